@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Language, warnings, instruction set, sanitizers.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(cadenza_options INTERFACE)
+target_compile_options(cadenza_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror>)
+target_compile_definitions(cadenza_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+
+set(cadenza_march ${CADENZA_ARCH})
+if(cadenza_march STREQUAL "default")
+  set(cadenza_march "")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set(cadenza_march x86-64-v3)
+  endif()
+endif()
+if(cadenza_march)
+  target_compile_options(cadenza_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-march=${cadenza_march}>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-march=${cadenza_march}>)
+endif()
+
+set(CADENZA_SANITIZE "" CACHE STRING "Sanitizers of host code, e.g. address,undefined")
+if(CADENZA_SANITIZE)
+  target_compile_options(cadenza_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${CADENZA_SANITIZE} -fno-omit-frame-pointer>)
+  target_link_options(cadenza_options INTERFACE -fsanitize=${CADENZA_SANITIZE})
+endif()

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Message passing as the executor sees it. Nothing outside comm/ and program start-up knows MPI.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cadenza/base/range.hpp"
+
+namespace cadenza::comm {
+
+enum class Reduction { sum, min, max };
+
+/// A group of ranks. Collectives are called by all of them in the same order. Buffers are host memory.
+/// Every failure is Error(communication).
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  virtual void barrier() = 0;
+  virtual void broadcast(std::span<std::byte> data, int root) = 0;
+  virtual void all_reduce(std::span<float> data, Reduction op) = 0;
+  virtual void all_reduce(std::span<double> data, Reduction op) = 0;
+  virtual void all_reduce(std::span<std::int64_t> data, Reduction op) = 0;
+  virtual void all_reduce(std::span<std::uint64_t> data, Reduction op) = 0;
+  /// Every rank's `mine` (equal sizes) one after another, on every rank.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  /// Non-blocking messages, completed by wait_all in any order. Buffers live until then. Messages of one
+  /// pair and tag arrive in the order they were posted.
+  virtual void post_send(std::span<const std::byte> data, int to, int tag) = 0;
+  virtual void post_receive(std::span<std::byte> data, int from, int tag) = 0;
+  /// Completes everything posted since the last wait_all.
+  virtual void wait_all() = 0;
+
+  /// Ranks with the same color, in rank order.
+  virtual std::unique_ptr<Communicator> split(int color) = 0;
+};
+
+/// A group of one: no MPI needed.
+std::unique_ptr<Communicator> make_self();
+
+/// The world of an initialised MPI.
+std::unique_ptr<Communicator> make_world();
+
+/// This process' rank among those on the same host, from MPI.
+int local_rank(Communicator& world);
+
+/// Broadcast of a string from `root`.
+std::string broadcast(Communicator& comm, const std::string& text, int root);
+
+/// Clock of this rank against rank 0's: `pings` exchanges, the one with the shortest round trip counts
+/// (Cristian). global = local + offset_ns. Zero on rank 0. Collective.
+struct ClockOffset {
+  std::int64_t t_local_ns = 0;
+  std::int64_t offset_ns = 0;
+  std::int64_t rtt_min_ns = 0;
+};
+ClockOffset measure_clock(Communicator& comm, int pings, std::int64_t (*now_ns)());
+
+}  // namespace cadenza::comm

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every knob of an experiment, one struct per YAML block; fields and YAML keys are the same word.
+// docs/experiment.md lists them with unit, default and range.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cadenza::config {
+
+struct Rope {
+  double theta = 10000.0;
+};
+
+struct Model {
+  std::int64_t layers = 0;
+  std::int64_t d_model = 0;
+  std::int64_t heads = 0;     ///< query heads; d_model is divisible by it, head_dim is even
+  std::int64_t kv_heads = 0;  ///< divides heads; default: heads
+  std::int64_t ffn = 0;       ///< width of the SwiGLU branch
+  std::int64_t vocab = 0;
+  double norm_eps = 1e-5;
+  Rope rope;
+  bool tie_embeddings = false;
+
+  std::int64_t head_dim() const { return d_model / heads; }
+};
+
+enum class Source { text, tokens, synthetic };
+enum class Tokenizer { byte };
+enum class TokenType { uint16, uint32 };
+enum class Distribution { constant, uniform, lognormal, pareto, list };
+
+/// Lengths of synthetic documents, in tokens, clamped to [min, max].
+struct Lengths {
+  Distribution distribution = Distribution::lognormal;
+  std::int64_t min = 2;
+  std::int64_t max = 0;                ///< 0: data.max_document
+  double median = 1024;                ///< lognormal: median; constant: the length
+  double sigma = 1.0;                  ///< lognormal: standard deviation of log length
+  double alpha = 1.2;                  ///< pareto: tail exponent; `min` is its scale
+  std::vector<std::int64_t> values;    ///< list: used in order, again and again
+};
+
+struct Data {
+  Source source = Source::text;
+  std::vector<std::string> path;       ///< text: files, folders, globs; tokens: .bin or .npy files
+  Tokenizer tokenizer = Tokenizer::byte;
+  std::int64_t max_document = 0;       ///< tokens; longer documents are cut; 0: batch.microbatch
+  bool shuffle = false;
+  TokenType dtype = TokenType::uint16; ///< tokens
+  std::int64_t document_end = -1;      ///< tokens: the token that ends a document (required there)
+  std::int64_t documents = 1024;       ///< synthetic: documents in the corpus
+  Lengths lengths;                     ///< synthetic
+};
+
+enum class Packing { fixed };
+
+struct Batch {
+  std::int64_t tokens = 0;      ///< per step over all ranks
+  std::int64_t microbatch = 0;  ///< tokens per microbatch of one data-parallel rank
+  Packing packing = Packing::fixed;
+};
+
+struct Parallel {
+  std::int64_t data = 1;
+  std::int64_t pipeline = 1;
+  std::int64_t tensor = 1;
+  std::int64_t context = 1;
+
+  std::int64_t trainers() const { return data * pipeline * tensor * context; }
+};
+
+enum class AttentionKind { full };
+enum class PlacementKind { colocated, cad };
+enum class Overlap { none };
+
+struct Attention {
+  AttentionKind kind = AttentionKind::full;
+  PlacementKind placement = PlacementKind::cad;
+  std::int64_t servers = 0;   ///< 0: in_place (every trainer serves); N: dedicated ranks
+  std::int64_t block = 128;   ///< tokens, the smallest piece that is placed on its own
+  double tolerance = 0.1;     ///< cad: allowed deviation of a server's cost from the mean
+  Overlap overlap = Overlap::none;
+};
+
+enum class OptimizerKind { adamw };
+enum class Schedule { cosine, constant };
+
+struct Optimizer {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 3e-4;
+  std::vector<double> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip = 1.0;            ///< global gradient norm; 0: no clipping
+  std::int64_t warmup = 10;     ///< steps
+  Schedule schedule = Schedule::cosine;
+};
+
+enum class DeviceKind { host, cuda };
+enum class Dtype { float32, float64 };
+
+struct Checkpoint {
+  std::int64_t every = 0;  ///< steps; 0: none
+};
+
+struct Run {
+  std::int64_t steps = 20;
+  DeviceKind device = DeviceKind::host;
+  Dtype dtype = Dtype::float32;
+  Checkpoint checkpoint;
+};
+
+struct Trace {
+  bool events = true;
+  bool memory = true;
+};
+
+struct Experiment {
+  std::string name = "experiment";
+  std::uint64_t seed = 1;
+  Model model;
+  Data data;
+  Batch batch;
+  Parallel parallel;
+  Attention attention;
+  Optimizer optimizer;
+  Run run;
+  Trace trace;
+
+  /// Ranks the experiment runs on: trainers first, dedicated attention servers after them.
+  std::int64_t ranks() const { return parallel.trainers() + attention.servers; }
+};
+
+}  // namespace cadenza::config

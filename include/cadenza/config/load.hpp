@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// YAML -> Experiment, strict. The only user of yaml-cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::config {
+
+/// Parses `text` (the contents of `file`, named only in messages), then applies `overrides`
+/// ("key.path=value", values are YAML), then checks every value and combination.
+/// @throws Error(usage) with "file:line: key: found ..., valid: ..." (or "--set key: ..."), one line;
+///         an unknown key suggests the nearest valid one.
+Experiment parse_experiment(const std::string& text, const std::string& file,
+                            const std::vector<std::string>& overrides);
+
+/// The whole experiment, defaults included, as YAML that parse_experiment reads back to the same.
+std::string to_yaml(const Experiment& experiment);
+
+/// Checks that the experiment can run on `ranks` processes; throws Error(usage) that says
+/// how many are needed and how they are counted.
+void check_ranks(const Experiment& experiment, int ranks);
+
+}  // namespace cadenza::config

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Corpora: ordered documents of tokens. Lengths are known for all of them; tokens are read on
+// demand.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cadenza/base/range.hpp"
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::data {
+
+using Token = std::int32_t;
+
+/// Byte tokenizer: a byte is its own token; three specials follow.
+inline constexpr Token kBeginToken = 256;
+inline constexpr Token kEndToken = 257;
+inline constexpr Token kPaddingToken = 258;
+inline constexpr std::int64_t kByteVocabulary = 259;
+
+/// Documents in file order (or permuted by seed), none empty, none longer than max_document
+/// (a longer one was cut into documents of at most max_document tokens).
+class Corpus {
+ public:
+  virtual ~Corpus() = default;
+  /// Tokens of every document, in order.
+  virtual std::span<const std::int64_t> lengths() const = 0;
+  /// Copies `tokens` (a range inside the document) to `out` (tokens.size() long).
+  /// @throws Error(data) when the file changed or cannot be read.
+  virtual void read(std::int64_t document, Range tokens, std::span<Token> out) const = 0;
+};
+
+/// Opens the corpus that `data` names. `vocab` bounds its tokens.
+/// @throws Error(data): missing or empty corpus, size not a multiple of the token size,
+///         token outside the vocabulary (names file and position), malformed .npy.
+std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
+                                    std::uint64_t seed);
+
+}  // namespace cadenza::data

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan costs in time: FLOPs and bytes over rates. Rates are nominal until a machine is
+// calibrated; the balance that placements strive for depends on FLOPs alone.
+#pragma once
+
+#include "cadenza/plan/plan.hpp"
+
+namespace cadenza::plan {
+
+struct CostModel {
+  double attention_flops_per_second = 5e10;  ///< one rank; nominal: one host core
+  double bytes_per_second = 5e9;             ///< into or out of one rank; nominal: shared memory
+};
+
+struct Prediction {
+  double lower_bound_seconds = 0;  ///< all work spread evenly over the pool, no transfer exposed
+  double predicted_seconds = 0;    ///< slowest server's tasks plus the largest transfer of each stage
+};
+
+/// Forward pass of one layer of one tick.
+Prediction predict(const Plan& plan, const CostModel& model);
+
+}  // namespace cadenza::plan

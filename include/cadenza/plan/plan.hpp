@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of one tick: which server computes which attention task in which stage, which token
+// ranges move between ranks, how partial outputs merge. Data only: no tensors, no MPI.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "cadenza/base/range.hpp"
+#include "cadenza/base/task.hpp"
+
+namespace cadenza::plan {
+
+/// Heads and element size: all that bytes and costs depend on.
+struct AttentionShape {
+  int heads = 1;          ///< query heads
+  int kv_heads = 1;       ///< divides heads; query head h reads key head h / (heads / kv_heads)
+  int head_dim = 1;
+  int element_bytes = 4;  ///< of Q, K, V, O and their gradients; LSE and delta likewise
+  int group() const { return heads / kv_heads; }
+};
+
+/// Tokens of a document that live on a trainer rank. The rows of a rank's token buffer hold its
+/// homes one after another, in the order in which they are listed.
+struct Home {
+  Rank rank = 0;
+  int document = 0;
+  Range tokens;
+  friend bool operator==(const Home&, const Home&) = default;
+};
+
+/// What a placement sees of a tick: lengths, where the tokens live, who may compute.
+struct Workload {
+  std::vector<std::int64_t> lengths;  ///< tokens of each document
+  std::vector<Home> homes;            ///< cover every token of every document exactly once
+  std::vector<Rank> servers;          ///< the pool, ascending world ranks
+  int ranks = 1;                      ///< world size
+  AttentionShape shape;
+};
+
+/// What a move carries. `delta` is rowsum(dO * O) of the merged O.
+enum class Tensor : std::uint8_t { q, k, v, o, lse, dout, delta, dq, dk, dv };
+std::string_view name(Tensor what);  ///< "Q", "K", ..., "dV"
+bool is_key_side(Tensor what);       ///< k, v, dk, dv: heads count key-value heads
+bool is_result(Tensor what);         ///< o, lse, dq, dk, dv: produced by tasks, partial, merged
+
+/// Token rows of one tensor of one document, from one rank to another.
+struct Move {
+  Rank from = 0;
+  Rank to = 0;
+  Tensor what = Tensor::q;
+  int document = 0;
+  Range tokens;
+  Range heads;  ///< query heads, or key-value heads where is_key_side(what)
+  std::int64_t bytes = 0;
+  friend bool operator==(const Move&, const Move&) = default;
+};
+
+struct PlacedTask {
+  Rank server = 0;
+  Task task;
+  double cost = 0;  ///< forward FLOPs
+  friend bool operator==(const PlacedTask&, const PlacedTask&) = default;
+};
+
+/// A stage: its moves arrive, then its tasks run. A move of inputs (Q, K, V, dO, LSE, delta) takes what its
+/// source's home holds; a move of results (O, LSE; dQ, dK, dV) takes what tasks of earlier stages produced.
+struct Stage {
+  std::vector<Move> moves;
+  std::vector<PlacedTask> tasks;
+};
+
+/// Who contributes to a range of outputs: every server that computed a part of it.
+struct Merge {
+  Rank owner = 0;
+  int document = 0;
+  Range tokens;
+  Range heads;
+  std::vector<Rank> contributors;  ///< ascending; the owner itself where it computed a part
+  friend bool operator==(const Merge&, const Merge&) = default;
+};
+
+struct Plan {
+  Workload workload;
+  std::vector<Stage> stages;
+  std::vector<Merge> merges;
+  std::vector<double> cost_per_rank;                ///< FLOPs, world ranks
+  std::vector<std::int64_t> bytes_sent_per_rank;    ///< world ranks
+};
+
+/// Bytes of a move: tokens x heads x (head_dim or 1) x element_bytes.
+std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads);
+
+/// Fills cost_per_rank and bytes_sent_per_rank from tasks and moves.
+void add_totals(Plan& plan);
+
+/// Largest server cost over the mean of all servers of the pool (1 when nothing is to do).
+double imbalance(const Plan& plan);
+
+/// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V to a
+/// server, the backward one moves Q, dO, LSE, delta and K, V there (servers keep nothing between the
+/// passes) and dQ, dK, dV back.
+Plan mirror(const Plan& forward);
+
+/// Equal plans have equal hashes; ranks compare them before the first byte moves.
+std::uint64_t hash(const Plan& plan);
+
+}  // namespace cadenza::plan

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// HDF5 behind RAII: what checkpoints, attend's files and traces need of it, with errors that name the file.
+#pragma once
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cadenza::storage {
+
+/// Owns an HDF5 identifier and closes it with the closer it was made with.
+class Handle {
+ public:
+  using Closer = herr_t (*)(hid_t);
+  Handle() = default;
+  Handle(hid_t id, Closer closer) : id_(id), closer_(closer) {}
+  Handle(Handle&& other) noexcept
+      : id_(std::exchange(other.id_, H5I_INVALID_HID)), closer_(other.closer_) {}
+  Handle& operator=(Handle&& other) noexcept {
+    if (this != &other) {
+      reset();
+      id_ = std::exchange(other.id_, H5I_INVALID_HID);
+      closer_ = other.closer_;
+    }
+    return *this;
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() { reset(); }
+
+  hid_t get() const { return id_; }
+  explicit operator bool() const { return id_ >= 0; }
+  void reset() {
+    if (id_ >= 0) closer_(id_);
+    id_ = H5I_INVALID_HID;
+  }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+  Closer closer_ = nullptr;
+};
+
+using Shape = std::vector<hsize_t>;
+
+/// HDF5 type of T: float, double, std::int32_t, std::int64_t, std::uint64_t.
+template <typename T>
+hid_t native_type();
+
+/// A file of datasets. Groups in a dataset's path are made as needed. HDF5's own error stack is silent;
+/// every failure is one Error(data) that names file and dataset.
+class File {
+ public:
+  static File create(const std::string& path);  ///< replaces an existing file
+  static File open(const std::string& path);    ///< read only
+
+  template <typename T>
+  void write(const std::string& dataset, const Shape& shape, const T* values);
+  void write_attribute(const std::string& name, const std::string& value);
+  void write_attribute(const std::string& name, std::int64_t value);
+  void write_attribute(const std::string& name, double value);
+
+  bool contains(const std::string& dataset) const;
+  Shape shape(const std::string& dataset) const;
+  /// Reads a whole dataset, converted to T. @throws Error(data) unless its shape is `expected`.
+  template <typename T>
+  std::vector<T> read(const std::string& dataset, const Shape& expected) const;
+  std::int64_t read_attribute(const std::string& name) const;
+
+  /// Flushes and closes; a full disk is reported here.
+  void close();
+  const std::string& path() const { return path_; }
+  hid_t id() const { return file_.get(); }
+
+ private:
+  File(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::string path_;
+  Handle file_;
+};
+
+}  // namespace cadenza::storage

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 64 bytes, little endian; the
+// same structs are written to HDF5 as compound types.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cadenza/base/memory.hpp"
+
+namespace cadenza::trace {
+
+inline constexpr std::string_view kSchema = "cadenza-trace/1";
+
+enum class Category : std::uint8_t {
+  step = 0,
+  compute_dense = 1,      ///< matrix products
+  compute_attention = 2,  ///< core attention tasks
+  compute_other = 3,      ///< element-wise, reductions, packing
+  p2p_send = 4,
+  p2p_receive = 5,
+  collective = 6,
+  attention_dispatch = 7,  ///< attention inputs under way (Q, K, V; dO, LSE, delta)
+  attention_return = 8,    ///< attention results under way (O, LSE; dQ, dK, dV)
+  wait = 9,                ///< blocked until messages are there
+  data = 10,
+  optimizer = 11,
+  checkpoint = 12,
+  host = 13,
+  plan = 14,
+  trace_overhead = 15,
+};
+inline constexpr std::array<std::string_view, 16> kCategoryNames = {
+    "step",       "compute_dense",      "compute_attention", "compute_other", "p2p_send",
+    "p2p_receive", "collective",        "attention_dispatch", "attention_return", "wait",
+    "data",       "optimizer",          "checkpoint",        "host",          "plan",
+    "trace_overhead"};
+
+enum class Phase : std::uint8_t { forward = 0, backward = 1, recompute = 2, optimizer = 3, other = 4 };
+enum class Lane : std::uint8_t { compute = 0, compute2 = 1, communication = 2, host = 15 };
+
+/// One timed operation. -1 where a field does not apply.
+struct Event {
+  std::int64_t t_begin_ns = 0;  ///< rank-local monotonic clock
+  std::int64_t t_end_ns = 0;
+  std::int64_t bytes = 0;       ///< payload of communication
+  double flops = 0;             ///< executed, multiply + add = 2
+  std::int64_t t_enq_ns = 0;    ///< host enqueue time of a device operation
+  std::uint32_t step = 0;
+  std::int32_t peer = -1;       ///< world rank of the other end; -1: none or several
+  std::uint32_t flow = 0;       ///< equal on both ends of a message and on all members of a collective; 0: none
+  std::uint16_t name_id = 0;    ///< row of /meta/strings
+  std::int16_t microbatch = -1;
+  std::int16_t layer = -1;
+  std::int16_t document = -1;
+  Category category = Category::host;
+  Phase phase = Phase::other;
+  Lane lane = Lane::compute;
+  std::uint8_t flags = 0;       ///< bit 0 device-timed, 1 simulated, 2 non-blocking
+};
+static_assert(sizeof(Event) == 64);
+
+struct MemorySample {
+  std::int64_t t_ns = 0;
+  std::uint32_t step = 0;
+  std::uint32_t reserved = 0;
+  std::array<std::int64_t, kMemoryKinds> bytes{};  ///< by MemoryKind
+  std::int64_t host_rss = 0;                       ///< resident set of the process
+};
+
+/// High-water marks of a step.
+struct MemoryHighwater {
+  std::uint32_t step = 0;
+  std::uint32_t reserved = 0;
+  std::array<std::int64_t, kMemoryKinds> peak{};
+  std::int64_t peak_total = 0;
+};
+
+/// A completed step: the commit record of a rank's file. Readers trust events[0, n_events_end) of the last one.
+struct StepRecord {
+  std::uint32_t step = 0;
+  std::uint32_t documents = 0;
+  std::int64_t t_begin_ns = 0;
+  std::int64_t t_end_ns = 0;
+  std::int64_t tokens = 0;
+  double sum_length2 = 0;           ///< sum over documents of length squared
+  double model_flops = 0;           ///< of the whole step, all ranks
+  double executed_flops = 0;        ///< by this rank
+  double loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  std::uint64_t n_events_end = 0;   ///< rows of /events that belong to this step and those before it
+  std::int64_t bytes_sent = 0;
+  std::int64_t bytes_received = 0;
+};
+
+/// One measurement of this rank's clock against rank 0's: global = local + offset.
+struct ClockSync {
+  std::int64_t t_local_ns = 0;
+  std::int64_t offset_ns = 0;
+  std::int64_t rtt_min_ns = 0;
+  std::uint32_t pings = 0;
+  std::uint32_t phase = 0;  ///< 0 start, 1 periodic, 2 end
+};
+
+/// An attention task of the step's plans, as placed.
+struct PlannedTask {
+  std::uint32_t step = 0;
+  std::int32_t tick = 0;
+  std::int32_t document = 0;
+  std::int32_t home = 0;
+  std::int32_t server = 0;
+  std::int32_t stage = 0;
+  std::int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
+  double cost_flops = 0;
+};
+
+enum class Role : std::uint32_t { trainer = 0, attention_server = 1, both = 2 };
+
+/// Who wrote the file.
+struct RankInfo {
+  std::string host;
+  std::int32_t rank = 0;
+  std::int32_t world = 1;
+  std::int32_t local_rank = 0;
+  Role role = Role::trainer;
+  std::int32_t data = 0, pipeline = 0, tensor = 0, context = 0;  ///< coordinates; -1 on dedicated servers
+  std::int32_t server = -1;                                      ///< index in the pool; -1: does not serve
+  std::int32_t threads = 1;
+  std::string device = "host";
+  double peak_flops = 0;  ///< measured matrix-product rate of this rank, FLOP/s
+};
+
+/// What the run is.
+struct RunInfo {
+  std::string run_id;       ///< equal on all ranks
+  std::string producer = "trainer";
+  std::string code_version;
+  std::string config_yaml;  ///< resolved
+  std::uint64_t seed = 0;
+  std::string created_utc;
+};
+
+/// Nanoseconds of the clock that events are stamped with (CLOCK_MONOTONIC).
+std::int64_t now_ns();
+
+}  // namespace cadenza::trace

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events go to a preallocated buffer while the step runs; nothing is written or allocated then.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "cadenza/trace/event.hpp"
+
+namespace cadenza::trace {
+
+class Recorder {
+ public:
+  /// @param capacity  events kept between two clears; more are counted in dropped(), never waited for
+  explicit Recorder(std::size_t capacity);
+
+  /// Row of the string table for `name`, added on first use. Not for timed code: intern names beforehand.
+  std::uint16_t intern(std::string_view name);
+
+  void record(const Event& event) {
+    if (events_.size() < events_.capacity()) {
+      events_.push_back(event);
+    } else {
+      ++dropped_;
+    }
+  }
+  void sample(const MemorySample& sample) {
+    if (samples_.size() < samples_.capacity()) samples_.push_back(sample);
+  }
+
+  std::span<const Event> events() const { return events_; }
+  std::span<const MemorySample> samples() const { return samples_; }
+  const std::vector<std::string>& names() const { return names_; }
+  std::uint64_t dropped() const { return dropped_; }
+  void clear() {
+    events_.clear();
+    samples_.clear();
+  }
+
+ private:
+  std::vector<Event> events_;
+  std::vector<MemorySample> samples_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::uint16_t> ids_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace cadenza::trace

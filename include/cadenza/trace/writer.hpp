@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One HDF5 file per rank, written by that rank alone, readable to its last complete step at any time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/recorder.hpp"
+
+namespace cadenza::trace {
+
+class Writer {
+ public:
+  /// Creates `path` with every object of the schema; none is added later.
+  /// @throws Error(data) naming the path.
+  Writer(const std::string& path, const RunInfo& run, const RankInfo& rank);
+  ~Writer();  ///< without finish(): closes what it can, the file stays readable
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void write_clock(const ClockSync& sync);
+  void write_plan(std::span<const PlannedTask> tasks);
+
+  /// Appends the recorder's events and samples and new names, flushes them, then commits `step`
+  /// (its n_events_end is filled in). Clears the recorder.
+  /// @throws Error(data) when the disk is full; the file stays readable to the step before.
+  void write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder);
+
+  /// Marks the file as complete and closes it.
+  void finish();
+
+  std::int64_t overhead_ns() const;  ///< time spent in this class so far
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// `run.h5` beside the rank files: /rank/00000 ... are external links to them, with tables of ranks.
+/// @param ranks  one per world rank, in order
+void write_run_index(const std::string& folder, const RunInfo& run,
+                     const std::vector<RankInfo>& ranks);
+
+std::string rank_file_name(int rank);  ///< "rank-00000.h5"
+
+}  // namespace cadenza::trace

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/units.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+namespace cadenza {
+namespace {
+
+template <std::size_t N>
+std::string scaled(double value, double factor, const std::array<const char*, N>& units,
+                   const char* separator) {
+  std::size_t unit = 0;
+  while (std::abs(value) >= factor && unit + 1 < N) {
+    value /= factor;
+    ++unit;
+  }
+  return unit == 0 && value == std::floor(value)
+             ? fmt::format("{:.0f}{}{}", value, separator, units[unit])
+             : fmt::format("{:.3g}{}{}", value, separator, units[unit]);
+}
+
+}  // namespace
+
+std::string format_bytes(double bytes) {
+  return scaled<6>(bytes, 1024.0, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, " ");
+}
+
+std::string format_count(double count) {
+  return scaled<6>(count, 1000.0, {"", "K", "M", "G", "T", "P"}, "");
+}
+
+std::string format_duration(double seconds) {
+  if (seconds < 1.0) return fmt::format("{:.0f} ms", seconds * 1e3);
+  if (seconds < 60.0) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);
+}
+
+}  // namespace cadenza

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// main() of the unit tests whose module computes with Kokkos.
+#include <gmock/gmock.h>
+
+#include <Kokkos_Core.hpp>
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  Kokkos::ScopeGuard kokkos(argc, argv);
+  return RUN_ALL_TESTS();
+}
