@@ -1,2 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-int main() { return 0; }
+#include "cadenza/app/commands.hpp"
+
+int main(int argc, char** argv) { return cadenza::app::run(argc, argv); }

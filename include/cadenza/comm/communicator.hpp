@@ -31,12 +31,15 @@ class Communicator {
   /// Every rank's `mine` (equal sizes) one after another, on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// Non-blocking messages, completed by wait_all in any order. Buffers live until then. Messages of one
-  /// pair and tag arrive in the order they were posted.
-  virtual void post_send(std::span<const std::byte> data, int to, int tag) = 0;
-  virtual void post_receive(std::span<std::byte> data, int from, int tag) = 0;
-  /// Completes everything posted since the last wait_all.
-  virtual void wait_all() = 0;
+  /// Non-blocking messages. Those posted on a channel (a small integer >= 0) are completed together by
+  /// wait(channel); their buffers live until then. Messages of one pair and tag arrive in the order in
+  /// which they were posted.
+  virtual void post_send(std::span<const std::byte> data, int to, int tag, int channel) = 0;
+  virtual void post_receive(std::span<std::byte> data, int from, int tag, int channel) = 0;
+  virtual void wait(int channel) = 0;
+
+  /// Ends all processes of the job at once with `code`, from one rank alone.
+  virtual void abort(int code) = 0;
 
   /// Ranks with the same color, in rank order.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
@@ -48,8 +51,25 @@ std::unique_ptr<Communicator> make_self();
 /// The world of an initialised MPI.
 std::unique_ptr<Communicator> make_world();
 
-/// This process' rank among those on the same host, from MPI.
-int local_rank(Communicator& world);
+/// Rank that the launcher (mpirun, srun) gave this process, before MPI is up; 0 without a launcher. Decides only
+/// who prints.
+int launcher_rank();
+
+/// Name of this process' host, and its rank among the processes of `world` on that host.
+struct HostPlace {
+  std::string host;
+  int local_rank = 0;
+};
+HostPlace host_place(Communicator& world);
+
+/// MPI for the lifetime of the object; one per process, around every communicator.
+class MpiSession {
+ public:
+  MpiSession(int& argc, char**& argv);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+};
 
 /// Broadcast of a string from `root`.
 std::string broadcast(Communicator& comm, const std::string& text, int root);

@@ -32,7 +32,7 @@ enum class Tokenizer { byte };
 enum class TokenType { uint16, uint32 };
 enum class Distribution { constant, uniform, lognormal, pareto, list };
 
-/// Lengths of synthetic documents, in tokens, clamped to [min, max].
+/// Lengths of synthetic documents, in tokens; drawn ones are clamped to [min, max].
 struct Lengths {
   Distribution distribution = Distribution::lognormal;
   std::int64_t min = 2;

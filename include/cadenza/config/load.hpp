@@ -10,9 +10,11 @@
 namespace cadenza::config {
 
 /// Parses `text` (the contents of `file`, named only in messages), then applies `overrides`
-/// ("key.path=value", values are YAML), then checks every value and combination.
-/// @throws Error(usage) with "file:line: key: found ..., valid: ..." (or "--set key: ..."), one line;
-///         an unknown key suggests the nearest valid one.
+/// ("key.path=value", values are YAML; a whole block or list is replaced, a later one wins), then
+/// checks every value and combination: an override may mend or supply what the file lacks.
+/// @throws Error(usage) with "file:line: key.path: found ...; valid: ..." or
+///         "--set key.path=value: found ...; valid: ...", one line; an unknown key or word names
+///         the nearest valid one.
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cadenza/base/range.hpp"
@@ -32,23 +33,34 @@ struct Batch {
   std::int64_t tokens() const;
   std::int64_t targets() const;  ///< sum over documents of length - 1
   std::int64_t documents() const;
+  std::vector<std::int64_t> lengths() const;  ///< of all documents, in order
 };
 
 /// Packing `fixed`: the corpus is one stream of documents, repeated when it ends; step s takes
-/// tokens [s * batch.tokens, (s + 1) * batch.tokens) of it and cuts them every batch.microbatch tokens.
+/// tokens [s * batch.tokens, (s + 1) * batch.tokens) of it and cuts them every batch.microbatch
+/// tokens. A document across a cut becomes two batch documents.
 /// With shuffle each pass over the corpus has its own order, given by (seed, pass).
 class Packer {
  public:
+  /// Copies the lengths; `corpus` need not outlive the packer.
+  /// @throws Error(data) when the corpus has no documents.
   Packer(const Corpus& corpus, const config::Data& data, const config::Batch& batch,
          std::uint64_t seed);
+  /// The microbatches of `step` (from 0), in any order of calls and from any thread; each holds
+  /// batch.microbatch tokens, the last one of a step the rest of batch.tokens.
   Batch batch(std::int64_t step) const;
 
  private:
-  // Implementation: prefix sums of lengths in the order of a pass.
-  std::vector<std::int64_t> lengths_;
+  struct Pass;    // the documents of one pass with prefix sums of their lengths
+  struct Recent;  // shuffled passes in use
+  class Cursor;   // a place in the stream
+  std::shared_ptr<const Pass> pass(std::int64_t index) const;
+
   config::Batch options_;
   bool shuffle_;
   std::uint64_t seed_;
+  std::shared_ptr<const Pass> file_order_;
+  std::shared_ptr<Recent> recent_;
 };
 
 /// Reads the tokens of `microbatch`, documents one after another.

@@ -20,21 +20,22 @@ inline constexpr Token kEndToken = 257;
 inline constexpr Token kPaddingToken = 258;
 inline constexpr std::int64_t kByteVocabulary = 259;
 
-/// Documents in file order (or permuted by seed), none empty, none longer than max_document
+/// Documents in file order (Packer permutes them), none empty, none longer than max_document
 /// (a longer one was cut into documents of at most max_document tokens).
 class Corpus {
  public:
   virtual ~Corpus() = default;
   /// Tokens of every document, in order.
   virtual std::span<const std::int64_t> lengths() const = 0;
-  /// Copies `tokens` (a range inside the document) to `out` (tokens.size() long).
+  /// Copies `tokens` (a range inside the document) to `out` (tokens.size() long). Thread-safe.
   /// @throws Error(data) when the file changed or cannot be read.
   virtual void read(std::int64_t document, Range tokens, std::span<Token> out) const = 0;
 };
 
 /// Opens the corpus that `data` names. `vocab` bounds its tokens.
 /// @throws Error(data): missing or empty corpus, size not a multiple of the token size,
-///         token outside the vocabulary (names file and position), malformed .npy.
+///         token outside the vocabulary (names file and position), malformed .npy;
+///         Error(usage): text with a vocabulary smaller than kByteVocabulary.
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
                                     std::uint64_t seed);
 

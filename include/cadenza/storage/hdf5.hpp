@@ -38,11 +38,25 @@ class Handle {
     if (id_ >= 0) closer_(id_);
     id_ = H5I_INVALID_HID;
   }
+  /// Gives the identifier up without closing it.
+  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
 
  private:
   hid_t id_ = H5I_INVALID_HID;
   Closer closer_ = nullptr;
 };
+
+/// Makes HDF5 silent, and leaves nothing to it at exit, where version 1.10 retries failed writes for
+/// ever. Called by everything here before its first HDF5 call; cheap when done.
+void initialise();
+
+/// Why the HDF5 call before this one failed: the system's words ("No space left on device") where it
+/// was the system, else HDF5's own.
+std::string last_failure();
+
+/// Flushes and closes a file. One that cannot be flushed is left alone: what it holds is lost either
+/// way, and closing it would have HDF5 stumble over data that it cannot write.
+herr_t close_file(hid_t file);
 
 using Shape = std::vector<hsize_t>;
 
@@ -59,6 +73,7 @@ class File {
 
   template <typename T>
   void write(const std::string& dataset, const Shape& shape, const T* values);
+  /// Attributes of the root group; strings have a fixed length (h5py reads them as bytes).
   void write_attribute(const std::string& name, const std::string& value);
   void write_attribute(const std::string& name, std::int64_t value);
   void write_attribute(const std::string& name, double value);

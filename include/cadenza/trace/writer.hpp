@@ -17,7 +17,7 @@ class Writer {
   /// Creates `path` with every object of the schema; none is added later.
   /// @throws Error(data) naming the path.
   Writer(const std::string& path, const RunInfo& run, const RankInfo& rank);
-  ~Writer();  ///< without finish(): closes what it can, the file stays readable
+  ~Writer();  ///< without finish(): closes what it can with state "error", the file stays readable
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
@@ -25,7 +25,7 @@ class Writer {
   void write_plan(std::span<const PlannedTask> tasks);
 
   /// Appends the recorder's events and samples and new names, flushes them, then commits `step`
-  /// (its n_events_end is filled in). Clears the recorder.
+  /// (its n_events_end is filled in). Clears the recorder, which is the same one at every step.
   /// @throws Error(data) when the disk is full; the file stays readable to the step before.
   void write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder);
 

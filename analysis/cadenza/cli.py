@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program `cadenza-analyze`. Exit codes: 0 ok, 2 usage, 3 data or file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from cadenza import tables
+from cadenza.errors import CadenzaError, UsageError
+from cadenza.run import Run, open_run
+from cadenza.summary import compare, summarize
+from cadenza.timeline import check_output, timeline
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line, like every other error of Cadenza."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="cadenza-analyze", description="Tables and pictures from Cadenza runs.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    summary = commands.add_parser("summary", help="facts of runs, time and memory per rank",
+                                  description="Facts of each run; several runs are compared "
+                                              "with the first.")  # fmt: skip
+    summary.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
+    summary.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    summary.set_defaults(action=_summary)
+    picture = commands.add_parser("timeline", help="a picture of one step, rank by time",
+                                  description="Draws one step of each run on one time "
+                                              "axis.")  # fmt: skip
+    picture.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
+    picture.add_argument("--step", type=int, metavar="N",
+                         help="step to draw; default: the first run's median step")  # fmt: skip
+    picture.add_argument("--output", type=Path, metavar="FILE",
+                         help=".png, .svg or .pdf; default: timeline.png in the first "
+                              "RUN")  # fmt: skip
+    picture.set_defaults(action=_timeline)
+    return parser
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        print(f"cadenza-analyze: warning: {line}", file=sys.stderr)
+
+
+def _summary(arguments: argparse.Namespace) -> None:
+    summaries = [summarize(open_run(path)) for path in arguments.runs]
+    for one in summaries:
+        _warn(one["warnings"])
+    comparison = compare(summaries) if len(summaries) > 1 else []
+    if arguments.json:
+        print(json.dumps({"runs": summaries, "comparison": comparison}, indent=2, allow_nan=False))
+        return
+    out = tables.console()
+    for one in summaries:
+        tables.print_summary(out, one)
+    if comparison:
+        tables.print_comparison(out, comparison)
+
+
+def _timeline(arguments: argparse.Namespace) -> None:
+    output = arguments.output or arguments.runs[0] / "timeline.png"
+    if arguments.output:
+        check_output(output)
+    runs: list[Run] = [open_run(path) for path in arguments.runs]
+    for run in runs:
+        _warn(run.warnings)
+    step = timeline(runs, output, arguments.step)
+    print(f"step {step}: {output}")
+
+
+def main() -> int:
+    try:
+        arguments = _parser().parse_args()
+        arguments.action(arguments)
+        sys.stdout.flush()
+    except CadenzaError as error:
+        print(f"cadenza-analyze: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

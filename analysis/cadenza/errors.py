@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that a person reads: one line each, with the exit code of the `cadenza` program."""
+
+
+class CadenzaError(Exception):
+    exit_code = 1
+
+
+class UsageError(CadenzaError):
+    """The command line is wrong."""
+
+    exit_code = 2
+
+
+class DataError(CadenzaError):
+    """A file or folder is missing, unreadable or not what it should be."""
+
+    exit_code = 3

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
+
+import pytest
+from trace_files import ATTENTION, COLLECTIVE, DENSE, DISPATCH, HOST, NON_BLOCKING, OPTIMIZER
+from trace_files import OTHER, PLANNING, STEP_MARK, WAIT, Rank, write_run
+
+# Two ranks, two equal steps of 100 ns; the answers are worked out by hand in HAND.
+RANK_0 = [
+    (STEP_MARK, 0, 100),
+    (DENSE, 0, 30),
+    (ATTENTION, 30, 60),
+    (OTHER, 60, 65),
+    (COLLECTIVE, 70, 90, {"flow": 9, "lane": 0}),  # early: rank 1 comes at 80
+    (OPTIMIZER, 90, 96),
+    (PLANNING, 20, 40, {"lane": 15}),  # under compute: not counted
+    (PLANNING, 60, 70, {"lane": 15}),  # 65 to 70 is under nothing else
+]
+RANK_1 = [
+    (STEP_MARK, 0, 100),
+    (HOST, 0, 50),  # holds the next two: 0 to 5, 25 to 30 and 40 to 50 are its own
+    (DENSE, 5, 25),
+    (ATTENTION, 30, 40),
+    (DISPATCH, 20, 60, {"flow": 5, "flags": NON_BLOCKING, "peer": 0}),  # partner unknown
+    (WAIT, 50, 70),  # the message holds 50 to 60
+    (COLLECTIVE, 80, 90, {"flow": 9, "lane": 0}),
+    (OPTIMIZER, 90, 96),
+]
+HAND = {
+    0: {"attention": 30, "dense": 30, "other_compute": 5, "optimizer": 6, "communicating": 10,
+        "waiting": 10, "other": 5, "idle": 4},
+    1: {"attention": 10, "dense": 20, "other_compute": 0, "optimizer": 6,
+        "communicating": 5 + 20 + 10, "waiting": 10, "other": 5, "idle": 14},
+}  # fmt: skip
+
+
+def steps_of(events, count=2, start=1000):
+    """`count` copies of a step's events, 100 ns each, from `start` on."""
+    copies = []
+    for step in range(count):
+        at = start + 100 * step
+        copies += [(step, c, b + at, e + at, *o) for c, b, e, *o in events]
+    return copies, [(s, start + 100 * s, start + 100 * (s + 1)) for s in range(count)]
+
+
+def two_ranks(shift=0, **options):
+    ranks = []
+    for number, events in enumerate((RANK_0, RANK_1)):
+        rows, steps = steps_of(events)
+        plan = [(s, number, cost) for s in (0, 1) for cost in (3.0, 1.0)]
+        ranks.append(Rank(number, rows, steps, shift=shift * number, plan=plan, **options))
+    return ranks
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    return write_run(tmp_path / "small", two_ranks())
+
+
+@pytest.fixture
+def cli():
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "cadenza.cli", *map(str, arguments)],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+    return call

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import matplotlib.image
+import numpy as np
+import pytest
+from conftest import steps_of, two_ranks
+from trace_files import ATTENTION, DENSE, Rank, write_run
+
+import cadenza
+from cadenza.picture import _COLOURS
+from cadenza.timeline import choose_step, panel
+
+
+@pytest.fixture
+def colocated(tmp_path):
+    """One rank has all the work of 200 ns, the other a tenth of it."""
+    slow, slow_steps = steps_of([(ATTENTION, 0, 100)])
+    fast, fast_steps = steps_of([(ATTENTION, 0, 10)])
+    ranks = [Rank(0, slow, slow_steps), Rank(1, fast, fast_steps)]
+    return write_run(tmp_path / "colo", ranks, placement="colocated")
+
+
+def test_summary_text(run_folder, cli):
+    done = cli("summary", run_folder)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    for part in ("small", "cad (servers: in-place)", "100 ns", "1,000", "5.0000 -> 4.0000",
+                 "25.0%", "1.500 (median", "planned 1.000", "71.0%", "1.0 MiB",
+                 "trainer+server"):  # fmt: skip
+        assert part in done.stdout, part
+    assert max(map(len, done.stdout.splitlines())) <= 132
+
+
+def test_summary_json(run_folder, cli):
+    (run,) = json.loads(cli("summary", run_folder, "--json").stdout)["runs"]
+    assert run["name"] == "small" and run["placement"] == "cad" and run["steps"] == 2
+    assert run["attention_imbalance"] == {"median": 1.5, "run": 1.5, "planned": 1.0}
+    assert run["tokens_per_second"] == 1000.5
+    rank = run["per_rank"][1]
+    assert rank["waiting_seconds"] == pytest.approx(20e-9)
+    assert rank["busy_share"] == pytest.approx(0.36)
+    assert rank["peak_memory_bytes"] == 1 << 20
+
+
+def test_comparison(run_folder, colocated, cli):
+    text = cli("summary", colocated, run_folder).stdout
+    assert "cad / colocated = 1.000" in text
+    assert "colocated 1.818, cad 1.500" in text
+    rows = json.loads(cli("summary", colocated, run_folder, "--json").stdout)["comparison"]
+    assert [r["label"] for r in rows] == ["colocated", "cad"]
+    assert rows[1]["step_time_ratio"] == 1.0
+
+
+def test_missing_rank_goes_on_with_a_warning(tmp_path, cli):
+    folder = write_run(tmp_path / "r", two_ranks()[:1], world=2)
+    done = cli("summary", folder, "--json")
+    assert done.returncode == 0 and "1 of 2 rank files missing" in done.stderr
+    assert json.loads(done.stdout)["runs"][0]["ranks"] == 1
+
+
+def test_trace_without_events(tmp_path, cli):
+    ranks = [Rank(0, [], [(0, 0, 100)])]
+    done = cli("summary", write_run(tmp_path / "r", ranks), "--json")
+    assert done.returncode == 0 and "no events" in done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    assert run["per_rank"][0]["idle_seconds"] is None  # not known, rather than all of it
+    assert cli("timeline", tmp_path / "r").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "COMMAND"),
+        (("fly",), 2, "invalid choice"),
+        (("summary",), 2, "RUN"),
+        (("summary", "--colour", "x"), 2, "required"),
+        (("summary", "nowhere"), 3, "nowhere: no such run folder"),
+        (("timeline", "nowhere", "--step", "x"), 2, "invalid int value"),
+        (("timeline", "{run}", "--step", "9"), 3, "complete are 0 to 1"),
+        (("timeline", "{run}", "--output", "a.bmp"), 2, "valid endings are .png, .svg, .pdf"),
+        (("timeline", "{run}", "--output", "{run}/no/a.png"), 3, "no such folder"),
+        (("summary", "{run}/experiment.yaml"), 3, "not a run folder"),
+    ],
+)
+def test_errors_are_one_line(arguments, code, message, run_folder, cli):
+    done = cli(*(a.replace("{run}", str(run_folder)) for a in arguments))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
+
+
+def test_help(cli):
+    for command in ((), ("summary",), ("timeline",)):
+        done = cli(*command, "--help")
+        assert done.returncode == 0 and "cadenza-analyze" in done.stdout or "usage" in done.stdout
+
+
+def colour_share(picture, label):
+    wanted = [int(_COLOURS[label][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return (np.abs(picture[..., :3] - wanted).max(axis=-1) < 0.01).mean()
+
+
+def test_timeline_picture(run_folder, colocated, cli):
+    done = cli("timeline", colocated, run_folder)
+    assert done.returncode == 0, done.stderr
+    path = colocated / "timeline.png"
+    assert str(path) in done.stdout
+    picture = matplotlib.image.imread(path)
+    assert picture.shape[1] == 1280 and picture.shape[0] > 200
+    for label in ("core attention", "dense", "optimizer", "waiting", "collective"):
+        assert colour_share(picture, label) > 0.0005, label
+    assert colour_share(picture, "core attention") > colour_share(picture, "dense") > 0.01
+
+
+def test_timeline_svg(run_folder, cli):
+    path = run_folder / "t.svg"
+    assert cli("timeline", run_folder, "--step", 1, "--output", path).returncode == 0
+    text = path.read_text()
+    assert "rank 1 · trainer+server" in text and "step 1" in text and "core attention" in text
+
+
+def test_bars_of_the_picture(run_folder):
+    made = panel(cadenza.open(run_folder), 0, resolution_ns=1.0)
+    mine = made.bars[(made.bars["row"] == 0) & (made.bars["lane"] == "compute")]
+    assert mine[["label", "begin_ns", "end_ns"]].values.tolist() == [
+        ["dense", 0, 30], ["core attention", 30, 60], ["other compute", 60, 65],
+        ["data, plan, host", 65, 70], ["waiting", 70, 80], ["optimizer", 90, 96],
+    ]  # fmt: skip
+    beneath = made.bars[(made.bars["row"] == 0) & (made.bars["lane"] == "communication")]
+    assert beneath[["begin_ns", "end_ns"]].values.tolist() == [[80, 90]]
+
+
+def test_tiny_events_are_merged(tmp_path):
+    """Twenty thousand events, alternately 30 and 10 ns long, are one bar of the longer kind."""
+    events = []
+    for at in range(0, 400_000, 40):
+        events += [(0, DENSE, at, at + 30), (0, ATTENTION, at + 30, at + 40)]
+    run = cadenza.open(write_run(tmp_path / "r", [Rank(0, events, [(0, 0, 400_000)])]))
+    made = panel(run, 0, resolution_ns=1000.0)
+    assert made.bars["label"].unique().tolist() == ["dense"]
+    assert len(made.bars) == 1
+
+
+def test_median_step_is_drawn(tmp_path):
+    steps = [(0, 0, 100), (1, 100, 150), (2, 150, 210)]
+    events = [(s, DENSE, b, b + 5) for s, b, _ in steps]
+    run = cadenza.open(write_run(tmp_path / "r", [Rank(0, events, steps)]))
+    assert choose_step([run], None) == 2
+    assert choose_step([run], 1) == 1

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands. Each is one way through the picture: experiment -> documents -> batch -> plan -> program
+// -> execute -> trace.
+#pragma once
+
+#include "cadenza/app/command_line.hpp"
+#include "cadenza/comm/communicator.hpp"
+
+namespace cadenza::app {
+
+/// Trains; collective over `world`.
+void train(comm::Communicator& world, const CommandLine& line);
+
+/// Checks everything a run needs and prints layout, memory and plan; touches nothing. One process.
+void dry_run(const CommandLine& line);
+
+/// Core attention alone, file to file; collective over `world`.
+void attend(comm::Communicator& world, const CommandLine& line);
+
+/// Prints a step's forward plans. One process.
+void print_plan(const CommandLine& line);
+
+/// Runs what the command line asks for. @return the exit code
+int run(int argc, char** argv);
+
+}  // namespace cadenza::app

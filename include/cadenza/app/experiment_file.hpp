@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::app {
+
+/// Reads and checks the experiment in this process.
+config::Experiment load_experiment(const std::string& path,
+                                   const std::vector<std::string>& overrides);
+
+/// Rank 0 reads the file, all ranks parse the same text and check that they are as many as it asks for.
+config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
+                                   const std::vector<std::string>& overrides);
+
+}  // namespace cadenza::app

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine at hand: who this rank is, how fast it multiplies.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/trace/event.hpp"
+
+namespace cadenza::app {
+
+/// Collective over `world`.
+trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment);
+
+/// All ranks' descriptions, in rank order, on every rank.
+std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace::RankInfo& mine);
+
+/// Matrix-product rate of this rank in FLOP/s while all ranks multiply (1024 x 1024 x 1024), the denominator of
+/// model-FLOPs utilisation. Collective over `world`.
+template <typename Real>
+double matmul_rate(comm::Communicator& world);
+
+std::string role_name(const config::Experiment& experiment, Rank rank);
+std::string utc_now();  ///< "20261121T140501Z"
+
+}  // namespace cadenza::app

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees on rank 0 while a run goes on, and at its end.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cadenza/app/run_folder.hpp"
+
+namespace cadenza::app {
+
+/// One line per step: rewritten in place on a terminal, plain lines (at most one a second) elsewhere.
+class Progress {
+ public:
+  Progress(bool enabled, std::int64_t steps);
+  void show(const StepMetrics& metrics);
+  /// Ends the line that is being rewritten.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool enabled_;
+  bool terminal_;
+  bool line_open_ = false;
+  std::int64_t steps_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_{};
+};
+
+/// Time of one rank over the run, in seconds.
+struct RankSummary {
+  std::string role;
+  double attention = 0;      ///< core attention
+  double busy = 0;           ///< all computing, attention included
+  double waiting = 0;        ///< blocked for messages
+  double communicating = 0;  ///< collectives
+  double total = 0;          ///< step time
+  std::int64_t bytes_sent = 0;
+  std::int64_t peak_memory = 0;
+};
+
+std::string summary_table(const std::vector<RankSummary>& ranks);
+
+}  // namespace cadenza::app

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part of a training run.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cadenza/app/progress.hpp"
+#include "cadenza/app/run_folder.hpp"
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/exec/executor.hpp"
+#include "cadenza/trace/writer.hpp"
+
+namespace cadenza::app {
+
+/// What ranks tell each other after a step.
+struct RankStep {
+  std::int64_t attention_ns = 0;
+  std::int64_t busy_ns = 0;
+  std::int64_t wait_ns = 0;
+  std::int64_t communication_ns = 0;
+  std::int64_t bytes_sent = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t step_ns = 0;
+};
+
+/// Largest over mean attention time of the ranks that serve attention; 1 when there was none.
+double attention_imbalance(const std::vector<RankStep>& ranks, const std::vector<Rank>& servers);
+
+template <typename Real>
+class Training {
+ public:
+  Training(comm::Communicator& world, config::Experiment experiment, const std::string& output);
+  void run();
+
+ private:
+  using Planned = std::future<program::StepPlan>;
+  Planned plan_ahead(std::int64_t step) const;
+  program::StepPlan take_plan(Planned& planned);
+  void run_step(const program::StepPlan& plan, std::int64_t begin_ns);
+  void write_trace(const program::StepPlan& plan, const exec::StepResult& result,
+                   std::int64_t begin_ns, std::int64_t end_ns);
+  void report_step(const program::StepPlan& plan, const exec::StepResult& result,
+                   const std::vector<RankStep>& ranks);
+  std::vector<RankStep> gather(std::int64_t step_ns);
+  void save_checkpoint(std::int64_t step);
+  void measure_clock(std::uint32_t phase);
+  void open_outputs(const std::string& output);
+  void finish();
+
+  comm::Communicator& world_;
+  config::Experiment experiment_;
+  std::unique_ptr<data::Corpus> corpus_;
+  std::optional<data::Packer> packer_;
+  MemoryLedger ledger_;
+  std::optional<RunFolder> folder_;
+  trace::RunInfo run_info_;
+  trace::RankInfo rank_info_;
+  std::optional<trace::Recorder> recorder_;
+  std::optional<trace::Writer> writer_;
+  std::optional<exec::Tracer> tracer_;
+  std::optional<exec::Executor<Real>> executor_;
+  double peak_flops_ = 0;  ///< of all ranks together
+  std::optional<Progress> progress_;
+  std::vector<RankSummary> summaries_;
+};
+
+}  // namespace cadenza::app

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing of operations: where in the step they belong is set once, each operation is one scope.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "cadenza/base/memory.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/trace/recorder.hpp"
+
+namespace cadenza::exec {
+
+/// What an operation adds to its event beyond time and place.
+struct Work {
+  std::int64_t bytes = 0;
+  double flops = 0;
+  std::int32_t peer = -1;
+};
+
+/// Busy time and work of a step, by category: what metrics and the final table are made of.
+struct StepTotals {
+  std::array<std::int64_t, trace::kCategoryNames.size()> busy_ns{};
+  double flops = 0;
+  std::int64_t bytes_sent = 0;
+  std::int64_t bytes_received = 0;
+  std::int64_t of(trace::Category category) const {
+    return busy_ns[static_cast<std::size_t>(category)];
+  }
+};
+
+class Tracer {
+ public:
+  /// @param events, memory  whether they are recorded; totals are kept either way
+  Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory);
+
+  void begin_step(std::int64_t step);
+  void set_place(int microbatch, int layer, trace::Phase phase);
+  std::uint16_t intern(std::string_view name) { return recorder_.intern(name); }
+
+  /// Runs `operation` on the compute lane and records it.
+  template <typename Operation>
+  void time(trace::Category category, std::uint16_t name, const Work& work, Operation operation) {
+    const std::int64_t begin = trace::now_ns();
+    operation();
+    fence();
+    add(category, name, trace::Lane::compute, begin, trace::now_ns(), work);
+  }
+  /// Records a message that was under way from `begin` to `end` (communication lane, non-blocking).
+  /// @param flow  equal on both of its ends
+  void message(trace::Category category, std::uint16_t name, std::int64_t begin, std::int64_t end,
+               const Work& work, std::uint32_t flow);
+  void sample_memory();
+
+  void count_sent(std::int64_t bytes) { totals_.bytes_sent += bytes; }
+  void count_received(std::int64_t bytes) { totals_.bytes_received += bytes; }
+  const StepTotals& totals() const { return totals_; }
+
+ private:
+  void add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
+           std::int64_t end, const Work& work);
+  trace::Event place(trace::Category category, std::uint16_t name, trace::Lane lane,
+                     std::int64_t begin, std::int64_t end, const Work& work) const;
+
+  trace::Recorder& recorder_;
+  const MemoryLedger& ledger_;
+  bool events_;
+  bool memory_;
+  StepTotals totals_;
+  std::uint32_t step_ = 0;
+  std::int16_t microbatch_ = -1;
+  std::int16_t layer_ = -1;
+  trace::Phase phase_ = trace::Phase::other;
+};
+
+}  // namespace cadenza::exec

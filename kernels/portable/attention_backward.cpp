@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward core attention: probabilities are recomputed from the merged lse, so every task's gradients
+// simply add. Two passes, one owning queries and one owning keys, so that no sum needs atomics.
+#include <cmath>
+
+#include "attention_key_gradient.hpp"
+#include "attention_query_gradient.hpp"
+
+namespace cadenza::kernels {
+
+template <typename Real>
+void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+                        const TaskList<Real>& list) {
+  using namespace portable;
+  check_list(shape, rotary, list);
+  auto problem = make_problem(shape, rotary, list);
+  set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
+  launch<Real>("attention_query_gradient", QueryGradientPass<Real>(problem));
+  set_units(problem, shape, list, {Side::keys, kKeyTile, shape.group()});
+  launch<Real>("attention_key_gradient", KeyGradientPass<Real>(problem));
+}
+
+template void attention_backward<float>(const AttentionShape&, const RotaryTable<float>&,
+                                        const TaskList<float>&);
+template void attention_backward<double>(const AttentionShape&, const RotaryTable<double>&,
+                                         const TaskList<double>&);
+
+}  // namespace cadenza::kernels

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward core attention with an online softmax over tiles of keys (Milakov & Gimelshein 2018; Dao et
+// al. 2022): a unit keeps the running maximum, sum and output of its queries in scratch.
+#include <cmath>
+
+#include "tiles.hpp"
+
+namespace cadenza::kernels {
+namespace portable {
+
+template <typename Real>
+struct ForwardPass {
+  static constexpr int kPitch = pitch(kQueryTile);
+
+  Problem<Real> problem;
+  int scratch_size = 0;
+  int scratch_level = 0;
+  // Per head of the unit:
+  int queries = 0;  ///< columns [dim, query tile], rotated and scaled
+  int out = 0;      ///< rows [query tile, dim], not divided by the sum yet
+  int peak = 0;     ///< [query tile] running maximum of the logits
+  int sum = 0;      ///< [query tile] running sum of exp(logit - peak)
+  int head_size = 0;
+  // Per step:
+  int keys = 0;    ///< rows [key tile, dim]
+  int values = 0;  ///< rows [key tile, dim]
+  int scores = 0;  ///< [key tile, query tile] logits, then probabilities
+  int seen = 0;    ///< [query tile]
+  int decay = 0;   ///< [query tile] what the older state is multiplied by
+
+  explicit ForwardPass(const Problem<Real>& of) : problem(of) {
+    ScratchPlan head;
+    queries = head.matrix(problem.dim, kPitch);
+    out = head.matrix(kQueryTile, problem.dim_pitch);
+    peak = head.vector(kQueryTile);
+    sum = head.vector(kQueryTile);
+    head_size = head.size();
+    ScratchPlan plan;
+    plan.vector(head_size * std::min(problem.group, kMaxGroupHeads));
+    keys = plan.matrix(kKeyTile, problem.dim_pitch);
+    values = plan.matrix(kKeyTile, problem.dim_pitch);
+    scores = plan.matrix(kKeyTile, kPitch);
+    seen = plan.vector(kQueryTile);
+    decay = plan.vector(kQueryTile);
+    scratch_size = plan.size();
+  }
+
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    const Unit unit = problem.units(team.league_rank());
+    Real* scratch = scratch_of<Real>(team, scratch_level, scratch_size);
+    for (int head = unit.head_begin; head < unit.head_end; ++head) {
+      load_state(team, unit, head, scratch + (head - unit.head_begin) * head_size);
+    }
+    for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
+      attend(team, unit, problem.tasks(problem.entries(entry)), scratch);
+    }
+    for (int head = unit.head_begin; head < unit.head_end; ++head) {
+      store_state(team, unit, head, scratch + (head - unit.head_begin) * head_size);
+    }
+  }
+
+  KOKKOS_FUNCTION void load_state(const Member& team, const Unit& unit, int head, Real* state) const {
+    const QueryRows<Real> buffer = problem.queries(unit.buffer);
+    const std::int64_t first = unit.begin - buffer.tokens.begin;
+    const int rows = static_cast<int>(unit.end - unit.begin);
+    const int dim = problem.dim;
+    const int padded = round_up(dim, kBlockColumns<Real>);
+    load_queries(team, problem, head_rows(buffer.q, first, rows, problem.heads, head, dim), unit.begin,
+                 state + queries, 1, kPitch);
+    const HeadRows<Real> given = head_rows(buffer.out, first, rows, problem.heads, head, dim);
+    const Real* lse = buffer.lse + first * problem.heads + head;
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
+      const Real none = -Kokkos::Experimental::infinity_v<Real>;
+      const Real start = r < rows ? lse[r * problem.heads] : none;
+      const bool empty = start == none;
+      state[peak + r] = start;
+      state[sum + r] = empty ? 0 : 1;
+      Real* to = state + out + r * problem.dim_pitch;
+      const Real* from = given.data + r * given.stride;
+      for (int d = 0; d < padded; ++d) to[d] = empty || d >= dim ? 0 : from[d];
+    });
+    team.team_barrier();
+  }
+
+  KOKKOS_FUNCTION void attend(const Member& team, const Unit& unit, const TaskRows& entry,
+                              Real* scratch) const {
+    const KeyRows<Real> buffer = problem.keys(entry.key_rows);
+    const Range heads = heads_of(unit, entry.task);
+    if (heads.begin >= heads.end) return;
+    const int dim = problem.dim;
+    for_each_key_step<Real>(unit, entry.task, [&](const KeyStep& step) {
+      const std::int64_t first = step.begin - buffer.tokens.begin;
+      const int kv_heads = problem.kv_heads;
+      load_rows(team, head_rows(buffer.k, first, step.keys, kv_heads, unit.kv_head, dim), dim,
+                scratch + keys, problem.dim_pitch);
+      load_rows(team, head_rows(buffer.v, first, step.keys, kv_heads, unit.kv_head, dim), dim,
+                scratch + values, problem.dim_pitch);
+      count_seen(team, unit, step, scratch + seen);
+      team.team_barrier();
+      for (std::int64_t head = heads.begin; head < heads.end; ++head) {
+        add_step(team, step, scratch, scratch + (head - unit.head_begin) * head_size);
+      }
+    });
+  }
+
+  /// Adds one tile of keys to the state of one head.
+  KOKKOS_FUNCTION void add_step(const Member& team, const KeyStep& step, Real* scratch,
+                                Real* state) const {
+    const int row = step.first_row;
+    const int rows = step.last_row - row;
+    const int dim = problem.dim;
+    tile_product<Left::rows, Start::zero>(
+        team, step.keys, rows, dim,
+        Product<Real>{scratch + keys, problem.dim_pitch, state + queries + row, kPitch,
+                      scratch + scores + row, kPitch});
+    const int packs = round_up(rows, kLanes<Real>) / kLanes<Real>;
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
+      const int r = row + pack * kLanes<Real>;
+      softmax_step(step.keys, scratch + scores + r, scratch + seen + r, state + peak + r, state + sum + r,
+                   scratch + decay + r);
+    });
+    team.team_barrier();
+    tile_product<Left::columns, Start::scaled>(
+        team, rows, dim, step.keys,
+        Product<Real>{scratch + scores + row, kPitch, scratch + values, problem.dim_pitch,
+                      state + out + row * problem.dim_pitch, problem.dim_pitch, scratch + decay + row});
+  }
+
+  /// Logits to probabilities for a pack of queries. A row that sees nothing keeps its state: its decay
+  /// is exactly 1 or, where the state is empty still, multiplies zeros.
+  KOKKOS_FUNCTION static void softmax_step(int count, Real* logits, const Real* limits, Real* peaks,
+                                           Real* sums, Real* decays) {
+    const Pack<Real> none = broadcast(-Kokkos::Experimental::infinity_v<Real>);
+    const Pack<Real> zero = broadcast(Real(0));
+    const Pack<Real> limit = load(limits);
+    const Pack<Real> before = load(peaks);
+    Pack<Real> highest = before;
+    for (int j = 0; j < count; ++j) {
+      const Pack<Real> logit =
+          select_less<Real>(broadcast(static_cast<Real>(j)), limit, load(logits + j * kPitch), none);
+      highest = select_less<Real>(highest, logit, logit, highest);
+    }
+    const Pack<Real> shift = select_less<Real>(none, highest, highest, zero);  // never (-inf) - (-inf)
+    const Pack<Real> decay = exponential(before - shift);
+    Pack<Real> total = load(sums) * decay;
+    for (int j = 0; j < count; ++j) {
+      const Pack<Real> p = exponential(load(logits + j * kPitch) - shift);
+      const Pack<Real> seen_p = select_less<Real>(broadcast(static_cast<Real>(j)), limit, p, zero);
+      total = total + seen_p;
+      store(logits + j * kPitch, seen_p);
+    }
+    store(peaks, highest);
+    store(sums, total);
+    store(decays, decay);
+  }
+
+  KOKKOS_FUNCTION void store_state(const Member& team, const Unit& unit, int head,
+                                   const Real* state) const {
+    const QueryRows<Real> buffer = problem.queries(unit.buffer);
+    const std::int64_t first = unit.begin - buffer.tokens.begin;
+    const int rows = static_cast<int>(unit.end - unit.begin);
+    const int dim = problem.dim;
+    const HeadRows<Real> result = head_rows(buffer.out, first, rows, problem.heads, head, dim);
+    Real* lse = buffer.lse + first * problem.heads + head;
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
+      const Real total = state[sum + r];
+      if (total == 0) return;  // no key seen, neither before nor now
+      const Real* from = state + out + r * problem.dim_pitch;
+      Real* to = result.data + r * result.stride;
+      const Real weight = 1 / total;
+      for (int d = 0; d < dim; ++d) to[d] = from[d] * weight;
+      lse[r * problem.heads] = state[peak + r] + Kokkos::log(total);
+    });
+  }
+};
+
+}  // namespace portable
+
+template <typename Real>
+void attention_forward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+                       const TaskList<Real>& list) {
+  portable::check_list(shape, rotary, list);
+  auto problem = portable::make_problem(shape, rotary, list);
+  portable::set_units(problem, shape, list,
+                      {portable::Side::queries, portable::kQueryTile, portable::kMaxGroupHeads});
+  portable::launch<Real>("attention_forward", portable::ForwardPass<Real>(problem));
+}
+
+template void attention_forward<float>(const AttentionShape&, const RotaryTable<float>&,
+                                       const TaskList<float>&);
+template void attention_forward<double>(const AttentionShape&, const RotaryTable<double>&,
+                                        const TaskList<double>&);
+
+}  // namespace cadenza::kernels

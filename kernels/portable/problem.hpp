@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call's shapes, buffers, tasks and units where the device can read them, and how units are launched.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <string>
+#include <vector>
+
+#include "cadenza/kernels/attention.hpp"
+#include "tile_product.hpp"
+#include "work_units.hpp"
+
+namespace cadenza::kernels::portable {
+
+inline constexpr bool kOnHost =
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace, DeviceMemory>::accessible;
+/// Rows of a tile. A device shares a tile among the threads of a team and has less scratch for it.
+inline constexpr int kQueryTile = kOnHost ? 64 : 32;
+inline constexpr int kKeyTile = kOnHost ? 64 : 32;
+inline constexpr int kTeamSize = kOnHost ? 1 : 128;
+/// Heads of a group that share one load of keys; bounds scratch for large groups.
+inline constexpr int kMaxGroupHeads = 8;
+
+template <typename T>
+using DeviceList = Kokkos::View<T*, DeviceMemory>;
+
+template <typename T>
+DeviceList<T> to_device(const std::string& label, const std::vector<T>& items) {
+  DeviceList<T> list(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), items.size());
+  using Host = Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  Kokkos::deep_copy(list, Host(items.data(), items.size()));
+  return list;
+}
+
+template <typename Real>
+struct Problem {
+  int heads = 1;
+  int kv_heads = 1;
+  int group = 1;
+  int dim = 1;
+  int dim_pitch = 16;  ///< of scratch matrices with a column per element of a head
+  int half = 0;        ///< rotated pairs; 0: no rotation
+  Real scale = 1;      ///< 1 / sqrt(dim)
+  const Real* cos = nullptr;
+  const Real* sin = nullptr;
+  DeviceList<QueryRows<Real>> queries;
+  DeviceList<KeyRows<Real>> keys;
+  DeviceList<TaskRows> tasks;
+  DeviceList<Unit> units;
+  DeviceList<int> entries;
+};
+
+/// @throws Error(usage) when a task lies outside its buffers, heads or the rotary table.
+template <typename Real>
+void check_list(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+                const TaskList<Real>& list);
+
+/// What both sides share; units are set per pass (set_units).
+template <typename Real>
+Problem<Real> make_problem(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+                           const TaskList<Real>& list) {
+  Problem<Real> problem;
+  problem.heads = shape.heads;
+  problem.kv_heads = shape.kv_heads;
+  problem.group = shape.group();
+  problem.dim = shape.head_dim;
+  problem.dim_pitch = pitch(shape.head_dim);
+  problem.scale = Real(1) / std::sqrt(static_cast<Real>(shape.head_dim));
+  if (rotary.enabled()) {
+    problem.half = rotary.half;
+    problem.cos = rotary.cos.data();
+    problem.sin = rotary.sin.data();
+  }
+  problem.queries = to_device("attention_queries", list.queries);
+  problem.keys = to_device("attention_keys", list.keys);
+  problem.tasks = to_device("attention_tasks", list.tasks);
+  return problem;
+}
+
+template <typename Real>
+void set_units(Problem<Real>& problem, const AttentionShape& shape, const TaskList<Real>& list,
+               const UnitShape& unit_shape) {
+  std::vector<Range> tokens;
+  if (unit_shape.side == Side::queries) {
+    for (const auto& rows : list.queries) tokens.push_back(rows.tokens);
+  } else {
+    for (const auto& rows : list.keys) tokens.push_back(rows.tokens);
+  }
+  const UnitList units = make_units(shape, tokens, list.tasks, unit_shape);
+  problem.units = to_device("attention_units", units.units);
+  problem.entries = to_device("attention_entries", units.entries);
+}
+
+/// Offsets into a team's scratch memory, in elements; every matrix begins on a cache line.
+class ScratchPlan {
+ public:
+  int matrix(int rows, int row_pitch) { return vector(round_up(rows, kBlockRows) * row_pitch); }
+  int vector(int count) {
+    const int offset = size_;
+    size_ += round_up(count, 32);
+    return offset;
+  }
+  int size() const { return size_; }
+
+ private:
+  int size_ = 0;
+};
+
+using TeamPolicy = Kokkos::TeamPolicy<Device, Kokkos::Schedule<Kokkos::Dynamic>>;
+using Member = TeamPolicy::member_type;
+inline constexpr std::size_t kCacheLine = 64;
+
+/// Runs pass(team) for every unit. A Pass has `problem`, `scratch_size` (elements) and `scratch_level`.
+template <typename Real, typename Pass>
+void launch(const char* name, Pass pass) {
+  const int units = static_cast<int>(pass.problem.units.extent(0));
+  if (units == 0) return;
+  const int bytes =
+      pass.scratch_size * static_cast<int>(sizeof(Real)) + static_cast<int>(kCacheLine);
+  pass.scratch_level = bytes <= TeamPolicy::scratch_size_max(0) ? 0 : 1;
+  TeamPolicy policy(units, kTeamSize);
+  policy.set_chunk_size(1);
+  policy.set_scratch_size(pass.scratch_level, Kokkos::PerTeam(bytes));
+  Kokkos::parallel_for(name, policy, pass);
+}
+
+template <typename Real>
+KOKKOS_INLINE_FUNCTION Real* scratch_of(const Member& team, int level, int size) {
+  return static_cast<Real*>(team.team_scratch(level).get_shmem_aligned(
+      static_cast<std::size_t>(size) * sizeof(Real), kCacheLine));
+}
+
+}  // namespace cadenza::kernels::portable

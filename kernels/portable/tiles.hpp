@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moving tiles between memory and a team's scratch: rows, transposed rows, rotation, masks.
+//
+// Names: a scratch matrix "of rows" has a row per token; "of columns" has a column per token (its
+// transpose), which is how the right factor of a product over head_dim must lie.
+#pragma once
+
+#include "problem.hpp"
+
+namespace cadenza::kernels::portable {
+
+/// Tokens of one head in memory: element d of row r at data[r * stride + d].
+template <typename Real>
+struct HeadRows {
+  Real* data = nullptr;
+  std::int64_t stride = 0;
+  int rows = 0;
+};
+
+/// Rows `first` and on of a buffer [tokens, heads, dim], of one head.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION HeadRows<Real> head_rows(Real* buffer, std::int64_t first, int rows, int heads,
+                                                int head, int dim) {
+  const std::int64_t stride = static_cast<std::int64_t>(heads) * dim;
+  return {buffer + first * stride + static_cast<std::int64_t>(head) * dim, stride, rows};
+}
+
+/// Copies rows, and zeroes the columns that only fill up the last register block.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void load_rows(const Member& team, const HeadRows<const Real>& from, int dim,
+                                      Real* to, int to_pitch) {
+  const int padded = round_up(dim, kBlockColumns<Real>);
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, from.rows), [&](int r) {
+    const Real* KOKKOS_RESTRICT in = from.data + r * from.stride;
+    Real* KOKKOS_RESTRICT out = to + r * to_pitch;
+    for (int d = 0; d < dim; ++d) out[d] = in[d];
+    for (int d = dim; d < padded; ++d) out[d] = 0;
+  });
+}
+
+/// Copies rows into columns; columns that only fill up the last register block are zeroed.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<const Real>& from, int dim,
+                                         Real* to, int to_pitch) {
+  const int padded = round_up(from.rows, kBlockColumns<Real>);
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, padded), [&](int r) {
+    if (r < from.rows) {
+      const Real* in = from.data + r * from.stride;
+      for (int d = 0; d < dim; ++d) to[d * to_pitch + r] = in[d];
+    } else {
+      for (int d = 0; d < dim; ++d) to[d * to_pitch + r] = 0;
+    }
+  });
+}
+
+/// Queries of one head, rotated by their positions and multiplied by `problem.scale`. Element (r, d)
+/// goes to to[r * row_step + d * dim_step]. `position` is the document position of the first row.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>& problem,
+                                         const HeadRows<const Real>& from, std::int64_t position,
+                                         Real* to, int row_step, int dim_step) {
+  const int half = problem.half;
+  const int dim = problem.dim;
+  const Real scale = problem.scale;
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, from.rows), [&](int r) {
+    const Real* KOKKOS_RESTRICT in = from.data + r * from.stride;
+    const Real* KOKKOS_RESTRICT cos = problem.cos + (position + r) * half;
+    const Real* KOKKOS_RESTRICT sin = problem.sin + (position + r) * half;
+    Real* KOKKOS_RESTRICT out = to + r * row_step;
+    for (int d = 0; d < half; ++d) {
+      const Real low = in[d] * scale;
+      const Real high = in[d + half] * scale;
+      out[d * dim_step] = low * cos[d] - high * sin[d];
+      out[(d + half) * dim_step] = high * cos[d] + low * sin[d];
+    }
+    for (int d = 2 * half; d < dim; ++d) out[d * dim_step] = in[d] * scale;
+  });
+}
+
+/// lse and delta of one head, one per query. A row without keys has lse = -inf; it becomes +inf here, so
+/// that exp(logit - lse) is 0 without a special case.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const Problem<Real>& problem,
+                                            const QueryRows<Real>& buffer, std::int64_t first, int rows,
+                                            int head, Real* lse, Real* delta) {
+  const Real infinity = Kokkos::Experimental::infinity_v<Real>;
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
+    const std::int64_t at = (first + r) * problem.heads + head;
+    const Real value = r < rows ? buffer.lse[at] : infinity;
+    lse[r] = value == -infinity ? infinity : value;
+    delta[r] = r < rows ? buffer.delta[at] : 0;
+  });
+}
+
+/// Adds scale * (rows rotated back) to memory: the gradient of un-rotated queries.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void add_query_gradient(const Member& team, const Problem<Real>& problem,
+                                               const Real* from, int from_pitch,
+                                               const HeadRows<Real>& to, std::int64_t position) {
+  const int half = problem.half;
+  const int dim = problem.dim;
+  const Real scale = problem.scale;
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, to.rows), [&](int r) {
+    const Real* KOKKOS_RESTRICT in = from + r * from_pitch;
+    const Real* KOKKOS_RESTRICT cos = problem.cos + (position + r) * half;
+    const Real* KOKKOS_RESTRICT sin = problem.sin + (position + r) * half;
+    Real* KOKKOS_RESTRICT out = to.data + r * to.stride;
+    for (int d = 0; d < half; ++d) {
+      const Real low = in[d] * scale;
+      const Real high = in[d + half] * scale;
+      out[d] += low * cos[d] + high * sin[d];
+      out[d + half] += high * cos[d] - low * sin[d];
+    }
+    for (int d = 2 * half; d < dim; ++d) out[d] += in[d] * scale;
+  });
+}
+
+/// Adds rows to memory.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void add_rows(const Member& team, const Real* from, int from_pitch, int dim,
+                                     const HeadRows<Real>& to) {
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, to.rows), [&](int r) {
+    const Real* KOKKOS_RESTRICT in = from + r * from_pitch;
+    Real* KOKKOS_RESTRICT out = to.data + r * to.stride;
+    for (int d = 0; d < dim; ++d) out[d] += in[d];
+  });
+}
+
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void fill(const Member& team, Real* to, int count, Real value) {
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count), [&](int i) { to[i] = value; });
+}
+
+/// Keys of [key_begin, key_begin + keys) that query token `query` sees; always the first ones.
+KOKKOS_INLINE_FUNCTION int visible_in_tile(Rule rule, std::int64_t query, std::int64_t key_begin,
+                                           int keys) {
+  if (rule == Rule::full) return keys;
+  const std::int64_t seen = query + 1 - key_begin;
+  return seen <= 0 ? 0 : seen < keys ? static_cast<int>(seen) : keys;
+}
+
+/// One step of a unit that owns queries: queries of a task inside the unit's tile, one tile of its keys.
+struct KeyStep {
+  Rule rule = Rule::causal;
+  Range queries;           ///< tokens
+  std::int64_t begin = 0;  ///< first key
+  int keys = 0;
+  int first_row = 0;  ///< rows [first_row, last_row) of the unit's tile take part; a multiple of a block
+  int last_row = 0;
+};
+
+/// Calls visit(KeyStep) for every tile of keys that some query of `task` in the unit's tile sees.
+template <typename Real, typename Visit>
+KOKKOS_INLINE_FUNCTION void for_each_key_step(const Unit& unit, const Task& task, Visit&& visit) {
+  KeyStep step;
+  step.rule = task.rule;
+  step.queries.begin = Kokkos::max(task.q.begin, unit.begin);
+  step.queries.end = Kokkos::min(task.q.end, unit.end);
+  step.last_row = static_cast<int>(step.queries.end - unit.begin);
+  const bool causal = task.rule == Rule::causal;
+  const std::int64_t end = causal ? Kokkos::min(task.k.end, step.queries.end) : task.k.end;
+  for (step.begin = task.k.begin; step.begin < end; step.begin += kKeyTile) {
+    step.keys = static_cast<int>(Kokkos::min<std::int64_t>(kKeyTile, end - step.begin));
+    const std::int64_t first =
+        causal ? Kokkos::max(step.queries.begin, step.begin) : step.queries.begin;
+    const int row = static_cast<int>(first - unit.begin);
+    step.first_row = row - row % kBlockColumns<Real>;
+    visit(step);
+  }
+}
+
+/// seen[row]: how many of the step's keys the row of the unit's tile sees; 0 outside the task.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION void count_seen(const Member& team, const Unit& unit, const KeyStep& step,
+                                       Real* seen) {
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int row) {
+    const std::int64_t query = unit.begin + row;
+    const bool inside = query >= step.queries.begin && query < step.queries.end;
+    seen[row] = static_cast<Real>(inside ? visible_in_tile(step.rule, query, step.begin, step.keys) : 0);
+  });
+}
+
+/// The query heads of `unit` that `task` computes.
+KOKKOS_INLINE_FUNCTION Range heads_of(const Unit& unit, const Task& task) {
+  return {Kokkos::max<std::int64_t>(unit.head_begin, task.heads.begin),
+          Kokkos::min<std::int64_t>(unit.head_end, task.heads.end)};
+}
+
+}  // namespace cadenza::kernels::portable

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who computes what inside one call: a unit owns a tile of rows for the heads of one key-value head, and
+// does the work of all tasks that touch them. Nothing is written by two units, so results need no
+// atomics and do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::kernels::portable {
+
+/// A tile of rows of one buffer and the query heads of one key-value head.
+struct Unit {
+  std::int64_t begin = 0;  ///< tokens of the document
+  std::int64_t end = 0;
+  int buffer = 0;
+  int kv_head = 0;
+  int head_begin = 0;  ///< query heads that some task of the unit computes lie in [begin, end)
+  int head_end = 0;
+  int first_entry = 0;  ///< its tasks: entries[first_entry, last_entry)
+  int last_entry = 0;
+};
+
+/// Units in the order in which they should start (longest first) and their tasks.
+struct UnitList {
+  std::vector<Unit> units;
+  std::vector<int> entries;  ///< indices of tasks
+};
+
+enum class Side { queries, keys };
+
+struct UnitShape {
+  Side side = Side::queries;
+  int tile = 1;       ///< rows of a unit
+  int max_heads = 1;  ///< query heads of a unit; the rest of a larger group are units of their own
+};
+
+/// Units of the tasks' rows on one side. `buffers` are the tokens of that side's buffers. Tasks that see
+/// no key of a unit are not in it, and units without work are left out.
+UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffers,
+                    const std::vector<TaskRows>& tasks, const UnitShape& unit_shape);
+
+}  // namespace cadenza::kernels::portable

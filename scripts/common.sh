@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the scripts beside it: where things are, how to say what is done, how to make a Python
+# environment, and the environment MPI programs run in.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${CADENZA_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set}/.cache}/cadenza}
+venv=$root/.venv
+
+# An activated project environment must not be the one that remakes it.
+PATH=":$PATH:"
+PATH=${PATH//:$venv\/bin:/:}
+PATH=${PATH#:}
+PATH=${PATH%:}
+unset VIRTUAL_ENV
+
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1   # a second clone reuses the compilations of the first
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { echo "== $*"; }
+die() { echo "error: $*" >&2; exit 1; }
+
+unfinished=   # the folder that is being made; removed when the script ends before it is complete
+clean_up() { [ -z "$unfinished" ] || rm -rf "$unfinished"; }
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# with_lock NAME COMMAND...: one process of this user at a time.
+with_lock() {
+  local status=0 lock
+  mkdir -p "$cache"
+  exec {lock}>"$cache/$1.lock"
+  flock "$lock"
+  "${@:2}" || status=$?
+  exec {lock}>&-
+  return $status
+}
+
+# python_environment FOLDER PIP_INSTALL_ARGUMENTS...: a virtual environment that is complete or is not
+# there at all. Remade when the arguments, the folder or the interpreter have changed.
+python_environment() {
+  local folder=$1 key
+  shift
+  key="$folder $(python3 -c 'import sys; print(sys.version, sys.base_prefix)') $*"
+  if [ "$(cat "$folder/.complete" 2>/dev/null)" = "$key" ] && "$folder/bin/python" -c pass; then
+    return 0
+  fi
+  say "making the Python environment $folder"
+  unfinished=$folder
+  rm -rf "$folder"
+  python3 -m venv "$folder" || return 1
+  if [ $# -gt 0 ]; then
+    "$folder/bin/python" -m pip install --quiet "$@" || return 1
+  fi
+  echo "$key" >"$folder/.complete"
+  unfinished=
+}
+
+# activate: what scripts/setup prepared comes first on the path (the environment's python, and its
+# cmake or ninja where the machine's own would not do).
+activate() { export PATH=$venv/bin:$PATH; }
+
+# configure PRESET: quiet unless it fails.
+configure() {
+  local log=$root/build/$1-configure.log
+  mkdir -p "$root/build"
+  say "configuring build/$1"
+  if ! (cd "$root" && cmake --preset "$1") >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    die "cmake --preset $1 failed; all of its output is in $log"
+  fi
+}
+
+# build PRESET [TARGET...]
+build() {
+  local preset=$1 targets=()
+  shift
+  [ $# -eq 0 ] || targets=(--target "$@")
+  say "building build/$preset ${*:-(everything)}"
+  (cd "$root" && cmake --build --preset "$preset" "${targets[@]}") || die "the build of build/$preset failed"
+}
+
+# mpi_environment RANKS: what Open MPI wants to hear on laptops and in containers; other MPIs ignore it.
+mpi_environment() {
+  local threads=$(($(nproc) / $1))
+  if [ "$(id -u)" = 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+  if [ "$threads" -lt 1 ]; then
+    say "$1 ranks share $(nproc) cores: times will show it"
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    threads=1
+  fi
+  export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
+}

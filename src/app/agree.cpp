@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/app/agree.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <cstdio>
+#include <limits>
+
+namespace cadenza::app {
+namespace {
+
+constexpr int kInternalError = 1;
+
+void print_error(const std::string& message) { fmt::print(stderr, "cadenza: {}\n", message); }
+
+int end_job(comm::Communicator& world, int code, const std::string& message) {
+  print_error(world.size() > 1 ? fmt::format("rank {}: {}", world.rank(), message) : message);
+  std::fflush(nullptr);
+  world.abort(code);
+  return code;
+}
+
+}  // namespace
+
+void together(comm::Communicator& world, const std::function<void()>& attempt) {
+  ExitCode code = ExitCode::ok;
+  std::string message;
+  try {
+    attempt();
+  } catch (const Error& error) {
+    code = error.code();
+    message = error.what();
+  }
+  std::int64_t first = code == ExitCode::ok ? world.size() : world.rank();
+  world.all_reduce(std::span(&first, 1), comm::Reduction::min);
+  if (first == world.size()) return;
+  const int root = static_cast<int>(first);
+  world.broadcast(std::as_writable_bytes(std::span(&code, 1)), root);
+  throw AgreedError(code, comm::broadcast(world, message, root));
+}
+
+int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body) {
+  comm::MpiSession mpi(argc, argv);
+  const auto world = comm::make_world();
+  try {
+    Kokkos::ScopeGuard kokkos(argc, argv);
+    body(*world);
+  } catch (const AgreedError& error) {
+    if (world->rank() == 0) print_error(error.what());
+    return static_cast<int>(error.code());
+  } catch (const Error& error) {
+    return end_job(*world, static_cast<int>(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return end_job(*world, kInternalError, "out of memory (cadenza train --dry-run estimates the need)");
+  } catch (const std::exception& error) {
+    return end_job(*world, kInternalError, error.what());
+  }
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/app/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cadenza/app/version.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/comm/communicator.hpp"
+
+namespace cadenza::app {
+namespace {
+
+constexpr const char* kDescription =
+    "Cadenza trains a Llama-style transformer on long documents over MPI, places its core attention where\n"
+    "there is time for it, and records what every rank did.\n\n"
+    "  mpirun -n 2 cadenza train inputs/quickstart.yaml --output runs/first\n"
+    "  cadenza train inputs/quickstart.yaml --dry-run\n"
+    "  cadenza plan inputs/quickstart.yaml --format json\n"
+    "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
+constexpr const char* kFooter =
+    "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 communication.\n"
+    "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
+
+void add_common(CLI::App& app, CommandLine& line) {
+  app.add_option("experiment", line.experiment, "Experiment (YAML)")->required();
+  app.add_option("--set", line.overrides,
+                 "Set a key of the experiment, e.g. --set parallel.data=4 (may be repeated)")
+      ->type_name("KEY.PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
+CLI::App* add_train(CLI::App& app, CommandLine& line) {
+  CLI::App* train = app.add_subcommand(
+      "train", "Train, under mpirun or srun with as many ranks as the experiment asks for");
+  add_common(*train, line);
+  train->add_option("--output", line.output,
+                    "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
+                    "renamed to <folder>.1, .2, ...");
+  train->add_flag("--dry-run", line.dry_run,
+                  "Check everything, print layout, memory estimate and plan; run and write nothing");
+  return train;
+}
+
+CLI::App* add_attend(CLI::App& app, CommandLine& line) {
+  CLI::App* attend = app.add_subcommand(
+      "attend", "Run core attention alone on given Q, K, V (HDF5), through the experiment's placement");
+  add_common(*attend, line);
+  attend
+      ->add_option("--input", line.input,
+                   "HDF5: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], "
+                   "document_lengths [n], optional dout like q")
+      ->required();
+  attend
+      ->add_option("--output", line.output,
+                   "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv")
+      ->required();
+  return attend;
+}
+
+CLI::App* add_plan(CLI::App& app, CommandLine& line) {
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Print who computes what and what moves in a step's forward plans (no MPI needed)");
+  add_common(*plan, line);
+  plan->add_option("--format", line.format, "table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  plan->add_option("--step", line.step, "Step whose batch is planned, from 0")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  return plan;
+}
+
+/// CLI11's complaints may span lines; ours are one.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_code) {
+  CommandLine line;
+  CLI::App app(kDescription, "cadenza");
+  app.footer(kFooter);
+  app.set_version_flag("--version", std::string("cadenza ") + kVersion);
+  app.require_subcommand(1);
+  const CLI::App* train = add_train(app, line);
+  const CLI::App* attend = add_attend(app, line);
+  add_plan(app, line);
+  const bool speaks = comm::launcher_rank() == 0;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    exit_code = speaks ? app.exit(help) : 0;
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    exit_code = static_cast<int>(ExitCode::usage);
+    if (speaks) {
+      fmt::print(stderr, "cadenza: {} (see cadenza --help)\n", one_line(error.what()));
+    }
+    return std::nullopt;
+  }
+  line.command = train->parsed()    ? Command::train
+                 : attend->parsed() ? Command::attend
+                                    : Command::plan;
+  return line;
+}
+
+}  // namespace cadenza::app

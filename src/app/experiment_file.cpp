@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/app/experiment_file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <Kokkos_Core.hpp>
+
+#include "cadenza/app/agree.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+namespace {
+
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    fail(ExitCode::usage, "{}: is a folder; valid: an experiment's YAML file", path);
+  }
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    fail(ExitCode::usage, "{}: cannot be read: {}", path,
+         errno != 0 ? std::strerror(errno) : "it is empty");
+  }
+  return text.str();
+}
+
+void require_device(const config::Experiment& experiment) {
+#ifdef KOKKOS_ENABLE_CUDA
+  const bool built_for_cuda = true;
+#else
+  const bool built_for_cuda = false;
+#endif
+  const bool wants_cuda = experiment.run.device == config::DeviceKind::cuda;
+  if (wants_cuda == built_for_cuda) return;
+  fail(ExitCode::usage, "run.device: found {}; valid: {} (this program was built for it)",
+       wants_cuda ? "cuda" : "host", built_for_cuda ? "cuda" : "host");
+}
+
+}  // namespace
+
+config::Experiment load_experiment(const std::string& path,
+                                   const std::vector<std::string>& overrides) {
+  return config::parse_experiment(read_text(path), path, overrides);
+}
+
+config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
+                                   const std::vector<std::string>& overrides) {
+  std::string text;
+  together(world, [&] {
+    if (world.rank() == 0) text = read_text(path);
+  });
+  text = comm::broadcast(world, text, 0);
+  config::Experiment experiment;
+  together(world, [&] {
+    experiment = config::parse_experiment(text, path, overrides);
+    config::check_ranks(experiment, world.size());
+    require_device(experiment);
+  });
+  return experiment;
+}
+
+}  // namespace cadenza::app

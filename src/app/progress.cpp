@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/app/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "cadenza/base/units.hpp"
+
+namespace cadenza::app {
+
+Progress::Progress(bool enabled, std::int64_t steps)
+    : enabled_(enabled), terminal_(isatty(STDOUT_FILENO) != 0), steps_(steps) {}
+
+void Progress::show(const StepMetrics& m) {
+  if (!enabled_) return;
+  const std::int64_t done = m.step + 1;
+  const Clock::time_point now = Clock::now();
+  const bool due = now - shown_ >= std::chrono::seconds(1) || done == 1 || done == steps_;
+  if (!terminal_ && !due) return;
+  shown_ = now;
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double left = elapsed / static_cast<double>(done) * static_cast<double>(steps_ - done);
+  const std::string line = fmt::format(
+      "step {:>{}}/{}  loss {:.4f}  {} tokens/s  MFU {:.1f} %  attention imbalance {:.3f}  left {}",
+      done, fmt::formatted_size("{}", steps_), steps_, m.loss, format_count(m.tokens_per_second),
+      100.0 * m.model_flops_utilization, m.attention_imbalance, format_duration(left));
+  if (terminal_) {
+    fmt::print("\r\x1b[K{}", line);
+    line_open_ = true;
+  } else {
+    fmt::print("{}\n", line);
+  }
+  std::fflush(stdout);
+}
+
+void Progress::finish() {
+  if (line_open_) fmt::print("\n");
+  line_open_ = false;
+  std::fflush(stdout);
+}
+
+std::string summary_table(const std::vector<RankSummary>& ranks) {
+  std::string text = fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n",
+                                 "rank", "role", "attention", "busy", "waiting", "communicating",
+                                 "other", "sent", "peak memory");
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankSummary& r = ranks[rank];
+    const auto share = [&](double seconds) {
+      return fmt::format("{:.1f} %", r.total > 0 ? 100.0 * seconds / r.total : 0.0);
+    };
+    text += fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n", rank,
+                        r.role, format_duration(r.attention), share(r.busy), share(r.waiting),
+                        share(r.communicating),
+                        share(r.total - r.busy - r.waiting - r.communicating),
+                        format_bytes(static_cast<double>(r.bytes_sent)),
+                        format_bytes(static_cast<double>(r.peak_memory)));
+  }
+  return text;
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "cadenza/app/agree.hpp"
+#include "cadenza/app/commands.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// Progress and facts go to standard output as they are; errors to standard error.
+void set_up_logging() {
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("cadenza", std::make_shared<spdlog::sinks::stdout_sink_st>()));
+  spdlog::set_pattern("%v");
+}
+
+/// A command without ranks: no MPI is started.
+int in_one_process(const CommandLine& line, void (*command)(const CommandLine&)) {
+  if (comm::launcher_rank() != 0) return 0;
+  try {
+    command(line);
+  } catch (const Error& error) {
+    fmt::print(stderr, "cadenza: {}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  // A file that outgrows its limit is an error that names the file, not a dead process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  set_up_logging();
+  int exit_code = 0;
+  const auto line = parse_command_line(argc, argv, exit_code);
+  if (!line) return exit_code;
+  switch (line->command) {
+    case Command::plan: return in_one_process(*line, print_plan);
+    case Command::attend:
+      return in_session(argc, argv, [&](comm::Communicator& world) { attend(world, *line); });
+    case Command::train: break;
+  }
+  if (line->dry_run) return in_one_process(*line, dry_run);
+  return in_session(argc, argv, [&](comm::Communicator& world) { train(world, *line); });
+}
+
+}  // namespace cadenza::app

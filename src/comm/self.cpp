@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group of one rank: collectives are copies, messages to oneself are matched in posting order.
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/comm/communicator.hpp"
+
+namespace cadenza::comm {
+namespace {
+
+class SelfCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void barrier() override {}
+  void broadcast(std::span<std::byte>, int) override {}
+  void all_reduce(std::span<float>, Reduction) override {}
+  void all_reduce(std::span<double>, Reduction) override {}
+  void all_reduce(std::span<std::int64_t>, Reduction) override {}
+  void all_reduce(std::span<std::uint64_t>, Reduction) override {}
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::memcpy(all.data(), mine.data(), mine.size());
+  }
+  void post_send(std::span<const std::byte> data, int, int tag, int) override {
+    sent_.push_back({tag, {data.begin(), data.end()}});
+    match();
+  }
+  void post_receive(std::span<std::byte> data, int, int tag, int) override {
+    expected_.push_back({tag, data});
+    match();
+  }
+  void wait(int) override {
+    if (!expected_.empty()) {
+      fail(ExitCode::communication, "a receive of {} bytes has no matching send in a group of one",
+           expected_.front().data.size());
+    }
+  }
+  void abort(int code) override { std::_Exit(code); }
+  std::unique_ptr<Communicator> split(int) override { return make_self(); }
+
+ private:
+  struct Sent {
+    int tag;
+    std::vector<std::byte> data;
+  };
+  struct Expected {
+    int tag;
+    std::span<std::byte> data;
+  };
+
+  void match() {
+    for (auto want = expected_.begin(); want != expected_.end();) {
+      auto have = sent_.begin();
+      while (have != sent_.end() && have->tag != want->tag) ++have;
+      if (have == sent_.end()) {
+        ++want;
+        continue;
+      }
+      std::memcpy(want->data.data(), have->data.data(), want->data.size());
+      sent_.erase(have);
+      want = expected_.erase(want);
+    }
+  }
+
+  std::deque<Sent> sent_;
+  std::deque<Expected> expected_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_self() { return std::make_unique<SelfCommunicator>(); }
+
+}  // namespace cadenza::comm

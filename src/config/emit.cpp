@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experiment -> YAML: every key, in the order of the schema.
+#include <cmath>
+#include <concepts>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "cadenza/config/load.hpp"
+#include "schema.hpp"
+#include "words.hpp"
+
+namespace cadenza::config {
+namespace {
+
+std::string emit(bool value) { return value ? "true" : "false"; }
+
+/// Always in quotes, so that no reader takes a name such as `2024` or `no` for something else.
+std::string emit(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') {
+      text += fmt::format("\\{}", c);
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text + '"';
+}
+
+template <typename Choice>
+  requires std::is_enum_v<Choice>
+std::string emit(Choice choice) {
+  return std::string(word(choice));
+}
+
+template <std::integral T>
+std::string emit(T value, const Interval<T>&) {
+  return fmt::format("{}", value);
+}
+
+/// The shortest digits that read back to the same bits, with the point that YAML 1.1 wants in a
+/// number.
+std::string emit(double value, const Numbers&) {
+  std::string text = fmt::format("{}", value);
+  if (text.find('.') == std::string::npos) {
+    text.insert(std::min(text.find('e'), text.size()), ".0");
+  }
+  return text;
+}
+
+std::string emit(std::int64_t servers, const ServerCount&) {
+  return servers == 0 ? std::string(kInPlace) : fmt::format("{}", servers);
+}
+
+template <typename T, typename... Spec>
+std::string emit(const std::vector<T>& values, const Spec&... spec) {
+  std::string text;
+  for (const T& value : values) text += (text.empty() ? "" : ", ") + emit(value, spec...);
+  return '[' + text + ']';
+}
+
+/// The visitor that writes a block, one key per line.
+class Writer {
+ public:
+  template <typename Field, typename... Spec>
+  void key(const char* name, const Field& field, const Spec&... spec) {
+    text_ += fmt::format("{:{}}{}: {}\n", "", indent_, name, emit(field, spec...));
+  }
+  template <typename Field, typename... Spec>
+  void required(const char* name, const Field& field, const char*, const Spec&... spec) {
+    key(name, field, spec...);
+  }
+  template <typename Struct>
+  void block(const char* name, Struct& fields) {
+    text_ += fmt::format("{:{}}{}:\n", "", indent_, name);
+    indent_ += 2;
+    describe(*this, fields);
+    indent_ -= 2;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  int indent_ = 0;
+};
+
+}  // namespace
+
+std::string to_yaml(const Experiment& experiment) {
+  Experiment copy = experiment;  // the schema visits fields that may be written to
+  Writer writer;
+  describe(writer, copy);
+  return writer.text();
+}
+
+}  // namespace cadenza::config

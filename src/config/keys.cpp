@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keys.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "schema.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// A visitor that lists the paths of a block, nested ones included.
+class KeyList {
+ public:
+  struct Block {
+    std::string path;
+    std::vector<std::string> names;
+  };
+
+  explicit KeyList(Experiment experiment = {}) : blocks_{{"", {}}} { describe(*this, experiment); }
+
+  template <typename Field, typename... Spec>
+  void key(const char* name, Field&, const Spec&...) {
+    blocks_[current_].names.push_back(name);
+  }
+  template <typename Field, typename... Spec>
+  void required(const char* name, Field& field, const char*, const Spec&...) {
+    key(name, field);
+  }
+  template <typename Struct>
+  void block(const char* name, Struct& fields) {
+    const std::size_t outer = current_;
+    blocks_[outer].names.push_back(name);
+    blocks_.push_back({join_path(blocks_[outer].path, name), {}});
+    current_ = blocks_.size() - 1;
+    describe(*this, fields);
+    current_ = outer;
+  }
+
+  /// Null where `path` is no block.
+  const Block* find(const std::string& path) const {
+    const auto block = std::ranges::find(blocks_, path, &Block::path);
+    return block == blocks_.end() ? nullptr : &*block;
+  }
+
+  /// `name` under its right block where it only stands in the wrong one, else the nearest of
+  /// `block`.
+  std::string suggest(const std::string& name, const Block& block) const {
+    for (const Block& other : blocks_) {
+      if (std::ranges::count(other.names, name) > 0) return join_path(other.path, name);
+    }
+    return nearest(name, block.names);
+  }
+
+ private:
+  std::vector<Block> blocks_;
+  std::size_t current_ = 0;
+};
+
+void check_block(const Value& value, const KeyList::Block& block, const KeyList& known) {
+  for (const Entry& entry : value.entries) {
+    const std::string path = join_path(block.path, one_line(entry.name));
+    if (std::ranges::count(block.names, entry.name) == 0) {
+      fail_at(entry.value.place, path,
+              fmt::format("found an unknown key, nearest is '{}'; valid: {}",
+                          known.suggest(entry.name, block), fmt::join(block.names, ", ")));
+    }
+    const KeyList::Block* inner = known.find(path);
+    if (inner != nullptr) check_block(entry.value, *inner, known);
+  }
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const auto distance = [&](std::string_view other) {
+    // Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
+    std::vector<std::size_t> row(other.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      std::size_t diagonal = row[0]++;
+      for (std::size_t j = 0; j < other.size(); ++j) {
+        const std::size_t replaced = diagonal + (word[i] == other[j] ? 0 : 1);
+        diagonal = row[j + 1];
+        row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+      }
+    }
+    return row.back();
+  };
+  return *std::ranges::min_element(candidates, {}, distance);
+}
+
+void check_keys(const Value& root) {
+  static const KeyList known;
+  check_block(root, *known.find(""), known);
+}
+
+}  // namespace cadenza::config

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/config/load.hpp"
+
+#include "check.hpp"
+#include "keys.hpp"
+#include "read.hpp"
+#include "yaml.hpp"
+
+namespace cadenza::config {
+
+Experiment parse_experiment(const std::string& text, const std::string& file,
+                            const std::vector<std::string>& overrides) {
+  Value root = parse_yaml(text, file);
+  // Before any value is read: an override may mend or supply what the file lacks.
+  for (const std::string& override : overrides) apply_override(root, override);
+  check_keys(root);
+  const Experiment experiment = read_experiment(root);
+  check_consistency(experiment, root);
+  return experiment;
+}
+
+}  // namespace cadenza::config

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "read.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <type_traits>
+
+#include "keys.hpp"
+#include "schema.hpp"
+#include "words.hpp"
+
+namespace cadenza::config {
+namespace {
+
+// What a key takes, in words: expected(field, spec...).
+
+template <typename T>
+std::string expected(const T&, const Interval<T>& range) {
+  const std::string what = std::floating_point<T> ? "a number" : "an integer";
+  if (range.high == std::numeric_limits<T>::max()) {
+    return fmt::format("{} {} {}", what, range.low_open ? ">" : ">=", range.low);
+  }
+  return fmt::format("{} in {}{}, {}{}", what, range.low_open ? '(' : '[', range.low, range.high,
+                     range.high_open ? ')' : ']');
+}
+
+template <typename T>
+std::string expected(const std::vector<T>&, const Interval<T>& range) {
+  return fmt::format("a list, each {}", expected(T{}, range));
+}
+
+std::string expected(const std::int64_t& servers, const ServerCount& spec) {
+  return fmt::format("{} or {}, the number of dedicated ranks", kInPlace,
+                     expected(servers, spec.ranks));
+}
+
+std::string expected(bool) { return "true or false"; }
+std::string expected(const std::string&) { return "text"; }
+std::string expected(const std::vector<std::string>&) { return "text or a list of texts"; }
+
+template <typename Choice>
+  requires std::is_enum_v<Choice>
+std::string expected(Choice) {
+  return fmt::format("{}", fmt::join(kWords<Choice>, ", "));
+}
+
+// Readers: read(value, field, spec...) says whether the value fits; `field` then holds it.
+
+template <typename T>
+  requires std::is_arithmetic_v<T>
+bool read(const Value& value, T& field, const Interval<T>& range) {
+  if (value.kind != Value::Kind::scalar || value.quoted) return false;
+  const char* const end = value.text.data() + value.text.size();
+  T number{};
+  const auto [rest, error] = std::from_chars(value.text.data(), end, number);
+  if (error != std::errc{} || rest != end || !range.contains(number)) return false;
+  field = number;
+  return true;
+}
+
+bool read(const Value& value, bool& field) {
+  field = value.text == "true";
+  return value.kind == Value::Kind::scalar && !value.quoted && (field || value.text == "false");
+}
+
+bool read(const Value& value, std::string& field) {
+  field = value.text;
+  return value.kind == Value::Kind::scalar && !field.empty();
+}
+
+template <typename Choice>
+  requires std::is_enum_v<Choice>
+bool read(const Value& value, Choice& field) {
+  const auto at = std::ranges::find(kWords<Choice>, value.text);
+  if (value.kind != Value::Kind::scalar || at == kWords<Choice>.end()) return false;
+  field = static_cast<Choice>(at - kWords<Choice>.begin());
+  return true;
+}
+
+bool read(const Value& value, std::int64_t& field, const ServerCount& spec) {
+  if (value.kind == Value::Kind::scalar && value.text == kInPlace) {
+    field = 0;
+    return true;
+  }
+  return read(value, field, spec.ranks);
+}
+
+/// Reads a value or ends with what was found and what is valid there.
+template <typename Field, typename... Spec>
+void read_or_fail(const Value& value, const std::string& path, Field& field,
+                  const Spec&... spec) {
+  if (read(value, field, spec...)) return;
+  std::string hint;
+  if constexpr (std::is_enum_v<Field>) {
+    const std::vector<std::string> words(kWords<Field>.begin(), kWords<Field>.end());
+    if (value.kind == Value::Kind::scalar && words.size() > 1) {
+      hint = fmt::format(", nearest is '{}'", nearest(value.text, words));
+    }
+  }
+  fail_at(value.place, path,
+          fmt::format("found {}{}; valid: {}", found(value), hint, expected(field, spec...)));
+}
+
+template <typename T, typename... Spec>
+void read_or_fail(const Value& value, const std::string& path, std::vector<T>& field,
+                  const Spec&... spec) {
+  field.clear();
+  if (std::same_as<T, std::string> && value.kind == Value::Kind::scalar) {
+    read_or_fail(value, path, field.emplace_back(), spec...);
+    return;
+  }
+  if (value.kind != Value::Kind::list) {
+    fail_at(value.place, path,
+            fmt::format("found {}; valid: {}", found(value), expected(field, spec...)));
+  }
+  for (const Value& item : value.items) {
+    const std::string name = fmt::format("{}[{}]", path, field.size());
+    read_or_fail(item, name, field.emplace_back(), spec...);
+  }
+}
+
+/// The visitor that reads one block.
+class Reader {
+ public:
+  /// `block` is null where the experiment leaves it out.
+  Reader(const Value& root, const Value* block, std::string path)
+      : root_(root), block_(block), path_(std::move(path)) {}
+
+  template <typename Field, typename... Spec>
+  void key(const char* name, Field& field, const Spec&... spec) {
+    if (const Value* value = find(name)) {
+      read_or_fail(*value, join_path(path_, name), field, spec...);
+    }
+  }
+
+  template <typename Field, typename... Spec>
+  void required(const char* name, Field& field, const char* meaning, const Spec&... spec) {
+    if (find(name) == nullptr) {
+      const std::string path = join_path(path_, name);
+      fail_at(place_of(root_, path), path,
+              fmt::format("found nothing, but it is required ({}); valid: {}", meaning,
+                          expected(field, spec...)));
+    }
+    key(name, field, spec...);
+  }
+
+  template <typename Struct>
+  void block(const char* name, Struct& fields) {
+    const Value* value = find(name);
+    const std::string path = join_path(path_, name);
+    // A block whose keys are all left out reads as nothing.
+    if (value != nullptr && value->kind != Value::Kind::block &&
+        value->kind != Value::Kind::nothing) {
+      fail_at(value->place, path, fmt::format("found {}; valid: a block of keys", found(*value)));
+    }
+    Reader inner(root_, value, path);
+    describe(inner, fields);
+  }
+
+ private:
+  const Value* find(const char* name) const {
+    return block_ == nullptr ? nullptr : block_->find(name);
+  }
+
+  const Value& root_;
+  const Value* block_;
+  std::string path_;
+};
+
+}  // namespace
+
+Experiment read_experiment(const Value& root) {
+  Experiment experiment;
+  Reader reader(root, &root, "");
+  describe(reader, experiment);
+  if (experiment.model.kv_heads == 0) experiment.model.kv_heads = experiment.model.heads;
+  if (experiment.data.max_document == 0) experiment.data.max_document = experiment.batch.microbatch;
+  return experiment;
+}
+
+}  // namespace cadenza::config

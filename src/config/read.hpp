@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Value tree -> typed fields, each value in its range.
+#pragma once
+
+#include "cadenza/config/experiment.hpp"
+#include "value.hpp"
+
+namespace cadenza::config {
+
+/// Fills an experiment from a tree whose keys are known. Keys that are not there keep their
+/// defaults.
+/// @throws Error(usage): a required key is missing; a value of the wrong type or out of range.
+Experiment read_experiment(const Value& root);
+
+}  // namespace cadenza::config

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The experiment, described once: reading, writing and the list of known keys all walk it.
+// A visitor has
+//   key(name, field, spec...)                 a key with a default
+//   required(name, field, meaning, spec...)   a key that must be there
+//   block(name, struct)                       a nested block, which it describes in turn
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::config {
+
+/// Spec of a number: the interval it lies in.
+template <typename T>
+struct Interval {
+  T low;
+  T high;
+  bool low_open = false;
+  bool high_open = false;
+  constexpr bool contains(T value) const {
+    return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+  }
+};
+
+/// Spec of attention.servers: `in_place` (stored as 0) or a number of ranks.
+struct ServerCount {
+  Interval<std::int64_t> ranks;
+};
+
+using Integers = Interval<std::int64_t>;
+using Numbers = Interval<double>;
+
+// Widths, heads and token ids are passed on as 32-bit integers (BLAS, token buffers).
+inline constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max();
+// Keeps products such as ranks x microbatch far from overflow.
+inline constexpr std::int64_t kMaxRanks = 1 << 20;
+inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+
+inline constexpr double kMaxNumber = std::numeric_limits<double>::max();
+inline constexpr Numbers kPositive{0.0, kMaxNumber, true};
+inline constexpr Numbers kNotNegative{0.0, kMaxNumber};
+
+template <typename Visitor>
+void describe(Visitor& visit, Rope& rope) {
+  visit.key("theta", rope.theta, kPositive);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Model& model) {
+  visit.required("layers", model.layers, "transformer layers", Integers{1, 100000});
+  visit.required("d_model", model.d_model, "width of the model", Integers{1, kMaxSize});
+  visit.required("heads", model.heads, "query heads", Integers{1, kMaxSize});
+  visit.key("kv_heads", model.kv_heads, Integers{1, kMaxSize});
+  visit.required("ffn", model.ffn, "width of the SwiGLU branch", Integers{1, kMaxSize});
+  visit.required("vocab", model.vocab, "tokens in the vocabulary", Integers{1, kMaxSize});
+  visit.key("norm_eps", model.norm_eps, kPositive);
+  visit.block("rope", model.rope);
+  visit.key("tie_embeddings", model.tie_embeddings);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Lengths& lengths) {
+  visit.key("distribution", lengths.distribution);
+  visit.key("min", lengths.min, Integers{1, kMaxCount});
+  visit.key("max", lengths.max, Integers{0, kMaxCount});
+  visit.key("median", lengths.median, Numbers{1.0, static_cast<double>(kMaxCount)});
+  visit.key("sigma", lengths.sigma, kNotNegative);
+  visit.key("alpha", lengths.alpha, kPositive);
+  visit.key("values", lengths.values, Integers{1, kMaxCount});
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Data& data) {
+  visit.required("source", data.source, "where documents come from");
+  visit.key("path", data.path);
+  visit.key("tokenizer", data.tokenizer);
+  visit.key("max_document", data.max_document, Integers{0, kMaxCount});
+  visit.key("shuffle", data.shuffle);
+  visit.key("dtype", data.dtype);
+  visit.key("document_end", data.document_end, Integers{-1, kMaxSize});
+  visit.key("documents", data.documents, Integers{1, kMaxSize});
+  visit.block("lengths", data.lengths);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Batch& batch) {
+  visit.required("tokens", batch.tokens, "tokens per step over all ranks", Integers{1, kMaxCount});
+  visit.required("microbatch", batch.microbatch, "tokens per microbatch of one data-parallel rank",
+                 Integers{2, kMaxSize});
+  visit.key("packing", batch.packing);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Parallel& parallel) {
+  visit.key("data", parallel.data, Integers{1, kMaxRanks});
+  visit.key("pipeline", parallel.pipeline, Integers{1, kMaxRanks});
+  visit.key("tensor", parallel.tensor, Integers{1, kMaxRanks});
+  visit.key("context", parallel.context, Integers{1, kMaxRanks});
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Attention& attention) {
+  visit.key("kind", attention.kind);
+  visit.key("placement", attention.placement);
+  visit.key("servers", attention.servers, ServerCount{{1, kMaxRanks}});
+  visit.key("block", attention.block, Integers{1, kMaxSize});
+  visit.key("tolerance", attention.tolerance, Numbers{0.0, 1.0});
+  visit.key("overlap", attention.overlap);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Optimizer& optimizer) {
+  visit.key("kind", optimizer.kind);
+  visit.key("lr", optimizer.lr, kNotNegative);
+  visit.key("betas", optimizer.betas, Numbers{0.0, 1.0, false, true});
+  visit.key("eps", optimizer.eps, kPositive);
+  visit.key("weight_decay", optimizer.weight_decay, kNotNegative);
+  visit.key("clip", optimizer.clip, kNotNegative);
+  visit.key("warmup", optimizer.warmup, Integers{0, kMaxCount});
+  visit.key("schedule", optimizer.schedule);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Checkpoint& checkpoint) {
+  visit.key("every", checkpoint.every, Integers{0, kMaxCount});
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Run& run) {
+  visit.key("steps", run.steps, Integers{0, kMaxCount});
+  visit.key("device", run.device);
+  visit.key("dtype", run.dtype);
+  visit.block("checkpoint", run.checkpoint);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Trace& trace) {
+  visit.key("events", trace.events);
+  visit.key("memory", trace.memory);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Experiment& experiment) {
+  visit.key("name", experiment.name);
+  visit.key("seed", experiment.seed,
+            Interval<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()});
+  visit.block("model", experiment.model);
+  visit.block("data", experiment.data);
+  visit.block("batch", experiment.batch);
+  visit.block("parallel", experiment.parallel);
+  visit.block("attention", experiment.attention);
+  visit.block("optimizer", experiment.optimizer);
+  visit.block("run", experiment.run);
+  visit.block("trace", experiment.trace);
+}
+
+}  // namespace cadenza::config

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cut.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace cadenza::data {
+
+CutCorpus::CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document)
+    : whole_(std::move(whole)), max_document_(max_document) {
+  first_.reserve(whole_->lengths().size());
+  for (const std::int64_t length : whole_->lengths()) {
+    first_.push_back(static_cast<std::int64_t>(lengths_.size()));
+    for (std::int64_t begin = 0; begin < length; begin += max_document_) {
+      lengths_.push_back(std::min(max_document_, length - begin));
+    }
+  }
+}
+
+void CutCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+  const auto after = std::upper_bound(first_.begin(), first_.end(), document);
+  const std::int64_t whole = after - first_.begin() - 1;
+  const std::int64_t offset = (document - *std::prev(after)) * max_document_;
+  whole_->read(whole, {offset + tokens.begin, offset + tokens.end}, out);
+}
+
+std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document) {
+  if (max_document <= 0 || std::ranges::max(corpus->lengths()) <= max_document) return corpus;
+  return std::make_unique<CutCorpus>(std::move(corpus), max_document);
+}
+
+}  // namespace cadenza::data

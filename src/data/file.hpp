@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of a corpus, opened for reading: by position or mapped into memory (POSIX).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace cadenza::data {
+
+/// Bytes of the file at `path` now. @throws Error(data) when it is missing or no regular file.
+std::int64_t file_size(const std::string& path);
+
+/// @throws Error(data) naming both sizes when `path` does not hold `expected` bytes.
+void check_size(const std::string& path, std::int64_t expected);
+
+/// An open file; closes itself.
+class File {
+ public:
+  File() = default;
+  /// @throws Error(data) with the system's reason.
+  explicit File(const std::string& path);
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  /// Bytes the file holds now.
+  std::int64_t size() const;
+  /// Fills `out` from byte `offset` on. @throws Error(data) when the file ends before.
+  void read(std::int64_t offset, std::span<unsigned char> out) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+/// A whole file in the address space; pages come in as they are read.
+class MappedFile {
+ public:
+  /// @throws Error(data) with the system's reason.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::span<const unsigned char> bytes() const { return bytes_; }
+
+ private:
+  std::string path_;
+  std::span<const unsigned char> bytes_;
+};
+
+}  // namespace cadenza::data

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "cut.hpp"
+#include "synthetic.hpp"
+#include "text.hpp"
+#include "tokens.hpp"
+
+namespace cadenza::data {
+namespace {
+
+std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab,
+                                    std::uint64_t seed) {
+  switch (data.source) {
+    case config::Source::text:
+      if (vocab < kByteVocabulary) {
+        fail(ExitCode::usage,
+             "model.vocab: found {}; a text corpus needs at least {}, the bytes and three specials",
+             vocab, kByteVocabulary);
+      }
+      return std::make_unique<TextCorpus>(data.path);
+    case config::Source::tokens: return std::make_unique<TokensCorpus>(data, vocab);
+    case config::Source::synthetic: return std::make_unique<SyntheticCorpus>(data, vocab, seed);
+  }
+  fail(ExitCode::usage, "data.source: not one of the known sources");
+}
+
+}  // namespace
+
+std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
+                                    std::uint64_t seed) {
+  return cut(open_source(data, vocab, seed), data.max_document);
+}
+
+}  // namespace cadenza::data

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "token_file.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "cadenza/base/error.hpp"
+#include "npy.hpp"
+
+namespace cadenza::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
+
+std::int64_t width(TokenStorage storage) {
+  return storage == TokenStorage::uint16 ? 2 : storage == TokenStorage::int64 ? 8 : 4;
+}
+
+std::string_view name(TokenStorage storage) {
+  constexpr std::string_view names[] = {"uint16", "uint32", "int32", "int64"};
+  return names[static_cast<std::size_t>(storage)];
+}
+
+// Calls visit with a value of the type that `storage` names.
+template <typename Visit>
+void with_type(TokenStorage storage, Visit&& visit) {
+  switch (storage) {
+    case TokenStorage::uint16: return visit(std::uint16_t{});
+    case TokenStorage::uint32: return visit(std::uint32_t{});
+    case TokenStorage::int32: return visit(std::int32_t{});
+    case TokenStorage::int64: return visit(std::int64_t{});
+  }
+}
+
+// A header may leave the data at an odd address, so tokens are copied out rather than pointed at.
+template <typename T>
+T load(const unsigned char* tokens, std::int64_t index) {
+  T value;
+  std::memcpy(&value, tokens + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+struct Scan {
+  const std::string& path;
+  const unsigned char* tokens;
+  Token end;
+  std::int64_t vocab;
+  std::vector<std::int64_t> ends;
+
+  // Adds the ends in `range`, or fails at the first token outside the vocabulary.
+  template <typename T>
+  void look_closely(Range range) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      const auto token = static_cast<std::int64_t>(load<T>(tokens, i));
+      if (token < 0 || token >= vocab) {
+        fail(ExitCode::data,
+             "data.path: '{}': token {} at position {} is outside the vocabulary (model.vocab: {}; "
+             "valid are 0 to {})",
+             path, token, i, vocab, vocab - 1);
+      }
+      if (token == end) ends.push_back(i + 1);
+    }
+  }
+
+  // Most blocks hold neither an end nor a bad token: one pass that vectorises says so.
+  template <typename T>
+  void look_at(Range range) {
+    T low = 0;
+    T high = 0;
+    bool found = false;
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      const T token = load<T>(tokens, i);
+      low = std::min(low, token);
+      high = std::max(high, token);
+      found |= static_cast<std::int64_t>(token) == end;
+    }
+    if (found || low < 0 || static_cast<std::int64_t>(high) >= vocab) look_closely<T>(range);
+  }
+};
+
+std::int64_t data_bytes(const MappedFile& file, std::int64_t offset) {
+  return static_cast<std::int64_t>(file.bytes().size()) - offset;
+}
+
+void check_count(const MappedFile& file, std::string_view header, std::int64_t count,
+                 TokenStorage storage, std::int64_t found_bytes) {
+  // Divided rather than multiplied: a broken header may name any count.
+  const std::int64_t size = width(storage);
+  if (found_bytes % size == 0 && found_bytes / size == count) return;
+  fail(ExitCode::data,
+       "data.path: '{}': its {} header says {} tokens of {} bytes, but {} bytes follow it",
+       file.path(), header, count, size, found_bytes);
+}
+
+}  // namespace
+
+TokenFile::TokenFile(const std::string& path, config::TokenType dtype) : file_(path) {
+  if (path.ends_with(".npy") || is_npy(file_.bytes())) {
+    open_npy();
+  } else if (!open_shard()) {
+    open_flat(dtype);
+  }
+  if (size_ == 0) fail(ExitCode::data, "data.path: '{}' is empty: it holds no token", path);
+}
+
+void TokenFile::open_npy() {
+  const std::string& path = file_.path();
+  if (file_.bytes().empty()) return;
+  const NpyHeader header = parse_npy(path, file_.bytes());
+  if (header.descr == "<u2") {
+    storage_ = TokenStorage::uint16;
+  } else if (header.descr == "<u4") {
+    storage_ = TokenStorage::uint32;
+  } else if (header.descr == "<i4") {
+    storage_ = TokenStorage::int32;
+  } else if (header.descr == "<i8") {
+    storage_ = TokenStorage::int64;
+  } else {
+    fail(ExitCode::data,
+         "data.path: '{}': its .npy type is '{}'; tokens are little-endian uint16 '<u2', uint32 "
+         "'<u4', int32 '<i4' or int64 '<i8'",
+         path, header.descr);
+  }
+  if (!header.count || header.fortran_order) {
+    fail(ExitCode::data,
+         "data.path: '{}': its .npy array has shape {} in {} order; tokens are one-dimensional in "
+         "C order",
+         path, header.shape, header.fortran_order ? "Fortran" : "C");
+  }
+  check_count(file_, ".npy", *header.count, storage_, data_bytes(file_, header.data_offset));
+  tokens_ = file_.bytes().data() + header.data_offset;
+  size_ = *header.count;
+}
+
+bool TokenFile::open_shard() {
+  // llm.c's shards begin with 256 int32: magic number, version, count of tokens, zeros.
+  constexpr std::int64_t kHeaderBytes = 1024;
+  struct Kind {
+    std::int32_t magic;
+    std::int32_t version;
+    TokenStorage storage;
+  };
+  constexpr Kind kinds[] = {{20240520, 1, TokenStorage::uint16},
+                            {20240801, 7, TokenStorage::uint32}};
+  if (data_bytes(file_, kHeaderBytes) < 0) return false;
+  const unsigned char* header = file_.bytes().data();
+  for (const Kind& kind : kinds) {
+    if (load<std::int32_t>(header, 0) != kind.magic) continue;
+    const auto version = load<std::int32_t>(header, 1);
+    if (version != kind.version) {
+      fail(ExitCode::data,
+           "data.path: '{}': its llm.c header (magic {}) has version {}; version {} is known",
+           file_.path(), kind.magic, version, kind.version);
+    }
+    storage_ = kind.storage;
+    size_ = load<std::int32_t>(header, 2);
+    check_count(file_, "llm.c", size_, storage_, data_bytes(file_, kHeaderBytes));
+    tokens_ = header + kHeaderBytes;
+    return true;
+  }
+  return false;
+}
+
+void TokenFile::open_flat(config::TokenType dtype) {
+  storage_ = dtype == config::TokenType::uint16 ? TokenStorage::uint16 : TokenStorage::uint32;
+  const std::int64_t bytes = data_bytes(file_, 0);
+  const std::int64_t rest = bytes % width(storage_);
+  if (rest != 0) {
+    fail(ExitCode::data,
+         "data.path: '{}': its {} bytes are not a multiple of {}, the size of a {} token "
+         "(remainder {})",
+         file_.path(), bytes, width(storage_), name(storage_), rest);
+  }
+  tokens_ = file_.bytes().data();
+  size_ = bytes / width(storage_);
+}
+
+std::vector<std::int64_t> TokenFile::find_ends(Token end, std::int64_t vocab) const {
+  constexpr std::int64_t kBlock = 512;
+  Scan scan{file_.path(), tokens_, end, vocab, {}};
+  with_type(storage_, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t begin = 0; begin < size_; begin += kBlock) {
+      scan.look_at<T>({begin, std::min(size_, begin + kBlock)});
+    }
+  });
+  return std::move(scan.ends);
+}
+
+void TokenFile::read(Range tokens, std::span<Token> out) const {
+  // Reading a mapping behind the end of a file that shrank would kill the process.
+  check_size(file_.path(), data_bytes(file_, 0));
+  with_type(storage_, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t i = 0; i < tokens.size(); ++i) {
+      out[static_cast<std::size_t>(i)] = static_cast<Token>(load<T>(tokens_, tokens.begin + i));
+    }
+  });
+}
+
+}  // namespace cadenza::data

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One file of tokens: flat .bin, llm.c shard or .npy, mapped into memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "file.hpp"
+
+namespace cadenza::data {
+
+/// How a token lies in its file; little-endian.
+enum class TokenStorage { uint16, uint32, int32, int64 };
+
+class TokenFile {
+ public:
+  /// Opens the file and finds its format: .npy by name or first bytes, llm.c by its magic number,
+  /// otherwise flat tokens of `dtype`.
+  /// @throws Error(data): missing, empty, size not a multiple of the token size, a header that is
+  ///         malformed, unsupported or tells another count than the file holds.
+  TokenFile(const std::string& path, config::TokenType dtype);
+
+  /// Number of tokens.
+  std::int64_t size() const { return size_; }
+  /// Looks at every token. @return where documents end: positions behind each token `end`.
+  /// @throws Error(data) at the first token outside [0, vocab).
+  std::vector<std::int64_t> find_ends(Token end, std::int64_t vocab) const;
+  /// Copies `tokens` to `out`. @throws Error(data) when the file is another size than at first.
+  void read(Range tokens, std::span<Token> out) const;
+
+ private:
+  void open_npy();
+  bool open_shard();
+  void open_flat(config::TokenType dtype);
+
+  MappedFile file_;
+  TokenStorage storage_ = TokenStorage::uint16;
+  const unsigned char* tokens_ = nullptr;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace cadenza::data

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What it costs to compute queries somewhere else, given what is already there. Counting resident keys
+// once is where CAD leaves the published planner, which charges a whole document's K and V to every move.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <vector>
+
+#include "cadenza/plan/plan.hpp"
+#include "homes.hpp"
+
+namespace cadenza::plan {
+
+class Traffic {
+ public:
+  Traffic(const Workload& workload, const Homes& homes);
+
+  /// Bytes of Q, O and LSE per query row that is not at home.
+  std::int64_t query_bytes() const { return query_bytes_; }
+  /// Bytes of K and V per key row that is not there.
+  std::int64_t key_bytes() const { return key_bytes_; }
+
+  /// Bytes that computing these queries, with all the keys they see, on `to` adds.
+  std::int64_t bytes(Rank to, int document, std::initializer_list<Range> queries) const;
+
+  /// Keys [0, end) of the document are on `to` from now on.
+  void bring(Rank to, int document, std::int64_t key_end);
+
+  /// Documents of which rows are on a rank, and how far the keys that were brought reach.
+  const std::map<int, std::int64_t>& present(Rank rank) const {
+    return present_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  const Homes& homes_;
+  std::int64_t query_bytes_;
+  std::int64_t key_bytes_;
+  std::vector<std::map<int, std::int64_t>> present_;  // by rank: document -> end of the keys brought
+};
+
+}  // namespace cadenza::plan

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where tokens live: the homes of a workload, by document.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cadenza/plan/plan.hpp"
+
+namespace cadenza::plan {
+
+class Homes {
+ public:
+  explicit Homes(const Workload& workload);
+
+  /// Homes of a document, ascending by token.
+  std::span<const Home> of(int document) const;
+
+  /// How many of `tokens` live on `rank`.
+  std::int64_t held(Rank rank, int document, Range tokens) const;
+
+  bool holds(Rank rank, int document, Range tokens) const {
+    return held(rank, document, tokens) == tokens.size();
+  }
+
+  /// Calls visit(Home) for every part of `tokens`, ascending, cut where the home changes.
+  template <typename Visit>
+  void for_each_part(int document, Range tokens, Visit&& visit) const {
+    for (const Home& home : of(document)) {
+      const Range part = intersect(home.tokens, tokens);
+      if (!part.empty()) visit(Home{home.rank, document, part});
+    }
+  }
+
+ private:
+  std::vector<Home> homes_;           // ascending by (document, token)
+  std::vector<std::size_t> offsets_;  // of each document in homes_, and the end
+};
+
+}  // namespace cadenza::plan

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/plan/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "cadenza/base/hash.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+constexpr std::array<std::string_view, 10> kNames = {"Q",  "K",     "V",  "O",  "LSE",
+                                                     "dO", "delta", "dQ", "dK", "dV"};
+
+void add_range(Hasher& hasher, Range range) {
+  hasher.add(static_cast<std::uint64_t>(range.begin)).add(static_cast<std::uint64_t>(range.end));
+}
+
+template <typename... Integers>
+void add_integers(Hasher& hasher, Integers... values) {
+  (hasher.add(static_cast<std::uint64_t>(values)), ...);
+}
+
+void add_workload(Hasher& hasher, const Workload& workload) {
+  const AttentionShape& shape = workload.shape;
+  add_integers(hasher, workload.ranks, shape.heads, shape.kv_heads, shape.head_dim,
+               shape.element_bytes);
+  add_integers(hasher, workload.lengths.size());
+  for (std::int64_t length : workload.lengths) add_integers(hasher, length);
+  add_integers(hasher, workload.homes.size());
+  for (const Home& home : workload.homes) {
+    add_integers(hasher, home.rank, home.document);
+    add_range(hasher, home.tokens);
+  }
+  add_integers(hasher, workload.servers.size());
+  for (Rank server : workload.servers) add_integers(hasher, server);
+}
+
+void add_stage(Hasher& hasher, const Stage& stage) {
+  add_integers(hasher, stage.moves.size());
+  for (const Move& move : stage.moves) {
+    add_integers(hasher, move.from, move.to, move.what, move.document, move.bytes);
+    add_range(hasher, move.tokens);
+    add_range(hasher, move.heads);
+  }
+  add_integers(hasher, stage.tasks.size());
+  for (const PlacedTask& placed : stage.tasks) {
+    add_integers(hasher, placed.server, placed.task.document, placed.task.rule);
+    add_range(hasher, placed.task.q);
+    add_range(hasher, placed.task.k);
+    add_range(hasher, placed.task.heads);
+    hasher.add(std::bit_cast<std::uint64_t>(placed.cost));
+  }
+}
+
+void add_merge(Hasher& hasher, const Merge& merge) {
+  add_integers(hasher, merge.owner, merge.document);
+  add_range(hasher, merge.tokens);
+  add_range(hasher, merge.heads);
+  add_integers(hasher, merge.contributors.size());
+  for (Rank rank : merge.contributors) add_integers(hasher, rank);
+}
+
+}  // namespace
+
+std::string_view name(Tensor what) { return kNames[static_cast<std::size_t>(what)]; }
+
+bool is_key_side(Tensor what) {
+  return what == Tensor::k || what == Tensor::v || what == Tensor::dk || what == Tensor::dv;
+}
+
+bool is_result(Tensor what) {
+  return what == Tensor::o || what == Tensor::lse || what == Tensor::dq || what == Tensor::dk ||
+         what == Tensor::dv;
+}
+
+std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads) {
+  const bool scalar = what == Tensor::lse || what == Tensor::delta;
+  return tokens.size() * heads.size() * (scalar ? 1 : shape.head_dim) * shape.element_bytes;
+}
+
+void add_totals(Plan& plan) {
+  plan.cost_per_rank.assign(static_cast<std::size_t>(plan.workload.ranks), 0.0);
+  plan.bytes_sent_per_rank.assign(static_cast<std::size_t>(plan.workload.ranks), 0);
+  for (const Stage& stage : plan.stages) {
+    for (const PlacedTask& placed : stage.tasks) {
+      plan.cost_per_rank[static_cast<std::size_t>(placed.server)] += placed.cost;
+    }
+    for (const Move& move : stage.moves) {
+      plan.bytes_sent_per_rank[static_cast<std::size_t>(move.from)] += move.bytes;
+    }
+  }
+}
+
+double imbalance(const Plan& plan) {
+  double largest = 0;
+  double total = 0;
+  for (Rank server : plan.workload.servers) {
+    const double cost = plan.cost_per_rank[static_cast<std::size_t>(server)];
+    largest = std::max(largest, cost);
+    total += cost;
+  }
+  if (total <= 0) return 1.0;
+  return largest * static_cast<double>(plan.workload.servers.size()) / total;
+}
+
+std::uint64_t hash(const Plan& plan) {
+  Hasher hasher;
+  add_workload(hasher, plan.workload);
+  add_integers(hasher, plan.stages.size());
+  for (const Stage& stage : plan.stages) add_stage(hasher, stage);
+  add_integers(hasher, plan.merges.size());
+  for (const Merge& merge : plan.merges) add_merge(hasher, merge);
+  for (double cost : plan.cost_per_rank) hasher.add(std::bit_cast<std::uint64_t>(cost));
+  for (std::int64_t bytes : plan.bytes_sent_per_rank) add_integers(hasher, bytes);
+  return hasher.value();
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rule `totals`: what the plan says it costs is what its moves and tasks cost.
+#include <algorithm>
+#include <cmath>
+
+#include "validate_rules.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+/// Costs are sums of integers in double: orders of summation differ by rounding alone.
+bool same_cost(double a, double b) {
+  return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b));
+}
+
+void check_parts(const Plan& plan, const Pass& pass, Faults& faults) {
+  const AttentionShape& shape = plan.workload.shape;
+  for (const Stage& stage : plan.stages) {
+    for (const PlacedTask& placed : stage.tasks) {
+      const double cost = forward_flops(placed.task, shape.head_dim) * pass.cost_ratio;
+      if (!same_cost(placed.cost, cost)) {
+        faults.add("totals", "{}: cost {}, it takes {}", describe(placed), placed.cost, cost);
+      }
+    }
+    for (const Move& move : stage.moves) {
+      const std::int64_t bytes = move_bytes(shape, move.what, move.tokens, move.heads);
+      if (move.bytes != bytes) {
+        faults.add("totals", "{}: {} bytes, it has {}", describe(move), move.bytes, bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void check_totals(const Plan& plan, const Pass& pass, Faults& faults) {
+  check_parts(plan, pass, faults);
+  Plan sums;
+  sums.workload.ranks = plan.workload.ranks;
+  sums.stages = plan.stages;
+  add_totals(sums);
+  if (plan.cost_per_rank.size() != sums.cost_per_rank.size() ||
+      plan.bytes_sent_per_rank.size() != sums.bytes_sent_per_rank.size()) {
+    faults.add("totals", "costs of {} and bytes of {} ranks, there are {}",
+               plan.cost_per_rank.size(), plan.bytes_sent_per_rank.size(), plan.workload.ranks);
+    return;
+  }
+  for (std::size_t rank = 0; rank < sums.cost_per_rank.size(); ++rank) {
+    if (!same_cost(plan.cost_per_rank[rank], sums.cost_per_rank[rank])) {
+      faults.add("totals", "rank {}: cost {}, its tasks take {}", rank, plan.cost_per_rank[rank],
+                 sums.cost_per_rank[rank]);
+    }
+    if (plan.bytes_sent_per_rank[rank] != sums.bytes_sent_per_rank[rank]) {
+      faults.add("totals", "rank {}: {} bytes sent, its moves have {}", rank,
+                 plan.bytes_sent_per_rank[rank], sums.bytes_sent_per_rank[rank]);
+    }
+  }
+}
+
+}  // namespace cadenza::plan

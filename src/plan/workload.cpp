@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/error.hpp"
+#include "cadenza/plan/placement.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+AttentionShape attention_shape(const config::Experiment& experiment) {
+  AttentionShape shape;
+  shape.heads = static_cast<int>(experiment.model.heads);
+  shape.kv_heads = static_cast<int>(experiment.model.kv_heads);
+  shape.head_dim = static_cast<int>(experiment.model.head_dim());
+  shape.element_bytes = experiment.run.dtype == config::Dtype::float64 ? 8 : 4;
+  return shape;
+}
+
+}  // namespace
+
+Workload make_workload(const config::Experiment& experiment, const data::Batch& batch, int tick) {
+  const std::int64_t data_ranks = experiment.parallel.data;
+  const auto ticks = static_cast<std::int64_t>(batch.microbatches.size()) / data_ranks;
+  if (tick < 0 || tick >= ticks) {
+    fail(ExitCode::usage, "plan: found tick {}, step {} has ticks [0, {})", tick, batch.step, ticks);
+  }
+  Workload workload;
+  workload.ranks = static_cast<int>(experiment.ranks());
+  workload.shape = attention_shape(experiment);
+  const int trainers = static_cast<int>(experiment.parallel.trainers());
+  const bool in_place = experiment.attention.servers == 0;
+  for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {
+    workload.servers.push_back(rank);
+  }
+  for (std::int64_t rank = 0; rank < data_ranks; ++rank) {
+    const auto microbatch = static_cast<std::size_t>(tick * data_ranks + rank);
+    for (const data::BatchDocument& document : batch.microbatches[microbatch].documents) {
+      const int index = static_cast<int>(workload.lengths.size());
+      workload.lengths.push_back(document.length());
+      workload.homes.push_back({static_cast<Rank>(rank), index, {0, document.length()}});
+    }
+  }
+  return workload;
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HDF5 library as a whole: quiet, without an exit handler, its errors as one phrase.
+#include <mutex>
+
+#include "cadenza/storage/hdf5.hpp"
+
+namespace cadenza::storage {
+namespace {
+
+struct Reason {
+  std::string system;  ///< text of errno, where a driver reported one
+  std::string deepest; ///< what the innermost function said
+};
+
+/// H5Ewalk2 callback, from the innermost error outwards.
+herr_t collect(unsigned depth, const H5E_error2_t* error, void* data) {
+  auto& reason = *static_cast<Reason*>(data);
+  const std::string text = error->desc != nullptr ? error->desc : "";
+  if (depth == 0) reason.deepest = text;
+  // The POSIX driver writes: ... errno = 28, error message = 'No space left on device', ...
+  static const std::string marker = "error message = '";
+  const auto begin = text.find(marker);
+  if (reason.system.empty() && begin != std::string::npos) {
+    const auto first = begin + marker.size();
+    reason.system = text.substr(first, text.find('\'', first) - first);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void initialise() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    H5dont_atexit();
+    H5open();
+  });
+  // A thread-safe HDF5 has one error stack per thread.
+  thread_local const herr_t silent = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  static_cast<void>(silent);
+}
+
+std::string last_failure() {
+  Reason reason;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &reason);
+  if (!reason.system.empty()) return reason.system;
+  return reason.deepest.empty() ? "HDF5 gives no reason" : reason.deepest;
+}
+
+herr_t close_file(hid_t file) {
+  if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0) return -1;
+  return H5Fclose(file);
+}
+
+}  // namespace cadenza::storage

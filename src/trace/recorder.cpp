@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/trace/recorder.hpp"
+
+#include <ctime>
+#include <limits>
+
+#include "cadenza/base/error.hpp"
+
+namespace cadenza::trace {
+namespace {
+
+/// Room for `count` values whose pages are there already: a first touch in timed code would cost more
+/// than the event it records.
+template <typename T>
+void preallocate(std::vector<T>& values, std::size_t count) {
+  values.resize(count);
+  values.clear();
+}
+
+}  // namespace
+
+std::int64_t now_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+Recorder::Recorder(std::size_t capacity) {
+  preallocate(events_, capacity);
+  // Memory is sampled between phases, far less often than operations are recorded.
+  preallocate(samples_, capacity / 8 + 64);
+}
+
+std::uint16_t Recorder::intern(std::string_view name) {
+  const auto [entry, added] = ids_.try_emplace(std::string(name), 0);
+  if (!added) return entry->second;
+  if (names_.size() > std::numeric_limits<std::uint16_t>::max()) {
+    ids_.erase(entry);
+    fail(ExitCode::usage, "trace: more than {} different event names; '{}' is one too many",
+         names_.size(), name);
+  }
+  entry->second = static_cast<std::uint16_t>(names_.size());
+  names_.emplace_back(name);
+  return entry->second;
+}
+
+}  // namespace cadenza::trace

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schema.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cadenza/base/error.hpp"
+
+namespace cadenza::trace {
+namespace {
+
+using storage::Handle;
+
+void write_attribute(hid_t file, const std::string& path, const char* name, hid_t type,
+                     const void* value) {
+  const std::string what = fmt::format("cannot write attribute {}", name);
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle attribute(
+      checked(H5Acreate2(file, name, type, space.get(), H5P_DEFAULT, H5P_DEFAULT), path, what),
+      H5Aclose);
+  if (H5Awrite(attribute.get(), type, value) < 0) refuse(path, what);
+}
+
+void write_text(hid_t file, const std::string& path, const char* name, std::string_view value) {
+  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), std::max<std::size_t>(value.size(), 1));
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  write_attribute(file, path, name, type.get(), std::string(value).c_str());
+}
+
+}  // namespace
+
+void refuse(const std::string& path, const std::string& what) {
+  fail(ExitCode::data, "{}: {}: {}", path, what, storage::last_failure());
+}
+
+hid_t checked(hid_t id, const std::string& path, const std::string& what) {
+  if (id < 0) refuse(path, what);
+  return id;
+}
+
+void copy_text(const std::string& text, char* target, std::size_t size) {
+  const std::size_t length = std::min(text.size(), size);
+  std::memcpy(target, text.data(), length);
+  std::memset(target + length, 0, size - length);
+}
+
+RankRow to_row(const RankInfo& rank) {
+  RankRow row;
+  copy_text(rank.host, row.host.data(), row.host.size());
+  row.rank = rank.rank;
+  row.world = rank.world;
+  row.local_rank = rank.local_rank;
+  row.role = static_cast<std::uint32_t>(rank.role);
+  row.data = rank.data;
+  row.pipeline = rank.pipeline;
+  row.tensor = rank.tensor;
+  row.context = rank.context;
+  row.server = rank.server;
+  row.threads = rank.threads;
+  copy_text(rank.device, row.device.data(), row.device.size());
+  row.peak_flops = rank.peak_flops;
+  return row;
+}
+
+Handle create_file(const std::string& path) {
+  storage::initialise();
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  return {checked(id, path, "cannot create the trace"), storage::close_file};
+}
+
+void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,
+                std::size_t count, const void* rows) {
+  const std::string what = fmt::format("cannot write {}", name);
+  const hsize_t size = count;
+  const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
+  const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links.get(), 1);
+  Handle dataset(checked(H5Dcreate2(file, name, type, space.get(), links.get(), H5P_DEFAULT,
+                                    H5P_DEFAULT),
+                         path, what),
+                 H5Dclose);
+  if (H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) refuse(path, what);
+  // Small datasets are held back until they are closed: only then is a full disk noticed.
+  if (H5Dclose(dataset.release()) < 0) refuse(path, what);
+}
+
+void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank, int world) {
+  write_text(file, path, "schema", kSchema);
+  write_text(file, path, "producer", run.producer);
+  write_text(file, path, "run_id", run.run_id);
+  write_text(file, path, "code_version", run.code_version);
+  write_attribute(file, path, "seed", H5T_NATIVE_UINT64, &run.seed);
+  write_attribute(file, path, "rank", H5T_NATIVE_INT, &rank);
+  write_attribute(file, path, "world", H5T_NATIVE_INT, &world);
+  write_text(file, path, "time_unit", "ns");
+  write_text(file, path, "bytes_unit", "B");
+  write_text(file, path, "flops_convention", "mul+add=2");
+  write_text(file, path, "created_utc", run.created_utc);
+  write_rows(file, path, "/meta/config_yaml", H5T_STD_U8LE, run.config_yaml.size(),
+             run.config_yaml.data());
+}
+
+}  // namespace cadenza::trace

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of cadenza-trace/1 as HDF5 types, and what every file of it says about its run. docs/trace.md
+// has the meaning of each field.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "cadenza/storage/hdf5.hpp"
+#include "cadenza/trace/event.hpp"
+
+namespace cadenza::trace {
+
+inline constexpr std::size_t kNameLength = 96;
+using Name = std::array<char, kNameLength>;
+
+/// Row of /meta/rank and of /ranks in run.h5.
+struct RankRow {
+  std::array<char, 64> host{};
+  std::int32_t rank = 0, world = 0, local_rank = 0;
+  std::uint32_t role = 0;
+  std::int32_t data = 0, pipeline = 0, tensor = 0, context = 0, server = 0, threads = 0;
+  std::array<char, 64> device{};
+  double peak_flops = 0;
+};
+
+enum class State : std::uint32_t { open = 0, clean = 1, signalled = 2, error = 3 };
+
+/// The one row of /meta/status, overwritten in place.
+struct StatusRow {
+  State state = State::open;
+  std::int32_t signal = 0;
+  std::int64_t last_step = -1;
+  std::uint64_t n_events = 0;
+  std::uint64_t n_dropped = 0;
+  std::int64_t writer_ns = 0;
+};
+
+RankRow to_row(const RankInfo& rank);
+
+/// Copies as much of `text` as fits; the rest of `target` is zero.
+void copy_text(const std::string& text, char* target, std::size_t size);
+
+/// Compound type of Row, the same in the file and in memory.
+template <typename Row>
+storage::Handle row_type();
+
+/// New file in the newest format, which reading while writing needs.
+/// @throws Error(data)
+storage::Handle create_file(const std::string& path);
+
+/// Attributes of `/` and /meta/config_yaml. @param rank  -1 in run.h5, which is no rank's
+/// @throws Error(data)
+void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank, int world);
+
+/// A dataset of a fixed number of rows, written at once and closed. @throws Error(data)
+void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,
+                std::size_t count, const void* rows);
+
+/// Throws Error(data): path, what was tried, and why the last HDF5 call failed.
+[[noreturn]] void refuse(const std::string& path, const std::string& what);
+
+/// `id`, or refuse().
+hid_t checked(hid_t id, const std::string& path, const std::string& what);
+
+}  // namespace cadenza::trace

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "table.hpp"
+
+#include <fmt/format.h>
+
+#include "schema.hpp"
+
+namespace cadenza::trace {
+
+using storage::Handle;
+
+Table::Table(hid_t file, std::string path, const char* name, Handle type, hsize_t chunk,
+             Packing packing)
+    : path_(std::move(path)), what_(fmt::format("cannot write {}", name)), type_(std::move(type)) {
+  const hsize_t none = 0;
+  const hsize_t unlimited = H5S_UNLIMITED;
+  const Handle space(H5Screate_simple(1, &none, &unlimited), H5Sclose);
+  const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links.get(), 1);
+  const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_chunk(creation.get(), 1, &chunk);
+  if (packing == Packing::compressed) {
+    H5Pset_shuffle(creation.get());
+    H5Pset_deflate(creation.get(), 1);
+  }
+  // Rows are only appended: two chunks are all that is ever touched, and the default of 1 MiB per
+  // dataset adds up where a simulator holds the files of hundreds of ranks.
+  const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  H5Pset_chunk_cache(access.get(), 7, 2 * chunk * H5Tget_size(type_.get()), 1.0);
+  dataset_ = Handle(checked(H5Dcreate2(file, name, type_.get(), space.get(), links.get(),
+                                       creation.get(), access.get()),
+                            path_, fmt::format("cannot create {}", name)),
+                    H5Dclose);
+}
+
+void Table::append(std::size_t count, const void* rows) {
+  if (count == 0) return;
+  const hsize_t added = count;
+  const hsize_t size = rows_ + added;
+  if (H5Dset_extent(dataset_.get(), &size) < 0) refuse(path_, what_);
+  const Handle file_space(checked(H5Dget_space(dataset_.get()), path_, what_), H5Sclose);
+  H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &rows_, nullptr, &added, nullptr);
+  const Handle row_space(H5Screate_simple(1, &added, nullptr), H5Sclose);
+  if (H5Dwrite(dataset_.get(), type_.get(), row_space.get(), file_space.get(), H5P_DEFAULT, rows) <
+      0) {
+    refuse(path_, what_);
+  }
+  rows_ = size;
+  changed_ = true;
+}
+
+void Table::flush() {
+  if (!changed_) return;
+  if (H5Dflush(dataset_.get()) < 0) refuse(path_, what_);
+  changed_ = false;
+}
+
+}  // namespace cadenza::trace

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A dataset that grows by rows while others may be reading it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cadenza/storage/hdf5.hpp"
+
+namespace cadenza::trace {
+
+enum class Packing {
+  raw,         ///< a chunk is rewritten in place: for a few rows per step
+  compressed,  ///< shuffle and gzip 1: for many rows per step, all of one shape
+};
+
+class Table {
+ public:
+  /// @param chunk  rows; with compression at most the rows of a flush, since a chunk that is
+  ///               rewritten under SWMR leaves its old place unused
+  Table(hid_t file, std::string path, const char* name, storage::Handle type, hsize_t chunk,
+        Packing packing);
+
+  /// @throws Error(data)
+  void append(std::size_t count, const void* rows);
+  /// Gives appended rows to the operating system: they outlive this process. @throws Error(data)
+  void flush();
+
+  std::uint64_t rows() const { return rows_; }
+  void close() { dataset_.reset(); }
+  /// Gives the dataset up unclosed, after a failed write.
+  void abandon() { dataset_.release(); }
+
+ private:
+  std::string path_;
+  std::string what_;
+  storage::Handle type_;
+  storage::Handle dataset_;
+  hsize_t rows_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace cadenza::trace

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durability: every object is made before the first step, then the file is opened for reading while
+// writing (SWMR). A step's data are flushed first and its row of /steps last, so that a process may
+// be killed at any instruction and readers still find every step whose row is there.
+#include "cadenza/trace/writer.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "cadenza/base/error.hpp"
+#include "schema.hpp"
+#include "table.hpp"
+
+namespace cadenza::trace {
+namespace {
+
+using storage::Handle;
+
+constexpr hsize_t kEventChunk = 1024;  // rows; a step of a trainer has more
+constexpr hsize_t kSmallChunk = 64;
+
+/// Adds the time of a scope to the writer's own cost.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::int64_t& total) : total_(total) {}
+  ~Stopwatch() { total_ += now_ns() - begin_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::int64_t& total_;
+  std::int64_t begin_ = now_ns();
+};
+
+template <typename Row>
+Table make_table(const Handle& file, const std::string& path, const char* name, hsize_t chunk,
+                 Packing packing) {
+  return {file.get(), path, name, row_type<Row>(), chunk, packing};
+}
+
+}  // namespace
+
+struct Writer::Implementation {
+  Implementation(const std::string& path, const RunInfo& run, const RankInfo& rank);
+  ~Implementation();
+
+  void append_names(const std::vector<std::string>& recorded);
+  void write_status();
+  void close();
+  /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
+  template <typename Work>
+  void guarded(Work work);
+  std::array<Table*, 7> tables() {
+    return {&events, &samples, &highwater, &names, &plan, &clock, &steps};
+  }
+
+  std::int64_t overhead_ns = 0;
+  std::string path;
+  Handle file;  // declared before what lives in it, so closed after
+  Handle status_type;
+  Handle status_dataset;
+  Table events, samples, highwater, names, plan, clock, steps;
+  StatusRow status;
+};
+
+Writer::Implementation::Implementation(const std::string& where, const RunInfo& run,
+                                       const RankInfo& rank)
+    : path(where),
+      file(create_file(path)),
+      status_type(row_type<StatusRow>()),
+      events(make_table<Event>(file, path, "/events", kEventChunk, Packing::compressed)),
+      samples(make_table<MemorySample>(file, path, "/memory/samples", kSmallChunk, Packing::raw)),
+      highwater(
+          make_table<MemoryHighwater>(file, path, "/memory/highwater", kSmallChunk, Packing::raw)),
+      names(make_table<Name>(file, path, "/meta/strings", kSmallChunk, Packing::raw)),
+      plan(make_table<PlannedTask>(file, path, "/plan", kEventChunk, Packing::compressed)),
+      clock(make_table<ClockSync>(file, path, "/clock/sync", kSmallChunk, Packing::raw)),
+      steps(make_table<StepRecord>(file, path, "/steps", kSmallChunk, Packing::raw)) {
+  guarded([&] {
+    write_run(file.get(), path, run, rank.rank, rank.world);
+    const RankRow row = to_row(rank);
+    write_rows(file.get(), path, "/meta/rank", row_type<RankRow>().get(), 1, &row);
+    write_rows(file.get(), path, "/meta/status", status_type.get(), 1, &status);
+    const char* what = "cannot prepare the trace for its first step";
+    status_dataset =
+        Handle(checked(H5Dopen2(file.get(), "/meta/status", H5P_DEFAULT), path, what), H5Dclose);
+    if (H5Fflush(file.get(), H5F_SCOPE_LOCAL) < 0) refuse(path, what);
+    if (H5Fstart_swmr_write(file.get()) < 0) refuse(path, what);
+  });
+}
+
+Writer::Implementation::~Implementation() {
+  if (!file) return;
+  try {
+    status.state = State::error;
+    close();
+  } catch (const Error&) {
+    // Whoever ended the run before finish() has reported why; the steps written so far are safe.
+  }
+}
+
+template <typename Work>
+void Writer::Implementation::guarded(Work work) {
+  if (!file) fail(ExitCode::data, "{}: the trace was closed after an earlier error", path);
+  try {
+    work();
+  } catch (const Error&) {
+    // What HDF5 could not write it would try again, and fail again, whenever one of these is closed.
+    for (Table* table : tables()) table->abandon();
+    status_dataset.release();
+    file.release();
+    throw;
+  }
+}
+
+void Writer::Implementation::append_names(const std::vector<std::string>& recorded) {
+  if (recorded.size() <= names.rows()) return;
+  std::vector<Name> fresh(recorded.size() - names.rows());
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    copy_text(recorded[names.rows() + i], fresh[i].data(), kNameLength);
+  }
+  names.append(fresh.size(), fresh.data());
+}
+
+void Writer::Implementation::write_status() {
+  status.n_events = events.rows();
+  status.writer_ns = overhead_ns;
+  const char* what = "cannot write /meta/status";
+  if (H5Dwrite(status_dataset.get(), status_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, &status) <
+      0) {
+    refuse(path, what);
+  }
+  if (H5Dflush(status_dataset.get()) < 0) refuse(path, what);
+}
+
+void Writer::Implementation::close() {
+  guarded([&] {
+    for (Table* table : tables()) table->flush();
+    write_status();
+    const char* what = "cannot complete the trace";
+    if (H5Fflush(file.get(), H5F_SCOPE_LOCAL) < 0) refuse(path, what);
+    // A file is closed when its last dataset is.
+    for (Table* table : tables()) table->close();
+    status_dataset.reset();
+    if (H5Fclose(file.release()) < 0) refuse(path, what);
+  });
+}
+
+Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank)
+    : implementation_(std::make_unique<Implementation>(path, run, rank)) {}
+
+Writer::~Writer() = default;
+
+void Writer::write_clock(const ClockSync& sync) {
+  const Stopwatch stopwatch(implementation_->overhead_ns);
+  implementation_->guarded([&] { implementation_->clock.append(1, &sync); });
+}
+
+void Writer::write_plan(std::span<const PlannedTask> tasks) {
+  const Stopwatch stopwatch(implementation_->overhead_ns);
+  implementation_->guarded([&] { implementation_->plan.append(tasks.size(), tasks.data()); });
+}
+
+void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {
+  Implementation& trace = *implementation_;
+  const Stopwatch stopwatch(trace.overhead_ns);
+  trace.guarded([&] {
+    trace.append_names(recorder.names());
+    trace.events.append(recorder.events().size(), recorder.events().data());
+    trace.samples.append(recorder.samples().size(), recorder.samples().data());
+    trace.highwater.append(1, &memory);
+    for (Table* table : trace.tables()) table->flush();
+
+    step.n_events_end = trace.events.rows();
+    trace.steps.append(1, &step);
+    trace.steps.flush();
+
+    trace.status.last_step = step.step;
+    trace.status.n_dropped = recorder.dropped();
+    trace.write_status();
+  });
+  recorder.clear();
+}
+
+void Writer::finish() {
+  const Stopwatch stopwatch(implementation_->overhead_ns);
+  implementation_->status.state = State::clean;
+  implementation_->close();
+}
+
+std::int64_t Writer::overhead_ns() const { return implementation_->overhead_ns; }
+
+}  // namespace cadenza::trace

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/attention/core_attention.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "unit/kernels/device_data.hpp"
+
+namespace cadenza::attention {
+namespace {
+
+using testing::download;
+using testing::upload;
+using ::testing::DoubleNear;
+using ::testing::Each;
+using ::testing::Pointwise;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> normal(std::size_t count, std::mt19937_64& random) {
+  std::normal_distribution<double> value;
+  std::vector<double> made(count);
+  for (double& number : made) number = value(random);
+  return made;
+}
+
+TEST(CoreAttention, InitialiseIsTheResultOfNoKeys) {
+  const auto out = upload(std::vector<float>(24, std::nanf("")));
+  const auto lse = upload(std::vector<float>(6, std::nanf("")));
+  initialise(out.data(), lse.data(), 3, 2, 4);
+  EXPECT_THAT(download(out), Each(0.0f));
+  EXPECT_THAT(download(lse), Each(-std::numeric_limits<float>::infinity()));
+}
+
+TEST(CoreAttention, DeltaIsTheRowSum) {
+  std::mt19937_64 random(1);
+  const auto a = normal(30, random), b = normal(30, random);
+  const auto sums = upload(std::vector<double>(6));
+  const auto a_device = upload(a), b_device = upload(b);
+  delta(a_device.data(), b_device.data(), 3, 2, 5, sums.data());
+  const auto got = download(sums);
+  for (std::ptrdiff_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(got[static_cast<std::size_t>(i)],
+                std::inner_product(a.begin() + 5 * i, a.begin() + 5 * i + 5, b.begin() + 5 * i, 0.0), 1e-14);
+  }
+}
+
+/// Attention over some keys of one row, as (out, lse).
+struct Partial {
+  std::vector<double> out;
+  double lse = -kInfinity;
+};
+
+constexpr int kDim = 3;
+
+Partial attend(const std::vector<double>& logits, const std::vector<double>& values,
+               const std::vector<std::size_t>& keys) {
+  Partial result{std::vector<double>(kDim), -kInfinity};
+  double peak = -kInfinity, sum = 0;
+  for (const std::size_t j : keys) peak = std::max(peak, logits[j]);
+  for (const std::size_t j : keys) sum += std::exp(logits[j] - peak);
+  for (const std::size_t j : keys) {
+    for (std::size_t d = 0; d < kDim; ++d) result.out[d] += std::exp(logits[j] - peak) / sum * values[j * kDim + d];
+  }
+  if (!keys.empty()) result.lse = peak + std::log(sum);
+  return result;
+}
+
+Partial merge(const std::vector<Partial>& parts) {
+  const auto out = upload(std::vector<double>(kDim));
+  const auto lse = upload(std::vector<double>{-kInfinity});
+  for (const Partial& part : parts) {
+    const auto part_out = upload(part.out);
+    const auto part_lse = upload(std::vector<double>{part.lse});
+    merge_partial(out.data(), lse.data(), part_out.data(), part_lse.data(), 1, 1, kDim);
+  }
+  return {download(out), download(lse)[0]};
+}
+
+TEST(CoreAttention, MergeEqualsOneShotInAnyOrder) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t keys = 1 + random() % 20, count = 1 + random() % 16;
+    auto logits = normal(keys, random);
+    const auto values = normal(keys * kDim, random);
+    std::vector<std::vector<std::size_t>> parts(count);
+    std::vector<std::size_t> all(keys);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    for (const std::size_t j : all) {
+      const std::size_t part = random() % count;
+      parts[part].push_back(j);
+      if (round % 2 == 1) logits[j] += 200.0 * (static_cast<double>(part % 3) - 1);  // gaps of +-200, 400
+    }
+    std::vector<Partial> partials;
+    for (const auto& part : parts) {
+      auto partial = attend(logits, values, part);
+      // An empty part's out is not read.
+      if (part.empty()) partial.out.assign(kDim, std::numeric_limits<double>::quiet_NaN());
+      partials.push_back(partial);
+    }
+    std::shuffle(partials.begin(), partials.end(), random);
+    const Partial expected = attend(logits, values, all), got = merge(partials);
+    EXPECT_THAT(got.out, Pointwise(DoubleNear(1e-12), expected.out));
+    EXPECT_NEAR(got.lse, expected.lse, 1e-12 * std::max(1.0, std::abs(expected.lse)));
+  }
+}
+
+TEST(CoreAttention, MergeOfEmptyPartsIsEmpty) {
+  const Partial nothing{{std::nan(""), 1, 2}, -kInfinity};
+  const Partial got = merge({nothing, nothing});
+  EXPECT_THAT(got.out, Each(0.0));
+  EXPECT_EQ(got.lse, -kInfinity);
+}
+
+TEST(CoreAttention, MergeLeavesAResultAloneWhenThePartIsEmpty) {
+  const Partial some{{0.1, 0.2, 0.3}, 0.7}, nothing{{9, 9, 9}, -kInfinity};
+  for (const auto& parts : {std::vector<Partial>{some, nothing}, std::vector<Partial>{nothing, some}}) {
+    const Partial got = merge(parts);
+    EXPECT_EQ(got.out, some.out);
+    EXPECT_EQ(got.lse, some.lse);
+  }
+}
+
+TEST(CoreAttention, MergeKeepsNan) {
+  const Partial some{{1, 2, 3}, 0}, broken{{1, 2, 3}, std::nan("")};
+  EXPECT_TRUE(std::isnan(merge({some, broken}).lse));
+  EXPECT_TRUE(std::isnan(merge({broken, some}).lse));
+}
+
+TEST(CoreAttention, RotaryTableHoldsCosAndSinOfTheAngles) {
+  for (const int dim : {2, 7, 64}) {
+    MemoryLedger ledger;
+    const auto table = make_rotary_table<float>(ledger, 1000, dim, 10000);
+    const auto cos = download(table.cos), sin = download(table.sin);
+    EXPECT_EQ(table.half, dim / 2);
+    ASSERT_EQ(cos.size(), static_cast<std::size_t>(1000 * (dim / 2)));
+    EXPECT_EQ(ledger.current(MemoryKind::attention), 2 * 4 * 1000 * (dim / 2));
+    for (const int position : {0, 1, 17, 999}) {
+      for (int d = 0; d < dim / 2; ++d) {
+        const double angle = position / std::pow(10000.0, 2.0 * d / dim);
+        const auto at = static_cast<std::size_t>(position * (dim / 2) + d);
+        EXPECT_NEAR(cos[at], std::cos(angle), 6e-8);  // half a float's unit: angles are not rounded
+        EXPECT_NEAR(sin[at], std::sin(angle), 6e-8);
+      }
+    }
+  }
+}
+
+TEST(CoreAttention, RotateKeysTurnsPairsByTheirPositions) {
+  std::mt19937_64 random(3);
+  constexpr int kHeads = 2;
+  for (const int dim : {1, 2, 5, 8}) {
+    MemoryLedger ledger;
+    const auto table = make_rotary_table<double>(ledger, 40, dim, 100);
+    const std::vector<std::int32_t> positions = {0, 39, 3, 0, 1};
+    const auto before = normal(positions.size() * kHeads * static_cast<std::size_t>(dim), random);
+    const auto k = upload(before);
+    const auto at = upload(positions);
+    const auto rows = static_cast<std::int64_t>(positions.size());
+    rotate_keys(table, k.data(), at, rows, kHeads, dim, Rotation::forward);
+    const auto turned = download(k);
+    for (std::size_t head = 0; head < positions.size() * kHeads; ++head) {
+      const std::size_t base = head * static_cast<std::size_t>(dim);
+      for (int d = 0; d < dim / 2; ++d) {
+        const std::size_t low = base + static_cast<std::size_t>(d), high = low + static_cast<std::size_t>(dim / 2);
+        const auto expected = std::complex<double>(before[low], before[high]) *
+                              std::polar(1.0, positions[head / kHeads] * std::pow(100.0, -2.0 * d / dim));
+        EXPECT_NEAR(turned[low], expected.real(), 1e-12);
+        EXPECT_NEAR(turned[high], expected.imag(), 1e-12);
+      }
+      if (dim % 2 == 1) {
+        const std::size_t last = base + static_cast<std::size_t>(dim) - 1;
+        EXPECT_EQ(turned[last], before[last]);
+      }
+    }
+    rotate_keys(table, k.data(), at, rows, kHeads, dim, Rotation::inverse);
+    EXPECT_THAT(download(k), Pointwise(DoubleNear(1e-14 * 40), before));
+  }
+}
+
+TEST(CoreAttention, NoTableNoRotation) {
+  const auto k = upload(std::vector<float>{1, 2, 3, 4});
+  rotate_keys<float>({}, k.data(), upload(std::vector<std::int32_t>{5}), 1, 1, 4, Rotation::forward);
+  EXPECT_THAT(download(k), ::testing::ElementsAre(1, 2, 3, 4));
+}
+
+}  // namespace
+}  // namespace cadenza::attention

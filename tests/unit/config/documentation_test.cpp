@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/experiment.md has a row for every key, no row for any other, and true defaults.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "support.hpp"
+
+namespace cadenza::config {
+namespace {
+
+struct Row {
+  std::string default_value;
+  std::string meaning;
+};
+
+std::string strip(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+/// The content of a cell that is one `literal`, else "".
+std::string literal(const std::string& cell) {
+  const bool one = cell.size() > 2 && cell.front() == '`' && cell.find('`', 1) == cell.size() - 1;
+  return one ? cell.substr(1, cell.size() - 2) : "";
+}
+
+std::map<std::string, Row> documented() {
+  const auto root = std::filesystem::path(__FILE__).parent_path() / "../../..";
+  std::ifstream file(root / "docs/experiment.md");
+  EXPECT_TRUE(file) << "docs/experiment.md";
+  std::map<std::string, Row> rows;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("| `")) continue;
+    std::vector<std::string> cells;
+    std::istringstream row(line.substr(1));
+    for (std::string cell; std::getline(row, cell, '|');) cells.push_back(strip(cell));
+    EXPECT_EQ(cells.size(), 6u) << line;
+    rows[literal(cells[0])] = {cells[3], cells[5]};
+  }
+  return rows;
+}
+
+/// Key paths of YAML in block style, two spaces per level.
+std::vector<std::string> key_paths(const std::string& yaml) {
+  std::vector<std::string> paths;
+  std::vector<std::string> parents;
+  std::istringstream lines(yaml);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t indent = line.find_first_not_of(' ');
+    const std::size_t colon = line.find(':');
+    parents.resize(indent / 2);
+    std::string path;
+    for (const std::string& parent : parents) path += parent + ".";
+    const std::string name = line.substr(indent, colon - indent);
+    if (colon + 1 == line.size()) {
+      parents.push_back(name);
+    } else {
+      paths.push_back(path + name);
+    }
+  }
+  return paths;
+}
+
+TEST(Documentation, HasEveryKeyAndNoOther) {
+  std::vector<std::string> rows;
+  for (const auto& [key, row] : documented()) {
+    rows.push_back(key);
+    EXPECT_FALSE(row.meaning.empty()) << key;
+    EXPECT_FALSE(row.default_value.empty()) << key;
+  }
+  EXPECT_THAT(rows, testing::UnorderedElementsAreArray(key_paths(to_yaml(parse(kGood)))));
+}
+
+TEST(Documentation, DefaultsAreTheDefaults) {
+  const std::string minimal =
+      "model: {layers: 1, d_model: 8, heads: 2, ffn: 8, vocab: 300}\n"
+      "data: {source: synthetic}\nbatch: {tokens: 64, microbatch: 64}\n";
+  const std::string expected = to_yaml(parse(minimal));
+  int checked = 0;
+  for (const auto& [key, row] : documented()) {
+    const std::string value = literal(row.default_value);
+    if (value.empty()) continue;  // required, or the same as another key
+    EXPECT_EQ(to_yaml(parse(minimal, {key + "=" + value})), expected) << key << " = " << value;
+    ++checked;
+  }
+  EXPECT_GT(checked, 30);
+}
+
+}  // namespace
+}  // namespace cadenza::config

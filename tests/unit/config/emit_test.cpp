@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "support.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// Draws valid experiments over all of their types, with awkward numbers and names.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  std::int64_t integer(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  bool coin() { return integer(0, 1) == 1; }
+  /// Any bits of a positive finite double, subnormal ones left out.
+  double positive() {
+    for (;;) {
+      const auto value = std::bit_cast<double>(random_() >> 1);
+      if (std::isnormal(value)) return value;
+    }
+  }
+  double unit() { return std::uniform_real_distribution<double>(0.0, 1.0)(random_); }
+  std::string text() {
+    std::string drawn(static_cast<std::size_t>(integer(1, 12)), ' ');
+    for (char& c : drawn) c = static_cast<char>(integer(0, 127));
+    return drawn;
+  }
+
+  Experiment experiment() {
+    Experiment e;
+    e.name = text();
+    e.seed = random_();
+    const std::int64_t group = integer(1, 4);
+    e.model = {integer(1, 9), 0, 0, integer(1, 5), integer(1, 99), integer(259, 70000),
+               positive(), {positive()}, coin()};
+    e.model.heads = group * e.model.kv_heads;
+    e.model.d_model = e.model.heads * 2 * integer(1, 8);
+    e.data = {Source(integer(0, 2)), {text(), text()}, Tokenizer::byte, integer(600, 1 << 30),
+              coin(), TokenType(integer(0, 1)), integer(0, 258), integer(1, 99), lengths()};
+    e.batch.microbatch = integer(2, 5000);
+    e.parallel.data = integer(1, 5);
+    e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);
+    e.attention = {AttentionKind::full, PlacementKind(integer(0, 1)), integer(0, 3),
+                   integer(1, 512), unit(), Overlap::none};
+    e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(), positive(),
+                   positive(), integer(0, 50), Schedule(integer(0, 1))};
+    e.run = {integer(0, 99), DeviceKind(integer(0, 1)), Dtype(integer(0, 1)), {integer(0, 9)}};
+    e.trace = {coin(), coin()};
+    return e;
+  }
+
+ private:
+  Lengths lengths() {
+    return {Distribution(integer(0, 4)), integer(1, 9), integer(9, 500),
+            static_cast<double>(integer(1, 1 << 20)), positive(), positive(),
+            {integer(1, 600), integer(1, 1 << 20)}};
+  }
+  std::mt19937_64 random_;
+};
+
+void expect_same_numbers(const Experiment& a, const Experiment& b) {
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.seed, b.seed);
+  EXPECT_EQ(a.model.norm_eps, b.model.norm_eps);
+  EXPECT_EQ(a.model.rope.theta, b.model.rope.theta);
+  EXPECT_EQ(a.model.d_model, b.model.d_model);
+  EXPECT_EQ(a.model.tie_embeddings, b.model.tie_embeddings);
+  EXPECT_EQ(a.data.source, b.data.source);
+  EXPECT_EQ(a.data.path, b.data.path);
+  EXPECT_EQ(a.data.max_document, b.data.max_document);
+  EXPECT_EQ(a.data.lengths.distribution, b.data.lengths.distribution);
+  EXPECT_EQ(a.data.lengths.values, b.data.lengths.values);
+  EXPECT_EQ(a.data.lengths.sigma, b.data.lengths.sigma);
+  EXPECT_EQ(a.batch.tokens, b.batch.tokens);
+  EXPECT_EQ(a.attention.servers, b.attention.servers);
+  EXPECT_EQ(a.attention.tolerance, b.attention.tolerance);
+  EXPECT_EQ(a.optimizer.lr, b.optimizer.lr);
+  EXPECT_EQ(a.optimizer.betas, b.optimizer.betas);
+  EXPECT_EQ(a.optimizer.schedule, b.optimizer.schedule);
+  EXPECT_EQ(a.run.dtype, b.run.dtype);
+  EXPECT_EQ(a.run.checkpoint.every, b.run.checkpoint.every);
+  EXPECT_EQ(a.trace.memory, b.trace.memory);
+}
+
+TEST(Emit, ReadsBackToTheSame) {
+  Draw draw(20260801);
+  for (int i = 0; i < 500; ++i) {
+    const Experiment e = draw.experiment();
+    const std::string yaml = to_yaml(e);
+    Experiment back;
+    ASSERT_NO_THROW(back = parse(yaml)) << yaml;
+    expect_same_numbers(e, back);
+    ASSERT_EQ(to_yaml(back), yaml);
+  }
+}
+
+TEST(Emit, IsStableAndReadable) {
+  const std::string yaml = to_yaml(parse(kGood));
+  EXPECT_THAT(yaml, testing::StartsWith("name: \"small\"\nseed: 1\nmodel:\n  layers: 2\n"));
+  EXPECT_THAT(yaml, testing::HasSubstr("  kv_heads: 4\n"));
+  EXPECT_THAT(yaml, testing::HasSubstr("  norm_eps: 1.0e-05\n  rope:\n    theta: 10000.0\n"));
+  EXPECT_THAT(yaml, testing::HasSubstr("  path: [\"corpus\"]\n"));
+  EXPECT_THAT(yaml, testing::HasSubstr("  servers: in_place\n"));
+  EXPECT_THAT(yaml, testing::HasSubstr("  betas: [0.9, 0.95]\n"));
+  EXPECT_THAT(yaml, testing::EndsWith("trace:\n  events: true\n  memory: true\n"));
+}
+
+}  // namespace
+}  // namespace cadenza::config

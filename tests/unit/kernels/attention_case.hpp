@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random packed documents cut into random buffers and tasks, the naive float64 attention that they must
+// equal, and the kernels' results for them.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::testing {
+
+using Vector = std::vector<double>;
+
+/// One document's tensors: q, dout [length, H, D]; k (rotated), v [length, G, D].
+struct DocumentData {
+  std::int64_t length = 0;
+  Vector q, k, v, dout;
+};
+
+/// Results per document, shaped like the inputs; lse [length, H].
+struct DocumentResult {
+  Vector out, lse, dq, dk, dv;
+};
+
+/// A piece of work: a task and the buffers (as token ranges of its document) that hold its rows.
+struct Piece {
+  Task task;
+  Range query_buffer;
+  Range key_buffer;
+};
+
+struct Case {
+  kernels::AttentionShape shape;
+  double theta = 0;  ///< 0: no rotation
+  std::vector<DocumentData> documents;
+  std::vector<Piece> pieces;
+};
+
+struct CaseOptions {
+  kernels::AttentionShape shape;
+  double theta = 10000;
+  std::vector<std::int64_t> lengths;
+  bool cut = true;           ///< random buffers and tasks; otherwise one task per document
+  double full_share = 0;     ///< share of tasks whose rule is full
+  double dropped_share = 0;  ///< share of tasks left out, so that some rows see few keys or none
+};
+
+/// Unit-normal data that is exact in float, so that both precisions compute the same numbers.
+Case make_case(const CaseOptions& options, std::mt19937_64& random);
+
+/// Softmax over every (query, head, key) that some piece allows, and its gradients, by definition.
+std::vector<DocumentResult> reference(const Case& of);
+
+/// The kernels' results. Pieces are spread over `calls` forward and backward calls in turn.
+template <typename Real>
+std::vector<DocumentResult> computed(const Case& of, int calls = 1);
+
+/// Largest absolute difference; equal infinities differ by 0, NaN by infinity.
+double max_difference(const Vector& a, const Vector& b);
+/// |a - b| / |b|, or |a| where b is 0.
+double relative_difference(const Vector& a, const Vector& b);
+
+/// Expects out and lse within `forward` (absolute) and gradients within `backward` (relative L2).
+void expect_close(const std::vector<DocumentResult>& got, const std::vector<DocumentResult>& expected,
+                  double forward, double backward);
+
+}  // namespace cadenza::testing

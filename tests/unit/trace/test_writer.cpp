@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a writer writes, read back by name and offset.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <random>
+#include <tuple>
+
+#include "cadenza/base/error.hpp"
+#include "reading.hpp"
+#include "samples.hpp"
+#include "unit/storage/child.hpp"
+
+namespace cadenza::trace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Layout = std::vector<std::tuple<std::string, std::size_t, std::size_t, H5T_class_t>>;
+
+/// Name, offset, size and class of each field as the file has them.
+Layout layout_of(hid_t file, const std::string& dataset) {
+  const storage::Handle data(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose);
+  const storage::Handle type(H5Dget_type(data.get()), H5Tclose);
+  Layout layout;
+  for (int i = 0; i < H5Tget_nmembers(type.get()); ++i) {
+    const auto member = static_cast<unsigned>(i);
+    char* name = H5Tget_member_name(type.get(), member);
+    const storage::Handle field(H5Tget_member_type(type.get(), member), H5Tclose);
+    layout.emplace_back(name, H5Tget_member_offset(type.get(), member), H5Tget_size(field.get()),
+                        H5Tget_class(field.get()));
+    H5free_memory(name);
+  }
+  return layout;
+}
+
+class WriterTest : public ::testing::Test {
+ protected:
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_ / "rank-00001.h5";
+};
+
+TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
+  Writer(path_, sample_run(), sample_rank(1, 4)).finish();
+  const auto file = open_trace(path_);
+  constexpr auto I = H5T_INTEGER;
+  constexpr auto F = H5T_FLOAT;
+  constexpr auto A = H5T_ARRAY;
+  constexpr auto S = H5T_STRING;
+  EXPECT_EQ(layout_of(file.get(), "/events"),
+            (Layout{{"t_begin_ns", 0, 8, I}, {"t_end_ns", 8, 8, I},  {"bytes", 16, 8, I},
+                    {"flops", 24, 8, F},     {"t_enq_ns", 32, 8, I}, {"step", 40, 4, I},
+                    {"peer", 44, 4, I},      {"flow", 48, 4, I},     {"name_id", 52, 2, I},
+                    {"mb", 54, 2, I},        {"layer", 56, 2, I},    {"doc", 58, 2, I},
+                    {"cat", 60, 1, I},       {"phase", 61, 1, I},    {"lane", 62, 1, I},
+                    {"flags", 63, 1, I}}));
+  EXPECT_EQ(
+      layout_of(file.get(), "/memory/samples"),
+      (Layout{{"t_ns", 0, 8, I}, {"step", 8, 4, I}, {"bytes", 16, 56, A}, {"host_rss", 72, 8, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/memory/highwater"),
+            (Layout{{"step", 0, 4, I}, {"peak", 8, 56, A}, {"peak_total", 64, 8, I}}));
+  EXPECT_EQ(
+      layout_of(file.get(), "/steps"),
+      (Layout{{"step", 0, 4, I},          {"docs", 4, 4, I},         {"t_begin", 8, 8, I},
+              {"t_end", 16, 8, I},        {"tokens", 24, 8, I},      {"sum_len2", 32, 8, F},
+              {"model_flops", 40, 8, F},  {"executed_flops", 48, 8, F}, {"loss", 56, 8, F},
+              {"grad_norm", 64, 8, F},    {"lr", 72, 8, F},          {"n_events_end", 80, 8, I},
+              {"bytes_sent", 88, 8, I},   {"bytes_recv", 96, 8, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/clock/sync"),
+            (Layout{{"t_local_ns", 0, 8, I},
+                    {"offset_ns", 8, 8, I},
+                    {"rtt_min_ns", 16, 8, I},
+                    {"n_ping", 24, 4, I},
+                    {"phase", 28, 4, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/plan"),
+            (Layout{{"step", 0, 4, I},     {"tick", 4, 4, I},     {"doc", 8, 4, I},
+                    {"home", 12, 4, I},    {"server", 16, 4, I},  {"stage", 20, 4, I},
+                    {"q_begin", 24, 8, I}, {"q_end", 32, 8, I},   {"k_begin", 40, 8, I},
+                    {"k_end", 48, 8, I},   {"cost", 56, 8, F}}));
+  EXPECT_EQ(layout_of(file.get(), "/meta/rank"),
+            (Layout{{"host", 0, 64, S},      {"rank", 64, 4, I},    {"world", 68, 4, I},
+                    {"local_rank", 72, 4, I}, {"role", 76, 4, I},    {"data", 80, 4, I},
+                    {"pipeline", 84, 4, I},  {"tensor", 88, 4, I},  {"context", 92, 4, I},
+                    {"server", 96, 4, I},    {"threads", 100, 4, I}, {"device", 104, 64, S},
+                    {"peak_flops", 168, 8, F}}));
+}
+
+TEST_F(WriterTest, SaysWhoseFileItIs) {
+  Writer(path_, sample_run(), sample_rank(1, 4)).finish();
+  const auto file = open_trace(path_);
+  const hid_t id = file.get();
+  EXPECT_EQ(text_attribute(id, "schema"), "cadenza-trace/1");
+  EXPECT_EQ(text_attribute(id, "producer"), "trainer");
+  EXPECT_EQ(text_attribute(id, "run_id"), "run-7");
+  EXPECT_EQ(text_attribute(id, "code_version"), "0.1.0+abc");
+  EXPECT_EQ(text_attribute(id, "time_unit"), "ns");
+  EXPECT_EQ(text_attribute(id, "bytes_unit"), "B");
+  EXPECT_EQ(text_attribute(id, "flops_convention"), "mul+add=2");
+  EXPECT_EQ(text_attribute(id, "created_utc"), "2025-01-01T00:00:00Z");
+  EXPECT_EQ(integer_attribute(id, "rank"), 1);
+  EXPECT_EQ(integer_attribute(id, "world"), 4);
+  const storage::Handle seed(H5Aopen(id, "seed", H5P_DEFAULT), H5Aclose);
+  std::uint64_t value = 0;
+  H5Aread(seed.get(), H5T_NATIVE_UINT64, &value);
+  EXPECT_EQ(value, sample_run().seed);
+
+  const storage::Handle yaml(H5Dopen2(id, "/meta/config_yaml", H5P_DEFAULT), H5Dclose);
+  std::string text(row_count(id, "/meta/config_yaml"), '\0');
+  H5Dread(yaml.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data());
+  EXPECT_EQ(text, sample_run().config_yaml);
+
+  EXPECT_THAT(text_column(id, "/meta/rank", 64, "host"), ElementsAre("node1"));
+  EXPECT_THAT(text_column(id, "/meta/rank", 64, "device"), ElementsAre("a device"));
+  const std::vector<std::pair<const char*, std::int64_t>> expected = {
+      {"rank", 1},     {"world", 4},  {"local_rank", 1}, {"role", 1},   {"data", 0},
+      {"pipeline", 2}, {"tensor", 3}, {"context", 4},    {"server", 5}, {"threads", 6}};
+  for (const auto& [field, number] : expected) {
+    EXPECT_THAT(column<std::int64_t>(id, "/meta/rank", field), ElementsAre(number)) << field;
+  }
+  EXPECT_THAT(column<double>(id, "/meta/rank", "peak_flops"), ElementsAre(1.25e12));
+}
+
+TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
+  Recorder recorder(5000);
+  Writer writer(path_, sample_run(), sample_rank(1, 4));
+  for (std::uint32_t step = 0; step < 3; ++step) write_numbered_step(writer, recorder, step, 1500);
+  EXPECT_TRUE(recorder.events().empty()) << "the writer clears what it wrote";
+  writer.finish();
+
+  const auto file = open_trace(path_);
+  const auto check = [&](const char* field, auto value_of) {
+    const auto values = column<double>(file.get(), "/events", field);
+    ASSERT_EQ(values.size(), 4500) << field;
+    for (std::int64_t i = 0; i < 4500; ++i) {
+      ASSERT_EQ(values[static_cast<std::size_t>(i)],
+                static_cast<double>(value_of(numbered_event(i))))
+          << field << " of event " << i;
+    }
+  };
+  check("t_begin_ns", [](const Event& e) { return e.t_begin_ns; });
+  check("t_end_ns", [](const Event& e) { return e.t_end_ns; });
+  check("bytes", [](const Event& e) { return e.bytes; });
+  check("flops", [](const Event& e) { return e.flops; });
+  check("t_enq_ns", [](const Event& e) { return e.t_enq_ns; });
+  check("step", [](const Event& e) { return e.step; });
+  check("peer", [](const Event& e) { return e.peer; });
+  check("flow", [](const Event& e) { return e.flow; });
+  check("name_id", [](const Event& e) { return e.name_id; });
+  check("mb", [](const Event& e) { return e.microbatch; });
+  check("layer", [](const Event& e) { return e.layer; });
+  check("doc", [](const Event& e) { return e.document; });
+  check("cat", [](const Event& e) { return static_cast<int>(e.category); });
+  check("phase", [](const Event& e) { return static_cast<int>(e.phase); });
+  check("lane", [](const Event& e) { return static_cast<int>(e.lane); });
+  check("flags", [](const Event& e) { return e.flags; });
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/steps", "n_events_end"),
+              ElementsAre(1500, 3000, 4500));
+}
+
+TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
+  Recorder recorder(10);
+  Writer writer(path_, sample_run(), sample_rank(1, 4));
+  writer.write_clock({.t_local_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4, .phase = 0});
+  PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5};
+  writer.write_plan(std::vector{task, task});
+  MemorySample sample{1, 2, 0, {3, 4, 5, 6, 7, 8, 9}, 10};
+  recorder.sample(sample);
+  recorder.record({});
+  const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14};
+  writer.write_step(step, {1, 0, {2, 3, 4, 5, 6, 7, 8}, 9}, recorder);
+  writer.write_clock({.t_local_ns = 10, .phase = 2});
+  writer.finish();
+
+  const auto file = open_trace(path_);
+  const auto whole = [&](const char* dataset, std::vector<const char*> fields) {
+    std::vector<double> row;
+    for (const char* field : fields) {
+      row.push_back(column<double>(file.get(), dataset, field).at(0));
+    }
+    return row;
+  };
+  EXPECT_THAT(whole("/steps", {"step", "docs", "t_begin", "t_end", "tokens", "sum_len2",
+                               "model_flops", "executed_flops", "loss", "grad_norm", "lr",
+                               "n_events_end", "bytes_sent", "bytes_recv"}),
+              ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14));
+  EXPECT_THAT(whole("/plan", {"step", "tick", "doc", "home", "server", "stage", "q_begin", "q_end",
+                              "k_begin", "k_end", "cost"}),
+              ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5));
+  EXPECT_EQ(row_count(file.get(), "/plan"), 2);
+  EXPECT_THAT(whole("/clock/sync", {"t_local_ns", "offset_ns", "rtt_min_ns", "n_ping", "phase"}),
+              ElementsAre(1, -2, 3, 4, 0));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/clock/sync", "phase"), ElementsAre(0, 2));
+  EXPECT_THAT(whole("/memory/samples", {"t_ns", "step", "host_rss"}), ElementsAre(1, 2, 10));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/memory/samples", "bytes", 7),
+              ElementsAre(3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(whole("/memory/highwater", {"step", "peak_total"}), ElementsAre(1, 9));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/memory/highwater", "peak", 7),
+              ElementsAre(2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST_F(WriterTest, AppendsNamesAsTheyAppear) {
+  Recorder recorder(10);
+  Writer writer(path_, sample_run(), sample_rank(1, 4));
+  recorder.intern("attention");
+  write_numbered_step(writer, recorder, 0, 1);
+  recorder.intern("mlp");
+  recorder.intern(std::string(120, 'x'));
+  recorder.intern("attention");
+  write_numbered_step(writer, recorder, 1, 1);
+  writer.finish();
+  const auto file = open_trace(path_);
+  EXPECT_THAT(text_column(file.get(), "/meta/strings", 96),
+              ElementsAre("attention", "mlp", std::string(96, 'x')));
+}
+
+TEST_F(WriterTest, StatusTellsHowItEnded) {
+  const auto status = [&](const char* field) {
+    return column<std::int64_t>(open_trace(path_).get(), "/meta/status", field).at(0);
+  };
+  Recorder recorder(10);
+  {
+    Writer writer(path_, sample_run(), sample_rank(1, 4));
+    EXPECT_EQ(status("state"), 0);
+    EXPECT_EQ(status("last_step"), -1);
+    write_numbered_step(writer, recorder, 0, 12);
+    EXPECT_EQ(status("state"), 0);
+    EXPECT_EQ(status("last_step"), 0);
+    EXPECT_EQ(status("n_events"), 10);
+    EXPECT_EQ(status("n_dropped"), 2);
+    write_numbered_step(writer, recorder, 1, 11);
+    writer.finish();
+    EXPECT_GT(status("writer_ns"), 0);
+    EXPECT_LE(status("writer_ns"), writer.overhead_ns());
+    EXPECT_THROW(writer.finish(), Error);
+    EXPECT_THROW(write_numbered_step(writer, recorder, 2, 1), Error);
+  }
+  EXPECT_EQ(status("state"), 1);
+  EXPECT_EQ(status("last_step"), 1);
+  EXPECT_EQ(status("n_dropped"), 3);
+  {
+    Writer writer(path_, sample_run(), sample_rank(1, 4));
+    Recorder other(10);
+    write_numbered_step(writer, other, 0, 1);
+  }
+  EXPECT_TRUE(open_trace(path_, Access::plain)) << "an unfinished but living writer closes its file properly";
+  EXPECT_EQ(status("state"), 3);
+  EXPECT_EQ(status("last_step"), 0);
+}
+
+TEST_F(WriterTest, NamesTheFileThatCannotBeCreated) {
+  for (const std::string& path : {folder_ / "missing/rank-00000.h5", std::string("/proc/r.h5")}) {
+    try {
+      Writer writer(path, sample_run(), sample_rank(0, 1));
+      FAIL() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(path), HasSubstr("No such file or directory")));
+    }
+  }
+}
+
+TEST_F(WriterTest, IndexLinksEveryRank) {
+  const RunInfo run = sample_run();
+  std::vector<RankInfo> ranks;
+  std::vector<std::unique_ptr<Writer>> writers;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(sample_rank(rank, 3));
+    writers.push_back(
+        std::make_unique<Writer>(folder_ / rank_file_name(rank), run, ranks.back()));
+    Recorder recorder(100);
+    write_numbered_step(*writers.back(), recorder, 0, 10 + rank);
+  }
+  write_run_index(folder_.string(), run, ranks);
+  for (auto& writer : writers) writer->finish();
+
+  const auto file = open_trace(folder_ / "run.h5");
+  EXPECT_EQ(text_attribute(file.get(), "schema"), "cadenza-trace/1");
+  EXPECT_EQ(text_attribute(file.get(), "run_id"), "run-7");
+  EXPECT_EQ(integer_attribute(file.get(), "rank"), -1);
+  EXPECT_EQ(integer_attribute(file.get(), "world"), 3);
+  EXPECT_EQ(row_count(file.get(), "/meta/config_yaml"), run.config_yaml.size());
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/ranks", "rank"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/ranks", "world"), Each(3));
+  EXPECT_THAT(text_column(file.get(), "/ranks", 64, "host"), ElementsAre("node0", "node1", "node2"));
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string link = "/rank/0000" + std::to_string(rank);
+    EXPECT_EQ(row_count(file.get(), link + "/events"), static_cast<std::size_t>(10 + rank));
+    EXPECT_THAT(column<std::int64_t>(file.get(), link + "/meta/rank", "rank"), ElementsAre(rank));
+  }
+  EXPECT_EQ(rank_file_name(12345), "rank-12345.h5");
+}
+
+TEST_F(WriterTest, IndexInAMissingFolderIsRefused) {
+  try {
+    write_run_index(folder_ / "missing", sample_run(), {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("missing/run.h5"), HasSubstr("No such file")));
+  }
+}
+
+/// A step of a trainer: layers x microbatches x phases x operations, with jittered times.
+void record_schedule(Recorder& recorder, std::mt19937_64& random, std::uint32_t step,
+                     std::int64_t& now) {
+  constexpr std::array categories = {
+      Category::compute_other, Category::compute_dense,      Category::compute_other,
+      Category::compute_other, Category::attention_dispatch, Category::wait,
+      Category::compute_attention, Category::attention_return, Category::wait,
+      Category::compute_dense, Category::compute_other,      Category::compute_dense};
+  std::uint32_t flow = step * 100000;
+  for (int phase = 0; phase < 2; ++phase) {
+    for (int microbatch = 0; microbatch < 8; ++microbatch) {
+      for (int layer = 0; layer < 32; ++layer) {
+        for (std::size_t i = 0; i < categories.size(); ++i) {
+          Event event;
+          const bool message = categories[i] == Category::attention_dispatch ||
+                               categories[i] == Category::attention_return;
+          event.t_begin_ns = now;
+          event.t_end_ns = now + 20000 + static_cast<std::int64_t>(random() % 4000);
+          now = event.t_end_ns + 150 + static_cast<std::int64_t>(random() % 100);
+          event.step = step;
+          event.layer = static_cast<std::int16_t>(layer);
+          event.microbatch = static_cast<std::int16_t>(microbatch);
+          event.category = categories[i];
+          event.phase = static_cast<Phase>(phase);
+          event.name_id = static_cast<std::uint16_t>(i);
+          if (message) {
+            event.peer = static_cast<std::int32_t>(random() % 8);
+            event.flow = ++flow;
+            event.bytes = 131072 * static_cast<std::int64_t>(1 + random() % 8);
+            event.lane = Lane::communication;
+          } else {
+            event.flops = 1e9 * static_cast<double>(1 + i);
+          }
+          recorder.record(event);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(WriterTest, SmallAndCheapPerEvent) {
+  std::mt19937_64 random(3);
+  Recorder recorder(10000);
+  std::int64_t now = now_ns();
+  std::size_t events = 0;
+  {
+    Writer writer(path_, sample_run(), sample_rank(0, 1));
+    const std::int64_t before = writer.overhead_ns();
+    for (std::uint32_t step = 0; step < 10; ++step) {
+      record_schedule(recorder, random, step, now);
+      events += recorder.events().size();
+      writer.write_step({.step = step}, {.step = step}, recorder);
+    }
+    const double ns = static_cast<double>(writer.overhead_ns() - before) / static_cast<double>(events);
+    std::printf("             %.0f ns per event to write\n", ns);
+    EXPECT_LT(ns, 50000);
+    writer.finish();
+  }
+  const double bytes =
+      static_cast<double>(std::filesystem::file_size(path_)) / static_cast<double>(events);
+  std::printf("             %.1f bytes per event on disk, %zu events\n", bytes, events);
+  EXPECT_LE(bytes, 16);
+}
+
+}  // namespace
+}  // namespace cadenza::trace
