@@ -97,3 +97,14 @@ mpi_environment() {
   export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
 }
+
+# install_analysis: the Python package of analysis/ in the project's environment, as it is in the tree.
+install_analysis() {
+  local mark=$venv/.analysis key
+  key=$(sha256sum "$root/analysis/pyproject.toml")
+  [ "$(cat "$mark" 2>/dev/null)" != "$key" ] || return 0
+  say "installing analysis/ into .venv"
+  "$venv/bin/python" -m pip install --quiet --editable "$root/analysis" ||
+    die "analysis/ could not be installed into .venv"
+  echo "$key" >"$mark"
+}

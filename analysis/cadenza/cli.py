@@ -14,7 +14,6 @@ from cadenza import tables
 from cadenza.errors import CadenzaError, UsageError
 from cadenza.run import Run, open_run
 from cadenza.summary import compare, summarize
-from cadenza.timeline import check_output, timeline
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,6 +66,8 @@ def _summary(arguments: argparse.Namespace) -> None:
 
 
 def _timeline(arguments: argparse.Namespace) -> None:
+    from cadenza.timeline import check_output, timeline  # loads matplotlib, which takes a while
+
     output = arguments.output or arguments.runs[0] / "timeline.png"
     if arguments.output:
         check_output(output)
@@ -77,9 +78,10 @@ def _timeline(arguments: argparse.Namespace) -> None:
     print(f"step {step}: {output}")
 
 
-def main() -> int:
+def main(words: list[str] | None = None) -> int:
+    """Runs the command in `words` (default: the process's own) and returns the exit code."""
     try:
-        arguments = _parser().parse_args()
+        arguments = _parser().parse_args(words)
         arguments.action(arguments)
         sys.stdout.flush()
     except CadenzaError as error:

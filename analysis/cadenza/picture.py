@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from cadenza.errors import DataError
-from cadenza.timeline import COMMUNICATION, COMPUTE, Panel
+from cadenza.panels import COMMUNICATION, COMPUTE, Panel
 
 _COLOURS = {label: colour for label, (colour, _) in {**COMPUTE, **COMMUNICATION}.items()}
 _LANES = {"compute": (-0.40, 0.16), "communication": (0.20, 0.40)}  # of a row of height 1

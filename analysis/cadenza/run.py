@@ -125,8 +125,8 @@ class Run:
 
     def plans(self) -> pd.DataFrame:
         """Attention tasks as placed. Every rank holds the same plan, so equal copies count once."""
-        tables = [f.read_table("/plan") for f in self.files.values()]
-        tables = [t for t in tables if t is not None and len(t)]
+        found = [f.read_table("/plan") for f in self.files.values()]
+        tables = [t for t in found if t is not None and len(t)]
         if not tables:
             return pd.DataFrame(columns=["step", "tick", "doc", "home", "server", "stage", "cost"])
         same = all(np.array_equal(tables[0], t) for t in tables[1:])

@@ -93,14 +93,14 @@ def attention_imbalance(shares: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFra
     table = shares[shares["rank"].isin(serving)].pivot(
         index="step", columns="rank", values="attention"
     )
-    table = table.reindex(columns=serving).dropna() / 1e9
-    mean = table.mean(axis=1)
+    table = table.reindex(columns=serving).dropna()
+    most, mean = table.max(axis=1), table.mean(axis=1)
     slowest = table.idxmax(axis=1) if len(table) else pd.Series(dtype=np.int64)
     frame = pd.DataFrame(
         {
-            "max": table.max(axis=1),
-            "mean": mean,
-            "imbalance": (table.max(axis=1) / mean).where(mean > 0),
+            "max": most / 1e9,
+            "mean": mean / 1e9,
+            "imbalance": (most / mean).where(mean > 0),
             "slowest": slowest,
         }
     )

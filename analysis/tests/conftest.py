@@ -3,8 +3,23 @@ import subprocess
 import sys
 
 import pytest
-from trace_files import ATTENTION, COLLECTIVE, DENSE, DISPATCH, HOST, NON_BLOCKING, OPTIMIZER
-from trace_files import OTHER, PLANNING, STEP_MARK, WAIT, Rank, write_run
+from trace_files import (
+    ATTENTION,
+    COLLECTIVE,
+    DENSE,
+    DISPATCH,
+    HOST,
+    NON_BLOCKING,
+    OPTIMIZER,
+    OTHER,
+    PLANNING,
+    STEP_MARK,
+    WAIT,
+    Rank,
+    write_run,
+)
+
+from cadenza.cli import main
 
 # Two ranks, two equal steps of 100 ns; the answers are worked out by hand in HAND.
 RANK_0 = [
@@ -56,6 +71,17 @@ def two_ranks(shift=0, **options):
 @pytest.fixture
 def run_folder(tmp_path):
     return write_run(tmp_path / "small", two_ranks())
+
+
+@pytest.fixture
+def inside(capsys):
+    """The program without a process of its own, for the many ways it can fail."""
+
+    def call(*arguments):
+        code = main([str(a) for a in arguments])
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

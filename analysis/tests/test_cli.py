@@ -8,8 +8,8 @@ from conftest import steps_of, two_ranks
 from trace_files import ATTENTION, DENSE, Rank, write_run
 
 import cadenza
+from cadenza.panels import choose_step, panel
 from cadenza.picture import _COLOURS
-from cadenza.timeline import choose_step, panel
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ def test_summary_text(run_folder, cli):
 def test_summary_json(run_folder, cli):
     (run,) = json.loads(cli("summary", run_folder, "--json").stdout)["runs"]
     assert run["name"] == "small" and run["placement"] == "cad" and run["steps"] == 2
-    assert run["attention_imbalance"] == {"median": 1.5, "run": 1.5, "planned": 1.0}
+    imbalance = {"median": 1.5, "run": 1.5, "planned": 1.0}
+    assert run["attention_imbalance"] == pytest.approx(imbalance)
     assert run["tokens_per_second"] == 1000.5
     rank = run["per_rank"][1]
     assert rank["waiting_seconds"] == pytest.approx(20e-9)
@@ -73,7 +74,7 @@ def test_trace_without_events(tmp_path, cli):
         ((), 2, "COMMAND"),
         (("fly",), 2, "invalid choice"),
         (("summary",), 2, "RUN"),
-        (("summary", "--colour", "x"), 2, "required"),
+        (("summary", "x", "--colour"), 2, "unrecognized arguments: --colour"),
         (("summary", "nowhere"), 3, "nowhere: no such run folder"),
         (("timeline", "nowhere", "--step", "x"), 2, "invalid int value"),
         (("timeline", "{run}", "--step", "9"), 3, "complete are 0 to 1"),
@@ -82,16 +83,23 @@ def test_trace_without_events(tmp_path, cli):
         (("summary", "{run}/experiment.yaml"), 3, "not a run folder"),
     ],
 )
-def test_errors_are_one_line(arguments, code, message, run_folder, cli):
-    done = cli(*(a.replace("{run}", str(run_folder)) for a in arguments))
+def test_errors_are_one_line(arguments, code, message, run_folder, inside):
+    done = inside(*(a.replace("{run}", str(run_folder)) for a in arguments))
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("run", "code"), [("nowhere", 3), ("--nothing", 2)])
+def test_exit_codes_of_the_process(run, code, cli):
+    done = cli("summary", run)
+    assert done.returncode == code
+    assert done.stderr.startswith("cadenza-analyze: error: ") and done.stderr.count("\n") == 1
 
 
 def test_help(cli):
     for command in ((), ("summary",), ("timeline",)):
         done = cli(*command, "--help")
-        assert done.returncode == 0 and "cadenza-analyze" in done.stdout or "usage" in done.stdout
+        assert done.returncode == 0 and "usage: cadenza-analyze" in done.stdout
 
 
 def colour_share(picture, label):

@@ -39,7 +39,8 @@ def test_categories_and_names(tmp_path):
     events = [(0, DENSE, 0, 5, {"name_id": 1, "layer": 2, "phase": 1})]
     run = cadenza.open(write_run(tmp_path / "r", [Rank(0, events, [(0, 0, 9)])]))
     event = run.events().iloc[0]
-    assert (event["category"], event["phase"], event["name"]) == ("compute_dense", "backward", "q_proj")
+    assert (event["category"], event["phase"]) == ("compute_dense", "backward")
+    assert event["name"] == "q_proj"
     assert event["layer"] == 2 and event["peer"] == -1
 
 
@@ -214,9 +215,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("break_it", BROKEN, ids=lambda f: f.__name__)
-def test_bad_input_is_one_line_and_3(break_it, run_folder, cli):
+def test_bad_input_is_one_line_and_3(break_it, run_folder, inside):
     break_it(run_folder)
-    done = cli("summary", run_folder)
+    done = inside("summary", run_folder)
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("\n") == 1 and BROKEN[break_it] in done.stderr, done.stderr
     assert done.stdout == ""

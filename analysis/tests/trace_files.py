@@ -32,8 +32,9 @@ SYNC = np.dtype(
      ("phase", "<u4")]
 )  # fmt: skip
 SAMPLE = np.dtype(
-    [("t_ns", "<i8"), ("step", "<u4"), ("reserved", "<u4"), ("bytes", "<i8", 7), ("host_rss", "<i8")]
-)
+    [("t_ns", "<i8"), ("step", "<u4"), ("reserved", "<u4"), ("bytes", "<i8", 7),
+     ("host_rss", "<i8")]
+)  # fmt: skip
 HIGHWATER = np.dtype(
     [("step", "<u4"), ("reserved", "<u4"), ("peak", "<i8", 7), ("peak_total", "<i8")]
 )
@@ -74,7 +75,7 @@ class Rank:
 def event_rows(rank: Rank) -> np.ndarray:
     rows = np.zeros(len(rank.events) + rank.tail, EVENT)
     rows["peer"], rows["mb"], rows["layer"], rows["doc"] = -1, -1, -1, -1
-    for row, (step, category, begin, end, *options) in zip(rows, rank.events):
+    for row, (step, category, begin, end, *options) in zip(rows, rank.events, strict=False):
         communication = SEND <= category <= RETURN
         row["step"], row["cat"] = step, category
         row["t_begin_ns"], row["t_end_ns"] = begin + rank.shift, end + rank.shift
@@ -87,7 +88,7 @@ def event_rows(rank: Rank) -> np.ndarray:
 
 def step_rows(rank: Rank) -> np.ndarray:
     rows = np.zeros(len(rank.steps), STEP)
-    for row, (step, begin, end) in zip(rows, rank.steps):
+    for row, (step, begin, end) in zip(rows, rank.steps, strict=True):
         row["step"], row["t_begin"], row["t_end"] = step, begin + rank.shift, end + rank.shift
         row["n_events_end"] = sum(1 for e in rank.events if e[0] <= step)
     return rows

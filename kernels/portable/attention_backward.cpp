@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward core attention: probabilities are recomputed from the merged lse, so every task's gradients
-// simply add. Two passes, one owning queries and one owning keys, so that no sum needs atomics.
+// Backward core attention: probabilities are recomputed from the merged lse, so every task's
+// gradients simply add. Two passes, one owning queries and one owning keys, so that no sum needs
+// atomics.
 #include <cmath>
 
 #include "attention_key_gradient.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward core attention with an online softmax over tiles of keys (Milakov & Gimelshein 2018; Dao et
-// al. 2022): a unit keeps the running maximum, sum and output of its queries in scratch.
+// Forward core attention with an online softmax over tiles of keys (Milakov & Gimelshein 2018; Dao
+// et al. 2022): a unit keeps the running maximum, sum and output of its queries in scratch.
 #include <cmath>
 
 #include "tiles.hpp"
@@ -59,14 +59,15 @@ struct ForwardPass {
     }
   }
 
-  KOKKOS_FUNCTION void load_state(const Member& team, const Unit& unit, int head, Real* state) const {
+  KOKKOS_FUNCTION void load_state(const Member& team, const Unit& unit, int head,
+                                  Real* state) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
     const std::int64_t first = unit.begin - buffer.tokens.begin;
     const int rows = static_cast<int>(unit.end - unit.begin);
     const int dim = problem.dim;
     const int padded = round_up(dim, kBlockColumns<Real>);
-    load_queries(team, problem, head_rows(buffer.q, first, rows, problem.heads, head, dim), unit.begin,
-                 state + queries, 1, kPitch);
+    load_queries(team, problem, head_rows(buffer.q, first, rows, problem.heads, head, dim),
+                 unit.begin, state + queries, 1, kPitch);
     const HeadRows<Real> given = head_rows(buffer.out, first, rows, problem.heads, head, dim);
     const Real* lse = buffer.lse + first * problem.heads + head;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
@@ -116,18 +117,19 @@ struct ForwardPass {
     const int packs = round_up(rows, kLanes<Real>) / kLanes<Real>;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
-      softmax_step(step.keys, scratch + scores + r, scratch + seen + r, state + peak + r, state + sum + r,
-                   scratch + decay + r);
+      softmax_step(step.keys, scratch + scores + r, scratch + seen + r, state + peak + r,
+                   state + sum + r, scratch + decay + r);
     });
     team.team_barrier();
     tile_product<Left::columns, Start::scaled>(
         team, rows, dim, step.keys,
         Product<Real>{scratch + scores + row, kPitch, scratch + values, problem.dim_pitch,
-                      state + out + row * problem.dim_pitch, problem.dim_pitch, scratch + decay + row});
+                      state + out + row * problem.dim_pitch, problem.dim_pitch,
+                      scratch + decay + row});
   }
 
-  /// Logits to probabilities for a pack of queries. A row that sees nothing keeps its state: its decay
-  /// is exactly 1 or, where the state is empty still, multiplies zeros.
+  /// Logits to probabilities for a pack of queries. A row that sees nothing keeps its state: its
+  /// decay is exactly 1 or, where the state is empty still, multiplies zeros.
   KOKKOS_FUNCTION static void softmax_step(int count, Real* logits, const Real* limits, Real* peaks,
                                            Real* sums, Real* decays) {
     const Pack<Real> none = broadcast(-Kokkos::Experimental::infinity_v<Real>);
@@ -136,11 +138,12 @@ struct ForwardPass {
     const Pack<Real> before = load(peaks);
     Pack<Real> highest = before;
     for (int j = 0; j < count; ++j) {
-      const Pack<Real> logit =
-          select_less<Real>(broadcast(static_cast<Real>(j)), limit, load(logits + j * kPitch), none);
+      const Pack<Real> logit = select_less<Real>(broadcast(static_cast<Real>(j)), limit,
+                                                 load(logits + j * kPitch), none);
       highest = select_less<Real>(highest, logit, logit, highest);
     }
-    const Pack<Real> shift = select_less<Real>(none, highest, highest, zero);  // never (-inf) - (-inf)
+    const Pack<Real> shift =
+        select_less<Real>(none, highest, highest, zero);  // never (-inf) - (-inf)
     const Pack<Real> decay = exponential(before - shift);
     Pack<Real> total = load(sums) * decay;
     for (int j = 0; j < count; ++j) {

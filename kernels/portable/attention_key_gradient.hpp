@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second pass of the backward: a unit owns keys and values, goes through the queries that see them and
-// sums dK and dV over all query heads of their group in scratch.
+// Second pass of the backward: a unit owns keys and values, goes through the queries that see them
+// and sums dK and dV over all query heads of their group in scratch.
 #pragma once
 
 #include "tiles.hpp"
@@ -27,12 +27,12 @@ struct KeyGradientPass {
   int dk = 0;      ///< rows [key tile, dim]
   int dv = 0;      ///< rows [key tile, dim]
   // Per step:
-  int queries = 0;   ///< rows [query tile, dim], rotated and scaled
-  int dout = 0;      ///< rows [query tile, dim]
-  int lse = 0;       ///< [query tile]; +inf for a row without keys
-  int delta = 0;     ///< [query tile]
-  int scores = 0;    ///< [query tile, key tile] logits, then probabilities
-  int dscores = 0;   ///< [query tile, key tile] gradients of the probabilities, then of the logits
+  int queries = 0;  ///< rows [query tile, dim], rotated and scaled
+  int dout = 0;     ///< rows [query tile, dim]
+  int lse = 0;      ///< [query tile]; +inf for a row without keys
+  int delta = 0;    ///< [query tile]
+  int scores = 0;   ///< [query tile, key tile] logits, then probabilities
+  int dscores = 0;  ///< [query tile, key tile] gradients of the probabilities, then of the logits
 
   explicit KeyGradientPass(const Problem<Real>& of) : problem(of) {
     ScratchPlan plan;
@@ -85,7 +85,8 @@ struct KeyGradientPass {
     step.begin =
         task.rule == Rule::causal ? Kokkos::max(task.q.begin, step.keys.begin) : task.q.begin;
     for (; step.begin < task.q.end; step.begin += kQueryTile) {
-      step.queries = static_cast<int>(Kokkos::min<std::int64_t>(kQueryTile, task.q.end - step.begin));
+      step.queries =
+          static_cast<int>(Kokkos::min<std::int64_t>(kQueryTile, task.q.end - step.begin));
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         load_step(team, buffer, step, static_cast<int>(head), scratch);
         add_step(team, unit, step, scratch);
@@ -97,11 +98,12 @@ struct KeyGradientPass {
                                  const QueryStep& step, int head, Real* scratch) const {
     const std::int64_t first = step.begin - buffer.tokens.begin;
     load_queries(team, problem,
-                 head_rows(buffer.q, first, step.queries, problem.heads, head, problem.dim), step.begin,
-                 scratch + queries, problem.dim_pitch, 1);
+                 head_rows(buffer.q, first, step.queries, problem.heads, head, problem.dim),
+                 step.begin, scratch + queries, problem.dim_pitch, 1);
     load_rows(team, head_rows(buffer.dout, first, step.queries, problem.heads, head, problem.dim),
               problem.dim, scratch + dout, problem.dim_pitch);
-    load_statistics(team, problem, buffer, first, step.queries, head, scratch + lse, scratch + delta);
+    load_statistics(team, problem, buffer, first, step.queries, head, scratch + lse,
+                    scratch + delta);
     team.team_barrier();
   }
 
@@ -112,27 +114,30 @@ struct KeyGradientPass {
     const int columns = static_cast<int>(step.keys.end - unit.begin);
     tile_product<Left::rows, Start::zero>(
         team, step.queries, columns, dim,
-        Product<Real>{scratch + queries, dim_pitch, scratch + keys, kPitch, scratch + scores, kPitch});
-    tile_product<Left::rows, Start::zero>(
-        team, step.queries, columns, dim,
-        Product<Real>{scratch + dout, dim_pitch, scratch + values, kPitch, scratch + dscores, kPitch});
+        Product<Real>{scratch + queries, dim_pitch, scratch + keys, kPitch, scratch + scores,
+                      kPitch});
+    tile_product<Left::rows, Start::zero>(team, step.queries, columns, dim,
+                                          Product<Real>{scratch + dout, dim_pitch, scratch + values,
+                                                        kPitch, scratch + dscores, kPitch});
     const int first = static_cast<int>(step.keys.begin - unit.begin);
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, step.queries), [&](int r) {
-      const int seen =
-          visible_in_tile(step.rule, step.begin + r, step.keys.begin, columns - first);
+      const int seen = visible_in_tile(step.rule, step.begin + r, step.keys.begin, columns - first);
       probabilities(first, first + seen, columns, scratch + scores + r * kPitch,
                     scratch + dscores + r * kPitch, scratch[lse + r], scratch[delta + r]);
     });
     team.team_barrier();
     tile_product<Left::columns, Start::add>(
         team, columns, dim, step.queries,
-        Product<Real>{scratch + scores, kPitch, scratch + dout, dim_pitch, scratch + dv, dim_pitch, nullptr});
+        Product<Real>{scratch + scores, kPitch, scratch + dout, dim_pitch, scratch + dv, dim_pitch,
+                      nullptr});
     tile_product<Left::columns, Start::add>(
         team, columns, dim, step.queries,
-        Product<Real>{scratch + dscores, kPitch, scratch + queries, dim_pitch, scratch + dk, dim_pitch, nullptr});
+        Product<Real>{scratch + dscores, kPitch, scratch + queries, dim_pitch, scratch + dk,
+                      dim_pitch, nullptr});
   }
 
-  /// P = exp(S - lse) and dS = P * (dP - delta) of one query, in place; 0 outside keys [begin, end).
+  /// P = exp(S - lse) and dS = P * (dP - delta) of one query, in place; 0 outside keys [begin,
+  /// end).
   KOKKOS_FUNCTION static void probabilities(int begin, int end, int columns, Real* logits, Real* dp,
                                             Real lse, Real delta) {
     const Pack<Real> row_lse = broadcast(lse);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// First pass of the backward: a unit owns queries, recomputes their probabilities against every tile of
-// keys they see and sums dQ in scratch.
+// First pass of the backward: a unit owns queries, recomputes their probabilities against every
+// tile of keys they see and sums dQ in scratch.
 #pragma once
 
 #include "tiles.hpp"
@@ -67,7 +67,8 @@ struct QueryGradientPass {
     }
   }
 
-  KOKKOS_FUNCTION void load_head(const Member& team, const Unit& unit, int head, Real* state) const {
+  KOKKOS_FUNCTION void load_head(const Member& team, const Unit& unit, int head,
+                                 Real* state) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
     const std::int64_t first = unit.begin - buffer.tokens.begin;
     const int rows = static_cast<int>(unit.end - unit.begin);
@@ -108,17 +109,17 @@ struct QueryGradientPass {
     const int dim_pitch = problem.dim_pitch;
     tile_product<Left::rows, Start::zero>(
         team, step.keys, rows, dim,
-        Product<Real>{scratch + keys, dim_pitch, state + queries + row, kPitch, scratch + scores + row,
-                      kPitch});
+        Product<Real>{scratch + keys, dim_pitch, state + queries + row, kPitch,
+                      scratch + scores + row, kPitch});
     tile_product<Left::rows, Start::zero>(
         team, step.keys, rows, dim,
-        Product<Real>{scratch + values, dim_pitch, state + dout + row, kPitch, scratch + dscores + row,
-                      kPitch});
+        Product<Real>{scratch + values, dim_pitch, state + dout + row, kPitch,
+                      scratch + dscores + row, kPitch});
     const int packs = round_up(rows, kLanes<Real>) / kLanes<Real>;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
-      score_gradient(step.keys, scratch + scores + r, scratch + dscores + r, load(scratch + seen + r),
-                     load(state + lse + r), load(state + delta + r));
+      score_gradient(step.keys, scratch + scores + r, scratch + dscores + r,
+                     load(scratch + seen + r), load(state + lse + r), load(state + delta + r));
     });
     team.team_barrier();
     tile_product<Left::columns, Start::add>(
@@ -128,8 +129,8 @@ struct QueryGradientPass {
   }
 
   /// dS = P * (dP - delta) with P = exp(S - lse), for a pack of queries; in place of the logits.
-  KOKKOS_FUNCTION static void score_gradient(int count, Real* logits, const Real* dp, Pack<Real> limit,
-                                             Pack<Real> lse, Pack<Real> delta) {
+  KOKKOS_FUNCTION static void score_gradient(int count, Real* logits, const Real* dp,
+                                             Pack<Real> limit, Pack<Real> lse, Pack<Real> delta) {
     const Pack<Real> zero = broadcast(Real(0));
     for (int j = 0; j < count; ++j) {
       const Pack<Real> p = exponential(load(logits + j * kPitch) - lse);

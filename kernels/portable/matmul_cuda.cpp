@@ -32,19 +32,19 @@ cublasHandle_t handle() {
 }
 
 cublasStatus_t gemm(cublasOperation_t first_op, cublasOperation_t second_op, std::int64_t rows,
-                    std::int64_t columns, std::int64_t depth, const float* alpha, const float* first,
-                    std::int64_t first_pitch, const float* second, std::int64_t second_pitch,
-                    const float* beta, float* c) {
-  return cublasSgemm_64(handle(), first_op, second_op, rows, columns, depth, alpha, first, first_pitch,
-                        second, second_pitch, beta, c, rows);
+                    std::int64_t columns, std::int64_t depth, const float* alpha,
+                    const float* first, std::int64_t first_pitch, const float* second,
+                    std::int64_t second_pitch, const float* beta, float* c) {
+  return cublasSgemm_64(handle(), first_op, second_op, rows, columns, depth, alpha, first,
+                        first_pitch, second, second_pitch, beta, c, rows);
 }
 
 cublasStatus_t gemm(cublasOperation_t first_op, cublasOperation_t second_op, std::int64_t rows,
-                    std::int64_t columns, std::int64_t depth, const double* alpha, const double* first,
-                    std::int64_t first_pitch, const double* second, std::int64_t second_pitch,
-                    const double* beta, double* c) {
-  return cublasDgemm_64(handle(), first_op, second_op, rows, columns, depth, alpha, first, first_pitch,
-                        second, second_pitch, beta, c, rows);
+                    std::int64_t columns, std::int64_t depth, const double* alpha,
+                    const double* first, std::int64_t first_pitch, const double* second,
+                    std::int64_t second_pitch, const double* beta, double* c) {
+  return cublasDgemm_64(handle(), first_op, second_op, rows, columns, depth, alpha, first,
+                        first_pitch, second, second_pitch, beta, c, rows);
 }
 
 template <typename Real>
@@ -57,8 +57,8 @@ struct Scale {
 }  // namespace
 
 template <typename Real>
-void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k, Real alpha,
-            const Real* a, const Real* b, Real beta, Real* c) {
+void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
+            Real alpha, const Real* a, const Real* b, Real beta, Real* c) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     Kokkos::parallel_for(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on the host: float through oneDNN, double through the register blocks of attention.
+// Matrix products on the host: float through oneDNN, double through the register blocks of
+// attention.
 #include <Kokkos_Core.hpp>
 
 #ifndef KOKKOS_ENABLE_CUDA
@@ -22,8 +23,8 @@ void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, st
   const std::int64_t ldb = b_op == Transpose::yes ? k : n;
   const dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, n);
   if (status != dnnl_success) {
-    fail(ExitCode::numerics, "oneDNN refused the product [{}, {}] x [{}, {}]: status {}", m, k, k, n,
-         static_cast<int>(status));
+    fail(ExitCode::numerics, "oneDNN refused the product [{}, {}] x [{}, {}]: status {}", m, k, k,
+         n, static_cast<int>(status));
   }
 }
 
@@ -121,8 +122,8 @@ struct Scale {
 }  // namespace
 
 template <typename Real>
-void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k, Real alpha,
-            const Real* a, const Real* b, Real beta, Real* c) {
+void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
+            Real alpha, const Real* a, const Real* b, Real beta, Real* c) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     Kokkos::parallel_for(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few lanes of numbers that compute together: a register of the host's vector unit, one number on a
-// device. Spelling the lanes out (instead of hoping for auto-vectorisation) keeps accumulators in
+// A few lanes of numbers that compute together: a register of the host's vector unit, one number on
+// a device. Spelling the lanes out (instead of hoping for auto-vectorisation) keeps accumulators in
 // registers at any optimisation level that inlines.
 #pragma once
 
@@ -68,8 +68,8 @@ inline Pack<Real> select_less(Pack<Real> below, Pack<Real> limit, Pack<Real> a, 
   return below < limit ? a : b;
 }
 
-/// e^x. Relative error below 1.3e-7 in [-87, 88]; 0 below -87 (where floats turn subnormal), infinity
-/// above 88.4; NaN stays NaN and e^0 is exactly 1.
+/// e^x. Relative error below 1.3e-7 in [-87, 88]; 0 below -87 (where floats turn subnormal),
+/// infinity above 88.4; NaN stays NaN and e^0 is exactly 1.
 inline Pack<float> exponential(Pack<float> x) {
   using Bits = typename PackOf<float>::bits;
   // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 rounds n to an integer in the low bits.

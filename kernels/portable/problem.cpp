@@ -8,8 +8,8 @@ namespace {
 
 void check_range(const char* what, std::size_t task, const Range& part, const Range& whole) {
   if (part.empty() || whole.contains(part)) return;
-  fail(ExitCode::usage, "attention task {}: {} [{}, {}) is outside [{}, {})", task, what, part.begin,
-       part.end, whole.begin, whole.end);
+  fail(ExitCode::usage, "attention task {}: {} [{}, {}) is outside [{}, {})", task, what,
+       part.begin, part.end, whole.begin, whole.end);
 }
 
 }  // namespace
@@ -25,14 +25,15 @@ void check_list(const AttentionShape& shape, const RotaryTable<Real>& rotary,
          shape.heads, shape.kv_heads, shape.head_dim);
   }
   const std::int64_t positions =
-      rotary.enabled() ? static_cast<std::int64_t>(rotary.cos.extent(0)) / std::max(1, rotary.half) : -1;
+      rotary.enabled() ? static_cast<std::int64_t>(rotary.cos.extent(0)) / std::max(1, rotary.half)
+                       : -1;
   for (std::size_t t = 0; t < list.tasks.size(); ++t) {
     const TaskRows& entry = list.tasks[t];
     const auto query_rows = static_cast<std::size_t>(entry.query_rows);
     const auto key_rows = static_cast<std::size_t>(entry.key_rows);
     if (query_rows >= list.queries.size() || key_rows >= list.keys.size()) {
-      fail(ExitCode::usage, "attention task {}: buffers ({}, {}) of only ({}, {})", t, entry.query_rows,
-           entry.key_rows, list.queries.size(), list.keys.size());
+      fail(ExitCode::usage, "attention task {}: buffers ({}, {}) of only ({}, {})", t,
+           entry.query_rows, entry.key_rows, list.queries.size(), list.keys.size());
     }
     check_range("queries", t, entry.task.q, list.queries[query_rows].tokens);
     check_range("keys", t, entry.task.k, list.keys[key_rows].tokens);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call's shapes, buffers, tasks and units where the device can read them, and how units are launched.
+// A call's shapes, buffers, tasks and units where the device can read them, and how units are
+// launched.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -110,7 +111,8 @@ using TeamPolicy = Kokkos::TeamPolicy<Device, Kokkos::Schedule<Kokkos::Dynamic>>
 using Member = TeamPolicy::member_type;
 inline constexpr std::size_t kCacheLine = 64;
 
-/// Runs pass(team) for every unit. A Pass has `problem`, `scratch_size` (elements) and `scratch_level`.
+/// Runs pass(team) for every unit. A Pass has `problem`, `scratch_size` (elements) and
+/// `scratch_level`.
 template <typename Real, typename Pass>
 void launch(const char* name, Pass pass) {
   const int units = static_cast<int>(pass.problem.units.extent(0));

@@ -15,7 +15,7 @@ inline constexpr int kBlockPacks = 2;
 inline constexpr int kBlockPacks = 4;
 #endif
 template <typename Real>
-inline constexpr int kBlockColumns = kBlockPacks * kLanes<Real>;
+inline constexpr int kBlockColumns = kBlockPacks* kLanes<Real>;
 
 KOKKOS_INLINE_FUNCTION constexpr int round_up(int n, int multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -23,10 +23,12 @@ KOKKOS_INLINE_FUNCTION constexpr int round_up(int n, int multiple) {
 
 /// Elements between rows of a scratch matrix of `columns`: whole blocks, and an odd number of cache
 /// lines so that a column does not fall into few cache sets.
-KOKKOS_INLINE_FUNCTION constexpr int pitch(int columns) { return round_up(columns, 32) + 16; }
+KOKKOS_INLINE_FUNCTION constexpr int pitch(int columns) {
+  return round_up(columns, 32) + 16;
+}
 
 /// How the left factor lies in memory, and what the product starts from.
-enum class Left { rows, columns };      ///< A(i, k) at a[i * lda + k], or at a[k * lda + i]
+enum class Left { rows, columns };       ///< A(i, k) at a[i * lda + k], or at a[k * lda + i]
 enum class Start { zero, add, scaled };  ///< C = AB, C += AB, C = diag(scale) C + AB
 
 template <typename Real>

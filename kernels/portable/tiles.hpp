@@ -19,8 +19,8 @@ struct HeadRows {
 
 /// Rows `first` and on of a buffer [tokens, heads, dim], of one head.
 template <typename Real>
-KOKKOS_INLINE_FUNCTION HeadRows<Real> head_rows(Real* buffer, std::int64_t first, int rows, int heads,
-                                                int head, int dim) {
+KOKKOS_INLINE_FUNCTION HeadRows<Real> head_rows(Real* buffer, std::int64_t first, int rows,
+                                                int heads, int head, int dim) {
   const std::int64_t stride = static_cast<std::int64_t>(heads) * dim;
   return {buffer + first * stride + static_cast<std::int64_t>(head) * dim, stride, rows};
 }
@@ -40,8 +40,8 @@ KOKKOS_INLINE_FUNCTION void load_rows(const Member& team, const HeadRows<const R
 
 /// Copies rows into columns; columns that only fill up the last register block are zeroed.
 template <typename Real>
-KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<const Real>& from, int dim,
-                                         Real* to, int to_pitch) {
+KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<const Real>& from,
+                                         int dim, Real* to, int to_pitch) {
   const int padded = round_up(from.rows, kBlockColumns<Real>);
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, padded), [&](int r) {
     if (r < from.rows) {
@@ -53,8 +53,9 @@ KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<cons
   });
 }
 
-/// Queries of one head, rotated by their positions and multiplied by `problem.scale`. Element (r, d)
-/// goes to to[r * row_step + d * dim_step]. `position` is the document position of the first row.
+/// Queries of one head, rotated by their positions and multiplied by `problem.scale`. Element (r,
+/// d) goes to to[r * row_step + d * dim_step]. `position` is the document position of the first
+/// row.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>& problem,
                                          const HeadRows<const Real>& from, std::int64_t position,
@@ -77,12 +78,12 @@ KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>
   });
 }
 
-/// lse and delta of one head, one per query. A row without keys has lse = -inf; it becomes +inf here, so
-/// that exp(logit - lse) is 0 without a special case.
+/// lse and delta of one head, one per query. A row without keys has lse = -inf; it becomes +inf
+/// here, so that exp(logit - lse) is 0 without a special case.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const Problem<Real>& problem,
-                                            const QueryRows<Real>& buffer, std::int64_t first, int rows,
-                                            int head, Real* lse, Real* delta) {
+                                            const QueryRows<Real>& buffer, std::int64_t first,
+                                            int rows, int head, Real* lse, Real* delta) {
   const Real infinity = Kokkos::Experimental::infinity_v<Real>;
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
     const std::int64_t at = (first + r) * problem.heads + head;
@@ -139,13 +140,15 @@ KOKKOS_INLINE_FUNCTION int visible_in_tile(Rule rule, std::int64_t query, std::i
   return seen <= 0 ? 0 : seen < keys ? static_cast<int>(seen) : keys;
 }
 
-/// One step of a unit that owns queries: queries of a task inside the unit's tile, one tile of its keys.
+/// One step of a unit that owns queries: queries of a task inside the unit's tile, one tile of its
+/// keys.
 struct KeyStep {
   Rule rule = Rule::causal;
   Range queries;           ///< tokens
   std::int64_t begin = 0;  ///< first key
   int keys = 0;
-  int first_row = 0;  ///< rows [first_row, last_row) of the unit's tile take part; a multiple of a block
+  int first_row =
+      0;  ///< rows [first_row, last_row) of the unit's tile take part; a multiple of a block
   int last_row = 0;
 };
 
@@ -176,7 +179,8 @@ KOKKOS_INLINE_FUNCTION void count_seen(const Member& team, const Unit& unit, con
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int row) {
     const std::int64_t query = unit.begin + row;
     const bool inside = query >= step.queries.begin && query < step.queries.end;
-    seen[row] = static_cast<Real>(inside ? visible_in_tile(step.rule, query, step.begin, step.keys) : 0);
+    seen[row] =
+        static_cast<Real>(inside ? visible_in_tile(step.rule, query, step.begin, step.keys) : 0);
   });
 }
 

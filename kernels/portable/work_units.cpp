@@ -57,8 +57,8 @@ class Grid {
       for (int chunk = 0; chunk < chunks_; ++chunk, ++slot) {
         const std::int64_t begin = static_cast<std::int64_t>(kv_head) * group_ +
                                    static_cast<std::int64_t>(chunk) * unit_.max_heads;
-        const std::int64_t end = std::min<std::int64_t>(begin + unit_.max_heads,
-                                                        (kv_head + std::int64_t{1}) * group_);
+        const std::int64_t end =
+            std::min<std::int64_t>(begin + unit_.max_heads, (kv_head + std::int64_t{1}) * group_);
         const Range common = intersect(heads, {begin, end});
         if (common.empty()) continue;
         unit.kv_head = kv_head;

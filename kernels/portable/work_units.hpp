@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who computes what inside one call: a unit owns a tile of rows for the heads of one key-value head, and
-// does the work of all tasks that touch them. Nothing is written by two units, so results need no
-// atomics and do not depend on the number of threads.
+// Who computes what inside one call: a unit owns a tile of rows for the heads of one key-value
+// head, and does the work of all tasks that touch them. Nothing is written by two units, so results
+// need no atomics and do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct UnitShape {
   int max_heads = 1;  ///< query heads of a unit; the rest of a larger group are units of their own
 };
 
-/// Units of the tasks' rows on one side. `buffers` are the tokens of that side's buffers. Tasks that see
-/// no key of a unit are not in it, and units without work are left out.
+/// Units of the tasks' rows on one side. `buffers` are the tokens of that side's buffers. Tasks
+/// that see no key of a unit are not in it, and units without work are left out.
 UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffers,
                     const std::vector<TaskRows>& tasks, const UnitShape& unit_shape);
 

@@ -42,7 +42,8 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   comm::MpiSession mpi(argc, argv);
   const auto world = comm::make_world();
   try {
-    Kokkos::ScopeGuard kokkos(argc, argv);
+    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
+    Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));
     body(*world);
   } catch (const AgreedError& error) {
     if (world->rank() == 0) print_error(error.what());

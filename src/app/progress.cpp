@@ -5,13 +5,27 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "cadenza/base/units.hpp"
+#include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::app {
+namespace {
+
+/// mpirun gives its ranks a pseudo-terminal whatever its own output is: then the launcher's counts.
+bool writes_to_terminal() {
+  if (isatty(STDOUT_FILENO) == 0) return false;
+  if (!comm::has_launcher()) return true;
+  std::error_code error;
+  const auto output = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), error);
+  return !error && output.string().starts_with("/dev/pts/");
+}
+
+}  // namespace
 
 Progress::Progress(bool enabled, std::int64_t steps)
-    : enabled_(enabled), terminal_(isatty(STDOUT_FILENO) != 0), steps_(steps) {}
+    : enabled_(enabled), terminal_(writes_to_terminal()), steps_(steps) {}
 
 void Progress::show(const StepMetrics& m) {
   if (!enabled_) return;

@@ -111,21 +111,22 @@ void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim
 }
 
 template <typename Real>
-void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse, std::int64_t rows,
-                   int heads, int head_dim) {
+void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse,
+                   std::int64_t rows, int heads, int head_dim) {
   Kokkos::parallel_for("attention_merge", Items(0, rows * heads),
                        Merge<Real>{out, lse, part_out, part_lse, head_dim});
 }
 
 template <typename Real>
-void delta(const Real* out, const Real* dout, std::int64_t rows, int heads, int head_dim, Real* delta) {
+void delta(const Real* out, const Real* dout, std::int64_t rows, int heads, int head_dim,
+           Real* delta) {
   Kokkos::parallel_for("attention_delta", Items(0, rows * heads),
                        Delta<Real>{out, dout, delta, head_dim});
 }
 
 template <typename Real>
-kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t positions, int head_dim,
-                                             double theta) {
+kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
+                                             int head_dim, double theta) {
   kernels::RotaryTable<Real> table;
   table.half = head_dim / 2;
   const std::int64_t count = positions * table.half;
@@ -139,21 +140,24 @@ kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t 
 }
 
 template <typename Real>
-void rotate_keys(const kernels::RotaryTable<Real>& table, Real* k, const Array<std::int32_t>& positions,
-                 std::int64_t rows, int kv_heads, int head_dim, Rotation rotation) {
+void rotate_keys(const kernels::RotaryTable<Real>& table, Real* k,
+                 const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
+                 int head_dim, Rotation rotation) {
   if (!table.enabled()) return;
-  Kokkos::parallel_for("rotate_keys", Items(0, rows * kv_heads),
-                       Rotate<Real>{table.cos.data(), table.sin.data(), k, positions, table.half,
-                                    kv_heads, head_dim, static_cast<Real>(static_cast<int>(rotation))});
+  Kokkos::parallel_for(
+      "rotate_keys", Items(0, rows * kv_heads),
+      Rotate<Real>{table.cos.data(), table.sin.data(), k, positions, table.half, kv_heads, head_dim,
+                   static_cast<Real>(static_cast<int>(rotation))});
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                                      \
-  template void initialise<Real>(Real*, Real*, std::int64_t, int, int);                                \
-  template void merge_partial<Real>(Real*, Real*, const Real*, const Real*, std::int64_t, int, int);   \
-  template void delta<Real>(const Real*, const Real*, std::int64_t, int, int, Real*);                  \
-  template kernels::RotaryTable<Real> make_rotary_table<Real>(MemoryLedger&, std::int64_t, int,        \
-                                                              double);                                 \
-  template void rotate_keys<Real>(const kernels::RotaryTable<Real>&, Real*,                            \
+#define CADENZA_INSTANTIATE(Real)                                                               \
+  template void initialise<Real>(Real*, Real*, std::int64_t, int, int);                         \
+  template void merge_partial<Real>(Real*, Real*, const Real*, const Real*, std::int64_t, int,  \
+                                    int);                                                       \
+  template void delta<Real>(const Real*, const Real*, std::int64_t, int, int, Real*);           \
+  template kernels::RotaryTable<Real> make_rotary_table<Real>(MemoryLedger&, std::int64_t, int, \
+                                                              double);                          \
+  template void rotate_keys<Real>(const kernels::RotaryTable<Real>&, Real*,                     \
                                   const Array<std::int32_t>&, std::int64_t, int, int, Rotation);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

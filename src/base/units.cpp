@@ -9,17 +9,21 @@
 namespace cadenza {
 namespace {
 
+/// Three digits, or whole where more stand before the point; never an exponent.
+std::string short_number(double value) {
+  return std::abs(value) >= 100.0 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
 template <std::size_t N>
 std::string scaled(double value, double factor, const std::array<const char*, N>& units,
                    const char* separator) {
   std::size_t unit = 0;
-  while (std::abs(value) >= factor && unit + 1 < N) {
+  // Compared as printed: 1023.9 KiB rounds to a whole MiB.
+  while (std::round(std::abs(value)) >= factor && unit + 1 < N) {
     value /= factor;
     ++unit;
   }
-  return unit == 0 && value == std::floor(value)
-             ? fmt::format("{:.0f}{}{}", value, separator, units[unit])
-             : fmt::format("{:.3g}{}{}", value, separator, units[unit]);
+  return short_number(value) + separator + units[unit];
 }
 
 }  // namespace
@@ -33,8 +37,9 @@ std::string format_count(double count) {
 }
 
 std::string format_duration(double seconds) {
-  if (seconds < 1.0) return fmt::format("{:.0f} ms", seconds * 1e3);
-  if (seconds < 60.0) return fmt::format("{:.1f} s", seconds);
+  // Bounds lie where the smaller unit would print as a whole of the larger one.
+  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);

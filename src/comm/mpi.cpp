@@ -135,6 +135,14 @@ class MpiCommunicator final : public Communicator {
   std::map<int, std::vector<MPI_Request>> pending_;
 };
 
+/// The variable in which mpirun or srun tells a process its rank.
+const char* launcher_variable() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* value = std::getenv(name)) return value;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_world() {
@@ -142,11 +150,11 @@ std::unique_ptr<Communicator> make_world() {
 }
 
 int launcher_rank() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    if (const char* value = std::getenv(variable)) return std::atoi(value);
-  }
-  return 0;
+  const char* value = launcher_variable();
+  return value != nullptr ? std::atoi(value) : 0;
 }
+
+bool has_launcher() { return launcher_variable() != nullptr; }
 
 HostPlace host_place(Communicator& world) {
   char name[MPI_MAX_PROCESSOR_NAME];

@@ -123,12 +123,12 @@ void check_ranks(const Experiment& experiment, int ranks) {
   if (experiment.ranks() == ranks) return;
   const Parallel& p = experiment.parallel;
   const std::int64_t servers = experiment.attention.servers;
-  const std::string trainers = fmt::format(
-      "data {} × pipeline {} × tensor {} × context {} = {} trainer{}", p.data, p.pipeline,
-      p.tensor, p.context, p.trainers(), p.trainers() == 1 ? "" : "s");
-  const std::string dedicated =
-      servers == 0 ? "" : fmt::format(", {} dedicated attention server{}", servers,
-                                      servers == 1 ? "" : "s");
+  const std::string trainers =
+      fmt::format("data {} × pipeline {} × tensor {} × context {} = {} trainer{}", p.data,
+                  p.pipeline, p.tensor, p.context, p.trainers(), p.trainers() == 1 ? "" : "s");
+  const std::string dedicated = servers == 0 ? ""
+                                             : fmt::format(", {} dedicated attention server{}",
+                                                           servers, servers == 1 ? "" : "s");
   fail(ExitCode::usage,
        "this experiment needs {} rank{} ({}{}); found {}: start it with mpirun -n {}",
        experiment.ranks(), experiment.ranks() == 1 ? "" : "s", trainers, dedicated, ranks,

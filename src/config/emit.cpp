@@ -13,7 +13,9 @@
 namespace cadenza::config {
 namespace {
 
-std::string emit(bool value) { return value ? "true" : "false"; }
+std::string emit(bool value) {
+  return value ? "true" : "false";
+}
 
 /// Always in quotes, so that no reader takes a name such as `2024` or `no` for something else.
 std::string emit(const std::string& value) {
@@ -31,8 +33,7 @@ std::string emit(const std::string& value) {
 }
 
 template <typename Choice>
-  requires std::is_enum_v<Choice>
-std::string emit(Choice choice) {
+requires std::is_enum_v<Choice> std::string emit(Choice choice) {
   return std::string(word(choice));
 }
 

@@ -38,20 +38,25 @@ std::string expected(const std::int64_t& servers, const ServerCount& spec) {
                      expected(servers, spec.ranks));
 }
 
-std::string expected(bool) { return "true or false"; }
-std::string expected(const std::string&) { return "text"; }
-std::string expected(const std::vector<std::string>&) { return "text or a list of texts"; }
+std::string expected(bool) {
+  return "true or false";
+}
+std::string expected(const std::string&) {
+  return "text";
+}
+std::string expected(const std::vector<std::string>&) {
+  return "text or a list of texts";
+}
 
 template <typename Choice>
-  requires std::is_enum_v<Choice>
-std::string expected(Choice) {
+requires std::is_enum_v<Choice> std::string expected(Choice) {
   return fmt::format("{}", fmt::join(kWords<Choice>, ", "));
 }
 
 // Readers: read(value, field, spec...) says whether the value fits; `field` then holds it.
 
 template <typename T>
-  requires std::is_arithmetic_v<T>
+requires std::is_arithmetic_v<T>
 bool read(const Value& value, T& field, const Interval<T>& range) {
   if (value.kind != Value::Kind::scalar || value.quoted) return false;
   const char* const end = value.text.data() + value.text.size();
@@ -73,7 +78,7 @@ bool read(const Value& value, std::string& field) {
 }
 
 template <typename Choice>
-  requires std::is_enum_v<Choice>
+requires std::is_enum_v<Choice>
 bool read(const Value& value, Choice& field) {
   const auto at = std::ranges::find(kWords<Choice>, value.text);
   if (value.kind != Value::Kind::scalar || at == kWords<Choice>.end()) return false;
@@ -91,8 +96,7 @@ bool read(const Value& value, std::int64_t& field, const ServerCount& spec) {
 
 /// Reads a value or ends with what was found and what is valid there.
 template <typename Field, typename... Spec>
-void read_or_fail(const Value& value, const std::string& path, Field& field,
-                  const Spec&... spec) {
+void read_or_fail(const Value& value, const std::string& path, Field& field, const Spec&... spec) {
   if (read(value, field, spec...)) return;
   std::string hint;
   if constexpr (std::is_enum_v<Field>) {

@@ -49,10 +49,14 @@ std::string one_line(const std::string& text) {
 
 std::string found(const Value& value) {
   switch (value.kind) {
-    case Value::Kind::nothing: return "nothing";
-    case Value::Kind::list: return "a list";
-    case Value::Kind::block: return "a block of keys";
-    case Value::Kind::scalar: break;
+    case Value::Kind::nothing:
+      return "nothing";
+    case Value::Kind::list:
+      return "a list";
+    case Value::Kind::block:
+      return "a block of keys";
+    case Value::Kind::scalar:
+      break;
   }
   const std::string text = one_line(value.text);
   return value.quoted ? '"' + text + '"' : text;

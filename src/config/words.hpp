@@ -14,22 +14,21 @@ template <typename Choice>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 
 template <>
-inline constexpr auto kWords<Source> =
-    std::to_array<std::string_view>({"text", "tokens", "synthetic"});
+inline constexpr auto kWords<Source> = std::to_array<std::string_view>({"text", "tokens",
+                                                                        "synthetic"});
 template <>
 inline constexpr auto kWords<Tokenizer> = std::to_array<std::string_view>({"byte"});
 template <>
 inline constexpr auto kWords<TokenType> = std::to_array<std::string_view>({"uint16", "uint32"});
 template <>
-inline constexpr auto kWords<Distribution> = std::to_array<std::string_view>(
-    {"constant", "uniform", "lognormal", "pareto", "list"});
+inline constexpr auto kWords<Distribution> =
+    std::to_array<std::string_view>({"constant", "uniform", "lognormal", "pareto", "list"});
 template <>
 inline constexpr auto kWords<Packing> = std::to_array<std::string_view>({"fixed"});
 template <>
 inline constexpr auto kWords<AttentionKind> = std::to_array<std::string_view>({"full"});
 template <>
-inline constexpr auto kWords<PlacementKind> =
-    std::to_array<std::string_view>({"colocated", "cad"});
+inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>({"colocated", "cad"});
 template <>
 inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none"});
 template <>

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "yaml.hpp"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace cadenza::config {
 namespace {
@@ -29,7 +31,8 @@ class Converter {
     // An anchor may contain itself, so depth is what ends the recursion.
     constexpr int kDeepest = 8;
     if (depth > kDeepest) {
-      fail_at(place, path, fmt::format("found more than {} levels; valid: blocks of keys", kDeepest));
+      fail_at(place, path,
+              fmt::format("found more than {} levels; valid: blocks of keys", kDeepest));
     }
     Value value;
     value.place = place;
@@ -57,9 +60,9 @@ class Converter {
     if (!key.IsScalar()) fail_at(place, path, "found a key that is no word; valid: key: value");
     const std::string child = join_path(path, key.Scalar());
     if (const Value* first = block.find(key.Scalar())) {
-      fail_at(place, one_line(child),
-              fmt::format("found the key a second time (first: {}); valid: once",
-                          first->place.text));
+      fail_at(
+          place, one_line(child),
+          fmt::format("found the key a second time (first: {}); valid: once", first->place.text));
     }
     block.entries.push_back({key.Scalar(), convert(node, place, child, depth + 1)});
   }
@@ -67,9 +70,40 @@ class Converter {
   const Origin& origin_;
 };
 
-std::vector<YAML::Node> load(const std::string& text, const Origin& origin) {
+/// Notes where a document starts and drops what is in it.
+class DocumentStart : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+  const YAML::Mark& mark() const { return mark_; }
+
+ private:
+  YAML::Mark mark_;
+};
+
+/// The one document of `text`; null where there is none. YAML::LoadAll would not do: it never ends
+/// on text such as "," that starts no document and is not consumed either.
+YAML::Node load(const std::string& text, const Origin& origin) {
   try {
-    return YAML::LoadAll(text);
+    const YAML::Node node = YAML::Load(text);
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    DocumentStart document;
+    if (parser.HandleNextDocument(document) && parser.HandleNextDocument(document)) {
+      fail_at(origin.at(document.mark()), "",
+              "found more after the end of the first YAML document; valid: one document");
+    }
+    return node;
   } catch (const YAML::Exception& error) {
     fail_at(origin.at(error.mark), "",
             fmt::format("column {}: found broken YAML ({}); valid: YAML 1.2, special characters "
@@ -105,14 +139,9 @@ Value parse_yaml(const std::string& text, const std::string& file) {
   const Origin origin{file, ""};
   const Place top{file + ":1", ""};
   const std::string valid = "valid: blocks of keys such as model:, data: and batch:";
-  const std::vector<YAML::Node> documents = load(text, origin);
-  if (documents.empty()) fail_at(top, "", "found nothing; " + valid);
-  if (documents.size() > 1) {
-    fail_at(origin.at(documents[1].Mark()), "",
-            fmt::format("found {} YAML documents; valid: one", documents.size()));
-  }
-  Value root = Converter(origin).convert(documents[0], top, "", 0);
-  if (root.kind != Value::Kind::block) fail_at(top, "", fmt::format("found {}; {}", found(root), valid));
+  Value root = Converter(origin).convert(load(text, origin), top, "", 0);
+  if (root.kind != Value::Kind::block)
+    fail_at(top, "", fmt::format("found {}; {}", found(root), valid));
   return root;
 }
 
@@ -126,19 +155,18 @@ void apply_override(Value& root, const std::string& argument) {
          origin.name);
   }
   const Place place = origin.at(YAML::Mark());
-  const std::vector<YAML::Node> documents = load(argument.substr(equals + 1), origin);
-  if (documents.size() > 1) fail_at(place, path, "found several YAML documents; valid: one value");
+  const YAML::Node node = load(argument.substr(equals + 1), origin);
 
   Value* value = &root;
   for (const std::string& name : names) {
     if (value->kind == Value::Kind::nothing) value->kind = Value::Kind::block;
     if (value->kind != Value::Kind::block) {
-      fail_at(place, path, fmt::format("found {} ({}) above '{}'; valid: a block of keys there",
-                                       found(*value), value->place.text, one_line(name)));
+      fail_at(place, path,
+              fmt::format("found {} ({}) above '{}'; valid: a block of keys there", found(*value),
+                          value->place.text, one_line(name)));
     }
     value = &entry_of(*value, name, place);
   }
-  const YAML::Node node = documents.empty() ? YAML::Node() : documents[0];
   *value = Converter(origin).convert(node, place, path, 0);
 }
 

@@ -195,7 +195,7 @@ void AttentionExchange<Real>::post(Pass pass, int stage) {
   receive_[at].posted_ns = trace::now_ns();
   if (bound.sends.messages.empty()) return;
   const std::int64_t bytes = bound.sends.elements * static_cast<std::int64_t>(sizeof(Real));
-  tracer_.time(Category::compute_other, names_.pack, {bytes, 0, -1},
+  tracer_.time(Category::compute_other, names_.pack, {bytes},
                [&] { pack(bound.sends, send_[at]); });
   send_[at].posted_ns = trace::now_ns();
   for (const Message& message : bound.sends.messages) {
@@ -215,7 +215,7 @@ void AttentionExchange<Real>::wait(Pass pass, int stage) {
   record_messages(bound.receives, pass, stage, false, receive_[at].posted_ns);
   if (bound.receives.messages.empty()) return;
   const std::int64_t bytes = bound.receives.elements * static_cast<std::int64_t>(sizeof(Real));
-  tracer_.time(Category::compute_other, names_.unpack, {bytes, 0, -1},
+  tracer_.time(Category::compute_other, names_.unpack, {bytes},
                [&] { unpack(bound.receives, receive_[at]); });
   tracer_.count_received(bytes);
 }
@@ -238,8 +238,8 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass,
                                                      .value());
     tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
                     results ? names_.results : names_.inputs, begin, end,
-                    {message.count * static_cast<std::int64_t>(sizeof(Real)), 0, message.peer},
-                    flow);
+                    {message.count * static_cast<std::int64_t>(sizeof(Real)), 0, message.peer,
+                     flow});
   }
 }
 
@@ -306,7 +306,7 @@ kernels::TaskList<Real> AttentionExchange<Real>::task_list(const StageBinding& s
 template <typename Real>
 void AttentionExchange<Real>::attend(Pass pass, int stage) {
   const StageBinding& bound = binding_.of(pass)[static_cast<std::size_t>(stage)];
-  tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops, -1}, [&] {
+  tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
     const kernels::TaskList<Real> list = task_list(bound);
     if (pass == Pass::forward) {
       kernels::attention_forward(shape_, rotary_, list);

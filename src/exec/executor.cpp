@@ -80,7 +80,8 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 
 template <typename Real>
 StepResult Executor<Real>::run(const program::StepPlan& plan) {
-  agree_on_plan(plan);
+  tracer_.time_collective(world_, "agree_on_plan", {},
+                          [&] { agree_on_plan(plan); });
   result_ = {};
   loss_sum_ = 0;
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
@@ -89,7 +90,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   for (const program::Step& step : plan.program.steps) run_operation(step, plan);
 
   tracer_.set_place(-1, -1, trace::Phase::other);
-  tracer_.time(Category::collective, tracer_.intern("agree_on_loss"), {}, [&] {
+  tracer_.time_collective(world_, "agree_on_loss", {}, [&] {
     std::array<double, 3> sums = {loss_sum_, 0, 0};
     if (world_.rank() == 0) sums = {loss_sum_, result_.gradient_norm, result_.learning_rate};
     world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
@@ -140,7 +141,7 @@ void Executor<Real>::run_dense(const program::Step& step) {
   const bool forward = step.pass == Pass::forward;
   const double factor = forward ? 1.0 : 2.0;
   const auto dense = [&](double flops, auto operation) {
-    tracer_.time(Category::compute_dense, name, {0, flops, -1}, operation);
+    tracer_.time(Category::compute_dense, name, {0, flops}, operation);
   };
   switch (step.operation) {
     case Operation::attention_inputs:
@@ -183,10 +184,10 @@ void Executor<Real>::run_attention(const program::Step& step) {
 
 template <typename Real>
 void Executor<Real>::reduce_gradients() {
-  const auto name = names_[static_cast<std::size_t>(Operation::reduce_gradients)];
   const std::int64_t bytes =
       parameters_->table.elements * static_cast<std::int64_t>(sizeof(Real));
-  tracer_.time(Category::collective, name, {bytes, 0, -1}, [&] {
+  const auto name = program::name(Operation::reduce_gradients);
+  tracer_.time_collective(*trainers_, name, {bytes}, [&] {
     auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters_->gradients);
     trainers_->all_reduce(std::span<Real>(host.data(), host.extent(0)), comm::Reduction::sum);
     Kokkos::deep_copy(parameters_->gradients, host);

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "cadenza/base/hash.hpp"
+
 namespace cadenza::exec {
 namespace {
 
@@ -16,6 +18,11 @@ std::int64_t resident_bytes() {
     std::fclose(file);
   }
   return static_cast<std::int64_t>(resident) * sysconf(_SC_PAGESIZE);
+}
+
+/// Flows repeat from step to step: the step makes them unique. 0 means "no flow".
+std::uint32_t flow_in_step(std::uint32_t flow, std::uint32_t step) {
+  return static_cast<std::uint32_t>(Hasher().add(flow).add(step).value()) | 1u;
 }
 
 constexpr std::uint8_t kNonBlocking = 1u << 2;
@@ -46,6 +53,7 @@ trace::Event Tracer::place(trace::Category category, std::uint16_t name, trace::
   event.flops = work.flops;
   event.step = step_;
   event.peer = work.peer;
+  event.flow = work.flow == 0 ? 0 : flow_in_step(work.flow, step_);
   event.name_id = name;
   event.microbatch = microbatch_;
   event.layer = layer_;
@@ -63,13 +71,16 @@ void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane,
 }
 
 void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t begin,
-                     std::int64_t end, const Work& work, std::uint32_t flow) {
+                     std::int64_t end, const Work& work) {
   if (!events_) return;
   trace::Event event =
       place(category, name, trace::Lane::communication, begin, end, work);
-  event.flow = flow;
   event.flags = kNonBlocking;
   recorder_.record(event);
+}
+
+std::uint32_t Tracer::collective_flow(std::string_view name) {
+  return static_cast<std::uint32_t>(Hasher().add(name).value()) | 1u;
 }
 
 void Tracer::sample_memory() {

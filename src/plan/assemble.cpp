@@ -12,8 +12,8 @@ namespace cadenza::plan {
 namespace {
 
 PlacedTask place(const Assignment& assignment, const AttentionShape& shape) {
-  const Task task{assignment.document, assignment.q, {0, assignment.q.end}, {0, shape.heads},
-                  Rule::causal};
+  const Task task{
+      assignment.document, assignment.q, {0, assignment.q.end}, {0, shape.heads}, Rule::causal};
   return {assignment.server, task, forward_flops(task, shape.head_dim)};
 }
 

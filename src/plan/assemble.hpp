@@ -19,9 +19,9 @@ struct Assignment {
 /// Sorts by (document, query) and joins neighbours on the same server.
 void coalesce(std::vector<Assignment>& assignments);
 
-/// The plan of at most three stages: 0, tasks whose rows are all at home on their server; 1, Q, K and V
-/// travel (each row once per destination, none that is at home there) and the remaining tasks run; 2, O
-/// and LSE return. Stage 1 and 2 exist where something moves.
+/// The plan of at most three stages: 0, tasks whose rows are all at home on their server; 1, Q, K
+/// and V travel (each row once per destination, none that is at home there) and the remaining tasks
+/// run; 2, O and LSE return. Stage 1 and 2 exist where something moves.
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments);
 
 }  // namespace cadenza::plan

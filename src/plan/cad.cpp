@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement `cad`: core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and appendix B),
-// with the tolerance held on both sides and resident keys not charged again.
+// Placement `cad`: core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and
+// appendix B), with the tolerance held on both sides and resident keys not charged again.
 #include <utility>
 
 #include "assemble.hpp"

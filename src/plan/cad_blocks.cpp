@@ -34,8 +34,8 @@ class BlockRefiner {
  private:
   std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
 
-  /// One move to the server with the smallest load; false when nothing is left to gain. Each move lowers
-  /// the sum of squared loads, so steps end.
+  /// One move to the server with the smallest load; false when nothing is left to gain. Each move
+  /// lowers the sum of squared loads, so steps end.
   bool step() {
     const Rank to = loads_.least();
     for (Rank from : donors(to)) {
@@ -69,8 +69,8 @@ class BlockRefiner {
     return {std::max(q.begin, (blocks - count) * block_), q.end};
   }
 
-  /// The run of blocks, from either end of any assignment, with the largest gain of those that cost at
-  /// most `limit`; of each end the longest.
+  /// The run of blocks, from either end of any assignment, with the largest gain of those that cost
+  /// at most `limit`; of each end the longest.
   Piece best_run(Rank from, Rank to, std::int64_t limit) {
     Piece best;
     if (limit <= 0) return best;

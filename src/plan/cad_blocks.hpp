@@ -9,10 +9,10 @@
 
 namespace cadenza::plan {
 
-/// The second phase, where whole pairs were too coarse: runs of blocks from the ends of assignments move
-/// from servers above the tolerance (to servers below it, from any above the mean) as long as the gap
-/// between the two shrinks. Afterwards no server is further above the mean than its tolerance or its
-/// cheapest block, whichever is more.
+/// The second phase, where whole pairs were too coarse: runs of blocks from the ends of assignments
+/// move from servers above the tolerance (to servers below it, from any above the mean) as long as
+/// the gap between the two shrinks. Afterwards no server is further above the mean than its
+/// tolerance or its cheapest block, whichever is more.
 void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Traffic& traffic,
                    std::vector<Assignment>& assignments);
 

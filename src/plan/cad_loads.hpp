@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads while CAD balances. The unit is one allowed query-key pair, an integer, so that every rank comes
-// to the same plan.
+// Loads while CAD balances. The unit is one allowed query-key pair, an integer, so that every rank
+// comes to the same plan.
 #pragma once
 
 #include <cstdint>

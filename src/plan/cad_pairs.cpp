@@ -38,7 +38,11 @@ class PairBalancer {
         loads_(loads),
         traffic_(traffic),
         by_document_(workload.lengths.size()),
-        by_rank_(static_cast<std::size_t>(workload.ranks)) {
+        by_rank_(static_cast<std::size_t>(workload.ranks)),
+        shared_(static_cast<std::size_t>(workload.ranks)) {
+    for (const Home& home : workload.homes) {
+      shared_[static_cast<std::size_t>(home.rank)].push_back(home.document);
+    }
     for (std::size_t document = 0; document < lengths_.size(); ++document) {
       add_at_home(static_cast<int>(document), homes);
     }
@@ -71,8 +75,8 @@ class PairBalancer {
     return {lengths_[static_cast<std::size_t>(document)], block_};
   }
 
-  // A whole document is one item. Where a document spans ranks, a pair starts where its tail, the costlier
-  // half, begins.
+  // A whole document is one item. Where a document spans ranks, a pair starts where its tail, the
+  // costlier half, begins.
   void add_at_home(int document, const Homes& homes) {
     const PairGeometry shape = geometry(document);
     if (shape.length == 0) return;
@@ -107,7 +111,8 @@ class PairBalancer {
     Item& item = items_[static_cast<std::size_t>(id)];
     item.cost = geometry(item.document).cost(item.pairs);
     item.bound = gain_elsewhere(item.document, item.pairs);
-    // Inner parts gain less the smaller they are, but pair 0 may hold back the rest by a short last block.
+    // Inner parts gain less the smaller they are, but pair 0 may hold back the rest by a short last
+    // block.
     if (item.pairs.begin == 0 && item.pairs.end > 1) {
       item.bound = std::max(item.bound, gain_elsewhere(item.document, {1, item.pairs.end}));
     }
@@ -141,12 +146,13 @@ class PairBalancer {
     return gives;
   }
 
-  /// The best move to `to`, of at least `at_least` pairs even where they exceed what the receiver lacks.
+  /// The best move to `to`, of at least `at_least` pairs even where they exceed what the receiver
+  /// lacks.
   Candidate search(Rank to, Donors which, std::int64_t at_least) const {
     const std::vector<char> gives = donors(to, which);
     Candidate best;
     // Documents that are partly there already may beat their bound: look at each of them.
-    for (const auto& [document, brought] : traffic_.present(to)) {
+    for (int document : shared_[static_cast<std::size_t>(to)]) {
       for (int id : by_document_[static_cast<std::size_t>(document)]) {
         const Rank server = items_[static_cast<std::size_t>(id)].server;
         if (gives[static_cast<std::size_t>(server)]) consider(id, to, at_least, best);
@@ -201,6 +207,10 @@ class PairBalancer {
   void apply(const Candidate& move, Rank to) {
     const Item before = items_[static_cast<std::size_t>(move.item)];
     const PairGeometry shape = geometry(before.document);
+    const bool whole = move.pairs == Range{0, shape.pairs()};
+    if (!whole && !traffic_.present(to, before.document)) {
+      shared_[static_cast<std::size_t>(to)].push_back(before.document);
+    }
     traffic_.bring(to, before.document, shape.tail(move.pairs).end);
     loads_.add(before.server, -move.cost);
     delist(move.item);
@@ -222,6 +232,7 @@ class PairBalancer {
   std::vector<Item> items_;
   std::vector<std::vector<int>> by_document_;
   std::vector<std::set<std::pair<double, int>>> by_rank_;  // best bound first
+  std::vector<std::vector<int>> shared_;  // by rank: documents at home there or brought in part
 };
 
 }  // namespace

@@ -9,9 +9,10 @@
 
 namespace cadenza::plan {
 
-/// Head-tail geometry of one document: pair i is block i and its mirror image from the end. All pairs
-/// have the same number of query-key pairs, but for the one with a short last block and the middle block
-/// of an odd count, which is alone: FLOPs of a pair do not depend on where in the document it lies.
+/// Head-tail geometry of one document: pair i is block i and its mirror image from the end. All
+/// pairs have the same number of query-key pairs, but for the one with a short last block and the
+/// middle block of an odd count, which is alone: FLOPs of a pair do not depend on where in the
+/// document it lies.
 struct PairGeometry {
   std::int64_t length = 0;
   std::int64_t block = 1;
@@ -31,9 +32,9 @@ struct PairGeometry {
   std::int64_t full_pair() const { return block * (block * blocks() + 1); }
 };
 
-/// The first phase: items of whole pairs go from servers above the mean to servers below it, the largest
-/// balance per byte first, until all are within tolerance or no pair fits. Starts from the homes; updates
-/// `loads` and `traffic`; returns who computes what.
+/// The first phase: items of whole pairs go from servers above the mean to servers below it, the
+/// largest balance per byte first, until all are within tolerance or no pair fits. Starts from the
+/// homes; updates `loads` and `traffic`; returns who computes what.
 std::vector<Assignment> balance_pairs(const Workload& workload, const Homes& homes,
                                       std::int64_t block, Loads& loads, Traffic& traffic);
 

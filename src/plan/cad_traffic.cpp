@@ -26,7 +26,7 @@ Traffic::Traffic(const Workload& workload, const Homes& homes)
 }
 
 std::int64_t Traffic::bytes(Rank to, int document, std::initializer_list<Range> queries) const {
-  const std::map<int, std::int64_t>& there = present(to);
+  const std::map<int, std::int64_t>& there = present_[static_cast<std::size_t>(to)];
   const auto found = there.find(document);
   const std::int64_t brought = found == there.end() ? 0 : found->second;
   std::int64_t rows = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to compute queries somewhere else, given what is already there. Counting resident keys
-// once is where CAD leaves the published planner, which charges a whole document's K and V to every move.
+// What it costs to compute queries somewhere else, given what is already there. Counting resident
+// keys once is where CAD leaves the published planner, which charges a whole document's K and V to
+// every move.
 #pragma once
 
 #include <initializer_list>
@@ -27,16 +28,17 @@ class Traffic {
   /// Keys [0, end) of the document are on `to` from now on.
   void bring(Rank to, int document, std::int64_t key_end);
 
-  /// Documents of which rows are on a rank, and how far the keys that were brought reach.
-  const std::map<int, std::int64_t>& present(Rank rank) const {
-    return present_[static_cast<std::size_t>(rank)];
+  /// Whether rows of the document are at home on the rank or were brought there.
+  bool present(Rank rank, int document) const {
+    return present_[static_cast<std::size_t>(rank)].contains(document);
   }
 
  private:
   const Homes& homes_;
   std::int64_t query_bytes_;
   std::int64_t key_bytes_;
-  std::vector<std::map<int, std::int64_t>> present_;  // by rank: document -> end of the keys brought
+  std::vector<std::map<int, std::int64_t>>
+      present_;  // by rank: document -> end of the keys brought
 };
 
 }  // namespace cadenza::plan

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement `colocated`: attention stays where its tokens are. With dedicated servers every trainer has
-// one server of its own choosing, without regard to load: the baseline that CAD is measured against.
+// Placement `colocated`: attention stays where its tokens are. With dedicated servers every trainer
+// has one server of its own choosing, without regard to load: the baseline that CAD is measured
+// against.
 #include <algorithm>
 
 #include "assemble.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward plan, derived from the forward plan's tasks and moves alone, so that it holds for every
-// placement. Servers keep nothing between the passes (DistCA's "resend" mode, distca section 1): memory
-// on a server is bounded by one tick. Gradients are sums, so their moves say all: no merges.
+// The backward plan, derived from the forward plan's tasks and moves alone, so that it holds for
+// every placement. Servers keep nothing between the passes (DistCA's "resend" mode, distca section
+// 1): memory on a server is bounded by one tick. Gradients are sums, so their moves say all: no
+// merges.
 #include "order.hpp"
 
 namespace cadenza::plan {
@@ -11,7 +12,8 @@ class Mirror {
  public:
   explicit Mirror(const Plan& forward) : shape_(forward.workload.shape) {
     for (const Stage& stage : forward.stages) add_stage(stage);
-    // Results travel when all tasks have run: in the forward plan's stage of results, if it ends with one.
+    // Results travel when all tasks have run: in the forward plan's stage of results, if it ends
+    // with one.
     if (!returns_.moves.empty()) {
       if (!stages_.empty() && stages_.back().tasks.empty() && stages_.back().moves.empty()) {
         stages_.pop_back();
@@ -56,8 +58,13 @@ class Mirror {
   }
 
   Move like(const Move& move, Tensor what, Rank from, Rank to) const {
-    return {from,       to,         what, move.document, move.tokens,
-            move.heads, move_bytes(shape_, what, move.tokens, move.heads)};
+    return {from,
+            to,
+            what,
+            move.document,
+            move.tokens,
+            move.heads,
+            move_bytes(shape_, what, move.tokens, move.heads)};
   }
 
   AttentionShape shape_;

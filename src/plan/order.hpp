@@ -19,9 +19,8 @@ inline void sort_stage(Stage& stage) {
   };
   std::sort(stage.moves.begin(), stage.moves.end(),
             [&](const Move& a, const Move& b) { return move_key(a) < move_key(b); });
-  std::sort(
-      stage.tasks.begin(), stage.tasks.end(),
-      [&](const PlacedTask& a, const PlacedTask& b) { return task_key(a) < task_key(b); });
+  std::sort(stage.tasks.begin(), stage.tasks.end(),
+            [&](const PlacedTask& a, const PlacedTask& b) { return task_key(a) < task_key(b); });
 }
 
 }  // namespace cadenza::plan

@@ -64,7 +64,9 @@ void add_merge(Hasher& hasher, const Merge& merge) {
 
 }  // namespace
 
-std::string_view name(Tensor what) { return kNames[static_cast<std::size_t>(what)]; }
+std::string_view name(Tensor what) {
+  return kNames[static_cast<std::size_t>(what)];
+}
 
 bool is_key_side(Tensor what) {
   return what == Tensor::k || what == Tensor::v || what == Tensor::dk || what == Tensor::dv;

@@ -10,9 +10,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(Range range) { return Json::array({range.begin, range.end}); }
+Json to_json(Range range) {
+  return Json::array({range.begin, range.end});
+}
 
-std::string_view word(Rule rule) { return rule == Rule::causal ? "causal" : "full"; }
+std::string_view word(Rule rule) {
+  return rule == Rule::causal ? "causal" : "full";
+}
 
 Json to_json(const Move& move, int first_document) {
   return {{"from", move.from},
@@ -26,8 +30,8 @@ Json to_json(const Move& move, int first_document) {
 
 Json to_json(const PlacedTask& placed, int first_document) {
   const Task& task = placed.task;
-  return {{"server", placed.server},     {"document", first_document + task.document},
-          {"q", to_json(task.q)},        {"k", to_json(task.k)},
+  return {{"server", placed.server},      {"document", first_document + task.document},
+          {"q", to_json(task.q)},         {"k", to_json(task.k)},
           {"heads", to_json(task.heads)}, {"rule", word(task.rule)},
           {"cost", placed.cost}};
 }

@@ -75,9 +75,9 @@ std::string to_table(const std::vector<Plan>& ticks) {
   for (std::size_t tick = 0; tick < ticks.size(); ++tick) write_tick(text, ticks[tick], tick);
   const Summary summary = summarize(ticks);
   fmt::format_to(std::back_inserter(text),
-                 "step: {} ticks, {} FLOPs, imbalance {:.3f}, {} sent; forward of one layer: "
+                 "step: {} tick{}, {} FLOPs, imbalance {:.3f}, {} sent; forward of one layer: "
                  "{} predicted, {} at best\n",
-                 ticks.size(),
+                 ticks.size(), ticks.size() == 1 ? "" : "s",
                  format_count(mean_cost(summary.total) *
                               static_cast<double>(summary.total.workload.servers.size())),
                  imbalance(summary.total),

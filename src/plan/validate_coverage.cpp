@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule `coverage`. If no task reaches outside the mask, no two tasks share an allowed pair, and together
-// they have as many pairs as the mask, then every pair is covered exactly once: no pair is looked at
-// alone, so million-token documents are checked in microseconds.
+// Rule `coverage`. If no task reaches outside the mask, no two tasks share an allowed pair, and
+// together they have as many pairs as the mask, then every pair is covered exactly once: no pair is
+// looked at alone, so million-token documents are checked in microseconds.
 #include <algorithm>
 
 #include "validate_rules.hpp"

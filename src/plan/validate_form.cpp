@@ -68,9 +68,10 @@ class Form {
         end = home.tokens.end;
       }
       if (end != workload_.lengths[document]) {
-        faults_.add("presence", "the homes of document {} hold its tokens not once each, found "
-                    "a gap or overlap at token {} of {}", document, end,
-                    workload_.lengths[document]);
+        faults_.add("presence",
+                    "the homes of document {} hold its tokens not once each, found "
+                    "a gap or overlap at token {} of {}",
+                    document, end, workload_.lengths[document]);
       }
     }
   }
@@ -122,6 +123,8 @@ class Form {
 
 }  // namespace
 
-void check_form(const Plan& plan, const Pass& pass, Faults& faults) { Form(plan, pass, faults); }
+void check_form(const Plan& plan, const Pass& pass, Faults& faults) {
+  Form(plan, pass, faults);
+}
 
 }  // namespace cadenza::plan

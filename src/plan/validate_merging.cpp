@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule `merging`: partial results reach their owner exactly once, after all their parts were computed,
-// and the merges say from whom they come.
+// Rule `merging`: partial results reach their owner exactly once, after all their parts were
+// computed, and the merges say from whom they come.
 #include <algorithm>
 #include <map>
 
@@ -39,11 +39,12 @@ class Side {
       grid_.for_each(home.tokens, all_heads_, [&](std::size_t c) { cells_[c].owner = home.rank; });
     }
     for (const auto& [stage, placed] : view.tasks) {
-      grid_.for_each(tokens(placed->task), heads(placed->task), [&, s = stage, p = placed](std::size_t c) {
-        Contribution& part = cells_[c].servers[p->server];
-        part.computed = true;
-        part.last_stage = std::max(part.last_stage, s);
-      });
+      grid_.for_each(tokens(placed->task), heads(placed->task),
+                     [&, s = stage, p = placed](std::size_t c) {
+                       Contribution& part = cells_[c].servers[p->server];
+                       part.computed = true;
+                       part.last_stage = std::max(part.last_stage, s);
+                     });
     }
   }
 
@@ -71,9 +72,7 @@ class Side {
 
  private:
   Range tokens(const Task& task) const { return keys_ ? task.k : task.q; }
-  Range heads(const Task& task) const {
-    return keys_ ? key_heads(shape_, task.heads) : task.heads;
-  }
+  Range heads(const Task& task) const { return keys_ ? key_heads(shape_, task.heads) : task.heads; }
   bool is_result_here(Tensor what) const {
     return std::find(results_.begin(), results_.end(), what) != results_.end();
   }
@@ -122,7 +121,8 @@ class Side {
         ++part->second.returned[move.what];
       }
     });
-    if (!fault.empty()) faults.add(merging ? "merging" : "presence", "{}: {}", describe(move), fault);
+    if (!fault.empty())
+      faults.add(merging ? "merging" : "presence", "{}: {}", describe(move), fault);
   }
 
   void check_all_returned(std::size_t c, Faults& faults) {

@@ -46,8 +46,7 @@ class Presence {
  private:
   // Rows at home and rows received never overlap, so areas add up.
   void require(const PlacedTask& placed, Tensor what, const Rows& need) {
-    std::int64_t held =
-        homes_.held(placed.server, document_, need.tokens) * need.heads.size();
+    std::int64_t held = homes_.held(placed.server, document_, need.tokens) * need.heads.size();
     const std::int64_t wanted = need.tokens.size() * need.heads.size();
     if (held == wanted) return;
     for (const Rows& rows : received_[{placed.server, what}]) held += rows.shared(need);

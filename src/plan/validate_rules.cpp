@@ -21,8 +21,8 @@ bool Pass::produces(Tensor what) const {
 }
 
 const Pass& forward_pass() {
-  static const Pass pass{
-      "forward", {Tensor::q}, {Tensor::k, Tensor::v}, {Tensor::o, Tensor::lse}, {}, 1.0};
+  static const Pass pass{"forward", {Tensor::q}, {Tensor::k, Tensor::v}, {Tensor::o, Tensor::lse},
+                         {},        1.0};
   return pass;
 }
 
@@ -36,7 +36,9 @@ const Pass& backward_pass() {
   return pass;
 }
 
-std::string describe(Range range) { return fmt::format("[{},{})", range.begin, range.end); }
+std::string describe(Range range) {
+  return fmt::format("[{},{})", range.begin, range.end);
+}
 
 std::string describe(const Move& move) {
   return fmt::format("{} of document {} tokens {} heads {} from rank {} to rank {}",

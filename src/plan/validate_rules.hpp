@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the validator's rules share: the pass they check, the plan by document, and the list of faults.
+// What the validator's rules share: the pass they check, the plan by document, and the list of
+// faults.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +15,8 @@
 
 namespace cadenza::plan {
 
-/// What tasks read and produce in a pass. LSE is a result of the forward and an input of the backward one.
+/// What tasks read and produce in a pass. LSE is a result of the forward and an input of the
+/// backward one.
 struct Pass {
   std::string_view name;
   std::vector<Tensor> query_inputs;
@@ -69,7 +71,8 @@ std::vector<DocumentView> by_document(const Plan& plan);
 /// Key-value heads that query heads read.
 Range key_heads(const AttentionShape& shape, Range heads);
 
-// The rules. The first must find nothing before the others may look: they rely on indices and ranges.
+// The rules. The first must find nothing before the others may look: they rely on indices and
+// ranges.
 void check_form(const Plan& plan, const Pass& pass, Faults& faults);
 void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults);
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,

@@ -20,7 +20,8 @@ Workload make_workload(const config::Experiment& experiment, const data::Batch& 
   const std::int64_t data_ranks = experiment.parallel.data;
   const auto ticks = static_cast<std::int64_t>(batch.microbatches.size()) / data_ranks;
   if (tick < 0 || tick >= ticks) {
-    fail(ExitCode::usage, "plan: found tick {}, step {} has ticks [0, {})", tick, batch.step, ticks);
+    fail(ExitCode::usage, "plan: found tick {}, step {} has ticks [0, {})", tick, batch.step,
+         ticks);
   }
   Workload workload;
   workload.ranks = static_cast<int>(experiment.ranks());

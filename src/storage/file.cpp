@@ -22,9 +22,9 @@ hid_t checked(hid_t id, const std::string& path, const std::string& what) {
 }
 
 Handle make_space(const Shape& shape, const std::string& path, const std::string& what) {
-  const hid_t id = shape.empty() ? H5Screate(H5S_SCALAR)
-                                 : H5Screate_simple(static_cast<int>(shape.size()), shape.data(),
-                                                    nullptr);
+  const hid_t id = shape.empty()
+                       ? H5Screate(H5S_SCALAR)
+                       : H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
   return {checked(id, path, what), H5Sclose};
 }
 
@@ -47,10 +47,10 @@ void write_scalar_attribute(hid_t file, const std::string& path, const std::stri
                             hid_t type, const void* value) {
   const std::string what = fmt::format("cannot write attribute {}", name);
   const Handle space = make_space({}, path, what);
-  const Handle attribute(checked(H5Acreate2(file, name.c_str(), type, space.get(), H5P_DEFAULT,
-                                            H5P_DEFAULT),
-                                 path, what),
-                         H5Aclose);
+  const Handle attribute(
+      checked(H5Acreate2(file, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT), path,
+              what),
+      H5Aclose);
   if (H5Awrite(attribute.get(), type, value) < 0) refuse(path, what);
 }
 
@@ -85,13 +85,13 @@ hid_t native_type<std::uint64_t>() {
 File File::create(const std::string& path) {
   initialise();
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  return {path, Handle(checked(id, path, "cannot create the file"), close_file)};
+  return {path, Handle(checked(id, path, "cannot create the file"), H5Fclose)};
 }
 
 File File::open(const std::string& path) {
   initialise();
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
-  return {path, Handle(checked(id, path, "cannot open as an HDF5 file"), close_file)};
+  return {path, Handle(checked(id, path, "cannot open as an HDF5 file"), H5Fclose)};
 }
 
 template <typename T>
@@ -171,11 +171,11 @@ std::int64_t File::read_attribute(const std::string& name) const {
 
 void File::close() {
   if (!file_) return;
-  if (close_file(file_.release()) < 0) refuse(path_, "cannot complete the file");
+  if (H5Fclose(file_.release()) < 0) refuse(path_, "cannot complete the file");
 }
 
-#define CADENZA_INSTANTIATE(T)                                                    \
-  template void File::write<T>(const std::string&, const Shape&, const T*);       \
+#define CADENZA_INSTANTIATE(T)                                              \
+  template void File::write<T>(const std::string&, const Shape&, const T*); \
   template std::vector<T> File::read<T>(const std::string&, const Shape&) const;
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -8,8 +8,8 @@ namespace cadenza::storage {
 namespace {
 
 struct Reason {
-  std::string system;  ///< text of errno, where a driver reported one
-  std::string deepest; ///< what the innermost function said
+  std::string system;   ///< text of errno, where a driver reported one
+  std::string deepest;  ///< what the innermost function said
 };
 
 /// H5Ewalk2 callback, from the innermost error outwards.
@@ -45,11 +45,6 @@ std::string last_failure() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &reason);
   if (!reason.system.empty()) return reason.system;
   return reason.deepest.empty() ? "HDF5 gives no reason" : reason.deepest;
-}
-
-herr_t close_file(hid_t file) {
-  if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0) return -1;
-  return H5Fclose(file);
 }
 
 }  // namespace cadenza::storage

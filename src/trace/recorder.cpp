@@ -9,8 +9,8 @@
 namespace cadenza::trace {
 namespace {
 
-/// Room for `count` values whose pages are there already: a first touch in timed code would cost more
-/// than the event it records.
+/// Room for `count` values whose pages are there already: a first touch in timed code would cost
+/// more than the event it records.
 template <typename T>
 void preallocate(std::vector<T>& values, std::size_t count) {
   values.resize(count);

@@ -8,7 +8,9 @@
 
 namespace cadenza::trace {
 
-std::string rank_file_name(int rank) { return fmt::format("rank-{:05}.h5", rank); }
+std::string rank_file_name(int rank) {
+  return fmt::format("rank-{:05}.h5", rank);
+}
 
 void write_run_index(const std::string& folder, const RunInfo& run,
                      const std::vector<RankInfo>& ranks) {
@@ -16,6 +18,7 @@ void write_run_index(const std::string& folder, const RunInfo& run,
   storage::Handle file = create_file(path);
   write_run(file.get(), path, run, -1, static_cast<int>(ranks.size()));
   std::vector<RankRow> rows;
+  rows.reserve(ranks.size());
   for (const RankInfo& rank : ranks) rows.push_back(to_row(rank));
   write_rows(file.get(), path, "/ranks", row_type<RankRow>().get(), rows.size(), rows.data());
 
@@ -29,7 +32,7 @@ void write_run_index(const std::string& folder, const RunInfo& run,
       refuse(path, fmt::format("cannot write {}", link));
     }
   }
-  if (storage::close_file(file.release()) < 0) refuse(path, "cannot complete the index");
+  if (H5Fclose(file.release()) < 0) refuse(path, "cannot complete the index");
 }
 
 }  // namespace cadenza::trace

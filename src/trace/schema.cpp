@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "cadenza/base/error.hpp"
 
@@ -43,9 +42,8 @@ hid_t checked(hid_t id, const std::string& path, const std::string& what) {
 }
 
 void copy_text(const std::string& text, char* target, std::size_t size) {
-  const std::size_t length = std::min(text.size(), size);
-  std::memcpy(target, text.data(), length);
-  std::memset(target + length, 0, size - length);
+  char* const end = std::copy_n(text.begin(), std::min(text.size(), size), target);
+  std::fill(end, target + size, '\0');
 }
 
 RankRow to_row(const RankInfo& rank) {
@@ -71,7 +69,7 @@ Handle create_file(const std::string& path) {
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
-  return {checked(id, path, "cannot create the trace"), storage::close_file};
+  return {checked(id, path, "cannot create the trace"), H5Fclose};
 }
 
 void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,
@@ -81,10 +79,10 @@ void write_rows(hid_t file, const std::string& path, const char* name, hid_t typ
   const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
   const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links.get(), 1);
-  Handle dataset(checked(H5Dcreate2(file, name, type, space.get(), links.get(), H5P_DEFAULT,
-                                    H5P_DEFAULT),
-                         path, what),
-                 H5Dclose);
+  Handle dataset(
+      checked(H5Dcreate2(file, name, type, space.get(), links.get(), H5P_DEFAULT, H5P_DEFAULT),
+              path, what),
+      H5Dclose);
   if (H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) refuse(path, what);
   // Small datasets are held back until they are closed: only then is a full disk noticed.
   if (H5Dclose(dataset.release()) < 0) refuse(path, what);

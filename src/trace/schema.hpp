@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of cadenza-trace/1 as HDF5 types, and what every file of it says about its run. docs/trace.md
-// has the meaning of each field.
+// Rows of cadenza-trace/1 as HDF5 types, and what every file of it says about its run.
+// docs/trace.md has the meaning of each field.
 #pragma once
 
 #include <array>

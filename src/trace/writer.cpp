@@ -106,7 +106,8 @@ void Writer::Implementation::guarded(Work work) {
   try {
     work();
   } catch (const Error&) {
-    // What HDF5 could not write it would try again, and fail again, whenever one of these is closed.
+    // Closing would write what is left of the step out of order; as it is, readers find the last
+    // one.
     for (Table* table : tables()) table->abandon();
     status_dataset.release();
     file.release();
@@ -189,6 +190,8 @@ void Writer::finish() {
   implementation_->close();
 }
 
-std::int64_t Writer::overhead_ns() const { return implementation_->overhead_ns; }
+std::int64_t Writer::overhead_ns() const {
+  return implementation_->overhead_ns;
+}
 
 }  // namespace cadenza::trace

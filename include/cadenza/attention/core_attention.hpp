@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Around the attention kernels: fresh outputs, merging of partial ones, delta of the backward pass, and
-// the rotary embedding of keys. Device pointers; rows are [heads, head_dim] and contiguous.
+// Around the attention kernels: fresh outputs, merging of partial ones, delta of the backward pass,
+// and the rotary embedding of keys. Device pointers; rows are [heads, head_dim] and contiguous.
 //
 // Calls return when their results can be read by later kernels; the host waits with fence().
 #pragma once
@@ -18,30 +18,33 @@ template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim);
 
 /// Merges the result of other keys into (out, lse), both [rows, heads, head_dim] and [rows, heads]:
-/// lse = log(exp(lse) + exp(part_lse)), out weighted by exp(lse_p - lse). A part whose lse is -inf has
-/// weight 0 whatever its out holds; of two empty parts comes out = 0, lse = -inf. NaN stays NaN.
+/// lse = log(exp(lse) + exp(part_lse)), out weighted by exp(lse_p - lse). A part whose lse is -inf
+/// has weight 0 whatever its out holds; of two empty parts comes out = 0, lse = -inf. NaN stays
+/// NaN.
 template <typename Real>
-void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse, std::int64_t rows,
-                   int heads, int head_dim);
+void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse,
+                   std::int64_t rows, int heads, int head_dim);
 
 /// delta [rows, heads] = sum over head_dim of dout * out, with `out` the merged output.
 template <typename Real>
-void delta(const Real* out, const Real* dout, std::int64_t rows, int heads, int head_dim, Real* delta);
+void delta(const Real* out, const Real* dout, std::int64_t rows, int heads, int head_dim,
+           Real* delta);
 
-/// cos and sin of position * theta^(-2d / head_dim), computed in double, for positions [0, positions).
-/// Entered in the ledger as attention memory. An odd head_dim leaves its last element un-rotated; with
-/// head_dim 1 there is no pair and the table stays empty.
+/// cos and sin of position * theta^(-2d / head_dim), computed in double, for positions [0,
+/// positions). Entered in the ledger as attention memory. An odd head_dim leaves its last element
+/// un-rotated; with head_dim 1 there is no pair and the table stays empty.
 template <typename Real>
-kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t positions, int head_dim,
-                                             double theta);
+kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
+                                             int head_dim, double theta);
 
 /// Which way to turn: keys on their way in, their gradients on the way back.
 enum class Rotation : int { forward = 1, inverse = -1 };
 
-/// Rotates k [rows, kv_heads, head_dim] in place, row r by positions(r) (document-relative, inside the
-/// table). Without a table nothing happens.
+/// Rotates k [rows, kv_heads, head_dim] in place, row r by positions(r) (document-relative, inside
+/// the table). Without a table nothing happens.
 template <typename Real>
-void rotate_keys(const kernels::RotaryTable<Real>& table, Real* k, const Array<std::int32_t>& positions,
-                 std::int64_t rows, int kv_heads, int head_dim, Rotation rotation);
+void rotate_keys(const kernels::RotaryTable<Real>& table, Real* k,
+                 const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
+                 int head_dim, Rotation rotation);
 
 }  // namespace cadenza::attention

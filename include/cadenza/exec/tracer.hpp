@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cadenza/base/memory.hpp"
+#include "cadenza/comm/communicator.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/trace/recorder.hpp"
 
@@ -17,6 +18,7 @@ struct Work {
   std::int64_t bytes = 0;
   double flops = 0;
   std::int32_t peer = -1;
+  std::uint32_t flow = 0;  ///< equal on both ends of a message or all members of a collective, in a step
 };
 
 /// Busy time and work of a step, by category: what metrics and the final table are made of.
@@ -48,9 +50,20 @@ class Tracer {
     add(category, name, trace::Lane::compute, begin, trace::now_ns(), work);
   }
   /// Records a message that was under way from `begin` to `end` (communication lane, non-blocking).
-  /// @param flow  equal on both of its ends
   void message(trace::Category category, std::uint16_t name, std::int64_t begin, std::int64_t end,
-               const Work& work, std::uint32_t flow);
+               const Work& work);
+
+  /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of them,
+  /// then the operation itself as a collective.
+  /// At most one of a name in a step.
+  template <typename Operation>
+  void time_collective(comm::Communicator& group, std::string_view name, const Work& work,
+                       Operation operation) {
+    Work joined = work;
+    joined.flow = collective_flow(name);
+    time(trace::Category::wait, intern("wait_for_ranks"), {}, [&] { group.barrier(); });
+    time(trace::Category::collective, intern(name), joined, operation);
+  }
   void sample_memory();
 
   void count_sent(std::int64_t bytes) { totals_.bytes_sent += bytes; }
@@ -58,6 +71,7 @@ class Tracer {
   const StepTotals& totals() const { return totals_; }
 
  private:
+  static std::uint32_t collective_flow(std::string_view name);
   void add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
            std::int64_t end, const Work& work);
   trace::Event place(trace::Category category, std::uint16_t name, trace::Lane lane,

@@ -60,7 +60,7 @@ struct Move {
 struct PlacedTask {
   Rank server = 0;
   Task task;
-  double cost = 0;  ///< forward FLOPs
+  double cost = 0;  ///< FLOPs of the pass: forward, or 2.5 times as many in a backward plan
   friend bool operator==(const PlacedTask&, const PlacedTask&) = default;
 };
 
@@ -100,7 +100,7 @@ double imbalance(const Plan& plan);
 
 /// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V to a
 /// server, the backward one moves Q, dO, LSE, delta and K, V there (servers keep nothing between the
-/// passes) and dQ, dK, dV back.
+/// passes) and dQ, dK, dV back. Gradients are sums: its `merges` are empty.
 Plan mirror(const Plan& forward);
 
 /// Equal plans have equal hashes; ranks compare them before the first byte moves.

@@ -10,7 +10,7 @@
 namespace cadenza::plan {
 
 /// Broken rules of a forward plan, each as one line that begins with the rule's name; empty: the plan
-/// is valid. Rules (docs/architecture.md):
+/// is valid. Rules (docs/plan.md):
 ///   coverage  tasks cover every allowed (query, key, head) of every document exactly once, nothing else
 ///   presence  a task's inputs are on its server when its stage starts; every move's source holds what it
 ///             sends; nothing is sent twice or to its own sender

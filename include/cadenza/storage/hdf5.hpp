@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HDF5 behind RAII: what checkpoints, attend's files and traces need of it, with errors that name the file.
+// HDF5 behind RAII: what checkpoints, attend's files and traces need of it, with errors that name
+// the file.
 #pragma once
 
 #include <hdf5.h>
@@ -46,17 +47,14 @@ class Handle {
   Closer closer_ = nullptr;
 };
 
-/// Makes HDF5 silent, and leaves nothing to it at exit, where version 1.10 retries failed writes for
-/// ever. Called by everything here before its first HDF5 call; cheap when done.
+/// Makes HDF5 silent, and leaves nothing to it at exit, where version 1.10 crashes over data that
+/// it could not write before. Called by everything here before its first HDF5 call; cheap when
+/// done.
 void initialise();
 
-/// Why the HDF5 call before this one failed: the system's words ("No space left on device") where it
-/// was the system, else HDF5's own.
+/// Why the HDF5 call before this one failed: the system's words ("No space left on device") where
+/// it was the system, else HDF5's own.
 std::string last_failure();
-
-/// Flushes and closes a file. One that cannot be flushed is left alone: what it holds is lost either
-/// way, and closing it would have HDF5 stumble over data that it cannot write.
-herr_t close_file(hid_t file);
 
 using Shape = std::vector<hsize_t>;
 
@@ -64,8 +62,8 @@ using Shape = std::vector<hsize_t>;
 template <typename T>
 hid_t native_type();
 
-/// A file of datasets. Groups in a dataset's path are made as needed. HDF5's own error stack is silent;
-/// every failure is one Error(data) that names file and dataset.
+/// A file of datasets. Groups in a dataset's path are made as needed. HDF5's own error stack is
+/// silent; every failure is one Error(data) that names file and dataset.
 class File {
  public:
   static File create(const std::string& path);  ///< replaces an existing file

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 64 bytes, little endian; the
-// same structs are written to HDF5 as compound types.
+// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 64 bytes, little endian;
+// the same structs are written to HDF5 as compound types.
 #pragma once
 
 #include <array>
@@ -32,33 +32,40 @@ enum class Category : std::uint8_t {
   plan = 14,
   trace_overhead = 15,
 };
-inline constexpr std::array<std::string_view, 16> kCategoryNames = {
-    "step",       "compute_dense",      "compute_attention", "compute_other", "p2p_send",
-    "p2p_receive", "collective",        "attention_dispatch", "attention_return", "wait",
-    "data",       "optimizer",          "checkpoint",        "host",          "plan",
-    "trace_overhead"};
+inline constexpr auto kCategoryNames = std::to_array<std::string_view>(
+    {"step", "compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
+     "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
+     "checkpoint", "host", "plan", "trace_overhead"});
+static_assert(kCategoryNames.size() == 16);
 
-enum class Phase : std::uint8_t { forward = 0, backward = 1, recompute = 2, optimizer = 3, other = 4 };
+enum class Phase : std::uint8_t {
+  forward = 0,
+  backward = 1,
+  recompute = 2,
+  optimizer = 3,
+  other = 4
+};
 enum class Lane : std::uint8_t { compute = 0, compute2 = 1, communication = 2, host = 15 };
 
 /// One timed operation. -1 where a field does not apply.
 struct Event {
   std::int64_t t_begin_ns = 0;  ///< rank-local monotonic clock
   std::int64_t t_end_ns = 0;
-  std::int64_t bytes = 0;       ///< payload of communication
-  double flops = 0;             ///< executed, multiply + add = 2
-  std::int64_t t_enq_ns = 0;    ///< host enqueue time of a device operation
+  std::int64_t bytes = 0;     ///< payload of communication
+  double flops = 0;           ///< executed, multiply + add = 2
+  std::int64_t t_enq_ns = 0;  ///< host enqueue time of a device operation
   std::uint32_t step = 0;
-  std::int32_t peer = -1;       ///< world rank of the other end; -1: none or several
-  std::uint32_t flow = 0;       ///< equal on both ends of a message and on all members of a collective; 0: none
-  std::uint16_t name_id = 0;    ///< row of /meta/strings
+  std::int32_t peer = -1;  ///< world rank of the other end; -1: none or several
+  /// Equal on both ends of a message and on all members of a collective; 0: none.
+  std::uint32_t flow = 0;
+  std::uint16_t name_id = 0;  ///< row of /meta/strings
   std::int16_t microbatch = -1;
   std::int16_t layer = -1;
   std::int16_t document = -1;
   Category category = Category::host;
   Phase phase = Phase::other;
   Lane lane = Lane::compute;
-  std::uint8_t flags = 0;       ///< bit 0 device-timed, 1 simulated, 2 non-blocking
+  std::uint8_t flags = 0;  ///< bit 0 device-timed, 1 simulated, 2 non-blocking
 };
 static_assert(sizeof(Event) == 64);
 
@@ -78,20 +85,21 @@ struct MemoryHighwater {
   std::int64_t peak_total = 0;
 };
 
-/// A completed step: the commit record of a rank's file. Readers trust events[0, n_events_end) of the last one.
+/// A completed step: the commit record of a rank's file. Readers trust events[0, n_events_end) of
+/// the last one.
 struct StepRecord {
   std::uint32_t step = 0;
   std::uint32_t documents = 0;
   std::int64_t t_begin_ns = 0;
   std::int64_t t_end_ns = 0;
   std::int64_t tokens = 0;
-  double sum_length2 = 0;           ///< sum over documents of length squared
-  double model_flops = 0;           ///< of the whole step, all ranks
-  double executed_flops = 0;        ///< by this rank
+  double sum_length2 = 0;     ///< sum over documents of length squared
+  double model_flops = 0;     ///< of the whole step, all ranks
+  double executed_flops = 0;  ///< by this rank
   double loss = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
-  std::uint64_t n_events_end = 0;   ///< rows of /events that belong to this step and those before it
+  std::uint64_t n_events_end = 0;  ///< rows of /events that belong to this step and those before it
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
 };
@@ -126,8 +134,9 @@ struct RankInfo {
   std::int32_t world = 1;
   std::int32_t local_rank = 0;
   Role role = Role::trainer;
-  std::int32_t data = 0, pipeline = 0, tensor = 0, context = 0;  ///< coordinates; -1 on dedicated servers
-  std::int32_t server = -1;                                      ///< index in the pool; -1: does not serve
+  /// Coordinates; -1 on dedicated servers.
+  std::int32_t data = 0, pipeline = 0, tensor = 0, context = 0;
+  std::int32_t server = -1;  ///< index in the pool; -1: does not serve
   std::int32_t threads = 1;
   std::string device = "host";
   double peak_flops = 0;  ///< measured matrix-product rate of this rank, FLOP/s
@@ -135,7 +144,7 @@ struct RankInfo {
 
 /// What the run is.
 struct RunInfo {
-  std::string run_id;       ///< equal on all ranks
+  std::string run_id;  ///< equal on all ranks
   std::string producer = "trainer";
   std::string code_version;
   std::string config_yaml;  ///< resolved

@@ -15,10 +15,11 @@ namespace cadenza::trace {
 
 class Recorder {
  public:
-  /// @param capacity  events kept between two clears; more are counted in dropped(), never waited for
+  /// @param capacity  events kept between two clears; more are counted in dropped()
   explicit Recorder(std::size_t capacity);
 
-  /// Row of the string table for `name`, added on first use. Not for timed code: intern names beforehand.
+  /// Row of the string table for `name`, added on first use; not for timed code.
+  /// @throws Error(usage) beyond 65536 names
   std::uint16_t intern(std::string_view name);
 
   void record(const Event& event) {

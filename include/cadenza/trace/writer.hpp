@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One HDF5 file per rank, written by that rank alone, readable to its last complete step at any time.
+// One HDF5 file per rank, written by that rank alone, readable to its last complete step always.
 #pragma once
 
 #include <memory>
@@ -39,8 +39,10 @@ class Writer {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// `run.h5` beside the rank files: /rank/00000 ... are external links to them, with tables of ranks.
+/// `run.h5` beside the rank files: the table of ranks, and external links to them (/rank/00000
+/// ...).
 /// @param ranks  one per world rank, in order
+/// @throws Error(data) naming the path
 void write_run_index(const std::string& folder, const RunInfo& run,
                      const std::vector<RankInfo>& ranks);
 

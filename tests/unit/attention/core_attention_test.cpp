@@ -15,11 +15,11 @@
 namespace cadenza::attention {
 namespace {
 
-using testing::download;
-using testing::upload;
 using ::testing::DoubleNear;
+using testing::download;
 using ::testing::Each;
 using ::testing::Pointwise;
+using testing::upload;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -46,8 +46,10 @@ TEST(CoreAttention, DeltaIsTheRowSum) {
   delta(a_device.data(), b_device.data(), 3, 2, 5, sums.data());
   const auto got = download(sums);
   for (std::ptrdiff_t i = 0; i < 6; ++i) {
-    EXPECT_NEAR(got[static_cast<std::size_t>(i)],
-                std::inner_product(a.begin() + 5 * i, a.begin() + 5 * i + 5, b.begin() + 5 * i, 0.0), 1e-14);
+    EXPECT_NEAR(
+        got[static_cast<std::size_t>(i)],
+        std::inner_product(a.begin() + 5 * i, a.begin() + 5 * i + 5, b.begin() + 5 * i, 0.0),
+        1e-14);
   }
 }
 
@@ -66,7 +68,8 @@ Partial attend(const std::vector<double>& logits, const std::vector<double>& val
   for (const std::size_t j : keys) peak = std::max(peak, logits[j]);
   for (const std::size_t j : keys) sum += std::exp(logits[j] - peak);
   for (const std::size_t j : keys) {
-    for (std::size_t d = 0; d < kDim; ++d) result.out[d] += std::exp(logits[j] - peak) / sum * values[j * kDim + d];
+    for (std::size_t d = 0; d < kDim; ++d)
+      result.out[d] += std::exp(logits[j] - peak) / sum * values[j * kDim + d];
   }
   if (!keys.empty()) result.lse = peak + std::log(sum);
   return result;
@@ -95,7 +98,8 @@ TEST(CoreAttention, MergeEqualsOneShotInAnyOrder) {
     for (const std::size_t j : all) {
       const std::size_t part = random() % count;
       parts[part].push_back(j);
-      if (round % 2 == 1) logits[j] += 200.0 * (static_cast<double>(part % 3) - 1);  // gaps of +-200, 400
+      if (round % 2 == 1)
+        logits[j] += 200.0 * (static_cast<double>(part % 3) - 1);  // gaps of +-200, 400
     }
     std::vector<Partial> partials;
     for (const auto& part : parts) {
@@ -120,7 +124,8 @@ TEST(CoreAttention, MergeOfEmptyPartsIsEmpty) {
 
 TEST(CoreAttention, MergeLeavesAResultAloneWhenThePartIsEmpty) {
   const Partial some{{0.1, 0.2, 0.3}, 0.7}, nothing{{9, 9, 9}, -kInfinity};
-  for (const auto& parts : {std::vector<Partial>{some, nothing}, std::vector<Partial>{nothing, some}}) {
+  for (const auto& parts :
+       {std::vector<Partial>{some, nothing}, std::vector<Partial>{nothing, some}}) {
     const Partial got = merge(parts);
     EXPECT_EQ(got.out, some.out);
     EXPECT_EQ(got.lse, some.lse);
@@ -168,9 +173,11 @@ TEST(CoreAttention, RotateKeysTurnsPairsByTheirPositions) {
     for (std::size_t head = 0; head < positions.size() * kHeads; ++head) {
       const std::size_t base = head * static_cast<std::size_t>(dim);
       for (int d = 0; d < dim / 2; ++d) {
-        const std::size_t low = base + static_cast<std::size_t>(d), high = low + static_cast<std::size_t>(dim / 2);
-        const auto expected = std::complex<double>(before[low], before[high]) *
-                              std::polar(1.0, positions[head / kHeads] * std::pow(100.0, -2.0 * d / dim));
+        const std::size_t low = base + static_cast<std::size_t>(d),
+                          high = low + static_cast<std::size_t>(dim / 2);
+        const auto expected =
+            std::complex<double>(before[low], before[high]) *
+            std::polar(1.0, positions[head / kHeads] * std::pow(100.0, -2.0 * d / dim));
         EXPECT_NEAR(turned[low], expected.real(), 1e-12);
         EXPECT_NEAR(turned[high], expected.imag(), 1e-12);
       }
@@ -186,7 +193,8 @@ TEST(CoreAttention, RotateKeysTurnsPairsByTheirPositions) {
 
 TEST(CoreAttention, NoTableNoRotation) {
   const auto k = upload(std::vector<float>{1, 2, 3, 4});
-  rotate_keys<float>({}, k.data(), upload(std::vector<std::int32_t>{5}), 1, 1, 4, Rotation::forward);
+  rotate_keys<float>({}, k.data(), upload(std::vector<std::int32_t>{5}), 1, 1, 4,
+                     Rotation::forward);
   EXPECT_THAT(download(k), ::testing::ElementsAre(1, 2, 3, 4));
 }
 

@@ -12,8 +12,7 @@ namespace {
 TEST(Random, FollowsThePublishedSplitMix64) {
   // First outputs of the SplitMix64 sequence that starts from state 0: its state advances by
   // 0x9e3779b97f4a7c15, which mix64 adds itself.
-  constexpr std::array<std::uint64_t, 3> kPublished = {0xe220a8397b1dcdafULL,
-                                                       0x6e789e6aa1b965f4ULL,
+  constexpr std::array<std::uint64_t, 3> kPublished = {0xe220a8397b1dcdafULL, 0x6e789e6aa1b965f4ULL,
                                                        0x06c45d188009454fULL};
   for (std::uint64_t i = 0; i < kPublished.size(); ++i) {
     EXPECT_EQ(mix64(i * 0x9e3779b97f4a7c15ULL), kPublished[i]);

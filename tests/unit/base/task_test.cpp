@@ -56,8 +56,7 @@ TEST(AllowedPairs, AddUpOverSplits) {
 
 TEST(AllowedPairs, OfABillionTokensAreExact) {
   constexpr std::int64_t kTokens = 1'000'000'000;
-  EXPECT_EQ(allowed_pairs({0, kTokens}, {0, kTokens}, Rule::causal),
-            500'000'000'500'000'000);
+  EXPECT_EQ(allowed_pairs({0, kTokens}, {0, kTokens}, Rule::causal), 500'000'000'500'000'000);
 }
 
 TEST(VisibleKeys, AreCountedForEveryQuery) {

@@ -24,9 +24,10 @@ TEST(Check, TheBatchIsWholeMicrobatchesOnEveryRank) {
   EXPECT_EQ(error_of(kGood, {"parallel.data=3"}),
             "e.yaml:10: batch.tokens: found 4096, no multiple of batch.microbatch x parallel.data "
             "= 512 x 3 = 1536; valid: e.g. 4608");
-  EXPECT_EQ(error_of(kGood, {"batch.tokens=100"}),
-            "--set batch.tokens=100: found 100, a batch smaller than one microbatch "
-            "(batch.microbatch = 512); valid: a multiple of batch.microbatch x parallel.data = 512");
+  EXPECT_EQ(
+      error_of(kGood, {"batch.tokens=100"}),
+      "--set batch.tokens=100: found 100, a batch smaller than one microbatch "
+      "(batch.microbatch = 512); valid: a multiple of batch.microbatch x parallel.data = 512");
   EXPECT_EQ(parse(kGood, {"parallel.data=8"}).ranks(), 8);
   // The largest accepted values do not overflow the check itself.
   EXPECT_THAT(error_of(kGood, {"parallel.data=1048576", "batch.microbatch=2147483647",
@@ -37,8 +38,9 @@ TEST(Check, TheBatchIsWholeMicrobatchesOnEveryRank) {
 TEST(Check, OnlyDataParallelism) {
   for (const std::string key : {"pipeline", "tensor", "context"}) {
     EXPECT_EQ(error_of(kGood, {"parallel." + key + "=2"}),
-              "--set parallel." + key + "=2: found 2; valid: 1 (this version runs data "
-              "parallelism)");
+              "--set parallel." + key +
+                  "=2: found 2; valid: 1 (this version runs data "
+                  "parallelism)");
   }
 }
 
@@ -85,7 +87,8 @@ TEST(Check, LengthsFitTheirDistribution) {
 
 TEST(Check, DocumentsOfOneToken) {
   EXPECT_THAT(error_of(kGood, {"data.max_document=1"}), HasSubstr("documents of one token"));
-  EXPECT_THAT(error_of(kGood, {"batch.microbatch=1"}), HasSubstr("found 1; valid: an integer in [2"));
+  EXPECT_THAT(error_of(kGood, {"batch.microbatch=1"}),
+              HasSubstr("found 1; valid: an integer in [2"));
 }
 
 TEST(Check, TwoBetas) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/experiment.md has a row for every key, no row for any other, and true defaults.
+// docs/experiment.md has a row for every key, no row for any other, and true defaults; the
+// experiments in inputs/ are valid.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -27,9 +28,12 @@ std::string literal(const std::string& cell) {
   return one ? cell.substr(1, cell.size() - 2) : "";
 }
 
+std::filesystem::path repository() {
+  return std::filesystem::path(__FILE__).parent_path() / "../../..";
+}
+
 std::map<std::string, Row> documented() {
-  const auto root = std::filesystem::path(__FILE__).parent_path() / "../../..";
-  std::ifstream file(root / "docs/experiment.md");
+  std::ifstream file(repository() / "docs/experiment.md");
   EXPECT_TRUE(file) << "docs/experiment.md";
   std::map<std::string, Row> rows;
   for (std::string line; std::getline(file, line);) {
@@ -87,6 +91,18 @@ TEST(Documentation, DefaultsAreTheDefaults) {
     ++checked;
   }
   EXPECT_GT(checked, 30);
+}
+
+TEST(Inputs, AreValid) {
+  int checked = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(repository() / "inputs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    EXPECT_NO_THROW(parse_experiment(text.str(), entry.path().string(), {})) << entry.path();
+    ++checked;
+  }
+  EXPECT_GT(checked, 0);
 }
 
 }  // namespace

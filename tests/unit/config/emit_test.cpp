@@ -36,19 +36,22 @@ class Draw {
     e.name = text();
     e.seed = random_();
     const std::int64_t group = integer(1, 4);
-    e.model = {integer(1, 9), 0, 0, integer(1, 5), integer(1, 99), integer(259, 70000),
-               positive(), {positive()}, coin()};
+    e.model = {
+        integer(1, 9), 0,     0, integer(1, 5), integer(1, 99), integer(259, 70000), positive(),
+        {positive()},  coin()};
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
-    e.data = {Source(integer(0, 2)), {text(), text()}, Tokenizer::byte, integer(600, 1 << 30),
-              coin(), TokenType(integer(0, 1)), integer(0, 258), integer(1, 99), lengths()};
+    e.data = {Source(integer(0, 2)), {text(), text()}, Tokenizer::byte,
+              integer(600, 1 << 30), coin(),           TokenType(integer(0, 1)),
+              integer(0, 258),       integer(1, 99),   lengths()};
     e.batch.microbatch = integer(2, 5000);
     e.parallel.data = integer(1, 5);
     e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);
-    e.attention = {AttentionKind::full, PlacementKind(integer(0, 1)), integer(0, 3),
-                   integer(1, 512), unit(), Overlap::none};
-    e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(), positive(),
-                   positive(), integer(0, 50), Schedule(integer(0, 1))};
+    e.attention = {
+        AttentionKind::full, PlacementKind(integer(0, 1)), integer(0, 3), integer(1, 512), unit(),
+        Overlap::none};
+    e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
+                   positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
     e.run = {integer(0, 99), DeviceKind(integer(0, 1)), Dtype(integer(0, 1)), {integer(0, 9)}};
     e.trace = {coin(), coin()};
     return e;
@@ -56,8 +59,12 @@ class Draw {
 
  private:
   Lengths lengths() {
-    return {Distribution(integer(0, 4)), integer(1, 9), integer(9, 500),
-            static_cast<double>(integer(1, 1 << 20)), positive(), positive(),
+    return {Distribution(integer(0, 4)),
+            integer(1, 9),
+            integer(9, 500),
+            static_cast<double>(integer(1, 1 << 20)),
+            positive(),
+            positive(),
             {integer(1, 600), integer(1, 1 << 20)}};
   }
   std::mt19937_64 random_;

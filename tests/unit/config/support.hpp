@@ -14,19 +14,19 @@ namespace cadenza::config {
 
 /// A complete experiment; line numbers matter to the tests.
 inline const std::string kGood =
-    "name: small\n"                                // 1
-    "model:\n"                                     // 2
-    "  layers: 2\n"                                // 3
-    "  d_model: 64\n"                              // 4
-    "  heads: 4\n"                                 // 5
-    "  ffn: 96\n"                                  // 6
-    "  vocab: 300\n"                               // 7
-    "data: {source: text, path: [corpus]}\n"       // 8
-    "batch:\n"                                     // 9
-    "  tokens: 4096\n"                             // 10
-    "  microbatch: 512\n"                          // 11
-    "optimizer:\n"                                 // 12
-    "  lr: 3e-4\n";                                // 13
+    "name: small\n"                           // 1
+    "model:\n"                                // 2
+    "  layers: 2\n"                           // 3
+    "  d_model: 64\n"                         // 4
+    "  heads: 4\n"                            // 5
+    "  ffn: 96\n"                             // 6
+    "  vocab: 300\n"                          // 7
+    "data: {source: text, path: [corpus]}\n"  // 8
+    "batch:\n"                                // 9
+    "  tokens: 4096\n"                        // 10
+    "  microbatch: 512\n"                     // 11
+    "optimizer:\n"                            // 12
+    "  lr: 3e-4\n";                           // 13
 
 using Overrides = std::vector<std::string>;
 

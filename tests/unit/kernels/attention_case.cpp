@@ -29,7 +29,8 @@ std::vector<Range> random_cuts(Range whole, bool cut, std::mt19937_64& random) {
   std::vector<std::int64_t> ends = {whole.begin, whole.end};
   if (cut && whole.size() > 1) {
     for (int n = static_cast<int>(random() % 4); n > 0; --n) {
-      ends.push_back(whole.begin + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(whole.size())));
+      ends.push_back(whole.begin + static_cast<std::int64_t>(
+                                       random() % static_cast<std::uint64_t>(whole.size())));
     }
   }
   std::sort(ends.begin(), ends.end());
@@ -78,11 +79,14 @@ void rotate(Vector& x, int heads, int dim, double theta, double sign) {
   }
 }
 
-double dot(const double* a, const double* b, int dim) { return std::inner_product(a, a + dim, b, 0.0); }
+double dot(const double* a, const double* b, int dim) {
+  return std::inner_product(a, a + dim, b, 0.0);
+}
 
 /// seen[j] for one query and head.
 std::vector<bool> seen_keys(const Case& of, int document, std::int64_t query, int head) {
-  std::vector<bool> seen(static_cast<std::size_t>(of.documents[static_cast<std::size_t>(document)].length));
+  std::vector<bool> seen(
+      static_cast<std::size_t>(of.documents[static_cast<std::size_t>(document)].length));
   for (const Piece& piece : of.pieces) {
     const Task& task = piece.task;
     if (task.document != document || !task.q.contains({query, query + 1}) ||
@@ -120,7 +124,8 @@ void reference_row(const Case& of, int document, std::int64_t query, int head, c
   double* out = &result.out[q_at];
   for (std::size_t j = 0; j < seen.size(); ++j) {
     const double p = std::exp(logits[j] - peak) / sum;
-    for (int d = 0; d < dim && seen[j]; ++d) out[d] += p * data.v[kv_at(j) + static_cast<std::size_t>(d)];
+    for (int d = 0; d < dim && seen[j]; ++d)
+      out[d] += p * data.v[kv_at(j) + static_cast<std::size_t>(d)];
   }
   result.lse[static_cast<std::size_t>(query * of.shape.heads + head)] = peak + std::log(sum);
   const double* dout = &data.dout[q_at];
@@ -163,7 +168,8 @@ kernels::RotaryTable<Real> rotary_table(const Case& of) {
   std::vector<Real> cos, sin;
   for (std::int64_t p = 0; p < longest; ++p) {
     for (int d = 0; d < half; ++d) {
-      const double angle = static_cast<double>(p) * std::pow(of.theta, -2.0 * d / of.shape.head_dim);
+      const double angle =
+          static_cast<double>(p) * std::pow(of.theta, -2.0 * d / of.shape.head_dim);
       cos.push_back(static_cast<Real>(std::cos(angle)));
       sin.push_back(static_cast<Real>(std::sin(angle)));
     }
@@ -208,8 +214,8 @@ class ListBuilder {
 };
 
 template <typename Real>
-std::vector<ListBuilder<Real>> make_lists(const Case& of, std::vector<DeviceDocument<Real>>& documents,
-                                          int calls) {
+std::vector<ListBuilder<Real>> make_lists(const Case& of,
+                                          std::vector<DeviceDocument<Real>>& documents, int calls) {
   std::vector<ListBuilder<Real>> lists(static_cast<std::size_t>(calls), {of, documents});
   for (std::size_t p = 0; p < of.pieces.size(); ++p) lists[p % lists.size()].add(of.pieces[p]);
   return lists;
@@ -259,7 +265,8 @@ std::vector<DocumentResult> reference(const Case& of) {
     Vector q = data.q;
     rotate(q, of.shape.heads, of.shape.head_dim, of.theta, 1);
     for (std::int64_t i = 0; i < data.length; ++i) {
-      for (int h = 0; h < of.shape.heads; ++h) reference_row(of, static_cast<int>(n), i, h, q, result);
+      for (int h = 0; h < of.shape.heads; ++h)
+        reference_row(of, static_cast<int>(n), i, h, q, result);
     }
     rotate(result.dq, of.shape.heads, of.shape.head_dim, of.theta, -1);
     results.push_back(std::move(result));
@@ -318,8 +325,8 @@ double relative_difference(const Vector& a, const Vector& b) {
   return std::isnan(relative) ? kInfinity : relative;
 }
 
-void expect_close(const std::vector<DocumentResult>& got, const std::vector<DocumentResult>& expected,
-                  double forward, double backward) {
+void expect_close(const std::vector<DocumentResult>& got,
+                  const std::vector<DocumentResult>& expected, double forward, double backward) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t d = 0; d < got.size(); ++d) {
     SCOPED_TRACE("document " + std::to_string(d));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random packed documents cut into random buffers and tasks, the naive float64 attention that they must
-// equal, and the kernels' results for them.
+// Random packed documents cut into random buffers and tasks, the naive float64 attention that they
+// must equal, and the kernels' results for them.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +63,7 @@ double max_difference(const Vector& a, const Vector& b);
 double relative_difference(const Vector& a, const Vector& b);
 
 /// Expects out and lse within `forward` (absolute) and gradients within `backward` (relative L2).
-void expect_close(const std::vector<DocumentResult>& got, const std::vector<DocumentResult>& expected,
-                  double forward, double backward);
+void expect_close(const std::vector<DocumentResult>& got,
+                  const std::vector<DocumentResult>& expected, double forward, double backward);
 
 }  // namespace cadenza::testing

@@ -13,8 +13,9 @@
 namespace cadenza::testing {
 namespace {
 
-// On unit-normal data logits have |s| < 10 or so: their rounding moves probabilities by 10 * 2^-24 in
-// float, and everything after is a convex or a short sum. In double the same bounds shrink by 2^29.
+// On unit-normal data logits have |s| < 10 or so: their rounding moves probabilities by 10 * 2^-24
+// in float, and everything after is a convex or a short sum. In double the same bounds shrink by
+// 2^29.
 constexpr double kFloatForward = 1e-5, kFloatBackward = 1e-5;
 constexpr double kDoubleForward = 1e-12, kDoubleBackward = 1e-12;
 
@@ -51,7 +52,8 @@ TEST(Attention, EqualsDefinitionForRandomTasks) {
   for (int round = 0; round < 24; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{{4, 2, 12}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.2, 0.3};
-    for (int d = 0; d < 4; ++d) options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 150));
+    for (int d = 0; d < 4; ++d)
+      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 150));
     expect_both_precisions(make_case(options, random), 1 + round % 3);
   }
 }
@@ -131,7 +133,8 @@ TEST(Attention, DisjointKeyHalvesInTwoCallsEqualOneCall) {
   const Piece piece = once.pieces[0];
   halves.pieces.assign(2, piece);
   halves.pieces[0].task.k.end = halves.pieces[1].task.k.begin = 77;
-  expect_close(computed<double>(halves, 2), computed<double>(once), kDoubleForward, kDoubleBackward);
+  expect_close(computed<double>(halves, 2), computed<double>(once), kDoubleForward,
+               kDoubleBackward);
   std::swap(halves.pieces[0], halves.pieces[1]);
   expect_close(computed<float>(halves, 2), computed<float>(once), kFloatForward, kFloatBackward);
 }
@@ -148,14 +151,15 @@ TEST(Attention, RowsWithoutKeysKeepWhatTheyHad) {
   const auto dq = upload(std::vector<float>(15)), dk = upload(std::vector<float>(9));
   const auto dv = upload(std::vector<float>(9));
   kernels::TaskList<float> list;
-  list.queries.push_back({{2, 7}, q.data(), out.data(), lse.data(), q.data(), zero.data(), dq.data()});
+  list.queries.push_back(
+      {{2, 7}, q.data(), out.data(), lse.data(), q.data(), zero.data(), dq.data()});
   list.keys.push_back({{5, 8}, kv.data(), kv.data(), dk.data(), dv.data()});
   list.tasks.push_back({{0, {2, 7}, {5, 8}, {0, 1}, Rule::causal}, 0, 0});
   kernels::attention_forward(shape, {}, list);
   const float logit = 6 / std::sqrt(3.0f);
-  EXPECT_THAT(download(out),
-              ::testing::Pointwise(::testing::FloatNear(1e-6f),
-                                   std::vector<float>{7, 7, 7, 7, 7, 7, 7, 7, 7, 2, 2, 2, 2, 2, 2}));
+  EXPECT_THAT(download(out), ::testing::Pointwise(
+                                 ::testing::FloatNear(1e-6f),
+                                 std::vector<float>{7, 7, 7, 7, 7, 7, 7, 7, 7, 2, 2, 2, 2, 2, 2}));
   const auto merged = download(lse);
   EXPECT_EQ(merged[0], -infinity);
   EXPECT_EQ(merged[1], -infinity);
@@ -166,8 +170,9 @@ TEST(Attention, RowsWithoutKeysKeepWhatTheyHad) {
   kernels::attention_backward(shape, {}, list);
   const auto dq_rows = download(dq);
   for (int i = 0; i < 9; ++i) EXPECT_EQ(dq_rows[static_cast<std::size_t>(i)], 0);
-  EXPECT_THAT(download(dv), ::testing::Pointwise(::testing::FloatNear(1e-6f),
-                                                 std::vector<float>{1.5, 1.5, 1.5, 0.5, 0.5, 0.5, 0, 0, 0}));
+  EXPECT_THAT(download(dv),
+              ::testing::Pointwise(::testing::FloatNear(1e-6f),
+                                   std::vector<float>{1.5, 1.5, 1.5, 0.5, 0.5, 0.5, 0, 0, 0}));
 }
 
 TEST(Attention, QueriesWhoseLseIsEmptyGiveNoGradient) {
@@ -178,7 +183,8 @@ TEST(Attention, QueriesWhoseLseIsEmptyGiveNoGradient) {
   const auto dq = upload(std::vector<double>(4)), dk = upload(std::vector<double>(4));
   const auto dv = upload(std::vector<double>(4));
   kernels::TaskList<double> list;
-  list.queries.push_back({{0, 2}, ones.data(), nullptr, lse.data(), ones.data(), delta.data(), dq.data()});
+  list.queries.push_back(
+      {{0, 2}, ones.data(), nullptr, lse.data(), ones.data(), delta.data(), dq.data()});
   list.keys.push_back({{0, 2}, ones.data(), ones.data(), dk.data(), dv.data()});
   list.tasks.push_back({{0, {0, 2}, {0, 2}, {0, 1}, Rule::full}, 0, 0});
   kernels::attention_backward({1, 1, 2}, {}, list);
@@ -206,15 +212,26 @@ TEST(Attention, ExtremeLogits) {
 TEST(Attention, EqualLogitsAverageTheValues) {
   std::mt19937_64 random(9);
   Case of = make_case({{1, 1, 16}, 0, {130}, false, 0, 0}, random);
-  for (std::size_t i = 16; i < of.documents[0].k.size(); ++i) of.documents[0].k[i] = of.documents[0].k[i - 16];
-  expect_both_precisions(of, 1);
+  DocumentData& data = of.documents[0];
+  for (std::size_t i = 16; i < data.k.size(); ++i) data.k[i] = data.k[i - 16];
+  const auto got = computed<double>(of);
+  Vector sum(16);
+  for (std::size_t i = 0; i < 130; ++i) {
+    for (std::size_t d = 0; d < 16; ++d) {
+      sum[d] += data.v[i * 16 + d];
+      EXPECT_NEAR(got[0].out[i * 16 + d], sum[d] / static_cast<double>(i + 1), 1e-13);
+      // Moving the query moves all logits alike, which changes nothing.
+      EXPECT_NEAR(got[0].dq[i * 16 + d], 0, 1e-13);
+    }
+  }
 }
 
 TEST(Attention, OneHugeLogitTakesTheRow) {
   std::mt19937_64 random(10);
   Case of = make_case({{1, 1, 16}, 0, {130}, false, 0, 0}, random);
   for (int d = 0; d < 16; ++d) {
-    of.documents[0].k[static_cast<std::size_t>(70 * 16 + d)] *= 1e6;  // above or far below all others
+    of.documents[0].k[static_cast<std::size_t>(70 * 16 + d)] *=
+        1e6;  // above or far below all others
   }
   const auto expected = reference(of);
   const auto got = computed<float>(of);
@@ -258,11 +275,16 @@ TEST(Attention, RefusesTasksOutsideTheirBuffers) {
     return std::string("accepted");
   };
   using ::testing::HasSubstr;
-  EXPECT_THAT(refused({4, 2, 8}, {0, {4, 16}, {0, 16}, {0, 4}, Rule::causal}, 0), HasSubstr("queries [4, 16)"));
-  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 17}, {0, 4}, Rule::causal}, 0), HasSubstr("keys [0, 17)"));
-  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 16}, {0, 5}, Rule::causal}, 0), HasSubstr("heads [0, 5)"));
-  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 16}, {0, 4}, Rule::causal}, 1), HasSubstr("buffers (0, 1)"));
-  EXPECT_THAT(refused({4, 3, 8}, {0, {8, 16}, {0, 16}, {0, 4}, Rule::causal}, 0), HasSubstr("multiple"));
+  EXPECT_THAT(refused({4, 2, 8}, {0, {4, 16}, {0, 16}, {0, 4}, Rule::causal}, 0),
+              HasSubstr("queries [4, 16)"));
+  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 17}, {0, 4}, Rule::causal}, 0),
+              HasSubstr("keys [0, 17)"));
+  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 16}, {0, 5}, Rule::causal}, 0),
+              HasSubstr("heads [0, 5)"));
+  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 16}, {0, 4}, Rule::causal}, 1),
+              HasSubstr("buffers (0, 1)"));
+  EXPECT_THAT(refused({4, 3, 8}, {0, {8, 16}, {0, 16}, {0, 4}, Rule::causal}, 0),
+              HasSubstr("multiple"));
 }
 
 }  // namespace

@@ -33,9 +33,10 @@ std::vector<Real> numbers(std::int64_t count, std::mt19937_64& random) {
 template <typename Real>
 void check_product(const Shape& s, Real alpha, Real beta, const std::vector<Real>& c_start,
                    std::mt19937_64& random) {
-  SCOPED_TRACE(::testing::Message() << "m " << s.m << " n " << s.n << " k " << s.k << " a_op "
-                                    << static_cast<int>(s.a_op) << " b_op " << static_cast<int>(s.b_op)
-                                    << " alpha " << alpha << " beta " << beta);
+  SCOPED_TRACE(::testing::Message()
+               << "m " << s.m << " n " << s.n << " k " << s.k << " a_op "
+               << static_cast<int>(s.a_op) << " b_op " << static_cast<int>(s.b_op) << " alpha "
+               << alpha << " beta " << beta);
   const auto a = numbers<Real>(s.m * s.k, random), b = numbers<Real>(s.k * s.n, random);
   const auto a_device = upload(a), b_device = upload(b), c_device = upload(c_start);
   kernels::matmul(s.a_op, s.b_op, s.m, s.n, s.k, alpha, a_device.data(), b_device.data(), beta,
@@ -46,8 +47,10 @@ void check_product(const Shape& s, Real alpha, Real beta, const std::vector<Real
     for (std::int64_t j = 0; j < s.n; ++j) {
       double sum = 0, size = 0;
       for (std::int64_t l = 0; l < s.k; ++l) {
-        const double x = a[static_cast<std::size_t>(s.a_op == Transpose::yes ? l * s.m + i : i * s.k + l)];
-        const double y = b[static_cast<std::size_t>(s.b_op == Transpose::yes ? j * s.k + l : l * s.n + j)];
+        const double x =
+            a[static_cast<std::size_t>(s.a_op == Transpose::yes ? l * s.m + i : i * s.k + l)];
+        const double y =
+            b[static_cast<std::size_t>(s.b_op == Transpose::yes ? j * s.k + l : l * s.n + j)];
         sum += x * y;
         size += x * x * y * y;
       }
@@ -76,8 +79,8 @@ TYPED_TEST(Matmul, EqualsDefinition) {
   const std::int64_t sizes[] = {0, 1, 2, 3, 7, 16, 33, 64, 130};
   const auto size = [&] { return sizes[random() % std::size(sizes)]; };
   for (int round = 0; round < 120; ++round) {
-    const Shape s{static_cast<Transpose>(random() % 2), static_cast<Transpose>(random() % 2), size(),
-                  size(), size()};
+    const Shape s{static_cast<Transpose>(random() % 2), static_cast<Transpose>(random() % 2),
+                  size(), size(), size()};
     const TypeParam alpha = round % 3 == 0 ? TypeParam(1) : TypeParam(-0.75);
     const TypeParam beta = static_cast<TypeParam>(round % 4) * TypeParam(0.5);
     check_product(s, alpha, beta, numbers<TypeParam>(s.m * s.n, random), random);
@@ -87,7 +90,8 @@ TYPED_TEST(Matmul, EqualsDefinition) {
 TYPED_TEST(Matmul, DeepProduct) {
   std::mt19937_64 random(2);
   for (const Transpose b_op : {Transpose::no, Transpose::yes}) {
-    check_product<TypeParam>({Transpose::no, b_op, 5, 18, 1000}, 1, 1, numbers<TypeParam>(90, random), random);
+    check_product<TypeParam>({Transpose::no, b_op, 5, 18, 1000}, 1, 1,
+                             numbers<TypeParam>(90, random), random);
   }
 }
 

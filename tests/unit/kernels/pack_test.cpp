@@ -44,7 +44,8 @@ TEST(Pack, ExponentialAtTheEnds) {
 TEST(Pack, SelectTakesEachLaneOnItsOwn) {
   float limits[64], chosen[64];
   for (int i = 0; i < 64; ++i) limits[i] = static_cast<float>(i);
-  store(chosen, select_less<float>(broadcast(2.0f), load(limits), broadcast(1.0f), broadcast(-1.0f)));
+  store(chosen,
+        select_less<float>(broadcast(2.0f), load(limits), broadcast(1.0f), broadcast(-1.0f)));
   for (int i = 0; i < kLanes<float>; ++i) EXPECT_EQ(chosen[i], i > 2 ? 1.0f : -1.0f);
 }
 

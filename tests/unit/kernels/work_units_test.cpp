@@ -16,7 +16,8 @@ using Cell = std::tuple<int, std::int64_t, std::int64_t, int>;  // buffer, token
 /// Pairs of `task` for one row of a side.
 std::int64_t pairs_of_row(const Task& task, Side side, std::int64_t token) {
   const Range row{token, token + 1};
-  return side == Side::queries ? allowed_pairs(row, task.k, task.rule) : allowed_pairs(task.q, row, task.rule);
+  return side == Side::queries ? allowed_pairs(row, task.k, task.rule)
+                               : allowed_pairs(task.q, row, task.rule);
 }
 
 std::map<Cell, int> wanted(const std::vector<TaskRows>& tasks, Side side) {
@@ -45,17 +46,20 @@ std::map<Cell, int> given(const UnitList& list, const std::vector<TaskRows>& tas
       const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
       for (std::int64_t token = rows.begin; token < rows.end; ++token) {
         if (pairs_of_row(task, side, token) == 0) continue;
-        for (std::int64_t head = heads.begin; head < heads.end; ++head) ++cells[{unit.buffer, token, head, t}];
+        for (std::int64_t head = heads.begin; head < heads.end; ++head)
+          ++cells[{unit.buffer, token, head, t}];
       }
     }
   }
   return cells;
 }
 
-std::int64_t cost(const Unit& unit, const UnitList& list, const std::vector<TaskRows>& tasks, Side side) {
+std::int64_t cost(const Unit& unit, const UnitList& list, const std::vector<TaskRows>& tasks,
+                  Side side) {
   std::int64_t total = 0;
   for (int e = unit.first_entry; e < unit.last_entry; ++e) {
-    const Task& task = tasks[static_cast<std::size_t>(list.entries[static_cast<std::size_t>(e)])].task;
+    const Task& task =
+        tasks[static_cast<std::size_t>(list.entries[static_cast<std::size_t>(e)])].task;
     const Range rows = intersect(side == Side::queries ? task.q : task.k, {unit.begin, unit.end});
     const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
     total += heads.size() * (side == Side::queries ? allowed_pairs(rows, task.k, task.rule)
@@ -81,14 +85,16 @@ TEST(WorkUnits, CoverEveryTaskOnceLongestFirst) {
       TaskRows entry;
       entry.query_rows = static_cast<int>(random() % query_buffers.size());
       entry.key_rows = static_cast<int>(random() % key_buffers.size());
-      entry.task = {0, random_part(query_buffers[static_cast<std::size_t>(entry.query_rows)], random),
-                    random_part(key_buffers[static_cast<std::size_t>(entry.key_rows)], random),
-                    random_part({0, shape.heads}, random), random() % 3 == 0 ? Rule::full : Rule::causal};
+      entry.task = {
+          0, random_part(query_buffers[static_cast<std::size_t>(entry.query_rows)], random),
+          random_part(key_buffers[static_cast<std::size_t>(entry.key_rows)], random),
+          random_part({0, shape.heads}, random), random() % 3 == 0 ? Rule::full : Rule::causal};
       tasks.push_back(entry);
     }
     for (const Side side : {Side::queries, Side::keys}) {
-      const UnitList list = make_units(shape, side == Side::queries ? query_buffers : key_buffers, tasks,
-                                       {side, 16, side == Side::queries ? 2 : shape.group()});
+      const UnitList list =
+          make_units(shape, side == Side::queries ? query_buffers : key_buffers, tasks,
+                     {side, 16, side == Side::queries ? 2 : shape.group()});
       EXPECT_EQ(given(list, tasks, side), wanted(tasks, side));
       std::map<std::tuple<int, std::int64_t, int>, int> owners;  // buffer, tile, head
       std::int64_t before = std::numeric_limits<std::int64_t>::max();

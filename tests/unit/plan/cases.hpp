@@ -13,7 +13,8 @@
 
 namespace cadenza::plan::test {
 
-/// Documents by trainer rank, each whole on its rank; `dedicated` servers after the trainers, or in place.
+/// Documents by trainer rank, each whole on its rank; `dedicated` servers after the trainers, or in
+/// place.
 inline Workload workload(const std::vector<std::vector<std::int64_t>>& documents, int dedicated = 0,
                          AttentionShape shape = {4, 2, 8, 4}) {
   Workload w;
@@ -62,7 +63,8 @@ inline Workload random_workload(Draw& draw, std::int64_t block) {
       list.push_back(std::max<std::int64_t>(1, draw.of(lengths)));
     }
   }
-  const std::vector<AttentionShape> shapes = {{1, 1, 4, 4}, {8, 8, 16, 8}, {8, 2, 16, 4}, {6, 3, 2, 4}};
+  const std::vector<AttentionShape> shapes = {
+      {1, 1, 4, 4}, {8, 8, 16, 8}, {8, 2, 16, 4}, {6, 3, 2, 4}};
   return workload(documents, dedicated, draw.of(shapes));
 }
 

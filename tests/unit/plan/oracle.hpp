@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan carried out element by element with counts instead of numbers: slow, obvious, and independent of
-// the validator.
+// A plan carried out element by element with counts instead of numbers: slow, obvious, and
+// independent of the validator.
 #pragma once
 
 #include <map>
@@ -25,8 +25,8 @@ inline bool at_home(const Workload& w, Rank rank, int document, std::int64_t tok
   return false;
 }
 
-/// What is wrong with carrying out a forward plan; empty where every query of every head ends at home
-/// with each of its keys exactly once.
+/// What is wrong with carrying out a forward plan; empty where every query of every head ends at
+/// home with each of its keys exactly once.
 inline std::string carry_out(const Plan& plan) {
   const Workload& w = plan.workload;
   std::set<Row> inputs;

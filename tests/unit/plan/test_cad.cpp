@@ -184,7 +184,8 @@ TEST(Cad, PlansManyDocumentsQuickly) {
       const Plan plan = cad(w, 128, tolerance);
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
       RecordProperty("ms", std::to_string(seconds.count() * 1e3));
-      EXPECT_LT(seconds.count(), 2.0);  // tens of milliseconds; sanitizers and busy machines take longer
+      EXPECT_LT(seconds.count(),
+                2.0);  // tens of milliseconds; sanitizers and busy machines take longer
       EXPECT_THAT(violations(plan), testing::IsEmpty());
       EXPECT_LE(imbalance(plan), 1 + tolerance + one_block(plan, 128));
     }

@@ -35,22 +35,21 @@ TEST(Colocated, DedicatedServersTakeTrainersInTurn) {
   EXPECT_THAT(violations(plan), testing::IsEmpty());
 }
 
-// Reference plan of the published planner: 4 ranks of 16384 tokens, a document of 32768 as head-tail
-// chunks on the first two.
+// Reference plan of the published planner: 4 ranks of 16384 tokens, a document of 32768 as
+// head-tail chunks on the first two.
 TEST(Colocated, InitialLoadsEqualThePublishedOnes) {
   Workload w;
   w.ranks = 4;
   w.servers = {0, 1, 2, 3};
   w.shape = {32, 8, 128, 4};
   w.lengths = {32768, 8192, 8192, 4096, 4096, 4096, 4096};
-  w.homes = {{0, 0, {0, 8192}},      {0, 0, {24576, 32768}}, {1, 0, {8192, 24576}},
-             {2, 1, {0, 8192}},      {2, 2, {0, 8192}},      {3, 3, {0, 4096}},
-             {3, 4, {0, 4096}},      {3, 5, {0, 4096}},      {3, 6, {0, 4096}}};
+  w.homes = {{0, 0, {0, 8192}}, {0, 0, {24576, 32768}}, {1, 0, {8192, 24576}},
+             {2, 1, {0, 8192}}, {2, 2, {0, 8192}},      {3, 3, {0, 4096}},
+             {3, 4, {0, 4096}}, {3, 5, {0, 4096}},      {3, 6, {0, 4096}}};
   const Plan plan = colocated(w);
   const double pair = 4.0 * 128 * 32;
-  EXPECT_THAT(plan.cost_per_rank,
-              testing::ElementsAre(268443648 * pair, 268443648 * pair, 67117056 * pair,
-                                   33562624 * pair));
+  EXPECT_THAT(plan.cost_per_rank, testing::ElementsAre(268443648 * pair, 268443648 * pair,
+                                                       67117056 * pair, 33562624 * pair));
   EXPECT_THAT(violations(plan), testing::IsEmpty());
   EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
   const Plan balanced = cad(w, 1, 0.0);

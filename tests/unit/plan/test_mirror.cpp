@@ -12,7 +12,9 @@ namespace {
 
 using test::workload;
 
-Plan sample() { return cad(workload({{900, 17}, {64}, {5}}), 16, 0.0); }
+Plan sample() {
+  return cad(workload({{900, 17}, {64}, {5}}), 16, 0.0);
+}
 
 using Sums = std::map<std::tuple<Rank, Rank, Tensor>, std::int64_t>;
 Sums rows(const Plan& plan) {

@@ -25,8 +25,7 @@ std::vector<Plan> step() {
 
 TEST(Report, JsonHasExactlyTheContractsKeys) {
   const json report = json::parse(to_json(step()));
-  EXPECT_THAT(keys(report),
-              testing::ElementsAre("documents", "home", "plans", "ranks", "summary"));
+  EXPECT_THAT(keys(report), testing::ElementsAre("documents", "home", "plans", "ranks", "summary"));
   const json& tick = report["plans"][1];
   EXPECT_THAT(keys(tick), testing::ElementsAre("merges", "microbatch", "stages", "tick"));
   const json& stage = tick["stages"][1];
@@ -66,8 +65,7 @@ TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
         cost[task["server"].get<std::size_t>()] += task["cost"].get<double>();
       }
       for (const json& move : stage["moves"]) {
-        EXPECT_THAT(move["what"].get<std::string>(),
-                    testing::AnyOf("Q", "K", "V", "O", "LSE"));
+        EXPECT_THAT(move["what"].get<std::string>(), testing::AnyOf("Q", "K", "V", "O", "LSE"));
         bytes[move["from"].get<std::size_t>()] += move["bytes"].get<std::int64_t>();
       }
     }
@@ -82,12 +80,12 @@ TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
   EXPECT_DOUBLE_EQ(summary["imbalance"].get<double>(),
                    2 * std::max(cost[0], cost[1]) / (cost[0] + cost[1]));
   const CostModel model;
-  EXPECT_DOUBLE_EQ(summary["predicted_seconds"].get<double>(),
-                   predict(ticks[0], model).predicted_seconds +
-                       predict(ticks[1], model).predicted_seconds);
-  EXPECT_DOUBLE_EQ(summary["lower_bound_seconds"].get<double>(),
-                   predict(ticks[0], model).lower_bound_seconds +
-                       predict(ticks[1], model).lower_bound_seconds);
+  EXPECT_DOUBLE_EQ(
+      summary["predicted_seconds"].get<double>(),
+      predict(ticks[0], model).predicted_seconds + predict(ticks[1], model).predicted_seconds);
+  EXPECT_DOUBLE_EQ(
+      summary["lower_bound_seconds"].get<double>(),
+      predict(ticks[0], model).lower_bound_seconds + predict(ticks[1], model).lower_bound_seconds);
 }
 
 TEST(Report, TableIsAligned) {
@@ -95,7 +93,8 @@ TEST(Report, TableIsAligned) {
   std::size_t width = 0;
   int rows = 0;
   std::size_t begin = 0;
-  for (std::size_t end = table.find('\n'); end != std::string::npos; end = table.find('\n', begin)) {
+  for (std::size_t end = table.find('\n'); end != std::string::npos;
+       end = table.find('\n', begin)) {
     const std::string line = table.substr(begin, end - begin);
     begin = end + 1;
     if (line.empty() || line.starts_with("tick") || line.starts_with("step")) continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The validator against broken plans: every rule, every clause, and every single element of real plans.
+// The validator against broken plans: every rule, every clause, and every single element of real
+// plans.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -26,12 +27,13 @@ PlacedTask placed(Rank server, const Task& task, const AttentionShape& shape) {
   return {server, task, forward_flops(task, shape.head_dim)};
 }
 
-Move moved(Rank from, Rank to, Tensor what, Range tokens, Range heads, const AttentionShape& shape) {
+Move moved(Rank from, Rank to, Tensor what, Range tokens, Range heads,
+           const AttentionShape& shape) {
   return {from, to, what, 0, tokens, heads, move_bytes(shape, what, tokens, heads)};
 }
 
-/// One document on rank 0; rank 0 takes the first half of the keys of every query, rank 1 the second, with
-/// one rectangle below the diagonal as a `full` task.
+/// One document on rank 0; rank 0 takes the first half of the keys of every query, rank 1 the
+/// second, with one rectangle below the diagonal as a `full` task.
 Plan key_split() {
   Plan plan;
   plan.workload = workload({{16}, {}});
@@ -83,7 +85,8 @@ bool ranks_exist(const Plan& plan) {
 }
 
 /// Plants a fault, brings the totals back in line, expects the rule to notice.
-void expect_fault(const Plan& plan, const std::string& rule, const std::function<void(Plan&)>& plant) {
+void expect_fault(const Plan& plan, const std::string& rule,
+                  const std::function<void(Plan&)>& plant) {
   Plan broken = plan;
   plant(broken);
   if (rule != "totals" && ranks_exist(broken)) add_totals(broken);
@@ -153,8 +156,10 @@ TEST(Validate, CoverageEqualsCountingOnRandomTasks) {
       }
     }
     if (draw.uniform() < 0.7) {
-      Task& task = plan.stages[0].tasks[static_cast<std::size_t>(draw.between(
-          0, static_cast<std::int64_t>(plan.stages[0].tasks.size()) - 1))].task;
+      Task& task = plan.stages[0]
+                       .tasks[static_cast<std::size_t>(draw.between(
+                           0, static_cast<std::int64_t>(plan.stages[0].tasks.size()) - 1))]
+                       .task;
       Range& range = *draw.of(std::vector<Range*>{&task.q, &task.k, &task.heads});
       const std::int64_t limit = &range == &task.heads ? 2 : n;
       const Range other{draw.between(0, limit - 1), limit};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs code in a child process that may meet a full disk, crash or hang, and says what became of it.
+// Runs code in a child process that may meet a full disk, crash or hang, and says what became of
+// it.
 #pragma once
 
 #include <sys/resource.h>
@@ -43,7 +44,8 @@ struct ChildResult {
   std::string output;  ///< standard output and error
 };
 
-/// Runs `work` in a child that then exits the ordinary way, with exit handlers, and its return value.
+/// Runs `work` in a child that then exits the ordinary way, with exit handlers, and its return
+/// value.
 inline ChildResult run_child(const std::function<int()>& work, int limit_seconds = 20) {
   // A pipe, since a file's size may be limited; what a test prints fits into its buffer.
   int output[2];
@@ -71,7 +73,8 @@ inline ChildResult run_child(const std::function<int()>& work, int limit_seconds
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   char buffer[4096];
-  for (ssize_t n; (n = read(output[0], buffer, sizeof buffer)) > 0;) result.output.append(buffer, n);
+  for (ssize_t n; (n = read(output[0], buffer, sizeof buffer)) > 0;)
+    result.output.append(buffer, n);
   close(output[0]);
   return result;
 }

@@ -115,7 +115,9 @@ TEST(File, ErrorsNameFileDatasetAndReason) {
   const std::vector<float> values(6);
   File file = File::create(path);
   file.write("x", {2, 3}, values.data());
-  EXPECT_THAT(error_of([&] { file.read<float>("x", {3, 2}); }),
+  EXPECT_THAT(error_of([&] {
+                file.read<float>("x", {3, 2});
+              }),
               AllOf(HasSubstr(path), HasSubstr("x has shape [2, 3], expected [3, 2]")));
   EXPECT_THAT(error_of([&] { file.shape("y"); }), AllOf(HasSubstr(path), HasSubstr("dataset y")));
   EXPECT_THAT(error_of([&] { file.write("x", {6}, values.data()); }),
@@ -137,8 +139,8 @@ TEST(File, UnwritableFolderIsRefused) {
     return;
   }
   const test::TemporaryFolder folder;
-  std::filesystem::permissions(folder.string(), std::filesystem::perms::owner_read |
-                                                    std::filesystem::perms::owner_exec);
+  std::filesystem::permissions(
+      folder.string(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   EXPECT_THAT(error_of([&] { File::create(folder / "a.h5"); }), HasSubstr("Permission denied"));
   std::filesystem::permissions(folder.string(), std::filesystem::perms::owner_all);
 }

@@ -52,42 +52,70 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
   constexpr auto F = H5T_FLOAT;
   constexpr auto A = H5T_ARRAY;
   constexpr auto S = H5T_STRING;
-  EXPECT_EQ(layout_of(file.get(), "/events"),
-            (Layout{{"t_begin_ns", 0, 8, I}, {"t_end_ns", 8, 8, I},  {"bytes", 16, 8, I},
-                    {"flops", 24, 8, F},     {"t_enq_ns", 32, 8, I}, {"step", 40, 4, I},
-                    {"peer", 44, 4, I},      {"flow", 48, 4, I},     {"name_id", 52, 2, I},
-                    {"mb", 54, 2, I},        {"layer", 56, 2, I},    {"doc", 58, 2, I},
-                    {"cat", 60, 1, I},       {"phase", 61, 1, I},    {"lane", 62, 1, I},
-                    {"flags", 63, 1, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/events"), (Layout{{"t_begin_ns", 0, 8, I},
+                                                      {"t_end_ns", 8, 8, I},
+                                                      {"bytes", 16, 8, I},
+                                                      {"flops", 24, 8, F},
+                                                      {"t_enq_ns", 32, 8, I},
+                                                      {"step", 40, 4, I},
+                                                      {"peer", 44, 4, I},
+                                                      {"flow", 48, 4, I},
+                                                      {"name_id", 52, 2, I},
+                                                      {"mb", 54, 2, I},
+                                                      {"layer", 56, 2, I},
+                                                      {"doc", 58, 2, I},
+                                                      {"cat", 60, 1, I},
+                                                      {"phase", 61, 1, I},
+                                                      {"lane", 62, 1, I},
+                                                      {"flags", 63, 1, I}}));
   EXPECT_EQ(
       layout_of(file.get(), "/memory/samples"),
       (Layout{{"t_ns", 0, 8, I}, {"step", 8, 4, I}, {"bytes", 16, 56, A}, {"host_rss", 72, 8, I}}));
   EXPECT_EQ(layout_of(file.get(), "/memory/highwater"),
             (Layout{{"step", 0, 4, I}, {"peak", 8, 56, A}, {"peak_total", 64, 8, I}}));
-  EXPECT_EQ(
-      layout_of(file.get(), "/steps"),
-      (Layout{{"step", 0, 4, I},          {"docs", 4, 4, I},         {"t_begin", 8, 8, I},
-              {"t_end", 16, 8, I},        {"tokens", 24, 8, I},      {"sum_len2", 32, 8, F},
-              {"model_flops", 40, 8, F},  {"executed_flops", 48, 8, F}, {"loss", 56, 8, F},
-              {"grad_norm", 64, 8, F},    {"lr", 72, 8, F},          {"n_events_end", 80, 8, I},
-              {"bytes_sent", 88, 8, I},   {"bytes_recv", 96, 8, I}}));
-  EXPECT_EQ(layout_of(file.get(), "/clock/sync"),
-            (Layout{{"t_local_ns", 0, 8, I},
-                    {"offset_ns", 8, 8, I},
-                    {"rtt_min_ns", 16, 8, I},
-                    {"n_ping", 24, 4, I},
-                    {"phase", 28, 4, I}}));
-  EXPECT_EQ(layout_of(file.get(), "/plan"),
-            (Layout{{"step", 0, 4, I},     {"tick", 4, 4, I},     {"doc", 8, 4, I},
-                    {"home", 12, 4, I},    {"server", 16, 4, I},  {"stage", 20, 4, I},
-                    {"q_begin", 24, 8, I}, {"q_end", 32, 8, I},   {"k_begin", 40, 8, I},
-                    {"k_end", 48, 8, I},   {"cost", 56, 8, F}}));
-  EXPECT_EQ(layout_of(file.get(), "/meta/rank"),
-            (Layout{{"host", 0, 64, S},      {"rank", 64, 4, I},    {"world", 68, 4, I},
-                    {"local_rank", 72, 4, I}, {"role", 76, 4, I},    {"data", 80, 4, I},
-                    {"pipeline", 84, 4, I},  {"tensor", 88, 4, I},  {"context", 92, 4, I},
-                    {"server", 96, 4, I},    {"threads", 100, 4, I}, {"device", 104, 64, S},
-                    {"peak_flops", 168, 8, F}}));
+  EXPECT_EQ(layout_of(file.get(), "/steps"), (Layout{{"step", 0, 4, I},
+                                                     {"docs", 4, 4, I},
+                                                     {"t_begin", 8, 8, I},
+                                                     {"t_end", 16, 8, I},
+                                                     {"tokens", 24, 8, I},
+                                                     {"sum_len2", 32, 8, F},
+                                                     {"model_flops", 40, 8, F},
+                                                     {"executed_flops", 48, 8, F},
+                                                     {"loss", 56, 8, F},
+                                                     {"grad_norm", 64, 8, F},
+                                                     {"lr", 72, 8, F},
+                                                     {"n_events_end", 80, 8, I},
+                                                     {"bytes_sent", 88, 8, I},
+                                                     {"bytes_recv", 96, 8, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/clock/sync"), (Layout{{"t_local_ns", 0, 8, I},
+                                                          {"offset_ns", 8, 8, I},
+                                                          {"rtt_min_ns", 16, 8, I},
+                                                          {"n_ping", 24, 4, I},
+                                                          {"phase", 28, 4, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/plan"), (Layout{{"step", 0, 4, I},
+                                                    {"tick", 4, 4, I},
+                                                    {"doc", 8, 4, I},
+                                                    {"home", 12, 4, I},
+                                                    {"server", 16, 4, I},
+                                                    {"stage", 20, 4, I},
+                                                    {"q_begin", 24, 8, I},
+                                                    {"q_end", 32, 8, I},
+                                                    {"k_begin", 40, 8, I},
+                                                    {"k_end", 48, 8, I},
+                                                    {"cost", 56, 8, F}}));
+  EXPECT_EQ(layout_of(file.get(), "/meta/rank"), (Layout{{"host", 0, 64, S},
+                                                         {"rank", 64, 4, I},
+                                                         {"world", 68, 4, I},
+                                                         {"local_rank", 72, 4, I},
+                                                         {"role", 76, 4, I},
+                                                         {"data", 80, 4, I},
+                                                         {"pipeline", 84, 4, I},
+                                                         {"tensor", 88, 4, I},
+                                                         {"context", 92, 4, I},
+                                                         {"server", 96, 4, I},
+                                                         {"threads", 100, 4, I},
+                                                         {"device", 104, 64, S},
+                                                         {"peak_flops", 168, 8, F}}));
 }
 
 TEST_F(WriterTest, SaysWhoseFileItIs) {
@@ -247,7 +275,8 @@ TEST_F(WriterTest, StatusTellsHowItEnded) {
     Recorder other(10);
     write_numbered_step(writer, other, 0, 1);
   }
-  EXPECT_TRUE(open_trace(path_, Access::plain)) << "an unfinished but living writer closes its file properly";
+  EXPECT_TRUE(open_trace(path_, Access::plain))
+      << "an unfinished but living writer closes its file properly";
   EXPECT_EQ(status("state"), 3);
   EXPECT_EQ(status("last_step"), 0);
 }
@@ -270,8 +299,7 @@ TEST_F(WriterTest, IndexLinksEveryRank) {
   std::vector<std::unique_ptr<Writer>> writers;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.push_back(sample_rank(rank, 3));
-    writers.push_back(
-        std::make_unique<Writer>(folder_ / rank_file_name(rank), run, ranks.back()));
+    writers.push_back(std::make_unique<Writer>(folder_ / rank_file_name(rank), run, ranks.back()));
     Recorder recorder(100);
     write_numbered_step(*writers.back(), recorder, 0, 10 + rank);
   }
@@ -286,7 +314,8 @@ TEST_F(WriterTest, IndexLinksEveryRank) {
   EXPECT_EQ(row_count(file.get(), "/meta/config_yaml"), run.config_yaml.size());
   EXPECT_THAT(column<std::int64_t>(file.get(), "/ranks", "rank"), ElementsAre(0, 1, 2));
   EXPECT_THAT(column<std::int64_t>(file.get(), "/ranks", "world"), Each(3));
-  EXPECT_THAT(text_column(file.get(), "/ranks", 64, "host"), ElementsAre("node0", "node1", "node2"));
+  EXPECT_THAT(text_column(file.get(), "/ranks", 64, "host"),
+              ElementsAre("node0", "node1", "node2"));
   for (int rank = 0; rank < 3; ++rank) {
     const std::string link = "/rank/0000" + std::to_string(rank);
     EXPECT_EQ(row_count(file.get(), link + "/events"), static_cast<std::size_t>(10 + rank));
@@ -308,10 +337,10 @@ TEST_F(WriterTest, IndexInAMissingFolderIsRefused) {
 void record_schedule(Recorder& recorder, std::mt19937_64& random, std::uint32_t step,
                      std::int64_t& now) {
   constexpr std::array categories = {
-      Category::compute_other, Category::compute_dense,      Category::compute_other,
-      Category::compute_other, Category::attention_dispatch, Category::wait,
-      Category::compute_attention, Category::attention_return, Category::wait,
-      Category::compute_dense, Category::compute_other,      Category::compute_dense};
+      Category::compute_other,     Category::compute_dense,      Category::compute_other,
+      Category::compute_other,     Category::attention_dispatch, Category::wait,
+      Category::compute_attention, Category::attention_return,   Category::wait,
+      Category::compute_dense,     Category::compute_other,      Category::compute_dense};
   std::uint32_t flow = step * 100000;
   for (int phase = 0; phase < 2; ++phase) {
     for (int microbatch = 0; microbatch < 8; ++microbatch) {
@@ -357,7 +386,8 @@ TEST_F(WriterTest, SmallAndCheapPerEvent) {
       events += recorder.events().size();
       writer.write_step({.step = step}, {.step = step}, recorder);
     }
-    const double ns = static_cast<double>(writer.overhead_ns() - before) / static_cast<double>(events);
+    const double ns =
+        static_cast<double>(writer.overhead_ns() - before) / static_cast<double>(events);
     std::printf("             %.0f ns per event to write\n", ns);
     EXPECT_LT(ns, 50000);
     writer.finish();

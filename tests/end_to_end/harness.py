@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running the program as its users do: experiments from dicts, ranks under mpirun, files read back."""
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("CADENZA", ROOT / "build/release/cadenza")).resolve()
+TIMEOUT = 120.0  # seconds; nothing here takes more than a few, so that a hang is a failure
+
+DOCUMENT_END = 258
+VOCABULARY = 259
+
+# Small enough for milliseconds a step, with everything in it: layers, grouped heads, several microbatches.
+DEFAULTS = {
+    "name": "small",
+    "seed": 7,
+    "model": {"layers": 2, "d_model": 32, "heads": 4, "kv_heads": 2, "ffn": 48, "vocab": VOCABULARY},
+    "batch": {"tokens": 768, "microbatch": 128},
+    "parallel": {"data": 1},
+    "attention": {"placement": "colocated", "block": 16, "tolerance": 0.05},
+    "optimizer": {"lr": 3e-3, "warmup": 3},
+    "run": {"steps": 3},
+}
+
+
+def merged(base, changes):
+    """`base` with the nested dict `changes` on top; a value of None leaves its key out."""
+    result = dict(base)
+    for key, value in changes.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def write_experiment(path, changes):
+    """DEFAULTS with `changes` as a YAML file. Returns its path."""
+    path = Path(path)
+    # YAML of 1e-3 without a point would be text to some readers: PyYAML writes 0.001.
+    path.write_text(yaml.safe_dump(merged(DEFAULTS, changes), sort_keys=False))
+    return path
+
+
+def ranks_of(experiment):
+    servers = experiment["attention"].get("servers", "in_place")
+    return experiment["parallel"]["data"] + (0 if servers == "in_place" else servers)
+
+
+def environment():
+    """More ranks than cores must work, and root may run them (containers)."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("CADENZA")}
+    env.update(
+        OMPI_ALLOW_RUN_AS_ROOT="1",
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        PRTE_ALLOW_RUN_AS_ROOT="1",
+        PRTE_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        OMPI_MCA_rmaps_base_oversubscribe="1",
+        PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
+        OMPI_MCA_hwloc_base_binding_policy="none",
+        PRTE_MCA_hwloc_default_binding_policy="none",
+        OMPI_MCA_mpi_yield_when_idle="1",
+        OMP_NUM_THREADS="1",
+        OMP_PROC_BIND="false",
+    )
+    return env
+
+
+def command(ranks, arguments):
+    """One rank is started without a launcher: that must work too."""
+    words = [str(PROGRAM), *map(str, arguments)]
+    return words if ranks == 1 else ["mpirun", "-n", str(ranks), *words]
+
+
+@dataclass
+class Result:
+    command: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaints(self):
+        """The program's own lines on standard error."""
+        return [line for line in self.err.splitlines() if line.startswith("cadenza:")]
+
+    def __str__(self):
+        return f"{self.command}\nexit code {self.code}\n-- stdout\n{self.out}\n-- stderr\n{self.err}"
+
+
+def stop(process):
+    """Ends a launcher and, through it, its ranks."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def start(words, cwd=None, env=None):
+    return subprocess.Popen(
+        words,
+        cwd=cwd,
+        env={**environment(), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process, timeout=TIMEOUT):
+    """Waits; a process that does not end is stopped and fails the test."""
+    words = " ".join(map(str, process.args))
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        stop(process)
+        out, err = process.communicate()
+        raise AssertionError(f"no end after {timeout} s: {Result(words, -1, out, err)}") from None
+    return Result(words, process.returncode, out, err)
+
+
+def run(ranks, arguments, cwd=None, env=None, timeout=TIMEOUT):
+    """Runs the program on `ranks` ranks to its end, whatever that is."""
+    return finish(start(command(ranks, arguments), cwd, env), timeout)
+
+
+def run_well(ranks, arguments, **options):
+    result = run(ranks, arguments, **options)
+    assert result.code == 0, str(result)
+    assert result.complaints == [], str(result)
+    return result
+
+
+class Run:
+    """A training run's folder."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    @property
+    def metrics(self):
+        return read_metrics(self.folder)
+
+    def column(self, name):
+        return np.array([line[name] for line in self.metrics], dtype=np.float64)
+
+    @property
+    def losses(self):
+        return self.column("loss")
+
+    def checkpoint(self, step):
+        return read_checkpoint(self.folder / "checkpoints" / f"step-{step:08}.h5")
+
+
+def train(folder, changes, **options):
+    """Trains DEFAULTS with `changes` into `folder`/run, on the ranks that the experiment asks for."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    experiment = write_experiment(folder / "experiment.yaml", changes)
+    ranks = ranks_of(merged(DEFAULTS, changes))
+    run_well(ranks, ["train", experiment, "--output", folder / "run"], **options)
+    return Run(folder / "run")
+
+
+def read_metrics(folder):
+    return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+
+
+def read_checkpoint(path):
+    """Parameters by name, float64; the optimizer's moments are left out."""
+    values = {}
+    with h5py.File(path, "r") as file:
+        def take(name, item):
+            if isinstance(item, h5py.Dataset) and not name.startswith("optimizer/"):
+                values[name] = item[...].astype(np.float64)
+
+        file.visititems(take)
+    return values
+
+
+def open_trace(path):
+    """A rank's trace, whether its writer closed it or was stopped in the middle."""
+    try:
+        return h5py.File(path, "r")
+    except OSError:
+        return h5py.File(path, "r", libver="latest", swmr=True)
+
+
+def committed_steps(path):
+    """Rows of /steps of a rank's trace, after every event they commit to has been read."""
+    with open_trace(path) as file:
+        steps = file["/steps"][:]
+        committed = int(steps["n_events_end"][-1]) if len(steps) else 0
+        events = file["/events"][:committed]
+        names = file["/meta/strings"].shape[0]
+    assert len(events) == committed
+    assert np.all(events["t_end_ns"] >= events["t_begin_ns"])
+    assert np.all(events["name_id"] < names)
+    if len(steps):
+        assert np.array_equal(np.unique(events["step"]), steps["step"])
+    return steps
+
+
+def write_tokens(path, documents, dtype="<u2"):
+    """A flat corpus: every document ends with DOCUMENT_END, which belongs to it."""
+    np.concatenate(documents).astype(dtype).tofile(path)
+    return Path(path)
+
+
+def random_documents(seed, lengths):
+    """Documents of these lengths, the end token included: easy to learn in part, so that losses move."""
+    random = np.random.default_rng(seed)
+    documents = []
+    for length in lengths:
+        steps = np.where(random.random(length) < 0.7, 3, random.integers(0, 256, length))
+        tokens = np.cumsum(steps) % 256
+        tokens[-1] = DOCUMENT_END
+        documents.append(tokens)
+    return documents
+
+
+def tokens_data(path, **options):
+    return {"source": "tokens", "path": str(path), "document_end": DOCUMENT_END, **options}

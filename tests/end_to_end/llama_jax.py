@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model and its training in JAX, float64, with Hugging Face Llama's names and conventions.
+
+Written from docs/experiment.md, and differentiated by jax.grad, so that it shares nothing with the program.
+"""
+
+import json
+from functools import lru_cache, partial
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402  (the precision is chosen before anything is made)
+import numpy as np  # noqa: E402
+
+
+def rms_norm(x, gain, eps):
+    return x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * gain
+
+
+def rotate(x, positions, theta):
+    """x [tokens, heads, head_dim]: the pair (d, d + head_dim / 2) turns by position * theta^(-2 d / head_dim)."""
+    half = x.shape[-1] // 2
+    angle = positions[:, None] * theta ** (-jnp.arange(half) / half)[None, :]
+    cos, sin = jnp.cos(angle)[:, None, :], jnp.sin(angle)[:, None, :]
+    first, second = x[..., :half], x[..., half:]
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def attention(q, k, v, segments):
+    """Causal inside each document; key head h serves the query heads h * group up to (h + 1) * group."""
+    group = q.shape[1] // k.shape[1]
+    k, v = jnp.repeat(k, group, axis=1), jnp.repeat(v, group, axis=1)
+    scores = jnp.einsum("ihd,jhd->hij", q, k) / jnp.sqrt(q.shape[-1])
+    index = jnp.arange(q.shape[0])
+    allowed = (segments[:, None] == segments[None, :]) & (index[None, :] <= index[:, None])
+    weights = jax.nn.softmax(jnp.where(allowed[None], scores, -jnp.inf), axis=-1)
+    return jnp.einsum("hij,jhd->ihd", weights, v)
+
+
+def loss_sum(parameters, tokens, segments, positions, targets, model):
+    """Sum of the cross-entropies of the targets of one microbatch; a target of -1 is none."""
+    eps, theta = model.get("norm_eps", 1e-5), model.get("rope", {}).get("theta", 10000.0)
+    heads, kv_heads = model["heads"], model.get("kv_heads", model["heads"])
+    embedding = parameters["model.embed_tokens.weight"]
+    x = embedding[tokens]
+    for layer in range(model["layers"]):
+        def weight(name, layer=layer):
+            return parameters[f"model.layers.{layer}.{name}.weight"]
+
+        h = rms_norm(x, weight("input_layernorm"), eps)
+        q = (h @ weight("self_attn.q_proj").T).reshape(len(tokens), heads, -1)
+        k = (h @ weight("self_attn.k_proj").T).reshape(len(tokens), kv_heads, -1)
+        v = (h @ weight("self_attn.v_proj").T).reshape(len(tokens), kv_heads, -1)
+        o = attention(rotate(q, positions, theta), rotate(k, positions, theta), v, segments)
+        x = x + o.reshape(len(tokens), -1) @ weight("self_attn.o_proj").T
+        h = rms_norm(x, weight("post_attention_layernorm"), eps)
+        x = x + (jax.nn.silu(h @ weight("mlp.gate_proj").T) * (h @ weight("mlp.up_proj").T)) \
+            @ weight("mlp.down_proj").T
+    x = rms_norm(x, parameters["model.norm.weight"], eps)
+    head = embedding if model.get("tie_embeddings") else parameters["lm_head.weight"]
+    log_p = jax.nn.log_softmax(x @ head.T, axis=-1)
+    chosen = jnp.take_along_axis(log_p, jnp.maximum(targets, 0)[:, None], axis=1)[:, 0]
+    return -jnp.sum(jnp.where(targets >= 0, chosen, 0.0))
+
+
+@lru_cache
+def compiled_gradient(model_json):
+    """Loss and gradient as one compiled function, shared by all tests of a model."""
+    return jax.jit(jax.value_and_grad(partial(loss_sum, model=json.loads(model_json))))
+
+
+def arrays(microbatch):
+    """tokens, segments, positions, targets of documents packed one after another."""
+    return (
+        np.concatenate(microbatch),
+        np.concatenate([np.full(len(d), i) for i, d in enumerate(microbatch)]),
+        np.concatenate([np.arange(len(d)) for d in microbatch]),
+        np.concatenate([np.append(d[1:], -1) for d in microbatch]),
+    )
+
+
+def learning_rate(optimizer, step, steps):
+    if step < optimizer["warmup"]:
+        return optimizer["lr"] * (step + 1) / optimizer["warmup"]
+    if optimizer.get("schedule", "cosine") == "constant":
+        return optimizer["lr"]
+    progress = (step - optimizer["warmup"]) / (steps - optimizer["warmup"])
+    return optimizer["lr"] * 0.5 * (1 + np.cos(np.pi * progress))
+
+
+class Trainer:
+    """AdamW with decoupled decay on matrices, after clipping by the global norm."""
+
+    def __init__(self, parameters, model, optimizer, steps):
+        self.parameters = dict(parameters)
+        self.first = {name: np.zeros_like(p) for name, p in parameters.items()}
+        self.second = {name: np.zeros_like(p) for name, p in parameters.items()}
+        self.optimizer = {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip": 1.0, **optimizer}
+        self.steps = steps
+        self.step = 0
+        self.gradient = compiled_gradient(json.dumps(model, sort_keys=True))
+
+    def batch_gradient(self, microbatches):
+        """Loss and gradient of a whole batch: every target weighs the same."""
+        loss, targets, gradients = 0.0, 0, {name: 0.0 for name in self.parameters}
+        for microbatch in microbatches:
+            value, gradient = self.gradient(self.parameters, *arrays(microbatch))
+            loss += float(value)
+            targets += sum(len(document) - 1 for document in microbatch)
+            for name in gradients:
+                gradients[name] = gradients[name] + np.asarray(gradient[name])
+        return loss / targets, {name: g / targets for name, g in gradients.items()}
+
+    def update(self, microbatches):
+        """One step. Returns the loss before the update and the norm of its gradient."""
+        options = self.optimizer
+        loss, gradients = self.batch_gradient(microbatches)
+        norm = np.sqrt(sum(np.sum(g * g) for g in gradients.values()))
+        scale = min(1.0, options["clip"] / norm) if options["clip"] > 0 else 1.0
+        rate = learning_rate(options, self.step, self.steps)
+        beta1, beta2 = options["betas"]
+        self.step += 1
+        for name, value in self.parameters.items():
+            g = gradients[name] * scale
+            self.first[name] = beta1 * self.first[name] + (1 - beta1) * g
+            self.second[name] = beta2 * self.second[name] + (1 - beta2) * g * g
+            m = self.first[name] / (1 - beta1**self.step)
+            v = self.second[name] / (1 - beta2**self.step)
+            decay = options["weight_decay"] if value.ndim == 2 else 0.0
+            self.parameters[name] = value - rate * (m / (np.sqrt(v) + options["eps"]) + decay * value)
+        return loss, float(norm)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks and placements change who computes what, never what is computed."""
+
+import harness
+import numpy as np
+import pytest
+
+STEPS = 10
+LAYOUTS = {
+    "colocated-2": {"parallel": {"data": 2}},
+    "cad-1": {"attention": {"placement": "cad"}},
+    "cad-2": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
+    "cad-3": {"parallel": {"data": 3}, "attention": {"placement": "cad"}},
+    "cad-4": {"parallel": {"data": 4}, "attention": {"placement": "cad"}},
+    "cad-2-and-1-server": {"parallel": {"data": 2}, "attention": {"placement": "cad", "servers": 1}},
+    "cad-1-and-2-servers": {"attention": {"placement": "cad", "servers": 2}},
+    "cad-2-and-2-servers": {"parallel": {"data": 2}, "attention": {"placement": "cad", "servers": 2}},
+    "colocated-2-and-1-server": {"parallel": {"data": 2}, "attention": {"servers": 1}},
+}
+
+
+def experiment_of(layout, corpus):
+    return harness.merged(
+        {
+            "data": harness.tokens_data(corpus),
+            "batch": {"tokens": 12 * 96, "microbatch": 96},  # microbatches for 1, 2, 3 and 4 trainers
+            "optimizer": {"lr": 3e-3, "warmup": 4},
+            "run": {"steps": STEPS, "checkpoint": {"every": STEPS}},
+        },
+        layout,
+    )
+
+
+@pytest.fixture(scope="module")
+def single(corpus, tmp_path_factory):
+    return harness.train(tmp_path_factory.mktemp("single"), experiment_of({}, corpus))
+
+
+def moves_attention(layout):
+    return layout.get("attention", {}).get("servers", 0) > 0 or (
+        layout.get("attention", {}).get("placement") == "cad" and "parallel" in layout)
+
+
+def assert_same_training(run, single):
+    np.testing.assert_allclose(run.losses, single.losses, rtol=1e-5)
+    np.testing.assert_allclose(run.column("gradient_norm"), single.column("gradient_norm"), rtol=1e-4)
+    np.testing.assert_array_equal(run.column("learning_rate"), single.column("learning_rate"))
+    start, expected_start = run.checkpoint(0), single.checkpoint(0)
+    end, expected_end = run.checkpoint(STEPS), single.checkpoint(STEPS)
+    for name, value in expected_end.items():
+        np.testing.assert_array_equal(start[name], expected_start[name], err_msg=name)
+        assert np.linalg.norm(end[name] - value) <= 2e-3 * np.linalg.norm(value), name
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_trains_like_one_rank(layout, single, corpus, tmp_path):
+    run = harness.train(tmp_path, experiment_of(LAYOUTS[layout], corpus))
+    assert single.losses[-1] < single.losses[0] - 0.2
+    assert_same_training(run, single)
+    # Attention that is placed elsewhere travels there; attention that stays does not.
+    moved = run.column("bytes_moved")
+    assert np.all(moved > 0) if moves_attention(LAYOUTS[layout]) else np.all(moved == 0)
+
+
+def test_comparison_notices_another_experiment(single, corpus, tmp_path):
+    changes = harness.merged(experiment_of({}, corpus), {"model": {"rope": {"theta": 9000}}})
+    run = harness.train(tmp_path, changes)
+    with pytest.raises(AssertionError):
+        assert_same_training(run, single)
+
+
+def test_float64_layouts_agree_closely(corpus, tmp_path):
+    changes = harness.merged(experiment_of({}, corpus), {"run": {"dtype": "float64", "steps": 4}})
+    one = harness.train(tmp_path / "one", changes)
+    layout = LAYOUTS["cad-2-and-1-server"]
+    three = harness.train(tmp_path / "three", harness.merged(changes, layout))
+    np.testing.assert_allclose(three.losses, one.losses, rtol=1e-12)
+    np.testing.assert_allclose(three.column("gradient_norm"), one.column("gradient_norm"), rtol=1e-10)
+
+
+def test_a_run_is_repeated_bit_by_bit(corpus, tmp_path):
+    changes = harness.merged(experiment_of(LAYOUTS["cad-2"], corpus), {"run": {"steps": 3}})
+    first = harness.train(tmp_path / "first", changes)
+    second = harness.train(tmp_path / "second", changes)
+    np.testing.assert_array_equal(first.losses, second.losses)
+    np.testing.assert_array_equal(first.column("gradient_norm"), second.column("gradient_norm"))

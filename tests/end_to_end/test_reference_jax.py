@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ten steps of training against an independent implementation that differentiates for itself."""
+
+import harness
+import llama_jax
+import numpy as np
+import pytest
+from packing import pack
+
+STEPS = 10
+OPTIMIZER = {"lr": 3e-3, "warmup": 4, "weight_decay": 0.1, "clip": 0.8, "eps": 1e-8}
+
+CASES = {
+    "untied": {},
+    "tied": {"model": {"tie_embeddings": True, "layers": 1, "kv_heads": 1}},
+    "options": {
+        "model": {"kv_heads": 4, "d_model": 24, "norm_eps": 1e-3, "rope": {"theta": 50.0}},
+        "data": {"max_document": 50},
+        "optimizer": {"clip": 0.0, "schedule": "constant", "betas": [0.8, 0.99], "eps": 1e-6,
+                      "weight_decay": 0.5},
+    },
+}
+
+
+def experiment_of(case, corpus, dtype):
+    changes = {
+        "data": harness.tokens_data(corpus),
+        "optimizer": OPTIMIZER,
+        "run": {"steps": STEPS, "dtype": dtype, "checkpoint": {"every": 1}},
+    }
+    return harness.merged(changes, CASES[case])
+
+
+def reference(experiment, start, documents):
+    """The reference's losses, gradient norms and trainer after STEPS updates from `start`."""
+    full = harness.merged(harness.DEFAULTS, experiment)
+    batches = pack(documents, full["batch"]["tokens"], full["batch"]["microbatch"], STEPS,
+                   full["data"].get("max_document"))
+    trainer = llama_jax.Trainer(start, full["model"], full["optimizer"], STEPS)
+    losses, norms = zip(*(trainer.update(batch) for batch in batches), strict=True)
+    return np.array(losses), np.array(norms), trainer.parameters
+
+
+def largest_difference(found, expected):
+    """Over all parameters, the L2 norm of the difference relative to that of what was expected."""
+    assert found.keys() == expected.keys()
+    return max(np.linalg.norm(found[name] - expected[name]) / np.linalg.norm(expected[name])
+               for name in expected)
+
+
+# Float32 parameters: Adam divides by the root of the second moment, so that gradients near zero, which rounding
+# alone decides, still move their parameter by a rate.
+@pytest.mark.parametrize(("dtype", "loss_tolerance", "norm_tolerance", "weight_tolerance"),
+                         [("float32", 1e-5, 1e-4, 2e-3), ("float64", 1e-10, 1e-9, 1e-8)])
+@pytest.mark.parametrize("case", CASES)
+def test_training_equals_the_reference(case, dtype, loss_tolerance, norm_tolerance, weight_tolerance,
+                                       corpus, documents, tmp_path):
+    experiment = experiment_of(case, corpus, dtype)
+    run = harness.train(tmp_path, experiment)
+    losses, norms, parameters = reference(experiment, run.checkpoint(0), documents)
+
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert losses[-1] < losses[0] - 0.1, "the reference itself must learn, or the comparison says little"
+    np.testing.assert_allclose(run.losses, losses, rtol=loss_tolerance)
+    np.testing.assert_allclose(run.column("gradient_norm"), norms, rtol=norm_tolerance)
+    assert largest_difference(run.checkpoint(STEPS), parameters) <= weight_tolerance
+
+
+def test_checkpoint_k_is_after_k_updates(corpus, documents, tmp_path):
+    experiment = experiment_of("untied", corpus, "float64")
+    run = harness.train(tmp_path, experiment)
+    full = harness.merged(harness.DEFAULTS, experiment)
+    batches = pack(documents, full["batch"]["tokens"], full["batch"]["microbatch"], 3)
+    trainer = llama_jax.Trainer(run.checkpoint(0), full["model"], full["optimizer"], STEPS)
+    for updates, batch in enumerate(batches):
+        assert largest_difference(run.checkpoint(updates), trainer.parameters) <= 1e-10
+        trainer.update(batch)
+        assert largest_difference(run.checkpoint(updates), trainer.parameters) > 1e-4
+
+
+def test_parameters_start_as_documented(corpus, tmp_path):
+    run = harness.train(tmp_path, {"data": harness.tokens_data(corpus),
+                                   "run": {"steps": 0, "checkpoint": {"every": 1}}})
+    parameters = run.checkpoint(0)
+    model = harness.DEFAULTS["model"]
+    width, kv_width = model["d_model"], model["d_model"] // model["heads"] * model["kv_heads"]
+    shapes = {
+        "self_attn.q_proj": (width, width), "self_attn.k_proj": (kv_width, width),
+        "self_attn.v_proj": (kv_width, width), "self_attn.o_proj": (width, width),
+        "mlp.gate_proj": (model["ffn"], width), "mlp.up_proj": (model["ffn"], width),
+        "mlp.down_proj": (width, model["ffn"]), "input_layernorm": (width,),
+        "post_attention_layernorm": (width,),
+    }
+    expected = {f"model.layers.{layer}.{name}.weight": shape
+                for layer in range(model["layers"]) for name, shape in shapes.items()}
+    expected |= {"model.embed_tokens.weight": (model["vocab"], width), "model.norm.weight": (width,),
+                 "lm_head.weight": (model["vocab"], width)}
+    assert {name: value.shape for name, value in parameters.items()} == expected
+    for name, value in parameters.items():
+        if value.ndim == 1:
+            assert np.all(value == 1), name
+        else:
+            assert abs(value.mean()) < 0.002, name
+            assert abs(value.std() - 0.02) < 0.002, name

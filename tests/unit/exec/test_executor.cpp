@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor on one rank: gradients of the whole training step against central differences in double, events
+// against the program, totals against the plan.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+
+#include "cadenza/base/random.hpp"
+#include "cadenza/model/estimate.hpp"
+#include "unit/exec/tiny.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using testing::Runner;
+using testing::tiny_experiment;
+
+/// A model small enough for differences, with a learning rate of zero: parameters stay where they are put.
+config::Experiment still_experiment(bool tied) {
+  config::Experiment e = tiny_experiment();
+  e.model.tie_embeddings = tied;
+  e.batch.tokens = 192;
+  e.batch.microbatch = 96;
+  e.data.lengths.median = 20;
+  e.optimizer.lr = 0;
+  return e;
+}
+
+void expect_gradients_match_differences(bool tied) {
+  const auto world = comm::make_self();
+  Runner<double> runner(still_experiment(tied), *world);
+  runner.run(0);
+  const auto& parameters = *runner.executor.parameters();
+  const Array<double>& values = parameters.values;
+  std::vector<double> gradients(parameters.gradients.data(),
+                                parameters.gradients.data() + parameters.table.elements);
+  constexpr double kStep = 1e-5;
+  for (const model::ParameterInfo& info : parameters.table.entries) {
+    for (std::uint64_t sample = 0; sample < 3; ++sample) {
+      const auto index = static_cast<std::int64_t>(
+          random_bits(11, static_cast<std::uint64_t>(info.offset), sample) %
+          static_cast<std::uint64_t>(info.count()));
+      double& value = values.data()[info.offset + index];
+      const double kept = value;
+      value = kept + kStep;
+      const double above = runner.run(0).loss;
+      value = kept - kStep;
+      const double below = runner.run(0).loss;
+      value = kept;
+      const double difference = (above - below) / (2 * kStep);
+      const double gradient = gradients[static_cast<std::size_t>(info.offset + index)];
+      EXPECT_NEAR(gradient, difference, 1e-8 + 1e-5 * std::abs(difference))
+          << info.name << "[" << index << "]";
+    }
+  }
+}
+
+TEST(Executor, GradientsOfTheWholeModelMatchCentralDifferences) {
+  expect_gradients_match_differences(false);
+}
+
+TEST(Executor, GradientsMatchWithTiedEmbeddings) { expect_gradients_match_differences(true); }
+
+TEST(Executor, LossFallsOverTenSteps) {
+  const auto world = comm::make_self();
+  Runner<float> runner(tiny_experiment(), *world);
+  const double first = runner.run(0).loss;
+  double last = first;
+  for (int step = 1; step < 10; ++step) last = runner.run(step).loss;
+  EXPECT_NEAR(first, std::log(61.0), 0.1);
+  EXPECT_LT(last, first - 0.05);
+}
+
+TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
+  const auto world = comm::make_self();
+  Runner<float> runner(tiny_experiment(), *world);
+  const auto plan = runner.plan(0);
+  runner.tracer.begin_step(0);
+  runner.executor.run(plan);
+  std::map<std::string, int> expected;
+  for (const program::Step& step : plan.program.steps) {
+    ++expected[std::string(program::name(step.operation))];
+  }
+  std::map<std::string, int> found;
+  std::int64_t last_end = 0;
+  for (const trace::Event& event : runner.recorder.events()) {
+    ++found[runner.recorder.names()[event.name_id]];
+    if (event.lane != trace::Lane::compute) continue;
+    EXPECT_LE(last_end, event.t_begin_ns);
+    EXPECT_LE(event.t_begin_ns, event.t_end_ns);
+    last_end = event.t_end_ns;
+  }
+  for (const auto& [name, count] : expected) {
+    EXPECT_EQ(found[name], count) << name;
+  }
+  EXPECT_EQ(runner.recorder.dropped(), 0u);
+}
+
+TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
+  const auto world = comm::make_self();
+  Runner<float> runner(tiny_experiment(), *world);
+  const auto plan = runner.plan(0);
+  runner.tracer.begin_step(0);
+  runner.executor.run(plan);
+  EXPECT_NEAR(runner.tracer.totals().flops,
+              model::step_flops(runner.experiment.model, plan.batch.lengths()),
+              1e-9 * runner.tracer.totals().flops);
+  EXPECT_EQ(runner.tracer.totals().bytes_sent, 0);
+}
+
+TEST(Executor, MemoryIsTheSameAfterEveryStep) {
+  const auto world = comm::make_self();
+  Runner<float> runner(tiny_experiment(), *world);
+  runner.run(0);
+  const std::int64_t bytes = runner.ledger.total();
+  for (int step = 1; step < 4; ++step) runner.run(step);
+  EXPECT_EQ(runner.ledger.total(), bytes);
+}
+
+}  // namespace
+}  // namespace cadenza::exec

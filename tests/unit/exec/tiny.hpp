@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tiny experiment on synthetic documents, and everything an executor of it needs.
+#pragma once
+
+#include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "cadenza/exec/executor.hpp"
+#include "cadenza/program/step_plan.hpp"
+
+namespace cadenza::exec::testing {
+
+/// 12 microbatches of 256 tokens: any of 1, 2, 3, 4, 6 data-parallel ranks divide them.
+inline config::Experiment tiny_experiment() {
+  config::Experiment e;
+  e.seed = 7;
+  e.model.layers = 2;
+  e.model.d_model = 32;
+  e.model.heads = 4;
+  e.model.kv_heads = 2;
+  e.model.ffn = 48;
+  e.model.vocab = 61;
+  e.data.source = config::Source::synthetic;
+  e.data.documents = 97;
+  e.data.max_document = 256;
+  e.data.lengths.min = 1;
+  e.data.lengths.median = 60;
+  e.batch.tokens = 3072;
+  e.batch.microbatch = 256;
+  e.attention.placement = config::PlacementKind::cad;
+  e.attention.block = 16;
+  e.attention.tolerance = 0.02;
+  e.optimizer.lr = 3e-3;
+  e.optimizer.warmup = 3;
+  e.run.steps = 10;
+  return e;
+}
+
+/// One rank's executor and what it refers to.
+template <typename Real>
+struct Runner {
+  Runner(const config::Experiment& e, comm::Communicator& world)
+      : experiment(e),
+        corpus(data::open_corpus(e.data, e.model.vocab, e.seed)),
+        packer(*corpus, e.data, e.batch, e.seed),
+        recorder(1 << 16),
+        tracer(recorder, ledger, true, true),
+        executor(e, world, *corpus, tracer, ledger),
+        rank(world.rank()) {}
+
+  program::StepPlan plan(std::int64_t step) const {
+    return program::plan_step(experiment, packer, rank, step);
+  }
+  StepResult run(std::int64_t step) {
+    tracer.begin_step(step);
+    return executor.run(plan(step));
+  }
+
+  config::Experiment experiment;
+  std::unique_ptr<data::Corpus> corpus;
+  data::Packer packer;
+  MemoryLedger ledger;
+  trace::Recorder recorder;
+  Tracer tracer;
+  Executor<Real> executor;
+  Rank rank;
+};
+
+}  // namespace cadenza::exec::testing

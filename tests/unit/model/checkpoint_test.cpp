@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/model/checkpoint.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/storage/hdf5.hpp"
+#include "unit/model/support.hpp"
+#include "unit/storage/child.hpp"
+
+namespace cadenza::model {
+namespace {
+
+using cadenza::test::TemporaryFolder;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Parameters whose values and moments all differ.
+template <typename Real>
+Parameters<Real> distinct_parameters(const config::Model& model) {
+  MemoryLedger ledger;
+  std::mt19937_64 random(1);
+  Parameters<Real> parameters = make_parameters<Real>(model, 1, ledger);
+  for (const auto& array :
+       {parameters.values, parameters.first_moment, parameters.second_moment}) {
+    test::write_rows(test::normal(parameters.table.elements, random), array.data());
+  }
+  return parameters;
+}
+
+template <typename Real>
+void expect_stored(const storage::File& file, const std::string& prefix,
+                   const ParameterTable& table, const Array<Real>& array) {
+  const std::vector<Real> all = testing::download(array);
+  for (const ParameterInfo& info : table.entries) {
+    storage::Shape shape = {static_cast<hsize_t>(info.rows)};
+    if (info.columns > 0) shape.push_back(static_cast<hsize_t>(info.columns));
+    ASSERT_TRUE(file.contains(prefix + info.name)) << prefix << info.name;
+    EXPECT_EQ(file.shape(prefix + info.name), shape);
+    const std::vector<Real> expected(all.begin() + info.offset,
+                                     all.begin() + info.offset + info.count());
+    EXPECT_EQ(file.read<Real>(prefix + info.name, shape), expected) << prefix << info.name;
+  }
+}
+
+template <typename Real>
+void expect_round_trip(bool tied) {
+  const TemporaryFolder folder;
+  const Parameters<Real> parameters = distinct_parameters<Real>(test::small_model(tied));
+  const std::string path = folder / checkpoint_name(12);
+  save_checkpoint(path, parameters, 12);
+  const storage::File file = storage::File::open(path);
+  EXPECT_EQ(file.read_attribute("step"), 12);
+  EXPECT_EQ(file.contains("lm_head.weight"), !tied);
+  expect_stored(file, "", parameters.table, parameters.values);
+  expect_stored(file, "optimizer/first_moment/", parameters.table, parameters.first_moment);
+  expect_stored(file, "optimizer/second_moment/", parameters.table, parameters.second_moment);
+}
+
+TEST(Checkpoint, HoldsEveryParameterAndMoment) {
+  expect_round_trip<float>(false);
+  expect_round_trip<float>(true);
+  expect_round_trip<double>(false);
+}
+
+TEST(Checkpoint, NamesSortByStep) {
+  EXPECT_EQ(checkpoint_name(0), "step-00000000.h5");
+  EXPECT_EQ(checkpoint_name(10), "step-00000010.h5");
+  EXPECT_EQ(checkpoint_name(123456789), "step-123456789.h5");
+}
+
+std::vector<std::string> files_of(const TemporaryFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.string())) {
+    names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(Checkpoint, LeavesOneFileAndReplacesAnOlderOne) {
+  const TemporaryFolder folder;
+  const auto parameters = distinct_parameters<float>(test::small_model(false));
+  const std::string path = folder / "step.h5";
+  save_checkpoint(path, parameters, 1);
+  save_checkpoint(path, parameters, 2);
+  EXPECT_THAT(files_of(folder), ::testing::ElementsAre("step.h5"));
+  EXPECT_EQ(storage::File::open(path).read_attribute("step"), 2);
+}
+
+TEST(Checkpoint, UnwritablePlaceIsADataError) {
+  const TemporaryFolder folder;
+  const auto parameters = distinct_parameters<float>(test::small_model(false));
+  std::filesystem::create_directory(folder / "taken.h5");
+  for (const std::string path : {folder / "missing/step.h5", folder / "taken.h5"}) {
+    try {
+      save_checkpoint(path, parameters, 1);
+      ADD_FAILURE() << path << " was written";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.what(), HasSubstr(path));
+    }
+  }
+  EXPECT_THAT(files_of(folder), ::testing::ElementsAre("taken.h5"));
+}
+
+TEST(Checkpoint, FullDiskLeavesTheOlderOneAndNothingElse) {
+  const TemporaryFolder folder;
+  config::Model model = test::small_model(false);
+  model.vocab = 5000;
+  const auto parameters = distinct_parameters<float>(model);
+  const std::string path = folder / "step.h5";
+  save_checkpoint(path, distinct_parameters<float>(test::small_model(false)), 1);
+  const auto child = cadenza::test::run_child([&] {
+    cadenza::test::limit_file_size(200'000);
+    try {
+      save_checkpoint(path, parameters, 2);
+    } catch (const Error& error) {
+      std::printf("%s\n", error.what());
+      return static_cast<int>(error.code());
+    }
+    return 0;
+  });
+  EXPECT_EQ(child.exit_code, static_cast<int>(ExitCode::data)) << child.output;
+  EXPECT_THAT(child.output, HasSubstr(path));
+  EXPECT_EQ(std::count(child.output.begin(), child.output.end(), '\n'), 1) << child.output;
+  EXPECT_THAT(files_of(folder), ::testing::ElementsAre("step.h5"));
+  EXPECT_EQ(storage::File::open(path).read_attribute("step"), 1);
+}
+
+}  // namespace
+}  // namespace cadenza::model

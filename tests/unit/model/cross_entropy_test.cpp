@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cadenza/model/layers.hpp"
+#include "unit/model/support.hpp"
+
+namespace cadenza::model {
+namespace {
+
+using test::derivative;
+using test::kRounding;
+using test::normal;
+using test::Vector;
+using ::testing::Each;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {
+    {1, 1}, {1, 2}, {5, 3}, {4, 259}, {33, 17}, {2, 1000}};
+
+struct Result {
+  double loss = 0;
+  Vector gradient;
+};
+
+template <typename Real>
+Result run(const Vector& logits, const std::vector<std::int32_t>& targets, std::int64_t vocab,
+           double scale = 1) {
+  const auto values = test::upload_as<Real>(logits);
+  const auto at = testing::upload(targets);
+  const auto rows = static_cast<std::int64_t>(targets.size());
+  const double loss = cross_entropy(values.data(), at.data(), rows, vocab, scale);
+  fence();
+  return {loss, test::download_double(values)};
+}
+
+/// Sum over targets of -log softmax, by definition; long double carries logits of a few hundred.
+double reference_loss(const Vector& logits, const std::vector<std::int32_t>& targets,
+                      std::int64_t vocab) {
+  long double total = 0;
+  for (std::size_t row = 0; row < targets.size(); ++row) {
+    if (targets[row] < 0) continue;
+    const double* values = logits.data() + row * static_cast<std::size_t>(vocab);
+    long double sum = 0;
+    for (std::int64_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<long double>(values[v]));
+    total += std::log(sum) - static_cast<long double>(values[targets[row]]);
+  }
+  return static_cast<double>(total);
+}
+
+TEST(CrossEntropy, LossFollowsItsDefinition) {
+  std::mt19937_64 random(1);
+  for (const auto& [rows, vocab] : kShapes) {
+    const Vector logits = normal(rows * vocab, random, 5);
+    const auto targets = test::ids(rows, -1, vocab - 1, random);
+    const double expected = reference_loss(logits, targets, vocab);
+    EXPECT_NEAR(run<double>(logits, targets, vocab, 0.3).loss, expected, 1e-12 * (1 + expected));
+    // Logits differ by at most 50; each difference is rounded once, each exponential twice.
+    EXPECT_NEAR(run<float>(logits, targets, vocab, 0.3).loss, expected,
+                static_cast<double>(rows) * (50 + 4) * kRounding<float>);
+  }
+}
+
+TEST(CrossEntropy, GradientIsCentralDifferencesTimesScale) {
+  std::mt19937_64 random(2);
+  const double scale = 0.37;
+  for (const auto& [rows, vocab] : kShapes) {
+    SCOPED_TRACE(::testing::Message() << rows << " x " << vocab);
+    Vector logits = normal(rows * vocab, random, 2);
+    const auto targets = test::ids(rows, -1, vocab - 1, random);
+    const Result got = run<double>(logits, targets, vocab, scale);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      // The loss of one row alone depends on the element: quicker, and more exact.
+      const auto row = static_cast<std::int64_t>(i) / vocab;
+      Vector line(logits.begin() + row * vocab, logits.begin() + (row + 1) * vocab);
+      const std::vector<std::int32_t> target = {targets[static_cast<std::size_t>(row)]};
+      double& x = line[i - static_cast<std::size_t>(row * vocab)];
+      const double expected =
+          scale * derivative([&] { return reference_loss(line, target, vocab); }, x);
+      EXPECT_NEAR(got.gradient[i], expected, 1e-10);
+    }
+  }
+}
+
+TEST(CrossEntropy, FloatGradientFollowsDouble) {
+  std::mt19937_64 random(3);
+  const double scale = 0.37;
+  for (const auto& [rows, vocab] : kShapes) {
+    const Vector logits = normal(rows * vocab, random, 5);
+    const auto targets = test::ids(rows, 0, vocab - 1, random);
+    const Result exact = run<double>(logits, targets, vocab, scale);
+    const Result got = run<float>(logits, targets, vocab, scale);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const bool hit = targets[i / static_cast<std::size_t>(vocab)] ==
+                       static_cast<std::int32_t>(i % static_cast<std::size_t>(vocab));
+      const double share = exact.gradient[i] + (hit ? scale : 0.0);  // scale * softmax
+      // A rounded difference of at most 50, exp, sum, factor and product; for a target - scale.
+      const double bound = share * (50 + 8) * kRounding<float> +
+                           (hit ? 2 * scale * kRounding<float> : 0.0);
+      EXPECT_NEAR(got.gradient[i], exact.gradient[i], bound + 1e-38);
+    }
+  }
+}
+
+TEST(CrossEntropy, RowsWithoutTargetCountForNothing) {
+  std::mt19937_64 random(4);
+  const std::int64_t vocab = 19;
+  const Vector logits = normal(3 * vocab, random);
+  const Vector middle(logits.begin() + vocab, logits.begin() + 2 * vocab);
+  const Result got = run<double>(logits, {-1, 7, -1}, vocab);
+  const Result alone = run<double>(middle, {7}, vocab);
+  EXPECT_EQ(got.loss, alone.loss);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const bool inside = i >= 19 && i < 38;
+    EXPECT_EQ(got.gradient[i], inside ? alone.gradient[i - 19] : 0.0);
+  }
+  const Result none = run<float>(logits, {-1, -1, -1}, vocab);
+  EXPECT_EQ(none.loss, 0);
+  EXPECT_THAT(none.gradient, Each(0.0));
+}
+
+template <typename Real>
+void expect_extremes_finite() {
+  const Vector logits = {1e4, -1e4, 1e4, 0, /**/ -1e4, -1e4, -1e4, -1e4, /**/ 1e4, 0, 0, -1e4};
+  const Result got = run<Real>(logits, {1, 2, 0}, 4);
+  // Two equal maxima above the target; four equal ones; a certain and right one.
+  const double expected = 2e4 + std::log(2.0) + std::log(4.0);
+  EXPECT_NEAR(got.loss, expected, 4 * kRounding<Real> * expected);
+  const Vector gradient = {0.5, -1, 0.5, 0, 0.25, 0.25, -0.75, 0.25, 0, 0, 0, 0};
+  EXPECT_THAT(got.gradient, ::testing::Pointwise(::testing::DoubleNear(1e-6), gradient));
+}
+
+TEST(CrossEntropy, ExtremeLogitsStayFinite) {
+  expect_extremes_finite<float>();
+  expect_extremes_finite<double>();
+}
+
+TEST(CrossEntropy, NanAndInfinityReachTheLoss) {
+  for (const double bad : {kNan, kInfinity}) {
+    for (std::size_t at = 0; at < 3; ++at) {
+      Vector logits = {0.1, 0.2, 0.3};
+      logits[at] = bad;
+      EXPECT_FALSE(std::isfinite(run<float>(logits, {1}, 3).loss)) << bad << " at " << at;
+    }
+  }
+  EXPECT_TRUE(std::isnan(run<float>({kNan, 0, 0}, {1}, 3).loss));
+  EXPECT_FALSE(std::isfinite(run<float>({-kInfinity, -kInfinity}, {1}, 2).loss));
+}
+
+TEST(CrossEntropy, NanInARowWithoutTargetIsNotSeen) {
+  const Result got = run<float>({kNan, kNan, 0, 0}, {-1, 0}, 2);
+  EXPECT_NEAR(got.loss, std::log(2.0), 1e-7);
+  EXPECT_THAT(got.gradient, ::testing::ElementsAre(0, 0, -0.5, 0.5));
+}
+
+}  // namespace
+}  // namespace cadenza::model

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/model/optimizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "unit/model/support.hpp"
+
+namespace cadenza::model {
+namespace {
+
+using test::kRounding;
+using test::Vector;
+
+config::Optimizer options() {
+  config::Optimizer optimizer;
+  optimizer.lr = 1e-2;
+  optimizer.betas = {0.8, 0.95};
+  optimizer.eps = 1e-6;
+  optimizer.weight_decay = 0.3;
+  optimizer.clip = 2.0;
+  return optimizer;
+}
+
+/// One parameter as the paper's algorithm 2 writes it (arXiv 1711.05101).
+struct Scalar {
+  double value = 0, m = 0, v = 0;
+  void update(double gradient, const config::Optimizer& o, double rate, double decay, int t) {
+    m = o.betas[0] * m + (1 - o.betas[0]) * gradient;
+    v = o.betas[1] * v + (1 - o.betas[1]) * gradient * gradient;
+    const double m_hat = m / (1 - std::pow(o.betas[0], t));
+    const double v_hat = v / (1 - std::pow(o.betas[1], t));
+    value -= rate * (m_hat / (std::sqrt(v_hat) + o.eps) + decay * value);
+  }
+};
+
+bool decays(const ParameterTable& table, std::size_t element) {
+  for (const ParameterInfo& info : table.entries) {
+    const auto begin = static_cast<std::size_t>(info.offset);
+    if (element >= begin && element < begin + static_cast<std::size_t>(info.count())) {
+      return info.columns > 0;
+    }
+  }
+  ADD_FAILURE() << "element " << element << " belongs to no parameter";
+  return false;
+}
+
+double norm_of(const Vector& values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+/// Several updates with random gradients, some below the clipping threshold and some above it.
+template <typename Real>
+void expect_reference_updates() {
+  std::mt19937_64 random(1);
+  MemoryLedger ledger;
+  const config::Optimizer optimizer = options();
+  Parameters<Real> parameters = make_parameters<Real>(test::small_model(false), 5, ledger);
+  const auto count = static_cast<std::size_t>(parameters.table.elements);
+  std::vector<Scalar> expected(count);
+  const Vector start = test::download_double(parameters.values);
+  for (std::size_t i = 0; i < count; ++i) expected[i].value = start[i];
+  for (int step = 0; step < 6; ++step) {
+    const double deviation = (step % 2 == 0 ? 0.5 : 2.0) / std::sqrt(static_cast<double>(count));
+    Vector gradient = test::normal(static_cast<std::int64_t>(count), random, 2 * deviation);
+    test::write_rows(gradient, parameters.gradients.data());
+    const double norm = gradient_norm(parameters);
+    EXPECT_NEAR(norm, norm_of(gradient), 1e-12 * norm);
+    EXPECT_EQ(norm > optimizer.clip, step % 2 == 1);
+    const double rate = 1e-2 / (1 + step);
+    adamw(parameters, optimizer, rate, norm, step);
+    const double scale = norm > optimizer.clip ? optimizer.clip / norm : 1.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double decay = decays(parameters.table, i) ? optimizer.weight_decay : 0.0;
+      expected[i].update(gradient[i] * scale, optimizer, rate, decay, step + 1);
+    }
+  }
+  const Vector values = test::download_double(parameters.values);
+  const Vector first = test::download_double(parameters.first_moment);
+  const Vector second = test::download_double(parameters.second_moment);
+  for (std::size_t i = 0; i < count; ++i) {
+    // Per update: a dozen roundings of a change of at most about the rate, two of the value.
+    const double bound = 6 * kRounding<Real> * (12 * 1e-2 + 2 * std::abs(expected[i].value));
+    ASSERT_NEAR(values[i], expected[i].value, bound) << i;
+    ASSERT_NEAR(first[i], expected[i].m, 64 * kRounding<Real> * 0.1) << i;
+    ASSERT_NEAR(second[i], expected[i].v, 64 * kRounding<Real> * 0.01) << i;
+  }
+}
+
+TEST(Adamw, FollowsTheScalarAlgorithm) {
+  expect_reference_updates<double>();
+  expect_reference_updates<float>();
+}
+
+/// Values after one update from the same start.
+Vector updated(const config::Optimizer& optimizer, double norm) {
+  MemoryLedger ledger;
+  std::mt19937_64 random(2);
+  Parameters<double> parameters = make_parameters<double>(test::small_model(true), 5, ledger);
+  test::write_rows(test::normal(parameters.table.elements, random, 1e-6),
+                   parameters.gradients.data());
+  adamw(parameters, optimizer, 0.1, norm, 0);
+  return test::download_double(parameters.values);
+}
+
+TEST(Adamw, ClipsOnlyAboveTheThreshold) {
+  config::Optimizer optimizer = options();
+  const Vector free = updated(optimizer, 0.5);
+  EXPECT_EQ(updated(optimizer, optimizer.clip), free);
+  EXPECT_NE(updated(optimizer, std::nextafter(optimizer.clip, 3.0) * 1.5), free);
+  optimizer.clip = 0;
+  EXPECT_EQ(updated(optimizer, 1e9), free);
+}
+
+TEST(Adamw, WithoutGradientMatricesDecayAndVectorsStay) {
+  MemoryLedger ledger;
+  const config::Optimizer optimizer = options();
+  Parameters<double> parameters = make_parameters<double>(test::small_model(false), 5, ledger);
+  const Vector before = test::download_double(parameters.values);
+  adamw(parameters, optimizer, 0.1, 0.0, 0);
+  const Vector after = test::download_double(parameters.values);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double keep = decays(parameters.table, i) ? 1 - 0.1 * optimizer.weight_decay : 1.0;
+    EXPECT_DOUBLE_EQ(after[i], keep * before[i]);
+  }
+}
+
+struct RateCase {
+  std::int64_t warmup;
+  config::Schedule schedule;
+  std::int64_t step, steps;
+  double share;  ///< of lr
+};
+
+TEST(LearningRate, FollowsItsTable) {
+  constexpr auto cosine = config::Schedule::cosine;
+  constexpr auto constant = config::Schedule::constant;
+  const double eighth = 0.5 * (1 + std::cos(std::numbers::pi / 8));
+  const std::vector<RateCase> table = {
+      {4, cosine, 0, 20, 0.25},    {4, cosine, 3, 20, 1.0},    {4, cosine, 4, 20, 1.0},
+      {4, cosine, 6, 20, eighth},  {4, cosine, 12, 20, 0.5},   {4, cosine, 20, 20, 0.0},
+      {4, constant, 0, 20, 0.25},  {4, constant, 3, 20, 1.0},  {4, constant, 19, 20, 1.0},
+      {0, cosine, 0, 8, 1.0},      {0, cosine, 1, 8, eighth},  {0, cosine, 4, 8, 0.5},
+      {0, constant, 0, 8, 1.0},    {0, constant, 7, 8, 1.0},   {1, cosine, 0, 1, 1.0},
+      {10, cosine, 4, 5, 0.5},     {10, constant, 4, 5, 0.5},  {5, cosine, 4, 5, 1.0},
+  };
+  config::Optimizer optimizer = options();
+  for (const RateCase& row : table) {
+    optimizer.warmup = row.warmup;
+    optimizer.schedule = row.schedule;
+    EXPECT_NEAR(learning_rate(optimizer, row.step, row.steps), optimizer.lr * row.share, 1e-17)
+        << "warmup " << row.warmup << ", step " << row.step << " of " << row.steps;
+  }
+}
+
+TEST(LearningRate, CosineFallsAndStaysPositive) {
+  config::Optimizer optimizer = options();
+  optimizer.warmup = 3;
+  double before = optimizer.lr;
+  for (std::int64_t step = 4; step < 50; ++step) {
+    const double rate = learning_rate(optimizer, step, 50);
+    EXPECT_LT(rate, before);
+    EXPECT_GT(rate, 0);
+    before = rate;
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::model

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/model/parameters.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "cadenza/base/hash.hpp"
+#include "cadenza/base/random.hpp"
+#include "unit/model/support.hpp"
+
+namespace cadenza::model {
+namespace {
+
+using test::small_model;
+using test::Vector;
+
+/// Names and shapes of Hugging Face's LlamaForCausalLM for this model, state_dict() as it prints.
+std::map<std::string, std::pair<std::int64_t, std::int64_t>> expected_shapes(bool tied) {
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> shapes = {
+      {"model.embed_tokens.weight", {13, 16}}, {"model.norm.weight", {16, 0}}};
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    shapes[layer + "self_attn.q_proj.weight"] = {16, 16};
+    shapes[layer + "self_attn.k_proj.weight"] = {8, 16};
+    shapes[layer + "self_attn.v_proj.weight"] = {8, 16};
+    shapes[layer + "self_attn.o_proj.weight"] = {16, 16};
+    shapes[layer + "mlp.gate_proj.weight"] = {11, 16};
+    shapes[layer + "mlp.up_proj.weight"] = {11, 16};
+    shapes[layer + "mlp.down_proj.weight"] = {16, 11};
+    shapes[layer + "input_layernorm.weight"] = {16, 0};
+    shapes[layer + "post_attention_layernorm.weight"] = {16, 0};
+  }
+  if (!tied) shapes["lm_head.weight"] = {13, 16};
+  return shapes;
+}
+
+std::map<std::string, ParameterInfo> by_name(const ParameterTable& table) {
+  std::map<std::string, ParameterInfo> found;
+  for (const ParameterInfo& info : table.entries) found[info.name] = info;
+  return found;
+}
+
+TEST(ParameterTable, NamesAndShapesAreHuggingFaces) {
+  for (const bool tied : {false, true}) {
+    const ParameterTable table = make_parameter_table(small_model(tied));
+    std::map<std::string, std::pair<std::int64_t, std::int64_t>> found;
+    for (const ParameterInfo& info : table.entries) found[info.name] = {info.rows, info.columns};
+    EXPECT_EQ(found, expected_shapes(tied));
+    EXPECT_EQ(found.size(), table.entries.size()) << "a name appears twice";
+  }
+}
+
+TEST(ParameterTable, EntriesFillTheArraysMatricesFirst) {
+  for (const bool tied : {false, true}) {
+    const ParameterTable table = make_parameter_table(small_model(tied));
+    std::int64_t next = 0;
+    for (const ParameterInfo& info : table.entries) {
+      EXPECT_EQ(info.offset, next) << info.name;
+      next += info.count();
+      EXPECT_EQ(info.is_matrix(), next <= table.matrix_elements) << info.name;
+    }
+    EXPECT_EQ(next, table.elements);
+  }
+}
+
+TEST(ParameterTable, OffsetsPointAtTheirNames) {
+  for (const bool tied : {false, true}) {
+    const ParameterTable table = make_parameter_table(small_model(tied));
+    const auto at = [found = by_name(table)](const std::string& name) {
+      return found.at(name).offset;
+    };
+    EXPECT_EQ(table.embedding, at("model.embed_tokens.weight"));
+    EXPECT_EQ(table.head, at(tied ? "model.embed_tokens.weight" : "lm_head.weight"));
+    EXPECT_EQ(table.final_norm, at("model.norm.weight"));
+    ASSERT_EQ(table.layers.size(), 2U);
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      const LayerOffsets& offsets = table.layers[layer];
+      EXPECT_EQ(offsets.input_norm, at(prefix + "input_layernorm.weight"));
+      EXPECT_EQ(offsets.q, at(prefix + "self_attn.q_proj.weight"));
+      EXPECT_EQ(offsets.k, at(prefix + "self_attn.k_proj.weight"));
+      EXPECT_EQ(offsets.v, at(prefix + "self_attn.v_proj.weight"));
+      EXPECT_EQ(offsets.o, at(prefix + "self_attn.o_proj.weight"));
+      EXPECT_EQ(offsets.post_norm, at(prefix + "post_attention_layernorm.weight"));
+      EXPECT_EQ(offsets.gate, at(prefix + "mlp.gate_proj.weight"));
+      EXPECT_EQ(offsets.up, at(prefix + "mlp.up_proj.weight"));
+      EXPECT_EQ(offsets.down, at(prefix + "mlp.down_proj.weight"));
+    }
+  }
+}
+
+template <typename Real>
+std::map<std::string, Vector> values_by_name(const config::Model& model, std::uint64_t seed) {
+  MemoryLedger ledger;
+  const Parameters<Real> parameters = make_parameters<Real>(model, seed, ledger);
+  const Vector all = test::download_double(parameters.values);
+  std::map<std::string, Vector> values;
+  for (const ParameterInfo& info : parameters.table.entries) {
+    values[info.name] = {all.begin() + info.offset, all.begin() + info.offset + info.count()};
+  }
+  return values;
+}
+
+TEST(Parameters, ValuesDependOnSeedNameAndIndexAlone) {
+  const auto values = values_by_name<double>(small_model(false), 7);
+  // A deeper, tied model with another feed-forward width shares what has the same name; a wider
+  // matrix shares its first elements.
+  config::Model other = small_model(true);
+  other.layers = 3;
+  other.ffn = 20;
+  const auto others = values_by_name<double>(other, 7);
+  for (const auto& [name, mine] : values) {
+    if (name == "lm_head.weight") continue;
+    const Vector& theirs = others.at(name);
+    ASSERT_GE(theirs.size(), mine.size());
+    EXPECT_TRUE(std::equal(mine.begin(), mine.end(), theirs.begin())) << name;
+  }
+  for (const auto& [name, mine] : values) {
+    if (name.find("norm") != name.npos) continue;
+    const std::uint64_t stream = Hasher().add(name).value();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      ASSERT_EQ(mine[i], 0.02 * random_normal(7, stream, i)) << name << " " << i;
+    }
+  }
+}
+
+TEST(Parameters, SeedsAndNamesDrawDifferentNumbers) {
+  const auto one = values_by_name<double>(small_model(false), 1);
+  const auto two = values_by_name<double>(small_model(false), 2);
+  std::set<double> firsts;
+  for (const auto& [name, mine] : one) {
+    if (name.find("norm") != name.npos) continue;
+    EXPECT_NE(mine, two.at(name)) << name;
+    EXPECT_TRUE(firsts.insert(mine[0]).second) << name;
+    EXPECT_TRUE(firsts.insert(two.at(name)[0]).second) << name;
+  }
+}
+
+TEST(Parameters, FloatIsRoundedDouble) {
+  const auto exact = values_by_name<double>(small_model(false), 3);
+  for (const auto& [name, rounded] : values_by_name<float>(small_model(false), 3)) {
+    EXPECT_EQ(rounded, testing::convert<double>(testing::convert<float>(exact.at(name)))) << name;
+  }
+}
+
+TEST(Parameters, MatricesAreNormalAndNormsOne) {
+  config::Model model = small_model(false);
+  model.d_model = 64;
+  model.vocab = 1000;
+  model.ffn = 300;
+  for (const auto& [name, values] : values_by_name<float>(model, 11)) {
+    if (name.find("norm") != name.npos) {
+      EXPECT_THAT(values, ::testing::Each(1.0)) << name;
+      continue;
+    }
+    const auto count = static_cast<double>(values.size());
+    double sum = 0, squares = 0;
+    for (const double value : values) {
+      sum += value;
+      squares += value * value;
+    }
+    // Five standard errors of a mean and of a deviation.
+    EXPECT_NEAR(sum / count, 0, 5 * 0.02 / std::sqrt(count)) << name;
+    EXPECT_NEAR(std::sqrt(squares / count), 0.02, 5 * 0.02 / std::sqrt(2 * count)) << name;
+  }
+}
+
+TEST(Parameters, EverythingElseStartsAtZero) {
+  MemoryLedger ledger;
+  const auto parameters = make_parameters<float>(small_model(false), 1, ledger);
+  for (const auto& array :
+       {parameters.gradients, parameters.first_moment, parameters.second_moment}) {
+    ASSERT_EQ(array.extent(0), static_cast<std::size_t>(parameters.table.elements));
+    EXPECT_THAT(testing::download(array), ::testing::Each(0.0F));
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::model

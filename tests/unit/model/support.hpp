@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the model share: random numbers, small models, derivatives, device rows.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/model/llama.hpp"
+#include "cadenza/model/parameters.hpp"
+#include "unit/kernels/device_data.hpp"
+
+namespace cadenza::model::test {
+
+using Vector = std::vector<double>;
+
+/// Largest relative error of one rounding to Real.
+template <typename Real>
+inline constexpr double kRounding = std::numeric_limits<Real>::epsilon() / 2;
+
+/// Normal numbers that float holds exactly, so that float and double start from the same ones.
+inline Vector normal(std::int64_t count, std::mt19937_64& random, double deviation = 1) {
+  std::normal_distribution<float> value(0, static_cast<float>(deviation));
+  Vector numbers(static_cast<std::size_t>(count));
+  for (double& number : numbers) number = value(random);
+  return numbers;
+}
+
+inline std::vector<std::int32_t> ids(std::int64_t count, std::int64_t low, std::int64_t high,
+                                     std::mt19937_64& random) {
+  std::uniform_int_distribution<std::int32_t> value(static_cast<std::int32_t>(low),
+                                                    static_cast<std::int32_t>(high));
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  for (std::int32_t& number : numbers) number = value(random);
+  return numbers;
+}
+
+template <typename Real>
+Array<Real> upload_as(const Vector& values) {
+  return testing::upload(testing::convert<Real>(values));
+}
+
+template <typename Real>
+Vector download_double(const Array<Real>& values) {
+  return testing::convert<double>(testing::download(values));
+}
+
+template <typename T>
+using Rows = Kokkos::View<T*, DeviceMemory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+/// Host copy of `count` elements at a device pointer.
+template <typename Real>
+Vector read_rows(const Real* at, std::int64_t count) {
+  Array<Real> values("rows", static_cast<std::size_t>(count));
+  Kokkos::deep_copy(values, Rows<const Real>(at, static_cast<std::size_t>(count)));
+  return download_double(values);
+}
+
+template <typename Real>
+void write_rows(const Vector& values, Real* at) {
+  Kokkos::deep_copy(Rows<Real>(at, values.size()), upload_as<Real>(values));
+}
+
+/// Derivative of f towards `x` by central differences of fourth order: the error of truncation is
+/// step^4 f''''' / 30, that of rounding |f| 1e-16 / step.
+inline double derivative(const std::function<double()>& f, double& x, double step = 1e-3) {
+  const double at = x;
+  const auto value = [&](double shift) {
+    x = at + shift;
+    return f();
+  };
+  const double near = value(step) - value(-step);
+  const double far = value(2 * step) - value(-2 * step);
+  x = at;
+  return (8 * near - far) / (12 * step);
+}
+
+/// Two layers, four query heads of four in two groups, odd widths elsewhere.
+inline config::Model small_model(bool tied) {
+  config::Model model;
+  model.layers = 2;
+  model.d_model = 16;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.ffn = 11;
+  model.vocab = 13;
+  model.rope.theta = 10;
+  model.tie_embeddings = tied;
+  return model;
+}
+
+/// Packed documents of these lengths with random tokens; each token's target is the next one of its
+/// document.
+inline TokenBatch packed(const std::vector<std::int64_t>& lengths, std::int64_t vocab,
+                         std::mt19937_64& random) {
+  TokenBatch batch;
+  for (const std::int64_t length : lengths) {
+    const std::vector<std::int32_t> tokens = ids(length, 0, vocab - 1, random);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      batch.tokens.push_back(tokens[i]);
+      batch.positions.push_back(static_cast<std::int32_t>(i));
+      batch.targets.push_back(i + 1 < tokens.size() ? tokens[i + 1] : -1);
+    }
+  }
+  return batch;
+}
+
+}  // namespace cadenza::model::test
