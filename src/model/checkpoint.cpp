@@ -22,22 +22,33 @@ void write_all(storage::File& file, const ParameterTable& table, const Array<Rea
   }
 }
 
-}  // namespace
-
 template <typename Real>
-void save_checkpoint(const std::string& path, const Parameters<Real>& parameters,
-                     std::int64_t step) {
-  const std::string partial = path + ".partial";
-  storage::File file = storage::File::create(partial);
+void write_file(const std::string& path, const Parameters<Real>& parameters, std::int64_t step) {
+  storage::File file = storage::File::create(path);
   file.write_attribute("schema", std::string("cadenza-checkpoint/1"));
   file.write_attribute("step", step);
   write_all(file, parameters.table, parameters.values, "");
   write_all(file, parameters.table, parameters.first_moment, "optimizer/first_moment/");
   write_all(file, parameters.table, parameters.second_moment, "optimizer/second_moment/");
   file.close();
-  std::error_code error;
-  std::filesystem::rename(partial, path, error);
-  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path, error.message());
+}
+
+}  // namespace
+
+template <typename Real>
+void save_checkpoint(const std::string& path, const Parameters<Real>& parameters,
+                     std::int64_t step) {
+  const std::string partial = path + ".partial";
+  try {
+    write_file(partial, parameters, step);
+    std::error_code error;
+    std::filesystem::rename(partial, path, error);
+    if (error) fail(ExitCode::data, "{}: cannot be written: {}", path, error.message());
+  } catch (const Error&) {
+    std::error_code ignored;  // the first failure counts
+    std::filesystem::remove(partial, ignored);
+    throw;
+  }
 }
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }

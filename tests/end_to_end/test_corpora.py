@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same documents from any kind of file train the same."""
+
+import harness
+import numpy as np
+import pytest
+
+END = 257  # what the byte tokenizer ends a document with
+
+
+@pytest.fixture(scope="module")
+def texts():
+    random = np.random.default_rng(2)
+    words = [b"def", b"return", b"x", b"\xc3\xa9t\xc3\xa9", b"\n    ", b" ", b"\x00\xff", b"()"]
+    return [b"".join(words[i] for i in random.integers(0, len(words), n)) for n in (40, 1, 9, 150, 30)]
+
+
+@pytest.fixture(scope="module")
+def text_folder(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text") / "corpus"
+    for index, text in enumerate(texts):
+        name = folder / f"{'deep/er/' if index % 2 else ''}file-{index}.py"
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_bytes(text)
+    (folder / "empty.py").touch()
+    (folder / ".hidden").write_text("not a document")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__/x.pyc").write_text("not a document")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documents(texts):
+    """In byte order of the paths: deep/er/file-1, deep/er/file-3, file-0, file-2, file-4."""
+    return [np.array([256, *texts[index], END]) for index in (1, 3, 0, 2, 4)]
+
+
+def losses(folder, data):
+    changes = {"data": data, "run": {"steps": 2}, "batch": {"tokens": 256, "microbatch": 128}}
+    return harness.train(folder, changes).losses
+
+
+@pytest.fixture(scope="module")
+def text_losses(text_folder, tmp_path_factory):
+    return losses(tmp_path_factory.mktemp("losses"), {"source": "text", "path": [str(text_folder)]})
+
+
+@pytest.mark.parametrize("kind", ["uint16", "uint32", "npy", "pieces"])
+def test_token_files_train_like_the_text(kind, documents, text_losses, tmp_path):
+    data = {"source": "tokens", "document_end": END, "path": str(tmp_path / "tokens.bin")}
+    if kind == "npy":
+        data["path"] = str(tmp_path / "tokens.npy")
+        np.save(data["path"], np.concatenate(documents).astype(np.int64))
+    elif kind == "pieces":
+        for index, document in enumerate(documents):
+            harness.write_tokens(tmp_path / f"{index}.bin", [document])
+        data["path"] = str(tmp_path / "*.bin")
+    else:
+        data["dtype"] = kind
+        harness.write_tokens(data["path"], documents, np.dtype(kind).newbyteorder("<"))
+    np.testing.assert_array_equal(losses(tmp_path / "out", data), text_losses)
+
+
+def test_other_order_gives_other_losses(documents, text_losses, tmp_path):
+    path = harness.write_tokens(tmp_path / "tokens.bin", documents[::-1])
+    data = {"source": "tokens", "document_end": END, "path": str(path)}
+    assert np.all(losses(tmp_path, data) != text_losses)
+
+
+def test_globs_and_shuffle(text_folder, text_losses, tmp_path):
+    every = {"source": "text", "path": [f"{text_folder}/**/*.py"]}
+    np.testing.assert_array_equal(losses(tmp_path / "glob", every), text_losses)
+    assert np.all(losses(tmp_path / "shuffle", {**every, "shuffle": True}) != text_losses)
+
+
+@pytest.mark.parametrize("distribution", ["constant", "uniform", "lognormal", "pareto", "list"])
+def test_synthetic_documents_can_be_learned(distribution, tmp_path):
+    lengths = {"distribution": distribution, "median": 60, "min": 10, "max": 100, "values": [3, 70]}
+    changes = {
+        "data": {"source": "synthetic", "documents": 50, "lengths": lengths},
+        "model": {"vocab": 32},
+        "optimizer": {"lr": 1e-2},
+        "run": {"steps": 15},
+    }
+    found = harness.train(tmp_path, changes).losses
+    assert abs(found[0] - np.log(32)) < 0.2
+    assert found[-1] < found[0] - 0.2

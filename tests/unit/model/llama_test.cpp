@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole model against its definition: loss, and the gradient of every parameter by central
+// differences of the reference in double; with attention by definition and by the kernels.
+#include "cadenza/model/llama.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cadenza/attention/core_attention.hpp"
+#include "unit/model/reference_model.hpp"
+#include "unit/model/support.hpp"
+
+namespace cadenza::model {
+namespace {
+
+using test::AttentionInputs;
+using test::Vector;
+using testing::convert;
+
+/// Fills the attention slot of a model for one microbatch.
+template <typename Real>
+struct Filler {
+  const config::Model& model;
+  const kernels::RotaryTable<Real>& rotary;
+  const TokenBatch& batch;
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(batch.tokens.size()); }
+  std::int64_t query_elements() const { return rows() * model.d_model; }
+  std::int64_t key_elements() const { return rows() * model.kv_heads * model.head_dim(); }
+};
+
+/// Attention by definition, on the host.
+template <typename Real>
+struct ByDefinition : Filler<Real> {
+  AttentionInputs inputs(const AttentionSlot<Real>& slot) const {
+    return {test::read_rows(slot.q, this->query_elements()),
+            test::read_rows(slot.k, this->key_elements()),
+            test::read_rows(slot.v, this->key_elements())};
+  }
+  void forward(const AttentionSlot<Real>& slot) const {
+    test::write_rows(
+        test::reference_attention(this->model, this->batch.positions, inputs(slot)), slot.out);
+  }
+  void backward(const AttentionSlot<Real>& slot) const {
+    const AttentionInputs gradient =
+        test::reference_attention_gradient(this->model, this->batch.positions, inputs(slot),
+                                           test::read_rows(slot.dout, this->query_elements()));
+    test::write_rows(gradient.q, slot.dq);
+    test::write_rows(gradient.k, slot.dk);
+    test::write_rows(gradient.v, slot.dv);
+  }
+};
+
+/// The kernels, one task per document.
+template <typename Real>
+struct ByKernels : Filler<Real> {
+  int heads() const { return static_cast<int>(this->model.heads); }
+  int head_dim() const { return static_cast<int>(this->model.head_dim()); }
+  kernels::AttentionShape shape() const {
+    return {heads(), static_cast<int>(this->model.kv_heads), head_dim()};
+  }
+  kernels::TaskList<Real> tasks(const AttentionSlot<Real>& s) const {
+    kernels::TaskList<Real> list;
+    const auto& positions = this->batch.positions;
+    for (std::size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
+      for (end = begin + 1; end < positions.size() && positions[end] > 0;) ++end;
+      const Range tokens{0, static_cast<std::int64_t>(end - begin)};
+      const std::size_t q = begin * static_cast<std::size_t>(this->model.d_model);
+      const std::size_t h = begin * static_cast<std::size_t>(this->model.heads);
+      const std::size_t k = q / static_cast<std::size_t>(shape().group());
+      const int index = static_cast<int>(list.tasks.size());
+      list.queries.push_back({tokens, s.q + q, s.out + q, s.lse + h, s.dout + q, s.delta + h,
+                              s.dq + q});
+      list.keys.push_back({tokens, s.k + k, s.v + k, s.dk + k, s.dv + k});
+      list.tasks.push_back({{index, tokens, tokens, {0, heads()}, Rule::causal}, index, index});
+    }
+    return list;
+  }
+  void forward(const AttentionSlot<Real>& slot) const {
+    attention::initialise(slot.out, slot.lse, this->rows(), heads(), head_dim());
+    kernels::attention_forward(shape(), this->rotary, tasks(slot));
+  }
+  void backward(const AttentionSlot<Real>& slot) const {
+    attention::delta(slot.out, slot.dout, this->rows(), heads(), head_dim(), slot.delta);
+    test::write_rows(Vector(static_cast<std::size_t>(this->query_elements()), 0.0), slot.dq);
+    test::write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dk);
+    test::write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dv);
+    kernels::attention_backward(shape(), this->rotary, tasks(slot));
+  }
+};
+
+/// A model with parameters large enough that every part of it matters.
+template <typename Real>
+struct Subject {
+  Subject(const config::Model& m, std::int64_t tokens, std::uint64_t seed)
+      : model(m),
+        rotary(attention::make_rotary_table<Real>(ledger, tokens, static_cast<int>(m.head_dim()),
+                                                  m.rope.theta)),
+        parameters(make_parameters<Real>(m, 1, ledger)),
+        llama(m, tokens, rotary, parameters, ledger) {
+    std::mt19937_64 random(seed);
+    values = test::normal(parameters.table.elements, random, 0.4);
+    // Norms around one; float keeps them as they are drawn.
+    for (std::size_t i = static_cast<std::size_t>(parameters.table.matrix_elements);
+         i < values.size(); ++i) {
+      values[i] = static_cast<float>(1 + values[i]);
+    }
+    test::write_rows(values, parameters.values.data());
+  }
+
+  /// Forward and backward of one microbatch. @return the loss
+  template <template <typename> typename Attention>
+  double run(const TokenBatch& batch, double scale) {
+    const Attention<Real> attention{{model, rotary, batch}};
+    const int layers = static_cast<int>(model.layers);
+    llama.set_batch(batch);
+    llama.embed();
+    for (int layer = 0; layer < layers; ++layer) {
+      llama.attention_inputs(layer);
+      attention.forward(llama.slot(layer));
+      llama.attention_outputs(layer);
+    }
+    const double loss = llama.loss(scale);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      llama.attention_outputs_gradient(layer);
+      attention.backward(llama.slot(layer));
+      llama.attention_inputs_gradient(layer);
+    }
+    llama.embed_gradient();
+    fence();
+    return loss;
+  }
+  Vector gradients() const { return test::download_double(parameters.gradients); }
+  void clear() { Kokkos::deep_copy(parameters.gradients, Real(0)); }
+
+  config::Model model;
+  MemoryLedger ledger;
+  kernels::RotaryTable<Real> rotary;
+  Parameters<Real> parameters;
+  Llama<Real> llama;
+  Vector values;
+};
+
+TokenBatch mixed_batch(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  return test::packed({1, 5, 1, 8, 2}, 13, random);
+}
+
+class WholeModel : public ::testing::TestWithParam<bool> {};  // tied or not
+
+TEST_P(WholeModel, GradientOfEveryParameterIsCentralDifferences) {
+  Subject<double> subject(test::small_model(GetParam()), 17, 2);
+  const TokenBatch batch = mixed_batch(3);
+  const double scale = 0.25;
+  const double loss = subject.run<ByDefinition>(batch, scale);
+  const Vector gradients = subject.gradients();
+  const auto reference = [&] {
+    return test::reference_forward(subject.model, subject.parameters.table, subject.values, batch)
+        .loss;
+  };
+  EXPECT_NEAR(loss, reference(), 1e-12 * loss);
+  std::mt19937_64 random(4);
+  for (const ParameterInfo& info : subject.parameters.table.entries) {
+    std::uniform_int_distribution<std::int64_t> element(0, info.count() - 1);
+    double largest = 0;
+    for (int n = 0; n < 16; ++n) {
+      const auto i = static_cast<std::size_t>(info.offset + element(random));
+      const double expected = scale * test::derivative(reference, subject.values[i]);
+      EXPECT_NEAR(gradients[i], expected, 1e-8 * (1 + std::abs(expected)))
+          << info.name << " element " << i - static_cast<std::size_t>(info.offset);
+      largest = std::max(largest, std::abs(expected));
+    }
+    EXPECT_GT(largest, 1e-4) << info.name << ": too small to show an error";
+  }
+}
+
+double norm_of(const Vector& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+/// ||a - b|| / ||b|| of one parameter.
+double difference(const Vector& a, const Vector& b, const ParameterInfo& info) {
+  const auto begin = static_cast<std::ptrdiff_t>(info.offset);
+  const auto end = begin + static_cast<std::ptrdiff_t>(info.count());
+  Vector apart;
+  for (std::ptrdiff_t i = begin; i < end; ++i) {
+    apart.push_back(a[static_cast<std::size_t>(i)] - b[static_cast<std::size_t>(i)]);
+  }
+  return norm_of(apart) / norm_of(Vector(b.begin() + begin, b.begin() + end));
+}
+
+template <typename Real>
+void expect_kernels_follow(bool tied, double bound) {
+  Subject<double> exact(test::small_model(tied), 17, 5);
+  Subject<Real> subject(test::small_model(tied), 17, 5);
+  const TokenBatch batch = mixed_batch(6);
+  const double expected = exact.run<ByDefinition>(batch, 0.5);
+  EXPECT_NEAR(subject.template run<ByKernels>(batch, 0.5), expected, bound * expected);
+  const Vector gradients = subject.gradients(), reference = exact.gradients();
+  for (const ParameterInfo& info : exact.parameters.table.entries) {
+    EXPECT_LT(difference(gradients, reference, info), bound) << info.name;
+  }
+}
+
+// The bounds leave a factor of about 200 for the roundings of two layers and their conditioning.
+TEST_P(WholeModel, KernelsInTheSlotGiveTheSame) {
+  expect_kernels_follow<double>(GetParam(), 200 * test::kRounding<double>);
+  expect_kernels_follow<float>(GetParam(), 200 * test::kRounding<float>);
+}
+
+TEST_P(WholeModel, GradientsAddOverMicrobatches) {
+  Subject<double> subject(test::small_model(GetParam()), 17, 7);
+  const TokenBatch first = mixed_batch(8);
+  std::mt19937_64 random(9);
+  const TokenBatch second = test::packed({4, 3}, 13, random);  // smaller than what is allocated
+  subject.run<ByDefinition>(first, 1);
+  Vector sum = subject.gradients();
+  subject.clear();
+  subject.run<ByDefinition>(second, 1);
+  const Vector alone = subject.gradients();
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += alone[i];
+  subject.clear();
+  subject.run<ByDefinition>(first, 1);
+  subject.run<ByDefinition>(second, 1);
+  EXPECT_THAT(subject.gradients(), ::testing::Pointwise(::testing::DoubleNear(1e-12), sum));
+}
+
+TEST_P(WholeModel, RowsLeftOverFromALargerMicrobatchDoNotMatter) {
+  std::mt19937_64 random(10);
+  const TokenBatch small = test::packed({4, 1, 3}, 13, random);
+  Subject<double> roomy(test::small_model(GetParam()), 17, 11);
+  roomy.run<ByDefinition>(mixed_batch(12), 1);
+  roomy.clear();
+  Subject<double> fitting(test::small_model(GetParam()), 8, 11);
+  EXPECT_EQ(roomy.run<ByDefinition>(small, 1), fitting.run<ByDefinition>(small, 1));
+  EXPECT_EQ(roomy.gradients(), fitting.gradients());
+}
+
+INSTANTIATE_TEST_SUITE_P(Head, WholeModel, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tied" : "Untied"; });
+
+TEST(Llama, DocumentsDoNotSeeEachOther) {
+  Subject<double> subject(test::small_model(false), 17, 13);
+  std::mt19937_64 random(14);
+  const TokenBatch left = test::packed({5}, 13, random), right = test::packed({9}, 13, random);
+  TokenBatch both = left;
+  both.tokens.insert(both.tokens.end(), right.tokens.begin(), right.tokens.end());
+  both.positions.insert(both.positions.end(), right.positions.begin(), right.positions.end());
+  both.targets.insert(both.targets.end(), right.targets.begin(), right.targets.end());
+  const double sum = subject.run<ByKernels>(left, 1) + subject.run<ByKernels>(right, 1);
+  EXPECT_NEAR(subject.run<ByKernels>(both, 1), sum, 1e-12 * sum);
+}
+
+TEST(Llama, DocumentsOfOneTokenHaveNoLossAndNoGradient) {
+  Subject<double> subject(test::small_model(false), 3, 15);
+  std::mt19937_64 random(16);
+  EXPECT_EQ(subject.run<ByKernels>(test::packed({1, 1, 1}, 13, random), 1), 0);
+  EXPECT_THAT(subject.gradients(), ::testing::Each(0.0));
+}
+
+TEST(Llama, NanInAParameterReachesTheLoss) {
+  Subject<float> subject(test::small_model(false), 17, 17);
+  for (const char* name : {"model.layers.0.self_attn.v_proj.weight", "model.norm.weight"}) {
+    Vector values = subject.values;
+    for (const ParameterInfo& info : subject.parameters.table.entries) {
+      if (info.name == name) values[static_cast<std::size_t>(info.offset)] = std::nan("");
+    }
+    test::write_rows(values, subject.parameters.values.data());
+    EXPECT_TRUE(std::isnan(subject.run<ByKernels>(mixed_batch(18), 1))) << name;
+  }
+}
+
+/// 2^22 logits are made at a time: 40 rows of this vocabulary need three chunks, the last one
+/// smaller.
+TEST(Llama, ChunksOfLogitsGiveTheWholeLossAndGradient) {
+  config::Model model = test::small_model(false);
+  model.layers = 1;
+  model.d_model = 2;
+  model.heads = model.kv_heads = 1;
+  model.ffn = 1;
+  model.vocab = std::int64_t{1} << 18;
+  Subject<double> subject(model, 40, 19);
+  std::mt19937_64 random(20);
+  TokenBatch batch = test::packed({40}, model.vocab, random);
+  for (const std::size_t row : {0, 15, 16, 31}) batch.targets[row] = -1;  // around the cuts
+  const double scale = 0.125;
+  const double loss = subject.run<ByDefinition>(batch, scale);
+  const test::ReferenceResult reference =
+      test::reference_forward(model, subject.parameters.table, subject.values, batch);
+  EXPECT_NEAR(loss, reference.loss, 1e-12 * loss);
+
+  // The head's gradient is scale * (softmax - onehot)^T hidden, here for the targets.
+  const double* head = subject.values.data() + subject.parameters.table.head;
+  Vector expected(80, 0.0);
+  for (std::size_t row = 0; row < 40; ++row) {
+    if (batch.targets[row] < 0) continue;
+    const double* hidden = reference.hidden.data() + 2 * row;
+    const auto weight = [&](std::size_t v) {
+      return std::exp(head[2 * v] * hidden[0] + head[2 * v + 1] * hidden[1]);
+    };
+    double sum = 0;
+    for (std::size_t v = 0; v < static_cast<std::size_t>(model.vocab); ++v) sum += weight(v);
+    for (std::size_t other = 0; other < 40; ++other) {
+      if (batch.targets[other] < 0) continue;
+      const auto token = static_cast<std::size_t>(batch.targets[other]);
+      const double dlogit =
+          scale * (weight(token) / sum - (batch.targets[other] == batch.targets[row] ? 1 : 0));
+      for (std::size_t c = 0; c < 2; ++c) expected[2 * other + c] += dlogit * hidden[c];
+    }
+  }
+  const Vector gradients = subject.gradients();
+  for (std::size_t row = 0; row < 40; ++row) {
+    if (batch.targets[row] < 0) continue;
+    for (std::size_t c = 0; c < 2; ++c) {
+      const auto at = static_cast<std::size_t>(subject.parameters.table.head +
+                                               2 * batch.targets[row]) + c;
+      EXPECT_NEAR(gradients[at], expected[2 * row + c], 1e-12) << "row " << row;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::model
