@@ -22,6 +22,7 @@ die() { echo "error: $*" >&2; exit 1; }
 unfinished=   # the folder that is being made; removed when the script ends before it is complete
 clean_up() { [ -z "$unfinished" ] || rm -rf "$unfinished"; }
 trap clean_up EXIT
+trap 'echo "error: ${0##*/} stopped at line $LINENO" >&2' ERR
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group of one rank: collectives are copies, messages to oneself are matched in posting order.
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <vector>
 
@@ -22,20 +22,21 @@ class SelfCommunicator final : public Communicator {
   void all_reduce(std::span<std::int64_t>, Reduction) override {}
   void all_reduce(std::span<std::uint64_t>, Reduction) override {}
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    std::memcpy(all.data(), mine.data(), mine.size());
+    std::ranges::copy(mine, all.begin());
   }
   void post_send(std::span<const std::byte> data, int, int tag, int) override {
     sent_.push_back({tag, {data.begin(), data.end()}});
     match();
   }
-  void post_receive(std::span<std::byte> data, int, int tag, int) override {
-    expected_.push_back({tag, data});
+  void post_receive(std::span<std::byte> data, int, int tag, int channel) override {
+    expected_.push_back({tag, channel, data});
     match();
   }
-  void wait(int) override {
-    if (!expected_.empty()) {
+  void wait(int channel) override {
+    for (const Expected& want : expected_) {
+      if (want.channel != channel) continue;
       fail(ExitCode::communication, "a receive of {} bytes has no matching send in a group of one",
-           expected_.front().data.size());
+           want.data.size());
     }
   }
   void abort(int code) override { std::_Exit(code); }
@@ -48,6 +49,7 @@ class SelfCommunicator final : public Communicator {
   };
   struct Expected {
     int tag;
+    int channel;
     std::span<std::byte> data;
   };
 
@@ -59,7 +61,11 @@ class SelfCommunicator final : public Communicator {
         ++want;
         continue;
       }
-      std::memcpy(want->data.data(), have->data.data(), want->data.size());
+      if (have->data.size() != want->data.size()) {
+        fail(ExitCode::communication, "a receive of {} bytes matches a send of {} bytes",
+             want->data.size(), have->data.size());
+      }
+      std::ranges::copy(have->data, want->data.begin());
       sent_.erase(have);
       want = expected_.erase(want);
     }

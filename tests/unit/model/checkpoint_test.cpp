@@ -24,8 +24,7 @@ Parameters<Real> distinct_parameters(const config::Model& model) {
   MemoryLedger ledger;
   std::mt19937_64 random(1);
   Parameters<Real> parameters = make_parameters<Real>(model, 1, ledger);
-  for (const auto& array :
-       {parameters.values, parameters.first_moment, parameters.second_moment}) {
+  for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
     test::write_rows(test::normal(parameters.table.elements, random), array.data());
   }
   return parameters;
@@ -94,7 +93,7 @@ TEST(Checkpoint, UnwritablePlaceIsADataError) {
   const TemporaryFolder folder;
   const auto parameters = distinct_parameters<float>(test::small_model(false));
   std::filesystem::create_directory(folder / "taken.h5");
-  for (const std::string path : {folder / "missing/step.h5", folder / "taken.h5"}) {
+  for (const std::string& path : {folder / "missing/step.h5", folder / "taken.h5"}) {
     try {
       save_checkpoint(path, parameters, 1);
       ADD_FAILURE() << path << " was written";

@@ -18,8 +18,8 @@ using ::testing::Each;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {
-    {1, 1}, {1, 2}, {5, 3}, {4, 259}, {33, 17}, {2, 1000}};
+const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {{1, 1},   {1, 2},   {5, 3},
+                                                                    {4, 259}, {33, 17}, {2, 1000}};
 
 struct Result {
   double loss = 0;
@@ -98,8 +98,8 @@ TEST(CrossEntropy, FloatGradientFollowsDouble) {
                        static_cast<std::int32_t>(i % static_cast<std::size_t>(vocab));
       const double share = exact.gradient[i] + (hit ? scale : 0.0);  // scale * softmax
       // A rounded difference of at most 50, exp, sum, factor and product; for a target - scale.
-      const double bound = share * (50 + 8) * kRounding<float> +
-                           (hit ? 2 * scale * kRounding<float> : 0.0);
+      const double bound =
+          share * (50 + 8) * kRounding<float> + (hit ? 2 * scale * kRounding<float> : 0.0);
       EXPECT_NEAR(got.gradient[i], exact.gradient[i], bound + 1e-38);
     }
   }

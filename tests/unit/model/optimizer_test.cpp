@@ -141,12 +141,12 @@ TEST(LearningRate, FollowsItsTable) {
   constexpr auto constant = config::Schedule::constant;
   const double eighth = 0.5 * (1 + std::cos(std::numbers::pi / 8));
   const std::vector<RateCase> table = {
-      {4, cosine, 0, 20, 0.25},    {4, cosine, 3, 20, 1.0},    {4, cosine, 4, 20, 1.0},
-      {4, cosine, 6, 20, eighth},  {4, cosine, 12, 20, 0.5},   {4, cosine, 20, 20, 0.0},
-      {4, constant, 0, 20, 0.25},  {4, constant, 3, 20, 1.0},  {4, constant, 19, 20, 1.0},
-      {0, cosine, 0, 8, 1.0},      {0, cosine, 1, 8, eighth},  {0, cosine, 4, 8, 0.5},
-      {0, constant, 0, 8, 1.0},    {0, constant, 7, 8, 1.0},   {1, cosine, 0, 1, 1.0},
-      {10, cosine, 4, 5, 0.5},     {10, constant, 4, 5, 0.5},  {5, cosine, 4, 5, 1.0},
+      {4, cosine, 0, 20, 0.25},   {4, cosine, 3, 20, 1.0},   {4, cosine, 4, 20, 1.0},
+      {4, cosine, 6, 20, eighth}, {4, cosine, 12, 20, 0.5},  {4, cosine, 20, 20, 0.0},
+      {4, constant, 0, 20, 0.25}, {4, constant, 3, 20, 1.0}, {4, constant, 19, 20, 1.0},
+      {0, cosine, 0, 8, 1.0},     {0, cosine, 1, 8, eighth}, {0, cosine, 4, 8, 0.5},
+      {0, constant, 0, 8, 1.0},   {0, constant, 7, 8, 1.0},  {1, cosine, 0, 1, 1.0},
+      {10, cosine, 4, 5, 0.5},    {10, constant, 4, 5, 0.5}, {5, cosine, 4, 5, 1.0},
   };
   config::Optimizer optimizer = options();
   for (const RateCase& row : table) {

@@ -12,7 +12,9 @@ namespace {
 using Vector = std::vector<double>;
 using Size = std::size_t;
 
-Size size(std::int64_t value) { return static_cast<Size>(value); }
+Size size(std::int64_t value) {
+  return static_cast<Size>(value);
+}
 
 /// Turns [T, heads, D] by sign * position * theta^(-2d / D), pairs (d, d + D / 2).
 void rotate(Vector& x, const config::Model& model, Size heads,
@@ -80,10 +82,9 @@ class Reference {
     }
     ReferenceResult result;
     result.hidden = norm(x, "model.norm.weight");
-    const Vector logits =
-        project(result.hidden,
-                model_.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
-                model_.d_model, model_.vocab);
+    const Vector logits = project(
+        result.hidden, model_.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+        model_.d_model, model_.vocab);
     result.loss = loss(logits, batch.targets);
     return result;
   }

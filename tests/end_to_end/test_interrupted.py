@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that die: the loss goes, the disk fills up, a rank is killed. Traces stay readable to the last step."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import harness
+import numpy as np
+import pytest
+
+DATA, NUMERICS = 3, 4
+
+
+def experiment_of(corpus, ranks, changes):
+    return harness.merged({"data": harness.tokens_data(corpus), "parallel": {"data": ranks},
+                           "attention": {"placement": "cad"}}, changes)
+
+
+def traces(folder, ranks):
+    return [harness.committed_steps(folder / f"trace/rank-{rank:05}.h5") for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_loss_that_is_not_finite(ranks, corpus, tmp_path):
+    changes = {"optimizer": {"lr": 1e30, "clip": 0, "warmup": 0}, "run": {"steps": 50}}
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, ranks, changes))
+    result = harness.run(ranks, ["train", experiment, "--output", tmp_path / "run"])
+    assert result.code == NUMERICS, str(result)
+    assert len(result.complaints) == 1, str(result)
+    steps = traces(tmp_path / "run", ranks)
+    bad = steps[0]["step"][-1]
+    assert f"step {bad}" in result.complaints[0]
+    for rows in steps:
+        assert np.array_equal(rows["step"], np.arange(bad + 1))
+        assert np.all(np.isfinite(rows["loss"][:-1]))
+        assert not np.isfinite(rows["loss"][-1])
+
+
+LONG = {"run": {"steps": 100000}, "batch": {"tokens": 256}}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MiB, where this machine lets one be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],
+                             capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no small file system can be mounted: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def assert_full_disk_was_told(result, folder, ranks, reason):
+    assert result.code == DATA, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert str(folder) in result.complaints[0], str(result)
+    assert reason in result.complaints[0], str(result)
+    steps = traces(folder, ranks)
+    complete = len(harness.read_metrics(folder)) - 1  # the last line may be cut
+    for rows in steps:
+        assert len(rows) >= max(1, complete - 1)
+        assert np.array_equal(rows["step"], np.arange(len(rows)))
+
+
+def read_whole_lines(folder):
+    """metrics.jsonl without a last line that the full disk cut."""
+    path = folder / "metrics.jsonl"
+    text = path.read_text()
+    path.write_text(text[:text.rfind("\n") + 1])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_full_disk(ranks, corpus, small_disk, tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, ranks, LONG))
+    result = harness.run(ranks, ["train", experiment, "--output", small_disk / "run"])
+    read_whole_lines(small_disk / "run")
+    assert_full_disk_was_told(result, small_disk / "run", ranks, "No space left on device")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_file_size_limit(ranks, corpus, tmp_path):
+    """Like a full disk, on machines where none can be mounted."""
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, ranks, LONG))
+    # Messages of the transport over shared memory are files too: they have to go another way.
+    words = harness.command(ranks, ["train", experiment, "--output", tmp_path / "run"])
+    limited = ["bash", "-c", 'ulimit -f 400; exec "$@"', "limited"]
+    at = words.index(str(harness.PROGRAM))
+    process = harness.start(words[:at] + limited + words[at:],
+                            env={"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"})
+    result = harness.finish(process)
+    read_whole_lines(tmp_path / "run")
+    assert_full_disk_was_told(result, tmp_path / "run", ranks, "File too large")
+
+
+def test_metrics_that_cannot_be_written(corpus, tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, 2, LONG))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").symlink_to("/dev/full")
+    result = harness.run(2, ["train", experiment, "--output", run])
+    assert result.code == DATA, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert "metrics.jsonl" in result.complaints[0]
+    assert [len(rows) for rows in traces(run, 2)] == [1, 1]
+
+
+def test_checkpoint_that_cannot_be_written(corpus, tmp_path):
+    changes = harness.merged(LONG, {"run": {"checkpoint": {"every": 2}}})
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, 2, changes))
+    run = tmp_path / "run"
+    (run / "checkpoints/step-00000004.h5").mkdir(parents=True)
+    (run / "checkpoints/step-00000004.h5/x").touch()
+    result = harness.run(2, ["train", experiment, "--output", run])
+    assert result.code == DATA, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert "step-00000004.h5" in result.complaints[0]
+    assert [len(rows) for rows in traces(run, 2)] == [4, 4]
+
+
+def ranks_below(launcher):
+    """Process ids of a launcher's ranks, by rank."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        try:
+            if not process.name.isdigit() or int(process.name) == os.getpid():
+                continue
+            if Path(os.readlink(process / "exe")).resolve() != harness.PROGRAM:
+                continue
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            variables = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended while we looked
+        rank = [v.split(b"=")[1] for v in variables if v.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))]
+        if parent == launcher and rank:
+            found[int(rank[0])] = int(process.name)
+    return found
+
+
+def wait_for_steps(process, folder, count):
+    """Until `count` steps are reported; the process must still be at it."""
+    metrics = folder / "metrics.jsonl"
+    end = time.monotonic() + harness.TIMEOUT
+    while not metrics.exists() or metrics.read_text().count("\n") < count:
+        assert process.poll() is None, "the run ended before it could be interrupted"
+        assert time.monotonic() < end, f"no {count} steps in {harness.TIMEOUT} s"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_rank(victim, corpus, tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, 2, LONG))
+    process = harness.start(harness.command(2, ["train", experiment, "--output", tmp_path / "run"]))
+    try:
+        wait_for_steps(process, tmp_path / "run", 4)
+        os.kill(ranks_below(process.pid)[victim], signal.SIGKILL)
+        result = harness.finish(process, 60)
+    finally:
+        harness.stop(process)
+    assert result.code != 0, str(result)
+    for rows in traces(tmp_path / "run", 2):
+        assert len(rows) >= 4
+        assert np.array_equal(rows["step"], np.arange(len(rows)))
+        assert np.all(rows["loss"] > 0)
+
+
+def test_killed_alone(corpus, tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, 1, LONG))
+    process = harness.start(harness.command(1, ["train", experiment, "--output", tmp_path / "run"]))
+    try:
+        wait_for_steps(process, tmp_path / "run", 4)
+        process.kill()
+        harness.finish(process, 60)
+    finally:
+        harness.stop(process)
+    rows, = traces(tmp_path / "run", 1)
+    assert len(rows) >= 4
+    assert np.array_equal(rows["step"], np.arange(len(rows)))
+
+
+def test_trace_check_refuses_a_cut_file(corpus, tmp_path):
+    """What is held above is more than that a file opens."""
+    run = harness.train(tmp_path, experiment_of(corpus, 1, {"trace": {"memory": False}}))
+    path = run.folder / "trace/rank-00000.h5"
+    assert len(harness.committed_steps(path)) == 3
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises((OSError, AssertionError, KeyError)):
+        harness.committed_steps(path)
