@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/app/commands.hpp"
 
-int main(int argc, char** argv) { return cadenza::app::run(argc, argv); }
+int main(int argc, char** argv) {
+  return cadenza::app::run(argc, argv);
+}

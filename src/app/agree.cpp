@@ -10,7 +10,9 @@ namespace {
 
 constexpr int kInternalError = 1;
 
-void print_error(const std::string& message) { fmt::print(stderr, "cadenza: {}\n", message); }
+void print_error(const std::string& message) {
+  fmt::print(stderr, "cadenza: {}\n", message);
+}
 
 int end_job(comm::Communicator& world, int code, const std::string& message) {
   print_error(world.size() > 1 ? fmt::format("rank {}: {}", world.rank(), message) : message);
@@ -51,7 +53,8 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   } catch (const Error& error) {
     return end_job(*world, static_cast<int>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return end_job(*world, kInternalError, "out of memory (cadenza train --dry-run estimates the need)");
+    return end_job(*world, kInternalError,
+                   "out of memory (cadenza train --dry-run estimates the need)");
   } catch (const std::exception& error) {
     return end_job(*world, kInternalError, error.what());
   }

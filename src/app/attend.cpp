@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core attention alone: Q, K, V from a file, through a placement and real messages, results to a file.
+// Core attention alone: Q, K, V from a file, through a placement and real messages, results to a
+// file.
 #include <algorithm>
 #include <numeric>
 
@@ -37,12 +38,15 @@ Problem read_problem(const storage::File& file, int element_bytes) {
   const storage::Shape q = file.shape("q");
   const storage::Shape k = file.shape("k");
   if (q.size() != 3 || k.size() != 3) {
-    fail(ExitCode::data, "{}: q and k: found {} and {} dimensions; valid: [tokens, heads, head_dim]",
-         file.path(), q.size(), k.size());
+    fail(ExitCode::data,
+         "{}: q and k: found {} and {} dimensions; valid: [tokens, heads, head_dim]", file.path(),
+         q.size(), k.size());
   }
   if (q[1] == 0 || k[1] == 0 || q[2] == 0 || q[1] % k[1] != 0) {
-    fail(ExitCode::data, "{}: found {} query heads of {} and {} key-value heads; valid: query heads "
-         "a multiple of key-value heads, none of them zero", file.path(), q[1], q[2], k[1]);
+    fail(ExitCode::data,
+         "{}: found {} query heads of {} and {} key-value heads; valid: query heads "
+         "a multiple of key-value heads, none of them zero",
+         file.path(), q[1], q[2], k[1]);
   }
   require_shape(file, "k", {q[0], k[1], q[2]});
   require_shape(file, "v", {q[0], k[1], q[2]});
@@ -54,18 +58,20 @@ Problem read_problem(const storage::File& file, int element_bytes) {
                    element_bytes};
   const storage::Shape documents = file.shape("document_lengths");
   problem.lengths = file.read<std::int64_t>("document_lengths", documents);
-  const auto total = std::accumulate(problem.lengths.begin(), problem.lengths.end(),
-                                     std::int64_t{0});
+  const auto total =
+      std::accumulate(problem.lengths.begin(), problem.lengths.end(), std::int64_t{0});
   if (total != problem.tokens ||
       std::ranges::any_of(problem.lengths, [](std::int64_t length) { return length < 1; })) {
-    fail(ExitCode::data, "{}: document_lengths: found {} documents with {} tokens together; valid: "
+    fail(ExitCode::data,
+         "{}: document_lengths: found {} documents with {} tokens together; valid: "
          "lengths of at least 1 that sum to the {} tokens of q",
          file.path(), problem.lengths.size(), total, problem.tokens);
   }
   return problem;
 }
 
-/// Whole documents go to trainers in order, each to the one in whose equal share of the tokens it is centred.
+/// Whole documents go to trainers in order, each to the one in whose equal share of the tokens it
+/// is centred.
 plan::Workload make_workload(const config::Experiment& experiment, const Problem& problem,
                              int ranks) {
   plan::Workload workload;
@@ -77,8 +83,8 @@ plan::Workload make_workload(const config::Experiment& experiment, const Problem
   for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
     const std::int64_t length = problem.lengths[document];
     const std::int64_t rank = (2 * before + length) * trainers / (2 * problem.tokens);
-    workload.homes.push_back({static_cast<Rank>(std::min(rank, trainers - 1)),
-                              static_cast<int>(document), {0, length}});
+    workload.homes.push_back(
+        {static_cast<Rank>(std::min(rank, trainers - 1)), static_cast<int>(document), {0, length}});
     before += length;
   }
   const bool in_place = experiment.attention.servers == 0;
@@ -109,8 +115,11 @@ class Rows {
  public:
   Rows(comm::Communicator& world, const Problem& problem, const plan::Workload& workload,
        MemoryLedger& ledger)
-      : world_(world), problem_(problem), workload_(workload),
-        mine_(tokens_of(workload, world.rank())), ledger_(ledger) {
+      : world_(world),
+        problem_(problem),
+        workload_(workload),
+        mine_(tokens_of(workload, world.rank())),
+        ledger_(ledger) {
     using plan::Tensor;
     for (std::size_t what = 0; what < arrays_.size(); ++what) {
       arrays_[what] = allocate<Real>(ledger_, MemoryKind::activations, "attend",
@@ -177,11 +186,20 @@ void run_program(exec::AttentionExchange<Real>& exchange, const program::Program
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     switch (step.operation) {
-      case Operation::begin_attention: exchange.begin(pass); break;
-      case Operation::post: exchange.post(pass, step.stage); break;
-      case Operation::wait: exchange.wait(pass, step.stage); break;
-      case Operation::attend: exchange.attend(pass, step.stage); break;
-      default: break;  // the dense operations of a training step
+      case Operation::begin_attention:
+        exchange.begin(pass);
+        break;
+      case Operation::post:
+        exchange.post(pass, step.stage);
+        break;
+      case Operation::wait:
+        exchange.wait(pass, step.stage);
+        break;
+      case Operation::attend:
+        exchange.attend(pass, step.stage);
+        break;
+      default:
+        break;  // the dense operations of a training step
     }
   }
 }
@@ -223,9 +241,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
       ledger);
   exchange.bind(plans, 0);
   exchange.set_layer(0, rows.slot());
-  const auto program =
-      program::make_program(world.rank(), static_cast<int>(experiment.parallel.trainers()), 1,
-                            std::span(&plans, 1));
+  const auto program = program::make_program(
+      world.rank(), static_cast<int>(experiment.parallel.trainers()), 1, std::span(&plans, 1));
   run_program(exchange, program, Pass::forward);
   if (problem.backward) run_program(exchange, program, Pass::backward);
 

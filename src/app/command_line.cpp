@@ -12,14 +12,16 @@ namespace cadenza::app {
 namespace {
 
 constexpr const char* kDescription =
-    "Cadenza trains a Llama-style transformer on long documents over MPI, places its core attention where\n"
+    "Cadenza trains a Llama-style transformer on long documents over MPI, places its core "
+    "attention where\n"
     "there is time for it, and records what every rank did.\n\n"
     "  mpirun -n 2 cadenza train inputs/quickstart.yaml --output runs/first\n"
     "  cadenza train inputs/quickstart.yaml --dry-run\n"
     "  cadenza plan inputs/quickstart.yaml --format json\n"
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
-    "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 communication.\n"
+    "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 "
+    "communication.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
 
 void add_common(CLI::App& app, CommandLine& line) {
@@ -34,17 +36,20 @@ CLI::App* add_train(CLI::App& app, CommandLine& line) {
   CLI::App* train = app.add_subcommand(
       "train", "Train, under mpirun or srun with as many ranks as the experiment asks for");
   add_common(*train, line);
-  train->add_option("--output", line.output,
-                    "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
-                    "renamed to <folder>.1, .2, ...");
-  train->add_flag("--dry-run", line.dry_run,
-                  "Check everything, print layout, memory estimate and plan; run and write nothing");
+  train->add_option(
+      "--output", line.output,
+      "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
+      "renamed to <folder>.1, .2, ...");
+  train->add_flag(
+      "--dry-run", line.dry_run,
+      "Check everything, print layout, memory estimate and plan; run and write nothing");
   return train;
 }
 
 CLI::App* add_attend(CLI::App& app, CommandLine& line) {
   CLI::App* attend = app.add_subcommand(
-      "attend", "Run core attention alone on given Q, K, V (HDF5), through the experiment's placement");
+      "attend",
+      "Run core attention alone on given Q, K, V (HDF5), through the experiment's placement");
   add_common(*attend, line);
   attend
       ->add_option("--input", line.input,

@@ -29,8 +29,8 @@ struct MemoryEstimate {
 
 std::int64_t workspace_elements(const plan::AttentionShape& shape, const exec::Binding& binding) {
   std::int64_t elements = 0;
-  for (const Tensor what : {Tensor::q, Tensor::o, Tensor::lse, Tensor::dout, Tensor::delta,
-                            Tensor::dq}) {
+  for (const Tensor what :
+       {Tensor::q, Tensor::o, Tensor::lse, Tensor::dout, Tensor::delta, Tensor::dq}) {
     elements += binding.query_rows * exec::row_elements(shape, what);
   }
   for (const Tensor what : {Tensor::k, Tensor::v, Tensor::dk, Tensor::dv}) {
@@ -62,9 +62,8 @@ MemoryEstimate estimate_memory(const config::Experiment& experiment,
   }
   for (const program::TickPlans& tick : ticks) {
     const exec::Binding binding = exec::bind(tick, rank);
-    memory.attention =
-        std::max(memory.attention,
-                 element * workspace_elements(tick.forward.workload.shape, binding));
+    memory.attention = std::max(memory.attention,
+                                element * workspace_elements(tick.forward.workload.shape, binding));
     memory.communication = std::max(memory.communication, element * message_elements(binding));
   }
   return memory;
@@ -100,8 +99,8 @@ void dry_run(const CommandLine& line) {
   fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", "rank", "parameters",
              "activations", "attention", "messages", "memory", "operations");
   for (Rank rank = 0; rank < experiment.ranks(); ++rank) {
-    programs.push_back(program::make_program(rank, trainers,
-                                             static_cast<int>(experiment.model.layers), ticks));
+    programs.push_back(
+        program::make_program(rank, trainers, static_cast<int>(experiment.model.layers), ticks));
     const MemoryEstimate m = estimate_memory(experiment, ticks, rank);
     const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
     fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", rank, bytes(m.parameters),

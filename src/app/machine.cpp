@@ -34,9 +34,10 @@ PackedRank pack(const trace::RankInfo& r) {
   PackedRank packed{};
   copy_text(r.host, packed.host);
   copy_text(r.device, packed.device);
-  const std::int32_t numbers[10] = {r.rank,     r.world,  r.local_rank, static_cast<std::int32_t>(r.role),
-                                    r.data,     r.pipeline, r.tensor,   r.context,
-                                    r.server,   r.threads};
+  const std::int32_t numbers[10] = {
+      r.rank,   r.world,    r.local_rank, static_cast<std::int32_t>(r.role),
+      r.data,   r.pipeline, r.tensor,     r.context,
+      r.server, r.threads};
   std::copy(std::begin(numbers), std::end(numbers), packed.numbers);
   packed.peak_flops = r.peak_flops;
   return packed;

@@ -56,20 +56,20 @@ void Progress::finish() {
 }
 
 std::string summary_table(const std::vector<RankSummary>& ranks) {
-  std::string text = fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n",
-                                 "rank", "role", "attention", "busy", "waiting", "communicating",
-                                 "other", "sent", "peak memory");
+  std::string text =
+      fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n", "rank", "role",
+                  "attention", "busy", "waiting", "communicating", "other", "sent", "peak memory");
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankSummary& r = ranks[rank];
     const auto share = [&](double seconds) {
       return fmt::format("{:.1f} %", r.total > 0 ? 100.0 * seconds / r.total : 0.0);
     };
-    text += fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n", rank,
-                        r.role, format_duration(r.attention), share(r.busy), share(r.waiting),
-                        share(r.communicating),
-                        share(r.total - r.busy - r.waiting - r.communicating),
-                        format_bytes(static_cast<double>(r.bytes_sent)),
-                        format_bytes(static_cast<double>(r.peak_memory)));
+    text +=
+        fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n", rank, r.role,
+                    format_duration(r.attention), share(r.busy), share(r.waiting),
+                    share(r.communicating), share(r.total - r.busy - r.waiting - r.communicating),
+                    format_bytes(static_cast<double>(r.bytes_sent)),
+                    format_bytes(static_cast<double>(r.peak_memory)));
   }
   return text;
 }

@@ -13,8 +13,8 @@ namespace {
 
 /// Progress and facts go to standard output as they are; errors to standard error.
 void set_up_logging() {
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("cadenza", std::make_shared<spdlog::sinks::stdout_sink_st>()));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "cadenza", std::make_shared<spdlog::sinks::stdout_sink_st>()));
   spdlog::set_pattern("%v");
 }
 
@@ -40,10 +40,12 @@ int run(int argc, char** argv) {
   const auto line = parse_command_line(argc, argv, exit_code);
   if (!line) return exit_code;
   switch (line->command) {
-    case Command::plan: return in_one_process(*line, print_plan);
+    case Command::plan:
+      return in_one_process(*line, print_plan);
     case Command::attend:
       return in_session(argc, argv, [&](comm::Communicator& world) { attend(world, *line); });
-    case Command::train: break;
+    case Command::train:
+      break;
   }
   if (line->dry_run) return in_one_process(*line, dry_run);
   return in_session(argc, argv, [&](comm::Communicator& world) { train(world, *line); });

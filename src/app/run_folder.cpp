@@ -16,7 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string reason() { return errno != 0 ? std::strerror(errno) : "unknown reason"; }
+std::string reason() {
+  return errno != 0 ? std::strerror(errno) : "unknown reason";
+}
 
 void make_folder(const fs::path& path) {
   std::error_code error;
@@ -37,8 +39,8 @@ void keep_earlier_run(const fs::path& path) {
   std::error_code error;
   fs::rename(path, kept, error);
   if (error) {
-    fail(ExitCode::data, "{}: holds an earlier run that cannot be renamed to {}: {}",
-         path.string(), kept.string(), error.message());
+    fail(ExitCode::data, "{}: holds an earlier run that cannot be renamed to {}: {}", path.string(),
+         kept.string(), error.message());
   }
   spdlog::info("the earlier run in {} is now {}", path.string(), kept.string());
 }

@@ -12,12 +12,13 @@ namespace cadenza::app {
 namespace {
 
 void announce(const config::Experiment& e) {
-  spdlog::info("{}: {} parameters, {} ranks ({} trainers, {}), {} threads each, {} steps of {} tokens",
-               e.name, format_count(static_cast<double>(model::parameter_elements(e.model))),
-               e.ranks(), e.parallel.trainers(),
-               e.attention.servers == 0 ? std::string("attention served in place")
-                                        : fmt::format("{} attention servers", e.attention.servers),
-               Device().concurrency(), e.run.steps, e.batch.tokens);
+  spdlog::info(
+      "{}: {} parameters, {} ranks ({} trainers, {}), {} threads each, {} steps of {} tokens",
+      e.name, format_count(static_cast<double>(model::parameter_elements(e.model))), e.ranks(),
+      e.parallel.trainers(),
+      e.attention.servers == 0 ? std::string("attention served in place")
+                               : fmt::format("{} attention servers", e.attention.servers),
+      Device().concurrency(), e.run.steps, e.batch.tokens);
 }
 
 }  // namespace

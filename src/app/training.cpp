@@ -28,7 +28,9 @@ std::size_t event_capacity(const config::Experiment& e) {
   return kSpareEvents + ticks * static_cast<std::size_t>(e.model.layers) * 2 * per_layer;
 }
 
-double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+double seconds(std::int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
 
 double sum_of_squares(const std::vector<std::int64_t>& lengths) {
   double sum = 0;
@@ -88,8 +90,7 @@ double attention_imbalance(const std::vector<RankStep>& ranks, const std::vector
 template <typename Real>
 Training<Real>::Training(comm::Communicator& world, config::Experiment experiment,
                          const std::string& output)
-    : world_(world),
-      experiment_(std::move(experiment)) {
+    : world_(world), experiment_(std::move(experiment)) {
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_.data, experiment_.batch, experiment_.seed);
@@ -174,9 +175,10 @@ void Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_
     progress_->finish();
     throw AgreedError(
         ExitCode::numerics,
-        fmt::format("the loss of step {} is {} (gradient norm {}, learning rate {}): the run stops; "
-                    "a lower optimizer.lr, more optimizer.warmup or optimizer.clip may help",
-                    plan.batch.step, result.loss, result.gradient_norm, result.learning_rate));
+        fmt::format(
+            "the loss of step {} is {} (gradient norm {}, learning rate {}): the run stops; "
+            "a lower optimizer.lr, more optimizer.warmup or optimizer.clip may help",
+            plan.batch.step, result.loss, result.gradient_norm, result.learning_rate));
   }
 }
 
@@ -237,9 +239,10 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.tokens = plan.batch.tokens();
   metrics.seconds = seconds(ranks[0].step_ns);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
-  metrics.model_flops_utilization = model::step_flops(experiment_.model, plan.batch.lengths()) /
-                                    (metrics.seconds * peak_flops_);
-  metrics.attention_imbalance = attention_imbalance(ranks, plan.ticks.front().forward.workload.servers);
+  metrics.model_flops_utilization =
+      model::step_flops(experiment_.model, plan.batch.lengths()) / (metrics.seconds * peak_flops_);
+  metrics.attention_imbalance =
+      attention_imbalance(ranks, plan.ticks.front().forward.workload.servers);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankStep& step = ranks[rank];
     RankSummary& summary = summaries_[rank];

@@ -26,9 +26,12 @@ void check(int result, const char* call) {
 
 MPI_Op mpi_op(Reduction op) {
   switch (op) {
-    case Reduction::min: return MPI_MIN;
-    case Reduction::max: return MPI_MAX;
-    case Reduction::sum: break;
+    case Reduction::min:
+      return MPI_MIN;
+    case Reduction::max:
+      return MPI_MAX;
+    case Reduction::sum:
+      break;
   }
   return MPI_SUM;
 }
@@ -36,13 +39,21 @@ MPI_Op mpi_op(Reduction op) {
 template <typename T>
 MPI_Datatype mpi_type();
 template <>
-MPI_Datatype mpi_type<float>() { return MPI_FLOAT; }
+MPI_Datatype mpi_type<float>() {
+  return MPI_FLOAT;
+}
 template <>
-MPI_Datatype mpi_type<double>() { return MPI_DOUBLE; }
+MPI_Datatype mpi_type<double>() {
+  return MPI_DOUBLE;
+}
 template <>
-MPI_Datatype mpi_type<std::int64_t>() { return MPI_INT64_T; }
+MPI_Datatype mpi_type<std::int64_t>() {
+  return MPI_INT64_T;
+}
 template <>
-MPI_Datatype mpi_type<std::uint64_t>() { return MPI_UINT64_T; }
+MPI_Datatype mpi_type<std::uint64_t>() {
+  return MPI_UINT64_T;
+}
 
 /// Calls piece(offset, count) for pieces of at most kLargestCount elements; once, empty, for none.
 template <typename Piece>
@@ -154,16 +165,18 @@ int launcher_rank() {
   return value != nullptr ? std::atoi(value) : 0;
 }
 
-bool has_launcher() { return launcher_variable() != nullptr; }
+bool has_launcher() {
+  return launcher_variable() != nullptr;
+}
 
 HostPlace host_place(Communicator& world) {
   char name[MPI_MAX_PROCESSOR_NAME];
   int length = 0;
   check(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
   MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL,
-                            &node),
-        "MPI_Comm_split_type");
+  check(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &node),
+      "MPI_Comm_split_type");
   HostPlace place{std::string(name, static_cast<std::size_t>(length)), 0};
   check(MPI_Comm_rank(node, &place.local_rank), "MPI_Comm_rank");
   MPI_Comm_free(&node);
@@ -176,6 +189,8 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
 }
 
-MpiSession::~MpiSession() { MPI_Finalize(); }
+MpiSession::~MpiSession() {
+  MPI_Finalize();
+}
 
 }  // namespace cadenza::comm

@@ -77,6 +77,8 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self() { return std::make_unique<SelfCommunicator>(); }
+std::unique_ptr<Communicator> make_self() {
+  return std::make_unique<SelfCommunicator>();
+}
 
 }  // namespace cadenza::comm

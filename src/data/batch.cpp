@@ -28,9 +28,13 @@ std::int64_t Batch::tokens() const {
   return sum(*this, [](const Microbatch& microbatch) { return microbatch.tokens(); });
 }
 
-std::int64_t Batch::documents() const { return sum(*this, count); }
+std::int64_t Batch::documents() const {
+  return sum(*this, count);
+}
 
-std::int64_t Batch::targets() const { return tokens() - documents(); }
+std::int64_t Batch::targets() const {
+  return tokens() - documents();
+}
 
 std::vector<std::int64_t> Batch::lengths() const {
   std::vector<std::int64_t> lengths;

@@ -15,12 +15,14 @@
 namespace cadenza::data {
 namespace {
 
-std::string reason(int code) { return std::generic_category().message(code); }
+std::string reason(int code) {
+  return std::generic_category().message(code);
+}
 
 }  // namespace
 
 std::int64_t file_size(const std::string& path) {
-  struct stat status{};
+  struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     fail(ExitCode::data, "data.path: cannot read '{}': {}", path, reason(errno));
   }
@@ -60,7 +62,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 std::int64_t File::size() const {
-  struct stat status{};
+  struct stat status {};
   if (::fstat(descriptor_, &status) != 0) {
     fail(ExitCode::data, "data.path: cannot read '{}': {}", path_, reason(errno));
   }

@@ -11,9 +11,9 @@ namespace cadenza::data {
 
 /// What the header of a .npy file says.
 struct NpyHeader {
-  std::string descr;           ///< type, e.g. "<u2"
+  std::string descr;  ///< type, e.g. "<u2"
   bool fortran_order = false;
-  std::string shape;           ///< as written, e.g. "(1000,)"
+  std::string shape;                  ///< as written, e.g. "(1000,)"
   std::optional<std::int64_t> count;  ///< elements, where the array has one dimension
   std::int64_t data_offset = 0;       ///< bytes before the data
 };

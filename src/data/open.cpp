@@ -21,8 +21,10 @@ std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab
              vocab, kByteVocabulary);
       }
       return std::make_unique<TextCorpus>(data.path);
-    case config::Source::tokens: return std::make_unique<TokensCorpus>(data, vocab);
-    case config::Source::synthetic: return std::make_unique<SyntheticCorpus>(data, vocab, seed);
+    case config::Source::tokens:
+      return std::make_unique<TokensCorpus>(data, vocab);
+    case config::Source::synthetic:
+      return std::make_unique<SyntheticCorpus>(data, vocab, seed);
   }
   fail(ExitCode::usage, "data.source: not one of the known sources");
 }

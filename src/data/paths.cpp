@@ -17,9 +17,13 @@ namespace fs = std::filesystem;
 
 using Files = std::set<std::string>;  // byte order, each once
 
-bool skipped(std::string_view name) { return name.starts_with('.') || name == "__pycache__"; }
+bool skipped(std::string_view name) {
+  return name.starts_with('.') || name == "__pycache__";
+}
 
-bool has_wildcard(std::string_view text) { return text.find_first_of("*?[") != text.npos; }
+bool has_wildcard(std::string_view text) {
+  return text.find_first_of("*?[") != text.npos;
+}
 
 // An empty path is the working folder; names found in it stay without "./".
 fs::directory_iterator open_folder(const fs::path& path) {

@@ -21,7 +21,8 @@ constexpr double kLongest = 0x1.0p40;  // where neither lengths.max nor max_docu
 double draw(const config::Lengths& lengths, double longest, std::uint64_t document,
             std::uint64_t seed) {
   switch (lengths.distribution) {
-    case config::Distribution::constant: return lengths.median;
+    case config::Distribution::constant:
+      return lengths.median;
     case config::Distribution::uniform: {
       const auto low = static_cast<double>(lengths.min);
       return std::floor(low + (longest - low + 1) * random_uniform(seed, kLengthStream, document));
@@ -40,8 +41,7 @@ double draw(const config::Lengths& lengths, double longest, std::uint64_t docume
 
 }  // namespace
 
-std::int64_t synthetic_length(const config::Data& data, std::int64_t document,
-                              std::uint64_t seed) {
+std::int64_t synthetic_length(const config::Data& data, std::int64_t document, std::uint64_t seed) {
   const config::Lengths& lengths = data.lengths;
   const bool named = lengths.distribution == config::Distribution::constant ||
                      lengths.distribution == config::Distribution::list;

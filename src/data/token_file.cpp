@@ -27,10 +27,14 @@ std::string_view name(TokenStorage storage) {
 template <typename Visit>
 void with_type(TokenStorage storage, Visit&& visit) {
   switch (storage) {
-    case TokenStorage::uint16: return visit(std::uint16_t{});
-    case TokenStorage::uint32: return visit(std::uint32_t{});
-    case TokenStorage::int32: return visit(std::int32_t{});
-    case TokenStorage::int64: return visit(std::int64_t{});
+    case TokenStorage::uint16:
+      return visit(std::uint16_t{});
+    case TokenStorage::uint32:
+      return visit(std::uint32_t{});
+    case TokenStorage::int32:
+      return visit(std::int32_t{});
+    case TokenStorage::int64:
+      return visit(std::int64_t{});
   }
 }
 

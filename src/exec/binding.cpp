@@ -24,7 +24,8 @@ std::vector<RowPiece> home_pieces(const plan::Workload& workload, Rank rank) {
   return pieces;
 }
 
-/// Workspace rows for everything of `what` that arrives: ranges of a document that touch are one piece.
+/// Workspace rows for everything of `what` that arrives: ranges of a document that touch are one
+/// piece.
 std::vector<RowPiece> arriving_pieces(const plan::Plan& forward, Rank rank, Tensor what,
                                       std::int64_t& rows) {
   std::map<int, std::vector<Range>> ranges;
@@ -114,8 +115,7 @@ class Binder {
     const RowPiece* piece = find_piece(binding_.homes, move.document, move.tokens);
     const bool home = piece != nullptr;
     if (!home) {
-      piece = find_piece(plan::is_key_side(move.what) ? binding_.key_pieces
-                                                      : binding_.query_pieces,
+      piece = find_piece(plan::is_key_side(move.what) ? binding_.key_pieces : binding_.query_pieces,
                          move.document, move.tokens);
     }
     if (piece == nullptr) {
@@ -126,8 +126,8 @@ class Binder {
             move.tokens.size(), 0};
   }
 
-  /// This rank's moves in one direction, grouped by peer in rank order; inside a peer in plan order, which is
-  /// the same on both ends.
+  /// This rank's moves in one direction, grouped by peer in rank order; inside a peer in plan
+  /// order, which is the same on both ends.
   Traffic traffic(const plan::Stage& stage, Rank Move::*self, Rank Move::*peer) const {
     std::map<Rank, std::vector<Segment>> by_peer;
     for (const Move& move : stage.moves) {

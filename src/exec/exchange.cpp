@@ -37,8 +37,7 @@ void zero_elements(Real* to, std::int64_t count) {
 
 /// Rows of the homes of a rank.
 std::int64_t home_rows(const Binding& binding) {
-  return binding.homes.empty() ? 0
-                               : binding.homes.back().row + binding.homes.back().tokens.size();
+  return binding.homes.empty() ? 0 : binding.homes.back().row + binding.homes.back().tokens.size();
 }
 
 bool carries_results(const Traffic& traffic, Pass pass) {
@@ -52,17 +51,20 @@ bool carries_results(const Traffic& traffic, Pass pass) {
 template <typename Real>
 AttentionExchange<Real>::AttentionExchange(comm::Communicator& world,
                                            const kernels::AttentionShape& shape,
-                                           const kernels::RotaryTable<Real>& rotary,
-                                           Tracer& tracer, MemoryLedger& ledger)
+                                           const kernels::RotaryTable<Real>& rotary, Tracer& tracer,
+                                           MemoryLedger& ledger)
     : world_(world),
       shape_(shape),
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real))},
       rotary_(rotary),
       tracer_(tracer),
       ledger_(ledger),
-      names_{tracer.intern("pack"),           tracer.intern("unpack"),
-             tracer.intern("wait"),           tracer.intern("attend"),
-             tracer.intern("begin_attention"), tracer.intern("attention_inputs_message"),
+      names_{tracer.intern("pack"),
+             tracer.intern("unpack"),
+             tracer.intern("wait"),
+             tracer.intern("attend"),
+             tracer.intern("begin_attention"),
+             tracer.intern("attention_inputs_message"),
              tracer.intern("attention_results_message")} {}
 
 template <typename Real>
@@ -112,11 +114,11 @@ void AttentionExchange<Real>::grow_workspace() {
     const std::int64_t rows = plan::is_key_side(what) ? key_capacity_ : query_capacity_;
     return workspace_array(label, rows * row_elements(plan_shape_, what)).data();
   };
-  workspace_ = {make("workspace_q", Tensor::q),       make("workspace_k", Tensor::k),
-                make("workspace_v", Tensor::v),       make("workspace_o", Tensor::o),
-                make("workspace_lse", Tensor::lse),   make("workspace_dout", Tensor::dout),
+  workspace_ = {make("workspace_q", Tensor::q),         make("workspace_k", Tensor::k),
+                make("workspace_v", Tensor::v),         make("workspace_o", Tensor::o),
+                make("workspace_lse", Tensor::lse),     make("workspace_dout", Tensor::dout),
                 make("workspace_delta", Tensor::delta), make("workspace_dq", Tensor::dq),
-                make("workspace_dk", Tensor::dk),     make("workspace_dv", Tensor::dv)};
+                make("workspace_dk", Tensor::dk),       make("workspace_dv", Tensor::dv)};
 }
 
 template <typename Real>
@@ -130,16 +132,36 @@ Real* AttentionExchange<Real>::rows_of(const model::AttentionSlot<Real>& slot, T
                                        std::int64_t row) const {
   Real* base = nullptr;
   switch (what) {
-    case Tensor::q: base = slot.q; break;
-    case Tensor::k: base = slot.k; break;
-    case Tensor::v: base = slot.v; break;
-    case Tensor::o: base = slot.out; break;
-    case Tensor::lse: base = slot.lse; break;
-    case Tensor::dout: base = slot.dout; break;
-    case Tensor::delta: base = slot.delta; break;
-    case Tensor::dq: base = slot.dq; break;
-    case Tensor::dk: base = slot.dk; break;
-    case Tensor::dv: base = slot.dv; break;
+    case Tensor::q:
+      base = slot.q;
+      break;
+    case Tensor::k:
+      base = slot.k;
+      break;
+    case Tensor::v:
+      base = slot.v;
+      break;
+    case Tensor::o:
+      base = slot.out;
+      break;
+    case Tensor::lse:
+      base = slot.lse;
+      break;
+    case Tensor::dout:
+      base = slot.dout;
+      break;
+    case Tensor::delta:
+      base = slot.delta;
+      break;
+    case Tensor::dq:
+      base = slot.dq;
+      break;
+    case Tensor::dk:
+      base = slot.dk;
+      break;
+    case Tensor::dv:
+      base = slot.dv;
+      break;
   }
   return base == nullptr ? nullptr : base + row * row_elements(plan_shape_, what);
 }
@@ -161,7 +183,8 @@ void AttentionExchange<Real>::begin(Pass pass) {
     start(home_, rows, rows);
     start(workspace_, binding_.query_rows, binding_.key_rows);
     if (pass == Pass::backward) {
-      attention::delta<Real>(home_.out, home_.dout, rows, shape_.heads, shape_.head_dim, home_.delta);
+      attention::delta<Real>(home_.out, home_.dout, rows, shape_.heads, shape_.head_dim,
+                             home_.delta);
     }
   });
 }
@@ -236,10 +259,10 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass,
                                                      .add(static_cast<std::uint64_t>(stage))
                                                      .add(static_cast<std::uint64_t>(pass))
                                                      .value());
-    tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
-                    results ? names_.results : names_.inputs, begin, end,
-                    {message.count * static_cast<std::int64_t>(sizeof(Real)), 0, message.peer,
-                     flow});
+    tracer_.message(
+        results ? Category::attention_return : Category::attention_dispatch,
+        results ? names_.results : names_.inputs, begin, end,
+        {message.count * static_cast<std::int64_t>(sizeof(Real)), 0, message.peer, flow});
   }
 }
 
@@ -251,15 +274,21 @@ void AttentionExchange<Real>::unpack(const Traffic& traffic, const Buffer& buffe
     const std::int64_t count = part.rows * row_elements(plan_shape_, part.what);
     Real* target = rows_of(part.home ? home_ : workspace_, part.what, part.row);
     switch (part.what) {
-      case Tensor::o: merge_output(traffic, part, buffer); break;
+      case Tensor::o:
+        merge_output(traffic, part, buffer);
+        break;
       case Tensor::lse:
         // Forward: merged with its O. Backward: an input.
         if (!part.home) copy_elements(source, target, count);
         break;
       case Tensor::dq:
       case Tensor::dk:
-      case Tensor::dv: add_elements(source, target, count); break;
-      default: copy_elements(source, target, count); break;
+      case Tensor::dv:
+        add_elements(source, target, count);
+        break;
+      default:
+        copy_elements(source, target, count);
+        break;
     }
   }
 }
@@ -275,9 +304,10 @@ void AttentionExchange<Real>::merge_output(const Traffic& traffic, const Segment
   if (lse == traffic.segments.end()) {
     fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", world_.rank());
   }
-  attention::merge_partial<Real>(rows_of(home_, Tensor::o, out.row), rows_of(home_, Tensor::lse, out.row),
-                           buffer.device.data() + out.offset, buffer.device.data() + lse->offset,
-                           out.rows, shape_.heads, shape_.head_dim);
+  attention::merge_partial<Real>(
+      rows_of(home_, Tensor::o, out.row), rows_of(home_, Tensor::lse, out.row),
+      buffer.device.data() + out.offset, buffer.device.data() + lse->offset, out.rows, shape_.heads,
+      shape_.head_dim);
 }
 
 template <typename Real>

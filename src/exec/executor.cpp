@@ -80,8 +80,7 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 
 template <typename Real>
 StepResult Executor<Real>::run(const program::StepPlan& plan) {
-  tracer_.time_collective(world_, "agree_on_plan", {},
-                          [&] { agree_on_plan(plan); });
+  tracer_.time_collective(world_, "agree_on_plan", {}, [&] { agree_on_plan(plan); });
   result_ = {};
   loss_sum_ = 0;
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
@@ -101,12 +100,12 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
 
 template <typename Real>
 void Executor<Real>::run_operation(const program::Step& step, const program::StepPlan& plan) {
-  const bool updates = step.operation == Operation::reduce_gradients ||
-                       step.operation == Operation::optimize;
+  const bool updates =
+      step.operation == Operation::reduce_gradients || step.operation == Operation::optimize;
   tracer_.set_place(step.tick, step.layer,
-                    updates                        ? trace::Phase::optimizer
+                    updates                      ? trace::Phase::optimizer
                     : step.pass == Pass::forward ? trace::Phase::forward
-                                                   : trace::Phase::backward);
+                                                 : trace::Phase::backward);
   if (step.tick >= 0 && step.tick != bound_tick_) {
     exchange_.bind(plan.ticks[static_cast<std::size_t>(step.tick)], step.tick);
     bound_tick_ = step.tick;
@@ -119,10 +118,18 @@ void Executor<Real>::run_operation(const program::Step& step, const program::Ste
     case Operation::begin_attention:
     case Operation::post:
     case Operation::wait:
-    case Operation::attend: run_attention(step); break;
-    case Operation::reduce_gradients: reduce_gradients(); break;
-    case Operation::optimize: optimize(plan.batch.step); break;
-    default: run_dense(step); break;
+    case Operation::attend:
+      run_attention(step);
+      break;
+    case Operation::reduce_gradients:
+      reduce_gradients();
+      break;
+    case Operation::optimize:
+      optimize(plan.batch.step);
+      break;
+    default:
+      run_dense(step);
+      break;
   }
 }
 
@@ -172,20 +179,26 @@ void Executor<Real>::run_dense(const program::Step& step) {
 
 template <typename Real>
 void Executor<Real>::run_attention(const program::Step& step) {
-  exchange_.set_layer(step.layer, llama_ ? llama_->slot(step.layer)
-                                         : model::AttentionSlot<Real>{});
+  exchange_.set_layer(step.layer, llama_ ? llama_->slot(step.layer) : model::AttentionSlot<Real>{});
   switch (step.operation) {
-    case Operation::begin_attention: exchange_.begin(step.pass); break;
-    case Operation::post: exchange_.post(step.pass, step.stage); break;
-    case Operation::wait: exchange_.wait(step.pass, step.stage); break;
-    default: exchange_.attend(step.pass, step.stage); break;
+    case Operation::begin_attention:
+      exchange_.begin(step.pass);
+      break;
+    case Operation::post:
+      exchange_.post(step.pass, step.stage);
+      break;
+    case Operation::wait:
+      exchange_.wait(step.pass, step.stage);
+      break;
+    default:
+      exchange_.attend(step.pass, step.stage);
+      break;
   }
 }
 
 template <typename Real>
 void Executor<Real>::reduce_gradients() {
-  const std::int64_t bytes =
-      parameters_->table.elements * static_cast<std::int64_t>(sizeof(Real));
+  const std::int64_t bytes = parameters_->table.elements * static_cast<std::int64_t>(sizeof(Real));
   const auto name = program::name(Operation::reduce_gradients);
   tracer_.time_collective(*trainers_, name, {bytes}, [&] {
     auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters_->gradients);
@@ -201,8 +214,8 @@ void Executor<Real>::optimize(std::int64_t step) {
     result_.learning_rate =
         model::learning_rate(experiment_.optimizer, step, experiment_.run.steps);
     result_.gradient_norm = model::gradient_norm(*parameters_);
-    model::adamw(*parameters_, experiment_.optimizer, result_.learning_rate,
-                 result_.gradient_norm, step);
+    model::adamw(*parameters_, experiment_.optimizer, result_.learning_rate, result_.gradient_norm,
+                 step);
   });
   tracer_.sample_memory();
 }

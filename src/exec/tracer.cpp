@@ -63,8 +63,8 @@ trace::Event Tracer::place(trace::Category category, std::uint16_t name, trace::
   return event;
 }
 
-void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane,
-                 std::int64_t begin, std::int64_t end, const Work& work) {
+void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
+                 std::int64_t end, const Work& work) {
   totals_.busy_ns[static_cast<std::size_t>(category)] += end - begin;
   totals_.flops += work.flops;
   if (events_) recorder_.record(place(category, name, lane, begin, end, work));
@@ -73,8 +73,7 @@ void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane,
 void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t begin,
                      std::int64_t end, const Work& work) {
   if (!events_) return;
-  trace::Event event =
-      place(category, name, trace::Lane::communication, begin, end, work);
+  trace::Event event = place(category, name, trace::Lane::communication, begin, end, work);
   event.flags = kNonBlocking;
   recorder_.record(event);
 }

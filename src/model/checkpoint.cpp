@@ -51,7 +51,9 @@ void save_checkpoint(const std::string& path, const Parameters<Real>& parameters
   }
 }
 
-std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }
+std::string checkpoint_name(std::int64_t step) {
+  return fmt::format("step-{:08}.h5", step);
+}
 
 template void save_checkpoint(const std::string&, const Parameters<float>&, std::int64_t);
 template void save_checkpoint(const std::string&, const Parameters<double>&, std::int64_t);

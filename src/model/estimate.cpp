@@ -7,7 +7,9 @@
 
 namespace cadenza::model {
 namespace {
-double as_double(std::int64_t value) { return static_cast<double>(value); }
+double as_double(std::int64_t value) {
+  return static_cast<double>(value);
+}
 }  // namespace
 
 double attention_inputs_flops(const config::Model& m, std::int64_t rows) {
@@ -40,8 +42,7 @@ double step_flops(const config::Model& m, std::span<const std::int64_t> lengths)
 
 std::int64_t parameter_elements(const config::Model& m) {
   const std::int64_t kv_width = m.kv_heads * m.head_dim();
-  const std::int64_t layer =
-      m.d_model * (2 * m.d_model + 2 * kv_width + 3 * m.ffn) + 2 * m.d_model;
+  const std::int64_t layer = m.d_model * (2 * m.d_model + 2 * kv_width + 3 * m.ffn) + 2 * m.d_model;
   const std::int64_t heads = m.tie_embeddings ? 1 : 2;
   return m.layers * layer + heads * m.vocab * m.d_model + m.d_model;
 }

@@ -38,9 +38,8 @@ void rms_norm(const Real* x, const Real* weight, std::int64_t rows, std::int64_t
         const Real inverse =
             static_cast<Real>(1.0 / Kokkos::sqrt(squares / static_cast<double>(width) + eps));
         Kokkos::single(Kokkos::PerTeam(team), [=]() { rstd[row] = inverse; });
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, width), [=](const std::int64_t c) {
-          out[c] = in[c] * inverse * weight[c];
-        });
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, width),
+                             [=](const std::int64_t c) { out[c] = in[c] * inverse * weight[c]; });
       });
 }
 
@@ -62,8 +61,7 @@ void rms_norm_gradient(const Real* dy, const Real* x, const Real* weight, const 
             },
             dot);
         const Real inverse = rstd[row];
-        const Real scale =
-            static_cast<Real>(dot / static_cast<double>(width)) * inverse * inverse;
+        const Real scale = static_cast<Real>(dot / static_cast<double>(width)) * inverse * inverse;
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, width), [=](const std::int64_t c) {
           out[c] += inverse * (grad[c] * weight[c] - in[c] * scale);
         });
@@ -115,9 +113,8 @@ void embed(const Real* table, const std::int32_t* tokens, std::int64_t rows, std
       "embed", teams(rows), KOKKOS_LAMBDA(const Team& team) {
         const std::int64_t row = team.league_rank();
         const Real* source = table + tokens[row] * width;
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, width), [=](const std::int64_t c) {
-          x[row * width + c] = source[c];
-        });
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, width),
+                             [=](const std::int64_t c) { x[row * width + c] = source[c]; });
       });
 }
 

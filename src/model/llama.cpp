@@ -84,8 +84,8 @@ void Llama<Real>::set_batch(const TokenBatch& batch) {
 template <typename Real>
 AttentionSlot<Real> Llama<Real>::slot(int layer) {
   const Layer& l = layers_[static_cast<std::size_t>(layer)];
-  return {l.q.data(),    l.k.data(),     l.v.data(),  l.out.data(), l.lse.data(),
-          dout_.data(), delta_.data(), dq_.data(), dk_.data(),  dv_.data()};
+  return {l.q.data(),   l.k.data(),    l.v.data(), l.out.data(), l.lse.data(),
+          dout_.data(), delta_.data(), dq_.data(), dk_.data(),   dv_.data()};
 }
 
 template <typename Real>
@@ -127,9 +127,8 @@ void Llama<Real>::attention_inputs(int layer) {
   project(normed_.data(), at.q, width, width, false, l.q.data());
   project(normed_.data(), at.k, width, kv_width, false, l.k.data());
   project(normed_.data(), at.v, width, kv_width, false, l.v.data());
-  attention::rotate_keys(rotary_, l.k.data(), positions_, rows_,
-                         static_cast<int>(model_.kv_heads), static_cast<int>(model_.head_dim()),
-                         attention::Rotation::forward);
+  attention::rotate_keys(rotary_, l.k.data(), positions_, rows_, static_cast<int>(model_.kv_heads),
+                         static_cast<int>(model_.head_dim()), attention::Rotation::forward);
 }
 
 template <typename Real>
@@ -180,10 +179,9 @@ void Llama<Real>::attention_outputs_gradient(int layer) {
   const std::int64_t width = model_.d_model;
   const std::int64_t ffn = model_.ffn;
   // The feed-forward activation and its normed input are recomputed, not kept.
-  matmul<Real>(Transpose::no, Transpose::no, rows_, ffn, width, Real(1), dx_.data(),
-               value(at.down), Real(0), dactivation_.data());
-  swiglu_gradient(dactivation_.data(), rows_ * ffn, l.gate.data(), l.up.data(),
-                  activation_.data());
+  matmul<Real>(Transpose::no, Transpose::no, rows_, ffn, width, Real(1), dx_.data(), value(at.down),
+               Real(0), dactivation_.data());
+  swiglu_gradient(dactivation_.data(), rows_ * ffn, l.gate.data(), l.up.data(), activation_.data());
   matmul<Real>(Transpose::yes, Transpose::no, width, ffn, rows_, Real(1), dx_.data(),
                activation_.data(), Real(1), gradient(at.down));
   rms_norm(l.middle.data(), value(at.post_norm), rows_, width, model_.norm_eps, normed_.data(),
@@ -201,9 +199,8 @@ void Llama<Real>::attention_inputs_gradient(int layer) {
   const LayerOffsets& at = parameters_.table.layers[static_cast<std::size_t>(layer)];
   const std::int64_t width = model_.d_model;
   const std::int64_t kv_width = model_.kv_heads * model_.head_dim();
-  attention::rotate_keys(rotary_, dk_.data(), positions_, rows_,
-                         static_cast<int>(model_.kv_heads), static_cast<int>(model_.head_dim()),
-                         attention::Rotation::inverse);
+  attention::rotate_keys(rotary_, dk_.data(), positions_, rows_, static_cast<int>(model_.kv_heads),
+                         static_cast<int>(model_.head_dim()), attention::Rotation::inverse);
   rms_norm(l.input.data(), value(at.input_norm), rows_, width, model_.norm_eps, normed_.data(),
            l.rstd1.data());
   project_gradient(normed_.data(), dq_.data(), at.q, width, width, false, dnormed_.data());

@@ -42,8 +42,8 @@ double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std:
     return optimizer.lr * static_cast<double>(step + 1) / static_cast<double>(optimizer.warmup);
   }
   if (optimizer.schedule == config::Schedule::constant) return optimizer.lr;
-  const double progress = static_cast<double>(step - optimizer.warmup) /
-                          static_cast<double>(steps - optimizer.warmup);
+  const double progress =
+      static_cast<double>(step - optimizer.warmup) / static_cast<double>(steps - optimizer.warmup);
   return optimizer.lr * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
 }
 

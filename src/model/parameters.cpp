@@ -46,8 +46,8 @@ ParameterTable make_parameter_table(const config::Model& model) {
     offsets.down = builder.add(prefix + "mlp.down_proj.weight", width, model.ffn);
     table.layers.push_back(offsets);
   }
-  table.head = model.tie_embeddings ? table.embedding
-                                    : builder.add("lm_head.weight", model.vocab, width);
+  table.head =
+      model.tie_embeddings ? table.embedding : builder.add("lm_head.weight", model.vocab, width);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     const std::string prefix = fmt::format("model.layers.{}.", layer);
     LayerOffsets& offsets = table.layers[static_cast<std::size_t>(layer)];
@@ -78,10 +78,10 @@ Parameters<Real> make_parameters(const config::Model& model, std::uint64_t seed,
         "initialise_parameters",
         Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace>(0, info.count()),
         [=](const std::int64_t i) {
-          values[i] = matrix ? static_cast<Real>(kInitialDeviation *
-                                                 random_normal(seed, stream,
-                                                               static_cast<std::uint64_t>(i)))
-                             : Real(1);
+          values[i] =
+              matrix ? static_cast<Real>(kInitialDeviation *
+                                         random_normal(seed, stream, static_cast<std::uint64_t>(i)))
+                     : Real(1);
         });
   }
   Kokkos::deep_copy(parameters.values, host);

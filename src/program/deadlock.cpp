@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Abstract execution of all programs: each rank advances as far as it can until nobody moves any more.
+// Abstract execution of all programs: each rank advances as far as it can until nobody moves any
+// more.
 #include <fmt/format.h>
 
 #include <set>
@@ -16,8 +17,12 @@ using Exchange = std::tuple<Pass, int, int, int>;
 class Machine {
  public:
   Machine(std::span<const Program> programs, int trainers, std::span<const TickPlans> ticks)
-      : programs_(programs), trainers_(trainers), ticks_(ticks), next_(programs.size(), 0),
-        posted_(programs.size()), collectives_(programs.size(), 0) {}
+      : programs_(programs),
+        trainers_(trainers),
+        ticks_(ticks),
+        next_(programs.size(), 0),
+        posted_(programs.size()),
+        collectives_(programs.size(), 0) {}
 
   void run() {
     for (bool moved = true; moved;) {
@@ -50,10 +55,15 @@ class Machine {
 
   bool can_run(std::size_t rank, const Step& step) {
     switch (step.operation) {
-      case Operation::post: posted_[rank].insert(exchange(step)); return true;
-      case Operation::wait: return peers_posted(rank, step);
-      case Operation::reduce_gradients: return collective(rank);
-      default: return true;
+      case Operation::post:
+        posted_[rank].insert(exchange(step));
+        return true;
+      case Operation::wait:
+        return peers_posted(rank, step);
+      case Operation::reduce_gradients:
+        return collective(rank);
+      default:
+        return true;
     }
   }
 

@@ -10,14 +10,13 @@ namespace cadenza::program {
 namespace {
 
 constexpr std::array<std::string_view, 11> kNames = {
-    "embed",             "attention_inputs", "begin_attention", "post",
-    "wait",              "attend",           "attention_outputs", "loss",
-    "embed_gradient",    "reduce_gradients", "optimize"};
+    "embed",          "attention_inputs", "begin_attention",   "post",
+    "wait",           "attend",           "attention_outputs", "loss",
+    "embed_gradient", "reduce_gradients", "optimize"};
 
 bool takes_part(const plan::Stage& stage, Rank rank) {
-  return std::ranges::any_of(stage.moves, [rank](const plan::Move& move) {
-    return move.from == rank || move.to == rank;
-  });
+  return std::ranges::any_of(
+      stage.moves, [rank](const plan::Move& move) { return move.from == rank || move.to == rank; });
 }
 
 bool has_tasks(const plan::Stage& stage, Rank rank) {
@@ -66,8 +65,8 @@ class Builder {
     program_.steps.push_back({operation, pass, tick, layer, stage});
   }
 
-  /// Messages of inputs are under way while the tasks that need none of them run; those of results start
-  /// when every earlier task is done.
+  /// Messages of inputs are under way while the tasks that need none of them run; those of results
+  /// start when every earlier task is done.
   void add_attention(int tick, int layer, Pass pass, const plan::Plan& plan) {
     const Rank rank = program_.rank;
     const int stages = static_cast<int>(plan.stages.size());
@@ -103,7 +102,9 @@ bool is_result(plan::Tensor what, Pass pass) {
   return plan::is_result(what) && !(pass == Pass::backward && what == plan::Tensor::lse);
 }
 
-std::string_view name(Operation operation) { return kNames[static_cast<std::size_t>(operation)]; }
+std::string_view name(Operation operation) {
+  return kNames[static_cast<std::size_t>(operation)];
+}
 
 Program make_program(Rank rank, int trainers, int layers, std::span<const TickPlans> ticks) {
   Builder builder(rank, trainers, layers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of every MPI test: all ranks run all tests, rank 0 reports them, any rank reports what fails
-// on it, and one failing rank fails the program on all.
+// main() of every MPI test: all ranks run all tests, rank 0 reports them, any rank reports what
+// fails on it, and one failing rank fails the program on all.
 #include <gmock/gmock.h>
 #include <mpi.h>
 
@@ -9,8 +9,9 @@
 
 namespace {
 
-/// Prints failures of one rank. After a fatal one (a failed ASSERT, an exception) this rank has left
-/// the test that the others still communicate in, so it ends the job instead of letting them wait.
+/// Prints failures of one rank. After a fatal one (a failed ASSERT, an exception) this rank has
+/// left the test that the others still communicate in, so it ends the job instead of letting them
+/// wait.
 class RankFailures : public testing::EmptyTestEventListener {
  public:
   RankFailures(int rank, int ranks) : rank_(rank), ranks_(ranks) {}

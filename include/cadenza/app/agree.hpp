@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors on several ranks: what can fail on one rank alone is tried by all together, so that all of them learn of it
-// and end, and the user reads it once.
+// Errors on several ranks: what can fail on one rank alone is tried by all together, so that all of
+// them learn of it and end, and the user reads it once.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,13 @@ class AgreedError : public Error {
   using Error::Error;
 };
 
-/// Runs `attempt` on every rank. If it throws Error on any of them, all throw AgreedError with the code and
-/// message of the first such rank. Collective; `attempt` makes no collective calls itself.
+/// Runs `attempt` on every rank. If it throws Error on any of them, all throw AgreedError with the
+/// code and message of the first such rank. Collective; `attempt` makes no collective calls itself.
 void together(comm::Communicator& world, const std::function<void()>& attempt);
 
-/// Runs `body` in a parallel session: MPI, then Kokkos, undone in reverse. @return the exit code. An
-/// AgreedError is printed by rank 0; any other error is printed by its rank, which ends the whole job.
+/// Runs `body` in a parallel session: MPI, then Kokkos, undone in reverse. @return the exit code.
+/// An AgreedError is printed by rank 0; any other error is printed by its rank, which ends the
+/// whole job.
 int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body);
 
 }  // namespace cadenza::app

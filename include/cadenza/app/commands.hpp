@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands. Each is one way through the picture: experiment -> documents -> batch -> plan -> program
+// The subcommands. Each is one way through the picture: experiment -> documents -> batch -> plan ->
+// program
 // -> execute -> trace.
 #pragma once
 

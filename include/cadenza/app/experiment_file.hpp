@@ -13,7 +13,8 @@ namespace cadenza::app {
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides);
 
-/// Rank 0 reads the file, all ranks parse the same text and check that they are as many as it asks for.
+/// Rank 0 reads the file, all ranks parse the same text and check that they are as many as it asks
+/// for.
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides);
 

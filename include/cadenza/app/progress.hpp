@@ -11,7 +11,8 @@
 
 namespace cadenza::app {
 
-/// One line per step: rewritten in place on a terminal, plain lines (at most one a second) elsewhere.
+/// One line per step: rewritten in place on a terminal, plain lines (at most one a second)
+/// elsewhere.
 class Progress {
  public:
   Progress(bool enabled, std::int64_t steps);

@@ -18,8 +18,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
 }
 
 /// 64 random bits for (seed, stream, index).
-constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream,
-                                    std::uint64_t index) {
+constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   return mix64(mix64(mix64(seed) ^ stream) ^ index);
 }
 

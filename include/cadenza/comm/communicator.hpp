@@ -14,8 +14,8 @@ namespace cadenza::comm {
 
 enum class Reduction { sum, min, max };
 
-/// A group of ranks. Collectives are called by all of them in the same order. Buffers are host memory.
-/// Every failure is Error(communication).
+/// A group of ranks. Collectives are called by all of them in the same order. Buffers are host
+/// memory. Every failure is Error(communication).
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -31,9 +31,9 @@ class Communicator {
   /// Every rank's `mine` (equal sizes) one after another, on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// Non-blocking messages. Those posted on a channel (a small integer >= 0) are completed together by
-  /// wait(channel); their buffers live until then. Messages of one pair and tag arrive in the order in
-  /// which they were posted.
+  /// Non-blocking messages. Those posted on a channel (a small integer >= 0) are completed together
+  /// by wait(channel); their buffers live until then. Messages of one pair and tag arrive in the
+  /// order in which they were posted.
   virtual void post_send(std::span<const std::byte> data, int to, int tag, int channel) = 0;
   virtual void post_receive(std::span<std::byte> data, int from, int tag, int channel) = 0;
   virtual void wait(int channel) = 0;
@@ -75,8 +75,8 @@ class MpiSession {
 /// Broadcast of a string from `root`.
 std::string broadcast(Communicator& comm, const std::string& text, int root);
 
-/// Clock of this rank against rank 0's: `pings` exchanges, the one with the shortest round trip counts
-/// (Cristian). global = local + offset_ns. Zero on rank 0. Collective.
+/// Clock of this rank against rank 0's: `pings` exchanges, the one with the shortest round trip
+/// counts (Cristian). global = local + offset_ns. Zero on rank 0. Collective.
 struct ClockOffset {
   std::int64_t t_local_ns = 0;
   std::int64_t offset_ns = 0;

@@ -36,23 +36,23 @@ enum class Distribution { constant, uniform, lognormal, pareto, list };
 struct Lengths {
   Distribution distribution = Distribution::lognormal;
   std::int64_t min = 2;
-  std::int64_t max = 0;                ///< 0: data.max_document
-  double median = 1024;                ///< lognormal: median; constant: the length
-  double sigma = 1.0;                  ///< lognormal: standard deviation of log length
-  double alpha = 1.2;                  ///< pareto: tail exponent; `min` is its scale
-  std::vector<std::int64_t> values;    ///< list: used in order, again and again
+  std::int64_t max = 0;              ///< 0: data.max_document
+  double median = 1024;              ///< lognormal: median; constant: the length
+  double sigma = 1.0;                ///< lognormal: standard deviation of log length
+  double alpha = 1.2;                ///< pareto: tail exponent; `min` is its scale
+  std::vector<std::int64_t> values;  ///< list: used in order, again and again
 };
 
 struct Data {
   Source source = Source::text;
-  std::vector<std::string> path;       ///< text: files, folders, globs; tokens: .bin or .npy files
+  std::vector<std::string> path;  ///< text: files, folders, globs; tokens: .bin or .npy files
   Tokenizer tokenizer = Tokenizer::byte;
-  std::int64_t max_document = 0;       ///< tokens; longer documents are cut; 0: batch.microbatch
+  std::int64_t max_document = 0;  ///< tokens; longer documents are cut; 0: batch.microbatch
   bool shuffle = false;
-  TokenType dtype = TokenType::uint16; ///< tokens
-  std::int64_t document_end = -1;      ///< tokens: the token that ends a document (required there)
-  std::int64_t documents = 1024;       ///< synthetic: documents in the corpus
-  Lengths lengths;                     ///< synthetic
+  TokenType dtype = TokenType::uint16;  ///< tokens
+  std::int64_t document_end = -1;       ///< tokens: the token that ends a document (required there)
+  std::int64_t documents = 1024;        ///< synthetic: documents in the corpus
+  Lengths lengths;                      ///< synthetic
 };
 
 enum class Packing { fixed };
@@ -79,9 +79,9 @@ enum class Overlap { none };
 struct Attention {
   AttentionKind kind = AttentionKind::full;
   PlacementKind placement = PlacementKind::cad;
-  std::int64_t servers = 0;   ///< 0: in_place (every trainer serves); N: dedicated ranks
-  std::int64_t block = 128;   ///< tokens, the smallest piece that is placed on its own
-  double tolerance = 0.1;     ///< cad: allowed deviation of a server's cost from the mean
+  std::int64_t servers = 0;  ///< 0: in_place (every trainer serves); N: dedicated ranks
+  std::int64_t block = 128;  ///< tokens, the smallest piece that is placed on its own
+  double tolerance = 0.1;    ///< cad: allowed deviation of a server's cost from the mean
   Overlap overlap = Overlap::none;
 };
 
@@ -94,8 +94,8 @@ struct Optimizer {
   std::vector<double> betas = {0.9, 0.95};
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double clip = 1.0;            ///< global gradient norm; 0: no clipping
-  std::int64_t warmup = 10;     ///< steps
+  double clip = 1.0;         ///< global gradient norm; 0: no clipping
+  std::int64_t warmup = 10;  ///< steps
   Schedule schedule = Schedule::cosine;
 };
 

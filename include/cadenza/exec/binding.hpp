@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan bound to one rank: which rows of which buffer its tasks and messages use. Worked out once per tick and
-// used for every layer.
+// A plan bound to one rank: which rows of which buffer its tasks and messages use. Worked out once
+// per tick and used for every layer.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct RowPiece {
   std::int64_t row = 0;
 };
 
-/// Rows of one tensor inside a message. At home: in the model's rows; otherwise in the server's workspace.
+/// Rows of one tensor inside a message. At home: in the model's rows; otherwise in the server's
+/// workspace.
 struct Segment {
   plan::Tensor what = plan::Tensor::q;
   bool home = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core attention of one layer through a plan: rows travel to servers, tasks run there, results travel back and
-// merge. The executor calls begin, post, wait and attend in the order of the rank's program.
+// Core attention of one layer through a plan: rows travel to servers, tasks run there, results
+// travel back and merge. The executor calls begin, post, wait and attend in the order of the rank's
+// program.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,10 @@ class AttentionExchange {
  public:
   /// @param world  of all ranks of the plans
   AttentionExchange(comm::Communicator& world, const kernels::AttentionShape& shape,
-                    const kernels::RotaryTable<Real>& rotary, Tracer& tracer,
-                    MemoryLedger& ledger);
+                    const kernels::RotaryTable<Real>& rotary, Tracer& tracer, MemoryLedger& ledger);
 
-  /// Takes the plans of the tick that follows; grows buffers where it needs more than any tick before.
+  /// Takes the plans of the tick that follows; grows buffers where it needs more than any tick
+  /// before.
   void bind(const program::TickPlans& plans, int tick);
 
   /// Sets the layer whose attention follows. `home` has null rows on dedicated servers.

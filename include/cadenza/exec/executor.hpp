@@ -25,7 +25,8 @@ struct StepResult {
 template <typename Real>
 class Executor {
  public:
-  /// Collective over `world`: trainers are ranks [0, parallel.trainers()), attention servers follow.
+  /// Collective over `world`: trainers are ranks [0, parallel.trainers()), attention servers
+  /// follow.
   Executor(const config::Experiment& experiment, comm::Communicator& world,
            const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
 

@@ -18,7 +18,8 @@ struct Work {
   std::int64_t bytes = 0;
   double flops = 0;
   std::int32_t peer = -1;
-  std::uint32_t flow = 0;  ///< equal on both ends of a message or all members of a collective, in a step
+  std::uint32_t flow =
+      0;  ///< equal on both ends of a message or all members of a collective, in a step
 };
 
 /// Busy time and work of a step, by category: what metrics and the final table are made of.
@@ -53,9 +54,8 @@ class Tracer {
   void message(trace::Category category, std::uint16_t name, std::int64_t begin, std::int64_t end,
                const Work& work);
 
-  /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of them,
-  /// then the operation itself as a collective.
-  /// At most one of a name in a step.
+  /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of
+  /// them, then the operation itself as a collective. At most one of a name in a step.
   template <typename Operation>
   void time_collective(comm::Communicator& group, std::string_view name, const Work& work,
                        Operation operation) {

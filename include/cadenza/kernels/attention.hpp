@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam of core attention kernels: plain rows and tasks in, outputs merged or gradients added.
 //
-// Notation: D head_dim, H query heads, G key-value heads; query head h reads key-value head h / (H / G).
-// Rows are [heads, D] and contiguous; a buffer's row r is token tokens.begin + r of its document.
-// K is rotated already (rotary embedding at its document position); Q is not: kernels rotate it by the
-// document-relative position of its row, so that one Q serves every placement.
+// Notation: D head_dim, H query heads, G key-value heads; query head h reads key-value head h / (H
+// / G). Rows are [heads, D] and contiguous; a buffer's row r is token tokens.begin + r of its
+// document. K is rotated already (rotary embedding at its document position); Q is not: kernels
+// rotate it by the document-relative position of its row, so that one Q serves every placement.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct AttentionShape {
 template <typename Real>
 struct QueryRows {
   Range tokens;
-  const Real* q = nullptr;      ///< [rows, H, D], not rotated
-  Real* out = nullptr;          ///< [rows, H, D]   forward: merged into
-  Real* lse = nullptr;          ///< [rows, H]      forward: merged into (-inf: nothing yet); backward: read
+  const Real* q = nullptr;  ///< [rows, H, D], not rotated
+  Real* out = nullptr;      ///< [rows, H, D]   forward: merged into
+  Real* lse = nullptr;  ///< [rows, H]      forward: merged into (-inf: nothing yet); backward: read
   const Real* dout = nullptr;   ///< [rows, H, D]   backward
   const Real* delta = nullptr;  ///< [rows, H]      backward: rowsum(dO * O) of the merged O
   Real* dq = nullptr;           ///< [rows, H, D]   backward: added to; gradient of the un-rotated Q
@@ -56,15 +56,16 @@ struct KeyRows {
   Real* dv = nullptr;       ///< [rows, G, D]   backward: added to
 };
 
-/// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains task.k.
+/// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains
+/// task.k.
 struct TaskRows {
   Task task;
   int query_rows = 0;
   int key_rows = 0;
 };
 
-/// Tasks of one call. Tasks may share buffers: tasks with the same (query, head) merge, tasks with the
-/// same keys add. Buffers in `queries` do not overlap each other, nor do those in `keys`.
+/// Tasks of one call. Tasks may share buffers: tasks with the same (query, head) merge, tasks with
+/// the same keys add. Buffers in `queries` do not overlap each other, nor do those in `keys`.
 template <typename Real>
 struct TaskList {
   std::vector<QueryRows<Real>> queries;
@@ -73,13 +74,14 @@ struct TaskList {
 };
 
 /// Forward: merges softmax(Q K^T / sqrt(D)) V of every task into out and lse (natural log):
-/// with (O', L') the task's own result, L = log(exp(L) + exp(L')), O = (exp(L_old) O + exp(L') O') / exp(L).
-/// A row whose tasks have no visible key keeps what it had.
+/// with (O', L') the task's own result, L = log(exp(L) + exp(L')), O = (exp(L_old) O + exp(L') O')
+/// / exp(L). A row whose tasks have no visible key keeps what it had.
 template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                        const TaskList<Real>& list);
 
-/// Backward: adds every task's dQ, dK, dV, from the merged lse and delta. Deterministic: no atomics.
+/// Backward: adds every task's dQ, dK, dV, from the merged lse and delta. Deterministic: no
+/// atomics.
 template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                         const TaskList<Real>& list);

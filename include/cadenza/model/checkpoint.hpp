@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: HDF5, one dataset per parameter under Hugging Face's Llama names and shapes, AdamW's moments
-// beside them. Independent of the layout that wrote them.
+// Checkpoints: HDF5, one dataset per parameter under Hugging Face's Llama names and shapes, AdamW's
+// moments beside them. Independent of the layout that wrote them.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace cadenza::model {
 
-/// Writes `path` whole or not at all: datasets <name> ([out, in] or [width]), optimizer/first_moment/<name>,
-/// optimizer/second_moment/<name>; attributes schema, step (updates done so far).
+/// Writes `path` whole or not at all: datasets <name> ([out, in] or [width]),
+/// optimizer/first_moment/<name>, optimizer/second_moment/<name>; attributes schema, step (updates
+/// done so far).
 /// @throws Error(data)
 template <typename Real>
 void save_checkpoint(const std::string& path, const Parameters<Real>& parameters,

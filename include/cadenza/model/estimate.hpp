@@ -9,7 +9,8 @@
 
 namespace cadenza::model {
 
-/// FLOPs (multiply + add = 2) of the dense parts, forward, for `rows` tokens; backward costs twice as much.
+/// FLOPs (multiply + add = 2) of the dense parts, forward, for `rows` tokens; backward costs twice
+/// as much.
 double attention_inputs_flops(const config::Model& model, std::int64_t rows);
 double attention_outputs_flops(const config::Model& model, std::int64_t rows);
 double head_flops(const config::Model& model, std::int64_t rows);

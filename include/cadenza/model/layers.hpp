@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise and reduction kernels of the transformer, forward and backward, on raw device pointers.
-// T rows (tokens), C width, F feed-forward width, V vocabulary; row-major. Outputs are assigned; gradients of
-// parameters (names d<weight>) are added to. Every reduction has a fixed order: no atomics.
+// Element-wise and reduction kernels of the transformer, forward and backward, on raw device
+// pointers. T rows (tokens), C width, F feed-forward width, V vocabulary; row-major. Outputs are
+// assigned; gradients of parameters (names d<weight>) are added to. Every reduction has a fixed
+// order: no atomics.
 #pragma once
 
 #include <cstdint>
 
 namespace cadenza::model {
 
-/// y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 / sqrt(mean(x[t]^2) + eps). x, y [T, C]; rstd [T].
+/// y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 / sqrt(mean(x[t]^2) + eps). x, y [T, C]; rstd
+/// [T].
 template <typename Real>
 void rms_norm(const Real* x, const Real* weight, std::int64_t rows, std::int64_t width, double eps,
               Real* y, Real* rstd);

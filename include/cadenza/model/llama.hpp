@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama-style transformer without its core attention: everything before Q, K, V and after O of every
-// layer, forward and backward, written by hand. The executor calls the parts in the order of a program and
-// fills the attention slot in between.
+// The Llama-style transformer without its core attention: everything before Q, K, V and after O of
+// every layer, forward and backward, written by hand. The executor calls the parts in the order of
+// a program and fills the attention slot in between.
 //
-// T tokens of the microbatch, C width, H query heads, G key-value heads, D head_dim, F feed-forward width,
-// V vocabulary. Activations are assigned, gradients of parameters are added to.
+// T tokens of the microbatch, C width, H query heads, G key-value heads, D head_dim, F feed-forward
+// width, V vocabulary. Activations are assigned, gradients of parameters are added to.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace cadenza::model {
 
-/// One microbatch: token ids, position of each token in its document, next token of its document (-1: none).
+/// One microbatch: token ids, position of each token in its document, next token of its document
+/// (-1: none).
 struct TokenBatch {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> positions;
@@ -54,7 +55,8 @@ class Llama {
   void attention_inputs(int layer);   ///< residual stream -> q, rotated k, v of the slot
   void attention_outputs(int layer);  ///< out of the slot -> residual stream of the next layer
 
-  /// Final norm, logits in chunks, loss and the gradient of `scale` times the sum of the token losses.
+  /// Final norm, logits in chunks, loss and the gradient of `scale` times the sum of the token
+  /// losses.
   /// @return the sum over targets, not scaled
   double loss(double scale);
   void attention_outputs_gradient(int layer);  ///< -> dout of the slot
@@ -66,13 +68,13 @@ class Llama {
 
  private:
   struct Layer {
-    Array<Real> input;      ///< [T, C] residual stream
-    Array<Real> rstd1;      ///< [T]
-    Array<Real> q, k, v;    ///< slot
-    Array<Real> out, lse;   ///< slot
-    Array<Real> middle;     ///< [T, C] residual stream after attention
-    Array<Real> rstd2;      ///< [T]
-    Array<Real> gate, up;   ///< [T, F]
+    Array<Real> input;     ///< [T, C] residual stream
+    Array<Real> rstd1;     ///< [T]
+    Array<Real> q, k, v;   ///< slot
+    Array<Real> out, lse;  ///< slot
+    Array<Real> middle;    ///< [T, C] residual stream after attention
+    Array<Real> rstd2;     ///< [T]
+    Array<Real> gate, up;  ///< [T, F]
   };
   Real* value(std::int64_t offset) { return parameters_.values.data() + offset; }
   Real* gradient(std::int64_t offset) { return parameters_.gradients.data() + offset; }
@@ -90,11 +92,11 @@ class Llama {
   std::int64_t rows_ = 0;
   Array<std::int32_t> tokens_, positions_, targets_;
   std::vector<Layer> layers_;
-  Array<Real> last_, rstd_last_;               ///< output of the last layer [T, C], [T]
-  Array<Real> normed_, dnormed_, dx_;          ///< [T, C] scratch, scratch, residual gradient
-  Array<Real> activation_, dactivation_;       ///< [T, F]
-  Array<Real> dout_, delta_, dq_, dk_, dv_;    ///< gradients of the slot
-  Array<Real> logits_;                         ///< [chunk, V]
+  Array<Real> last_, rstd_last_;             ///< output of the last layer [T, C], [T]
+  Array<Real> normed_, dnormed_, dx_;        ///< [T, C] scratch, scratch, residual gradient
+  Array<Real> activation_, dactivation_;     ///< [T, F]
+  Array<Real> dout_, delta_, dq_, dk_, dv_;  ///< gradients of the slot
+  Array<Real> logits_;                       ///< [chunk, V]
   std::int64_t logit_rows_ = 0;
 };
 

@@ -9,8 +9,8 @@
 
 namespace cadenza::model {
 
-/// Learning rate of step s (from 0): linear warm-up lr (s + 1) / warmup, then constant or a cosine to zero
-/// at `steps`.
+/// Learning rate of step s (from 0): linear warm-up lr (s + 1) / warmup, then constant or a cosine
+/// to zero at `steps`.
 double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std::int64_t steps);
 
 /// Global L2 norm of the gradients.

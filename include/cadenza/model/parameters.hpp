@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the transformer: one flat array each for values, gradients and optimizer moments, with a
-// table that names its parts as Hugging Face's Llama does.
+// Parameters of the transformer: one flat array each for values, gradients and optimizer moments,
+// with a table that names its parts as Hugging Face's Llama does.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ struct CostModel {
 
 struct Prediction {
   double lower_bound_seconds = 0;  ///< all work spread evenly over the pool, no transfer exposed
-  double predicted_seconds = 0;    ///< slowest server's tasks plus the largest transfer of each stage
+  double predicted_seconds = 0;  ///< slowest server's tasks plus the largest transfer of each stage
 };
 
 /// Forward pass of one layer of one tick.

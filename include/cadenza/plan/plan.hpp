@@ -14,8 +14,8 @@ namespace cadenza::plan {
 
 /// Heads and element size: all that bytes and costs depend on.
 struct AttentionShape {
-  int heads = 1;          ///< query heads
-  int kv_heads = 1;       ///< divides heads; query head h reads key head h / (heads / kv_heads)
+  int heads = 1;     ///< query heads
+  int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int head_dim = 1;
   int element_bytes = 4;  ///< of Q, K, V, O and their gradients; LSE and delta likewise
   int group() const { return heads / kv_heads; }
@@ -64,8 +64,9 @@ struct PlacedTask {
   friend bool operator==(const PlacedTask&, const PlacedTask&) = default;
 };
 
-/// A stage: its moves arrive, then its tasks run. A move of inputs (Q, K, V, dO, LSE, delta) takes what its
-/// source's home holds; a move of results (O, LSE; dQ, dK, dV) takes what tasks of earlier stages produced.
+/// A stage: its moves arrive, then its tasks run. A move of inputs (Q, K, V, dO, LSE, delta) takes
+/// what its source's home holds; a move of results (O, LSE; dQ, dK, dV) takes what tasks of earlier
+/// stages produced.
 struct Stage {
   std::vector<Move> moves;
   std::vector<PlacedTask> tasks;
@@ -85,8 +86,8 @@ struct Plan {
   Workload workload;
   std::vector<Stage> stages;
   std::vector<Merge> merges;
-  std::vector<double> cost_per_rank;                ///< FLOPs, world ranks
-  std::vector<std::int64_t> bytes_sent_per_rank;    ///< world ranks
+  std::vector<double> cost_per_rank;              ///< FLOPs, world ranks
+  std::vector<std::int64_t> bytes_sent_per_rank;  ///< world ranks
 };
 
 /// Bytes of a move: tokens x heads x (head_dim or 1) x element_bytes.
@@ -98,9 +99,9 @@ void add_totals(Plan& plan);
 /// Largest server cost over the mean of all servers of the pool (1 when nothing is to do).
 double imbalance(const Plan& plan);
 
-/// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V to a
-/// server, the backward one moves Q, dO, LSE, delta and K, V there (servers keep nothing between the
-/// passes) and dQ, dK, dV back. Gradients are sums: its `merges` are empty.
+/// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V
+/// to a server, the backward one moves Q, dO, LSE, delta and K, V there (servers keep nothing
+/// between the passes) and dQ, dK, dV back. Gradients are sums: its `merges` are empty.
 Plan mirror(const Plan& forward);
 
 /// Equal plans have equal hashes; ranks compare them before the first byte moves.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of one rank for one step: its operations in order, derived from plans and layout. Data only: it
-// is printed, counted and checked for deadlock as it is executed.
+// The program of one rank for one step: its operations in order, derived from plans and layout.
+// Data only: it is printed, counted and checked for deadlock as it is executed.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ enum class Operation : std::uint8_t {
   attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
   loss,               ///< final norm, logits, loss and its gradient
   embed_gradient,
-  reduce_gradients,   ///< sum over data-parallel ranks
-  optimize,           ///< clipping and parameter update
+  reduce_gradients,  ///< sum over data-parallel ranks
+  optimize,          ///< clipping and parameter update
 };
 std::string_view name(Operation operation);
 
@@ -47,8 +47,8 @@ struct TickPlans {
   const plan::Plan& of(Pass pass) const { return pass == Pass::forward ? forward : backward; }
 };
 
-/// Whether tasks of this pass produce the tensor: O and LSE forward (LSE is an input of the backward pass),
-/// dQ, dK, dV backward.
+/// Whether tasks of this pass produce the tensor: O and LSE forward (LSE is an input of the
+/// backward pass), dQ, dK, dV backward.
 bool is_result(plan::Tensor what, Pass pass);
 
 struct Program {
@@ -59,8 +59,9 @@ struct Program {
 /// @param trainers  ranks [0, trainers) hold the model; the others are dedicated attention servers
 Program make_program(Rank rank, int trainers, int layers, std::span<const TickPlans> ticks);
 
-/// Runs all ranks' programs against each other, without data: one line for every rank that can never go on
-/// (a wait whose peer never posts, a collective that not all trainers reach), none when all of them end.
+/// Runs all ranks' programs against each other, without data: one line for every rank that can
+/// never go on (a wait whose peer never posts, a collective that not all trainers reach), none when
+/// all of them end.
 std::vector<std::string> deadlocks(std::span<const Program> programs, int trainers,
                                    std::span<const TickPlans> ticks);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a rank needs to know to run a step, made before the step begins (on a thread of its own, while
-// the previous step runs).
+// All that a rank needs to know to run a step, made before the step begins (on a thread of its own,
+// while the previous step runs).
 #pragma once
 
 #include <cstdint>

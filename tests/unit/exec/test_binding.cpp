@@ -2,8 +2,8 @@
 // Bindings: what one rank sends is what the other expects, and every task finds its rows.
 #include <gmock/gmock.h>
 
-#include "cadenza/base/random.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/random.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/plan/placement.hpp"
 
@@ -78,9 +78,8 @@ TEST(Binding, EveryTaskOfThePlanIsBoundOnceToRowsThatHoldIt) {
       const auto holds = [&](const std::vector<RowPiece>& pieces, int index, int document,
                              Range tokens) {
         const auto homes = static_cast<int>(binding.homes.size());
-        const RowPiece& piece = index < homes
-                                    ? binding.homes[static_cast<std::size_t>(index)]
-                                    : pieces[static_cast<std::size_t>(index - homes)];
+        const RowPiece& piece = index < homes ? binding.homes[static_cast<std::size_t>(index)]
+                                              : pieces[static_cast<std::size_t>(index - homes)];
         return piece.document == document && piece.tokens.contains(tokens);
       };
       for (const StageBinding& stage : binding.forward) {
@@ -99,8 +98,7 @@ TEST(Binding, EveryTaskOfThePlanIsBoundOnceToRowsThatHoldIt) {
 TEST(Binding, ATaskWithoutItsRowsIsRefused) {
   auto plans = random_plans(3, 3, 1);
   for (plan::Stage& stage : plans.forward.stages) {
-    std::erase_if(stage.moves,
-                  [](const plan::Move& move) { return move.what == plan::Tensor::k; });
+    std::erase_if(stage.moves, [](const plan::Move& move) { return move.what == plan::Tensor::k; });
   }
   EXPECT_THROW(bind(plans, 3), Error);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor on one rank: gradients of the whole training step against central differences in double, events
-// against the program, totals against the plan.
+// The executor on one rank: gradients of the whole training step against central differences in
+// double, events against the program, totals against the plan.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -16,7 +16,8 @@ namespace {
 using testing::Runner;
 using testing::tiny_experiment;
 
-/// A model small enough for differences, with a learning rate of zero: parameters stay where they are put.
+/// A model small enough for differences, with a learning rate of zero: parameters stay where they
+/// are put.
 config::Experiment still_experiment(bool tied) {
   config::Experiment e = tiny_experiment();
   e.model.tie_embeddings = tied;
@@ -60,7 +61,9 @@ TEST(Executor, GradientsOfTheWholeModelMatchCentralDifferences) {
   expect_gradients_match_differences(false);
 }
 
-TEST(Executor, GradientsMatchWithTiedEmbeddings) { expect_gradients_match_differences(true); }
+TEST(Executor, GradientsMatchWithTiedEmbeddings) {
+  expect_gradients_match_differences(true);
+}
 
 TEST(Executor, LossFallsOverTenSteps) {
   const auto world = comm::make_self();
