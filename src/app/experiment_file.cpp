@@ -7,10 +7,9 @@
 #include <fstream>
 #include <sstream>
 
-#include <Kokkos_Core.hpp>
-
 #include "cadenza/app/agree.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/kernels/device.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -29,15 +28,10 @@ std::string read_text(const std::string& path) {
 }
 
 void require_device(const config::Experiment& experiment) {
-#ifdef KOKKOS_ENABLE_CUDA
-  const bool built_for_cuda = true;
-#else
-  const bool built_for_cuda = false;
-#endif
   const bool wants_cuda = experiment.run.device == config::DeviceKind::cuda;
-  if (wants_cuda == built_for_cuda) return;
+  if (wants_cuda == kDeviceIsCuda) return;
   fail(ExitCode::usage, "run.device: found {}; valid: {} (this program was built for it)",
-       wants_cuda ? "cuda" : "host", built_for_cuda ? "cuda" : "host");
+       wants_cuda ? "cuda" : "host", kDeviceIsCuda ? "cuda" : "host");
 }
 
 }  // namespace

@@ -169,8 +169,10 @@ void Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_
   const exec::StepResult result = executor_->run(plan);
   const std::int64_t end_ns = trace::now_ns();
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
-  write_trace(plan, result, begin_ns, end_ns);
-  if (world_.rank() == 0) report_step(plan, result, ranks);
+  together(world_, [&] {
+    write_trace(plan, result, begin_ns, end_ns);
+    if (world_.rank() == 0) report_step(plan, result, ranks);
+  });
   if (!std::isfinite(result.loss)) {
     progress_->finish();
     throw AgreedError(
@@ -280,7 +282,7 @@ void Training<Real>::measure_clock(std::uint32_t phase) {
   sync.rtt_min_ns = offset.rtt_min_ns;
   sync.pings = kClockPings;
   sync.phase = phase;
-  writer_->write_clock(sync);
+  together(world_, [&] { writer_->write_clock(sync); });
 }
 
 template <typename Real>

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running the program as its users do: experiments from dicts, ranks under mpirun, files read back."""
 
+import io
 import json
 import os
 import signal
 import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,27 +197,22 @@ def read_checkpoint(path):
     return values
 
 
-def open_trace(path):
-    """A rank's trace, whether its writer closed it or was stopped in the middle."""
-    try:
-        return h5py.File(path, "r")
-    except OSError:
-        return h5py.File(path, "r", libver="latest", swmr=True)
-
-
 def committed_steps(path):
-    """Rows of /steps of a rank's trace, after every event they commit to has been read."""
-    with open_trace(path) as file:
-        steps = file["/steps"][:]
-        committed = int(steps["n_events_end"][-1]) if len(steps) else 0
-        events = file["/events"][:committed]
-        names = file["/meta/strings"].shape[0]
-    assert len(events) == committed
-    assert np.all(events["t_end_ns"] >= events["t_begin_ns"])
-    assert np.all(events["name_id"] < names)
-    if len(steps):
-        assert np.array_equal(np.unique(events["step"]), steps["step"])
-    return steps
+    """Rows of /steps of a rank's trace, once every event that they commit to has been read and checked."""
+    words = [sys.executable, Path(__file__).with_name("trace_reader.py"), path]
+    read = subprocess.run(words, capture_output=True, timeout=60, check=False)
+    assert read.returncode == 0, f"{path}: {read.stderr.decode()}"
+    return np.load(io.BytesIO(read.stdout))
+
+
+def wait_for_steps(process, folder, count):
+    """Until `count` steps are reported; the process must still be at it."""
+    metrics = folder / "metrics.jsonl"
+    end = time.monotonic() + TIMEOUT
+    while not metrics.exists() or metrics.read_text().count("\n") < count:
+        assert process.poll() is None, "the run ended before it could be interrupted"
+        assert time.monotonic() < end, f"no {count} steps in {TIMEOUT} s"
+        time.sleep(0.02)
 
 
 def write_tokens(path, documents, dtype="<u2"):

@@ -64,7 +64,7 @@ EXPERIMENTS = {
 FILES = {
     "a list": (USAGE, ["e.yaml:1"], "- model\n- data\n"),
     "nothing": (USAGE, ["e.yaml"], ""),
-    "no YAML": (USAGE, ["e.yaml:2"], "name: x\nmodel: {layers: 2\n"),
+    "no YAML": (USAGE, ["e.yaml:2"], "name: x\nmodel: {layers: 2}}\n"),
     "a key twice": (USAGE, ["e.yaml:2", "seed"], "seed: 1\nseed: 2\n"),
 }
 

@@ -27,7 +27,7 @@ def formatter():
         found = re.search(r"version (\d+)", answer.stdout).group(1)
         if found == VERSION:
             return name, None
-    return None, f"clang-format {VERSION} is needed (pip install clang-format==14.0.6), found {found}"
+    return None, f"clang-format {VERSION} is needed (PyPI: clang-format==14.0.6), found {found}"
 
 
 def main(arguments):

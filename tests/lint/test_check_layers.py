@@ -75,7 +75,7 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("unknown module x")
 
     def test_cycle(self):
-        self.write("CMakeLists.txt", MODULES.replace("base LIBRARIES", "base DEPENDS plan LIBRARIES"))
+        self.write("CMakeLists.txt", MODULES.replace("base LIB", "base DEPENDS plan LIB"))
         self.expect_one("cycle: base -> plan -> base")
 
     def test_walls(self):

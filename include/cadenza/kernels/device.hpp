@@ -13,6 +13,12 @@ namespace cadenza {
 using Device = Kokkos::DefaultExecutionSpace;
 using DeviceMemory = Device::memory_space;
 
+#ifdef KOKKOS_ENABLE_CUDA
+inline constexpr bool kDeviceIsCuda = true;
+#else
+inline constexpr bool kDeviceIsCuda = false;
+#endif
+
 /// Contiguous elements on the device.
 template <typename T>
 using Array = Kokkos::View<T*, DeviceMemory>;

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Usage: trace_reader.py TRACE: writes the rows of /steps as .npy to standard output, after reading all they commit.
+
+A process of its own, because HDF5 may wait for ever in a file that its writer left damaged.
+"""
+
+import sys
+
+import h5py
+import numpy as np
+
+
+def open_trace(path):
+    """A rank's trace, whether its writer closed it or was stopped in the middle."""
+    try:
+        return h5py.File(path, "r")
+    except OSError:
+        return h5py.File(path, "r", libver="latest", swmr=True)
+
+
+def committed_steps(path):
+    with open_trace(path) as file:
+        steps = file["/steps"][:]
+        committed = int(steps["n_events_end"][-1]) if len(steps) else 0
+        events = file["/events"][:committed]
+        names = file["/meta/strings"].shape[0]
+    assert len(events) == committed, f"{committed} events are committed, {len(events)} are there"
+    assert np.all(events["t_end_ns"] >= events["t_begin_ns"]), "an event ends before it begins"
+    assert np.all(events["name_id"] < names), "an event has no name"
+    if committed:
+        assert np.array_equal(np.unique(events["step"]), steps["step"]), "events of other steps"
+    return steps
+
+
+if __name__ == "__main__":
+    np.save(sys.stdout.buffer, committed_steps(sys.argv[1]))
