@@ -18,7 +18,9 @@ endif()
 add_library(cadenza_options INTERFACE)
 target_compile_options(cadenza_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror>)
-target_compile_definitions(cadenza_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+# fmt 9 takes nvcc for a compiler without constexpr, but checks format strings with it all the same.
+target_compile_definitions(cadenza_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX
+  $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 
 set(cadenza_march ${CADENZA_ARCH})
 if(cadenza_march STREQUAL "default")

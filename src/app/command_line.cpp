@@ -71,7 +71,7 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line) {
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   plan->add_option("--step", line.step, "Step whose batch is planned, from 0")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   return plan;
 }
@@ -102,7 +102,8 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
     exit_code = speaks ? app.exit(help) : 0;
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    exit_code = static_cast<int>(ExitCode::usage);
+    // A launcher ends all ranks at the first failure: that must not be one that leaves the telling to another.
+    exit_code = speaks ? static_cast<int>(ExitCode::usage) : 0;
     if (speaks) {
       fmt::print(stderr, "cadenza: {} (see cadenza --help)\n", one_line(error.what()));
     }

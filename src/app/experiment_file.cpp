@@ -15,7 +15,8 @@ namespace cadenza::app {
 namespace {
 
 std::string read_text(const std::string& path) {
-  if (std::filesystem::is_directory(path)) {
+  std::error_code error;  // what cannot be looked at is told by the attempt to read it
+  if (std::filesystem::is_directory(path, error)) {
     fail(ExitCode::usage, "{}: is a folder; valid: an experiment's YAML file", path);
   }
   std::ifstream file(path);

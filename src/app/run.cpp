@@ -2,8 +2,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <system_error>
 
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/commands.hpp"
@@ -23,9 +25,13 @@ int in_one_process(const CommandLine& line, void (*command)(const CommandLine&))
   if (comm::launcher_rank() != 0) return 0;
   try {
     command(line);
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
   } catch (const Error& error) {
     fmt::print(stderr, "cadenza: {}\n", error.what());
     return static_cast<int>(error.code());
+  } catch (const std::system_error& error) {  // fmt's too, where a long text finds no room
+    fmt::print(stderr, "cadenza: standard output: cannot be written: {}\n", error.code().message());
+    return static_cast<int>(ExitCode::data);
   }
   return 0;
 }

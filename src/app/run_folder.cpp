@@ -31,12 +31,12 @@ void make_folder(const fs::path& path) {
 
 /// Nothing of an earlier run is lost or mixed with this one.
 void keep_earlier_run(const fs::path& path) {
-  if (!fs::exists(path / "experiment.yaml")) return;
+  std::error_code error;  // a folder that cannot be looked into cannot be made either, which says why
+  if (!fs::exists(path / "experiment.yaml", error)) return;
   fs::path kept;
-  for (int number = 1; kept.empty() || fs::exists(kept); ++number) {
+  for (int number = 1; kept.empty() || fs::exists(kept, error); ++number) {
     kept = fmt::format("{}.{}", path.string(), number);
   }
-  std::error_code error;
   fs::rename(path, kept, error);
   if (error) {
     fail(ExitCode::data, "{}: holds an earlier run that cannot be renamed to {}: {}", path.string(),

@@ -74,6 +74,7 @@ def environment():
         OMPI_MCA_hwloc_base_binding_policy="none",
         PRTE_MCA_hwloc_default_binding_policy="none",
         OMPI_MCA_mpi_yield_when_idle="1",
+        OMPI_MCA_odls_base_sigkill_timeout="0",  # s that mpirun lets pass after a rank has failed
         OMP_NUM_THREADS="1",
         OMP_PROC_BIND="false",
     )
@@ -148,6 +149,16 @@ def run_well(ranks, arguments, **options):
     assert result.code == 0, str(result)
     assert result.complaints == [], str(result)
     return result
+
+
+def run_limited(kibibytes, ranks, arguments):
+    """Runs the program where no file may outgrow a size: like a full disk, on machines where none can be mounted."""
+    # Of MPI's own files, which may be larger, none is made by a rank: shared memory is left out, and the
+    # launcher, which makes the others, is not limited.
+    words = ["mpirun", "-n", str(ranks), "bash", "-c", f'ulimit -f {kibibytes}; exec "$@"', "limited",
+             str(PROGRAM), *map(str, arguments)]
+    transport = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+    return finish(start(words, env=transport))
 
 
 class Run:

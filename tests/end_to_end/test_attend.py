@@ -196,6 +196,19 @@ def test_output_that_cannot_be_written(ranks, tmp_path):
     assert str(output) in result.complaints[0]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_output_that_finds_no_room(ranks, tmp_path):
+    experiment = harness.write_experiment(
+        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}})
+    source = write_input(tmp_path / "in.h5", random_input(8, 4, 2, 64))
+    output = tmp_path / "out.h5"
+    result = harness.run_limited(300, ranks, ["attend", experiment, "--input", source, "--output", output])
+    assert result.code == 3, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert str(output) in result.complaints[0]
+    assert "File too large" in result.complaints[0]
+
+
 def test_output_over_the_input_keeps_the_input(tmp_path):
     experiment = harness.write_experiment(tmp_path / "e.yaml", {"data": {"source": "synthetic"}})
     arrays = wrong(lambda arrays: None)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cannot be run ends with one line that names the fault, the right exit code, on every rank, at once."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import harness
@@ -126,6 +128,38 @@ def test_arguments(case, ranks, corpus, tmp_path):
     code, words, arguments = ARGUMENTS[case]
     harness.write_experiment(tmp_path / "e.yaml", good(corpus, ranks))
     refuse(tmp_path, ranks, arguments, code, words)
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """A folder that may not be looked into, and what a command starts with for that to hold for root too."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    (folder / "e.yaml").touch()
+    prefix = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    folder.chmod(0)
+    probe = subprocess.run([*prefix, "cat", folder / "e.yaml"], capture_output=True, text=True, check=False)
+    if "Permission denied" not in probe.stderr:
+        folder.chmod(0o700)
+        pytest.skip(f"root cannot give up its rights here: {probe.stderr.strip()}")
+    yield folder, prefix
+    folder.chmod(0o700)
+
+
+def test_places_without_permission(locked, corpus, tmp_path):
+    folder, prefix = locked
+    experiment = harness.write_experiment(tmp_path / "e.yaml", good(corpus, 1))
+    unreadable = {"data.path": folder, "data.document_end": harness.DOCUMENT_END}
+    settings = [word for key, value in unreadable.items() for word in ("--set", f"{key}={value}")]
+    for arguments, code in (
+        (["train", experiment, "--output", folder], DATA),
+        (["train", experiment, "--output", folder / "run"], DATA),
+        (["train", folder / "e.yaml"], USAGE),
+        (["plan", folder / "e.yaml"], USAGE),
+        (["plan", experiment, *settings], DATA),
+    ):
+        result = harness.finish(harness.start([*prefix, *harness.command(1, arguments)], cwd=tmp_path))
+        assert_refused(result, code, [str(folder), "Permission denied"])
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -152,7 +152,20 @@ def test_table(corpus, tmp_path):
 
 def test_wrong_options(corpus, tmp_path):
     path = harness.write_experiment(tmp_path / "e.yaml", experiment_of({}, corpus))
-    for options in (["--format", "xml"], ["--step", "-1"], ["--step", "x"], ["--nothing"]):
+    for options in (["--format", "xml"], ["--step", "-1"], ["--step", "x"],
+                    ["--step", "99999999999999999999"], ["--nothing"]):
         result = harness.run(1, ["plan", path, *options])
         assert result.code == 2, str(result)
         assert len(result.complaints) == 1, str(result)
+
+
+@pytest.mark.parametrize("layout", ["one rank", "cad on 6"])  # a short and a long text
+def test_output_that_finds_no_room(layout, corpus, tmp_path):
+    path = harness.write_experiment(tmp_path / "e.yaml", experiment_of(LAYOUTS[layout], corpus))
+    words = ["bash", "-c", 'exec "$@" >/dev/full', "full",
+             *harness.command(1, ["plan", path, "--format", "json"])]
+    result = harness.finish(harness.start(words))
+    assert result.code == 3, str(result)
+    assert result.err.splitlines() == result.complaints, str(result)
+    assert len(result.complaints) == 1
+    assert "No space left on device" in result.complaints[0]
