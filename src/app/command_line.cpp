@@ -102,7 +102,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
     exit_code = speaks ? app.exit(help) : 0;
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    // A launcher ends all ranks at the first failure: that must not be one that leaves the telling to another.
+    // A launcher ends all ranks at the first failure: that must be the one that speaks.
     exit_code = speaks ? static_cast<int>(ExitCode::usage) : 0;
     if (speaks) {
       fmt::print(stderr, "cadenza: {} (see cadenza --help)\n", one_line(error.what()));

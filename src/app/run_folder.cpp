@@ -31,7 +31,7 @@ void make_folder(const fs::path& path) {
 
 /// Nothing of an earlier run is lost or mixed with this one.
 void keep_earlier_run(const fs::path& path) {
-  std::error_code error;  // a folder that cannot be looked into cannot be made either, which says why
+  std::error_code error;  // where one may not look, making the folder will say so
   if (!fs::exists(path / "experiment.yaml", error)) return;
   fs::path kept;
   for (int number = 1; kept.empty() || fs::exists(kept, error); ++number) {

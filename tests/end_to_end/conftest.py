@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 import shutil
 
-import harness
 import numpy as np
 import pytest
+
+import harness
 
 
 def pytest_sessionstart(session):
     if not harness.PROGRAM.is_file():
-        pytest.exit(f"{harness.PROGRAM} is not there: build it, or name it in CADENZA", returncode=1)
+        pytest.exit(
+            f"{harness.PROGRAM} is not there: build it, or name it in CADENZA", returncode=1
+        )
     if shutil.which("mpirun") is None:
         pytest.exit("mpirun is not on the path", returncode=1)
 
 
 @pytest.fixture(scope="session")
 def documents():
-    """Heavy-tailed lengths, among them documents of one and two tokens and longer ones than a microbatch."""
+    """Heavy-tailed lengths, from one token to more than a microbatch."""
     random = np.random.default_rng(11)
     lengths = np.clip(np.rint(random.lognormal(3.3, 1.2, 200)), 1, 600).astype(int)
     lengths[:8] = [90, 1, 2, 300, 1, 17, 128, 64]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running the program as its users do: experiments from dicts, ranks under mpirun, files read back."""
+"""Running the program as its users do: experiments from dicts, ranks, files read back."""
 
+import contextlib
 import io
 import json
 import os
@@ -22,11 +23,18 @@ TIMEOUT = 120.0  # seconds; nothing here takes more than a few, so that a hang i
 DOCUMENT_END = 258
 VOCABULARY = 259
 
-# Small enough for milliseconds a step, with everything in it: layers, grouped heads, several microbatches.
+# Milliseconds a step, with everything in it: layers, grouped heads, several microbatches.
 DEFAULTS = {
     "name": "small",
     "seed": 7,
-    "model": {"layers": 2, "d_model": 32, "heads": 4, "kv_heads": 2, "ffn": 48, "vocab": VOCABULARY},
+    "model": {
+        "layers": 2,
+        "d_model": 32,
+        "heads": 4,
+        "kv_heads": 2,
+        "ffn": 48,
+        "vocab": VOCABULARY,
+    },
     "batch": {"tokens": 768, "microbatch": 128},
     "parallel": {"data": 1},
     "attention": {"placement": "colocated", "block": 16, "tolerance": 0.05},
@@ -100,7 +108,9 @@ class Result:
         return [line for line in self.err.splitlines() if line.startswith("cadenza:")]
 
     def __str__(self):
-        return f"{self.command}\nexit code {self.code}\n-- stdout\n{self.out}\n-- stderr\n{self.err}"
+        return (
+            f"{self.command}\nexit code {self.code}\n-- stdout\n{self.out}\n-- stderr\n{self.err}"
+        )
 
 
 def stop(process):
@@ -108,10 +118,8 @@ def stop(process):
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             os.killpg(process.pid, number)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
-            except subprocess.TimeoutExpired:
-                pass
 
 
 def start(words, cwd=None, env=None):
@@ -152,11 +160,20 @@ def run_well(ranks, arguments, **options):
 
 
 def run_limited(kibibytes, ranks, arguments):
-    """Runs the program where no file may outgrow a size: like a full disk, on machines where none can be mounted."""
-    # Of MPI's own files, which may be larger, none is made by a rank: shared memory is left out, and the
-    # launcher, which makes the others, is not limited.
-    words = ["mpirun", "-n", str(ranks), "bash", "-c", f'ulimit -f {kibibytes}; exec "$@"', "limited",
-             str(PROGRAM), *map(str, arguments)]
+    """Runs the program where no file may outgrow a size: a full disk that needs no mounting."""
+    # Of MPI's own files, which may be larger, none is made by a rank: shared memory is left out,
+    # and the launcher, which makes the others, is not limited.
+    words = [
+        "mpirun",
+        "-n",
+        str(ranks),
+        "bash",
+        "-c",
+        f'ulimit -f {kibibytes}; exec "$@"',
+        "limited",
+        str(PROGRAM),
+        *map(str, arguments),
+    ]
     transport = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
     return finish(start(words, env=transport))
 
@@ -183,7 +200,7 @@ class Run:
 
 
 def train(folder, changes, **options):
-    """Trains DEFAULTS with `changes` into `folder`/run, on the ranks that the experiment asks for."""
+    """Trains DEFAULTS with `changes` into `folder`/run, on as many ranks as they ask for."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     experiment = write_experiment(folder / "experiment.yaml", changes)
@@ -200,6 +217,7 @@ def read_checkpoint(path):
     """Parameters by name, float64; the optimizer's moments are left out."""
     values = {}
     with h5py.File(path, "r") as file:
+
         def take(name, item):
             if isinstance(item, h5py.Dataset) and not name.startswith("optimizer/"):
                 values[name] = item[...].astype(np.float64)
@@ -209,7 +227,7 @@ def read_checkpoint(path):
 
 
 def committed_steps(path):
-    """Rows of /steps of a rank's trace, once every event that they commit to has been read and checked."""
+    """Rows of /steps of a rank's trace; every event that they commit to was read and checked."""
     words = [sys.executable, Path(__file__).with_name("trace_reader.py"), path]
     read = subprocess.run(words, capture_output=True, timeout=60, check=False)
     assert read.returncode == 0, f"{path}: {read.stderr.decode()}"
@@ -233,7 +251,7 @@ def write_tokens(path, documents, dtype="<u2"):
 
 
 def random_documents(seed, lengths):
-    """Documents of these lengths, the end token included: easy to learn in part, so that losses move."""
+    """Documents of these lengths, end token included: easy to learn in part, so losses move."""
     random = np.random.default_rng(seed)
     documents = []
     for length in lengths:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model and its training in JAX, float64, with Hugging Face Llama's names and conventions.
 
-Written from docs/experiment.md, and differentiated by jax.grad, so that it shares nothing with the program.
+Written from docs/experiment.md and differentiated by jax.grad: it shares nothing with the program.
 """
 
 import json
@@ -20,7 +20,7 @@ def rms_norm(x, gain, eps):
 
 
 def rotate(x, positions, theta):
-    """x [tokens, heads, head_dim]: the pair (d, d + head_dim / 2) turns by position * theta^(-2 d / head_dim)."""
+    """x [tokens, heads, head_dim]: (d, d + head_dim/2) turns by position theta^(-2d/head_dim)."""
     half = x.shape[-1] // 2
     angle = positions[:, None] * theta ** (-jnp.arange(half) / half)[None, :]
     cos, sin = jnp.cos(angle)[:, None, :], jnp.sin(angle)[:, None, :]
@@ -29,7 +29,7 @@ def rotate(x, positions, theta):
 
 
 def attention(q, k, v, segments):
-    """Causal inside each document; key head h serves the query heads h * group up to (h + 1) * group."""
+    """Causal inside each document; key head h serves query heads [h group, (h + 1) group)."""
     group = q.shape[1] // k.shape[1]
     k, v = jnp.repeat(k, group, axis=1), jnp.repeat(v, group, axis=1)
     scores = jnp.einsum("ihd,jhd->hij", q, k) / jnp.sqrt(q.shape[-1])
@@ -46,6 +46,7 @@ def loss_sum(parameters, tokens, segments, positions, targets, model):
     embedding = parameters["model.embed_tokens.weight"]
     x = embedding[tokens]
     for layer in range(model["layers"]):
+
         def weight(name, layer=layer):
             return parameters[f"model.layers.{layer}.{name}.weight"]
 
@@ -56,8 +57,11 @@ def loss_sum(parameters, tokens, segments, positions, targets, model):
         o = attention(rotate(q, positions, theta), rotate(k, positions, theta), v, segments)
         x = x + o.reshape(len(tokens), -1) @ weight("self_attn.o_proj").T
         h = rms_norm(x, weight("post_attention_layernorm"), eps)
-        x = x + (jax.nn.silu(h @ weight("mlp.gate_proj").T) * (h @ weight("mlp.up_proj").T)) \
+        x = (
+            x
+            + (jax.nn.silu(h @ weight("mlp.gate_proj").T) * (h @ weight("mlp.up_proj").T))
             @ weight("mlp.down_proj").T
+        )
     x = rms_norm(x, parameters["model.norm.weight"], eps)
     head = embedding if model.get("tie_embeddings") else parameters["lm_head.weight"]
     log_p = jax.nn.log_softmax(x @ head.T, axis=-1)
@@ -97,14 +101,20 @@ class Trainer:
         self.parameters = dict(parameters)
         self.first = {name: np.zeros_like(p) for name, p in parameters.items()}
         self.second = {name: np.zeros_like(p) for name, p in parameters.items()}
-        self.optimizer = {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip": 1.0, **optimizer}
+        self.optimizer = {
+            "betas": [0.9, 0.95],
+            "eps": 1e-8,
+            "weight_decay": 0.1,
+            "clip": 1.0,
+            **optimizer,
+        }
         self.steps = steps
         self.step = 0
         self.gradient = compiled_gradient(json.dumps(model, sort_keys=True))
 
     def batch_gradient(self, microbatches):
         """Loss and gradient of a whole batch: every target weighs the same."""
-        loss, targets, gradients = 0.0, 0, {name: 0.0 for name in self.parameters}
+        loss, targets, gradients = 0.0, 0, dict.fromkeys(self.parameters, 0.0)
         for microbatch in microbatches:
             value, gradient = self.gradient(self.parameters, *arrays(microbatch))
             loss += float(value)
@@ -129,5 +139,7 @@ class Trainer:
             m = self.first[name] / (1 - beta1**self.step)
             v = self.second[name] / (1 - beta2**self.step)
             decay = options["weight_decay"] if value.ndim == 2 else 0.0
-            self.parameters[name] = value - rate * (m / (np.sqrt(v) + options["eps"]) + decay * value)
+            self.parameters[name] = value - rate * (
+                m / (np.sqrt(v) + options["eps"]) + decay * value
+            )
         return loss, float(norm)

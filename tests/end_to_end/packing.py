@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packing `fixed`, written from its rules alone (docs/data.md): documents as lists of token arrays."""
+"""Packing `fixed`, written from its rules alone (docs/data.md)."""
 
 from itertools import cycle
 
@@ -8,11 +8,11 @@ def cut(documents, longest):
     """Consecutive documents of at most `longest` tokens."""
     for document in documents:
         for begin in range(0, len(document), longest):
-            yield document[begin:begin + longest]
+            yield document[begin : begin + longest]
 
 
 def pack(documents, batch_tokens, microbatch_tokens, steps, longest=None):
-    """For every step its microbatches, each a list of documents, in file order, begun again when they end."""
+    """For every step its microbatches, each a list of documents (token arrays), in file order."""
     source = cycle(list(cut(documents, longest or microbatch_tokens)))
     rest = []
     batches = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what `cadenza plan --format json` says, from the rules of a plan alone, row by row on dense arrays.
+"""Checks what `cadenza plan --format json` says, from the rules of a plan alone, on dense arrays.
 
 Every function returns what it found wrong as lines of text; an empty list is a good plan.
 """
@@ -20,8 +20,11 @@ class Shape:
         self.trainers = experiment["parallel"]["data"]
         servers = experiment["attention"].get("servers", "in_place")
         self.ranks = self.trainers + (0 if servers == "in_place" else servers)
-        self.pool = list(range(self.ranks)) if servers == "in_place" else \
-            list(range(self.trainers, self.ranks))
+        self.pool = (
+            list(range(self.ranks))
+            if servers == "in_place"
+            else list(range(self.trainers, self.ranks))
+        )
 
     def heads_of(self, what):
         return self.kv_heads if what in ("K", "V") else self.heads
@@ -57,7 +60,9 @@ def check_homes(report, shape):
         homes[home["document"]][slice(*home["tokens"])] += 1
         if not 0 <= home["rank"] < shape.trainers:
             wrong.append(f"home on rank {home['rank']}, which is no trainer")
-    return wrong + [f"document {d} is not at home once" for d, h in enumerate(homes) if np.any(h != 1)]
+    return wrong + [
+        f"document {d} is not at home once" for d, h in enumerate(homes) if np.any(h != 1)
+    ]
 
 
 def check_coverage(report, shape):
@@ -65,14 +70,18 @@ def check_coverage(report, shape):
     counts = [np.zeros((shape.heads, n, n), dtype=int) for n in report["documents"]]
     for plan in report["plans"]:
         for task in tasks_of(plan):
-            counts[task["document"]][slice(*task["heads"]), slice(*task["q"]), slice(*task["k"])] += \
-                allowed(task)
-    return [f"document {document} is not covered once" for document, count in enumerate(counts)
-            if np.any(count != np.tril(np.ones(count.shape[1:], dtype=int)))]
+            counts[task["document"]][
+                slice(*task["heads"]), slice(*task["q"]), slice(*task["k"])
+            ] += allowed(task)
+    return [
+        f"document {document} is not covered once"
+        for document, count in enumerate(counts)
+        if np.any(count != np.tril(np.ones(count.shape[1:], dtype=int)))
+    ]
 
 
 def check_costs(report, shape):
-    """A task costs 4 head_dim FLOPs per pair and head, on a server; moves have the bytes of their rows."""
+    """4 head_dim FLOPs per pair and head, on a server; moves have the bytes of their rows."""
     wrong = []
     for plan in report["plans"]:
         for task in tasks_of(plan):
@@ -82,10 +91,14 @@ def check_costs(report, shape):
             if task["server"] not in shape.pool:
                 wrong.append(f"task {task} is not on a server")
         for stage in plan["stages"]:
-            wrong += [f"move {move} has {shape.bytes(move)} bytes" for move in stage["moves"]
-                      if move["bytes"] != shape.bytes(move) or move["bytes"] == 0]
-            wrong += [f"move {move} goes nowhere" for move in stage["moves"]
-                      if move["from"] == move["to"]]
+            wrong += [
+                f"move {move} has {shape.bytes(move)} bytes"
+                for move in stage["moves"]
+                if move["bytes"] != shape.bytes(move) or move["bytes"] == 0
+            ]
+            wrong += [
+                f"move {move} goes nowhere" for move in stage["moves"] if move["from"] == move["to"]
+            ]
     return wrong
 
 
@@ -105,7 +118,9 @@ class Replay:
     def rows(self, rank, what, document):
         key = (rank, what, document)
         if key not in self.held:
-            self.held[key] = np.zeros((self.lengths[document], self.shape.heads_of(what)), dtype=bool)
+            self.held[key] = np.zeros(
+                (self.lengths[document], self.shape.heads_of(what)), dtype=bool
+            )
         return self.held[key]
 
     def computed(self, rank, document):
@@ -129,16 +144,21 @@ class Replay:
 
     def compute(self, task):
         heads = slice(*task["heads"])
-        needs = (("Q", task["q"], heads), ("K", task["k"], self.shape.kv_range(task["heads"])),
-                 ("V", task["k"], self.shape.kv_range(task["heads"])))
+        needs = (
+            ("Q", task["q"], heads),
+            ("K", task["k"], self.shape.kv_range(task["heads"])),
+            ("V", task["k"], self.shape.kv_range(task["heads"])),
+        )
         for what, tokens, of_heads in needs:
-            if not np.all(self.rows(task["server"], what, task["document"])[slice(*tokens), of_heads]):
+            if not np.all(
+                self.rows(task["server"], what, task["document"])[slice(*tokens), of_heads]
+            ):
                 self.wrong.append(f"task {task} has no {what}")
         self.computed(task["server"], task["document"])[slice(*task["q"]), heads] = True
 
 
 def check_flow(report, shape):
-    """Inputs are where a task runs when it runs; every partial result reaches its owner once and is merged."""
+    """A task's inputs are there when it runs; its results reach their owner once, to be merged."""
     replay = Replay(report, shape)
     owners = [np.zeros(length, dtype=int) for length in report["documents"]]
     for home in report["home"]:
@@ -190,8 +210,11 @@ def check_results(replay, owners, sent, merged):
         rows = merged.get((rank, document), zeros(replay, document))
         if np.any(rows != computed):
             wrong.append(f"results of rank {rank} for document {document} are not merged once")
-    wrong += [f"rank {rank} is merged but computed nothing of document {document}"
-              for rank, document in merged if (rank, document) not in replay.produced]
+    wrong += [
+        f"rank {rank} is merged but computed nothing of document {document}"
+        for rank, document in merged
+        if (rank, document) not in replay.produced
+    ]
     return wrong
 
 

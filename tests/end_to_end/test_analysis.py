@@ -6,17 +6,24 @@ import os
 import subprocess
 import sys
 
-import harness
 import pytest
 
-cadenza = pytest.importorskip("cadenza.cli", reason="the package analysis/ is not installed here",
-                              exc_type=ImportError)
+import harness
+
+cadenza = pytest.importorskip(
+    "cadenza.cli", reason="the package analysis/ is not installed here", exc_type=ImportError
+)
 
 
 def analyze(*arguments):
     """Runs cadenza-analyze to its end."""
-    result = subprocess.run([sys.executable, "-m", "cadenza.cli", *map(str, arguments)], text=True,
-                            capture_output=True, timeout=harness.TIMEOUT, check=False)
+    result = subprocess.run(
+        [sys.executable, "-m", "cadenza.cli", *map(str, arguments)],
+        text=True,
+        capture_output=True,
+        timeout=harness.TIMEOUT,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     return result
 
@@ -24,11 +31,19 @@ def analyze(*arguments):
 @pytest.fixture(scope="module")
 def runs(corpus, tmp_path_factory):
     """The same training with attention placed in two ways."""
-    changes = {"data": harness.tokens_data(corpus), "parallel": {"data": 2}, "run": {"steps": 4},
-               "batch": {"tokens": 1024, "microbatch": 512}}
-    return {placement: harness.train(tmp_path_factory.mktemp(placement),
-                                     harness.merged(changes, {"attention": {"placement": placement}})).folder
-            for placement in ("colocated", "cad")}
+    changes = {
+        "data": harness.tokens_data(corpus),
+        "parallel": {"data": 2},
+        "run": {"steps": 4},
+        "batch": {"tokens": 1024, "microbatch": 512},
+    }
+    return {
+        placement: harness.train(
+            tmp_path_factory.mktemp(placement),
+            harness.merged(changes, {"attention": {"placement": placement}}),
+        ).folder
+        for placement in ("colocated", "cad")
+    }
 
 
 def test_summary(runs):

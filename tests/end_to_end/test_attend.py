@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cadenza attend` against a naive float64 reference, and what it says to input that is not right."""
+"""`cadenza attend` against a naive float64 reference, and on input that is not right."""
 
-import harness
 import h5py
 import numpy as np
 import pytest
+
+import harness
 
 LENGTHS = [1, 70, 200, 33, 2, 129, 5, 90]
 
@@ -14,8 +15,10 @@ LAYOUTS = {
     "cad on 2": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
     "cad on 3": {"parallel": {"data": 3}, "attention": {"placement": "cad"}},
     "cad, 1 trainer, 2 servers": {"attention": {"placement": "cad", "servers": 2}},
-    "cad, 2 trainers, 1 server": {"parallel": {"data": 2},
-                                  "attention": {"placement": "cad", "servers": 1}},
+    "cad, 2 trainers, 1 server": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "servers": 1},
+    },
     "colocated, 2 trainers, 1 server": {"parallel": {"data": 2}, "attention": {"servers": 1}},
 }
 SHAPES = [(2, 2, 16), (4, 2, 64), (4, 1, 40), (6, 3, 10)]  # heads, kv_heads, head_dim
@@ -43,13 +46,18 @@ def write_input(path, arrays):
 
 
 def reference(arrays):
-    """Causal attention of each document and head by itself, and its gradients. q and k are taken as given."""
+    """Causal attention of each document and head by itself, and its gradients; no rotation."""
     q, k, v = (arrays[name].astype(np.float64) for name in ("q", "k", "v"))
     dout = arrays.get("dout", np.zeros_like(q)).astype(np.float64)
     group = q.shape[1] // k.shape[1]
     scale = 1 / np.sqrt(q.shape[2])
-    results = {"out": np.zeros_like(q), "lse": np.zeros(q.shape[:2]), "dq": np.zeros_like(q),
-               "dk": np.zeros_like(k), "dv": np.zeros_like(v)}
+    results = {
+        "out": np.zeros_like(q),
+        "lse": np.zeros(q.shape[:2]),
+        "dq": np.zeros_like(q),
+        "dk": np.zeros_like(k),
+        "dv": np.zeros_like(v),
+    }
     begin = 0
     for length in arrays["document_lengths"]:
         rows = slice(begin, begin + length)
@@ -73,11 +81,14 @@ def reference(arrays):
 
 def attend(folder, layout, arrays):
     """Runs the command; its results by name."""
-    experiment = harness.write_experiment(folder / "experiment.yaml",
-                                          harness.merged({"data": {"source": "synthetic"}}, layout))
+    experiment = harness.write_experiment(
+        folder / "experiment.yaml", harness.merged({"data": {"source": "synthetic"}}, layout)
+    )
     source = write_input(folder / "input.h5", arrays)
     ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, layout))
-    harness.run_well(ranks, ["attend", experiment, "--input", source, "--output", folder / "out.h5"])
+    harness.run_well(
+        ranks, ["attend", experiment, "--input", source, "--output", folder / "out.h5"]
+    )
     with h5py.File(folder / "out.h5", "r") as file:
         return {name: file[name][...] for name in file}
 
@@ -148,7 +159,9 @@ BAD_INPUT = {  # what is done to a good input, a word of the complaint
     "a length of zero": (lambda a: a.update(document_lengths=[20, 0, 30]), "document_lengths"),
     "a negative length": (lambda a: a.update(document_lengths=[60, -10]), "document_lengths"),
     "heads no multiple of kv_heads": (
-        lambda a: a.update(k=np.zeros((50, 3, 8)), v=np.zeros((50, 3, 8))), "heads"),
+        lambda a: a.update(k=np.zeros((50, 3, 8)), v=np.zeros((50, 3, 8))),
+        "heads",
+    ),
 }
 
 
@@ -164,7 +177,8 @@ def assert_refused(result, word, output):
 def test_bad_input(case, ranks, tmp_path):
     change, word = BAD_INPUT[case]
     experiment = harness.write_experiment(
-        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}})
+        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}}
+    )
     source = write_input(tmp_path / "in.h5", wrong(change))
     output = tmp_path / "out.h5"
     result = harness.run(ranks, ["attend", experiment, "--input", source, "--output", output])
@@ -175,7 +189,8 @@ def test_bad_input(case, ranks, tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_input_that_is_not_there_or_not_hdf5(ranks, tmp_path):
     experiment = harness.write_experiment(
-        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}})
+        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}}
+    )
     text = tmp_path / "text.h5"
     text.write_text("not HDF5")
     for source in (tmp_path / "missing.h5", text):
@@ -187,7 +202,8 @@ def test_input_that_is_not_there_or_not_hdf5(ranks, tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_output_that_cannot_be_written(ranks, tmp_path):
     experiment = harness.write_experiment(
-        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}})
+        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}}
+    )
     source = write_input(tmp_path / "in.h5", wrong(lambda arrays: None))
     output = source / "out.h5"  # below a regular file
     result = harness.run(ranks, ["attend", experiment, "--input", source, "--output", output])
@@ -199,10 +215,13 @@ def test_output_that_cannot_be_written(ranks, tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_output_that_finds_no_room(ranks, tmp_path):
     experiment = harness.write_experiment(
-        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}})
+        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}}
+    )
     source = write_input(tmp_path / "in.h5", random_input(8, 4, 2, 64))
     output = tmp_path / "out.h5"
-    result = harness.run_limited(300, ranks, ["attend", experiment, "--input", source, "--output", output])
+    result = harness.run_limited(
+        300, ranks, ["attend", experiment, "--input", source, "--output", output]
+    )
     assert result.code == 3, str(result)
     assert len(result.complaints) == 1, str(result)
     assert str(output) in result.complaints[0]

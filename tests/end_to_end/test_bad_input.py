@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be run ends with one line that names the fault, the right exit code, on every rank, at once."""
+"""What cannot be run ends at once, on every rank, with one line that names the fault."""
 
 import os
 import subprocess
 from pathlib import Path
 
-import harness
 import numpy as np
 import pytest
+
+import harness
 
 USAGE, DATA = 2, 3
 
 
 def tokens(content):
     """A corpus in `corpus.bin` with these bytes."""
+
     def prepare(folder):
         (folder / "corpus.bin").write_bytes(content)
         return {"data": harness.tokens_data(folder / "corpus.bin")}
@@ -43,8 +45,11 @@ EXPERIMENTS = {
     "corpus folder empty": (DATA, ["corpus"], text("corpus", Path.mkdir)),
     "corpus file empty": (DATA, ["corpus"], text("corpus", Path.touch)),
     "pattern without files": (DATA, ["*.txt"], text("*.txt")),
-    "tokens missing": (DATA, ["corpus.bin"],
-                       lambda folder: {"data": harness.tokens_data(folder / "corpus.bin")}),
+    "tokens missing": (
+        DATA,
+        ["corpus.bin"],
+        lambda folder: {"data": harness.tokens_data(folder / "corpus.bin")},
+    ),
     "tokens empty": (DATA, ["corpus.bin"], tokens(b"")),
     "tokens of odd size": (DATA, ["corpus.bin", "7"], tokens(uint16(1, 2, 258) + b"\0")),
     "token beyond the vocabulary": (DATA, ["corpus.bin", "259"], tokens(uint16(1, 259, 258))),
@@ -52,14 +57,24 @@ EXPERIMENTS = {
     "unknown block": (USAGE, ["optimiser", "optimizer"], changes(optimiser={"lr": 1})),
     "wrong type": (USAGE, ["model.layers", "two"], changes(model={"layers": "two"})),
     "out of range": (USAGE, ["optimizer.lr", "-1"], changes(optimizer={"lr": -1})),
-    "unknown word": (USAGE, ["attention.placement", "cad2", "colocated"],
-                     changes(attention={"placement": "cad2"})),
+    "unknown word": (
+        USAGE,
+        ["attention.placement", "cad2", "colocated"],
+        changes(attention={"placement": "cad2"}),
+    ),
     "required key missing": (USAGE, ["model.vocab"], changes(model={"vocab": None})),
     "heads do not divide": (USAGE, ["model.kv_heads", "3"], changes(model={"kv_heads": 3})),
-    "batch below a microbatch": (USAGE, ["batch.tokens", "64"],
-                                 changes(batch={"tokens": 64, "microbatch": 128})),
+    "batch below a microbatch": (
+        USAGE,
+        ["batch.tokens", "64"],
+        changes(batch={"tokens": 64, "microbatch": 128}),
+    ),
     "batch no multiple": (USAGE, ["batch.tokens", "1000"], changes(batch={"tokens": 1000})),
-    "device of another build": (USAGE, ["run.device", "cuda", "host"], changes(run={"device": "cuda"})),
+    "device of another build": (
+        USAGE,
+        ["run.device", "cuda", "host"],
+        changes(run={"device": "cuda"}),
+    ),
 }
 
 # What stands in the file instead of an experiment.
@@ -132,13 +147,17 @@ def test_arguments(case, ranks, corpus, tmp_path):
 
 @pytest.fixture
 def locked(tmp_path):
-    """A folder that may not be looked into, and what a command starts with for that to hold for root too."""
+    """A folder that may not be looked into, and what makes that hold for a root's command too."""
     folder = tmp_path / "locked"
     folder.mkdir()
     (folder / "e.yaml").touch()
-    prefix = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    prefix = (
+        ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    )
     folder.chmod(0)
-    probe = subprocess.run([*prefix, "cat", folder / "e.yaml"], capture_output=True, text=True, check=False)
+    probe = subprocess.run(
+        [*prefix, "cat", folder / "e.yaml"], capture_output=True, text=True, check=False
+    )
     if "Permission denied" not in probe.stderr:
         folder.chmod(0o700)
         pytest.skip(f"root cannot give up its rights here: {probe.stderr.strip()}")
@@ -158,7 +177,9 @@ def test_places_without_permission(locked, corpus, tmp_path):
         (["plan", folder / "e.yaml"], USAGE),
         (["plan", experiment, *settings], DATA),
     ):
-        result = harness.finish(harness.start([*prefix, *harness.command(1, arguments)], cwd=tmp_path))
+        result = harness.finish(
+            harness.start([*prefix, *harness.command(1, arguments)], cwd=tmp_path)
+        )
         assert_refused(result, code, [str(folder), "Permission denied"])
 
 
@@ -183,8 +204,11 @@ def test_wrong_rank_count_with_servers(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["--nothing"], ["attend", "e.yaml"]],
-                         ids=lambda a: " ".join(a) or "none")
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["trian"], ["train"], ["--nothing"], ["attend", "e.yaml"]],
+    ids=lambda a: " ".join(a) or "none",
+)
 def test_command_line(arguments, ranks):
     assert_refused(harness.run(ranks, arguments), USAGE, ["--help"])
 
@@ -201,7 +225,9 @@ def test_file_and_line_are_named(corpus, tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_commands_without_mpi_refuse_alike(command, ranks, tmp_path):
     harness.write_experiment(tmp_path / "e.yaml", text("nowhere")(tmp_path))
-    assert_refused(harness.run(ranks, [command[0], tmp_path / "e.yaml", *command[1:]]), DATA, ["nowhere"])
+    assert_refused(
+        harness.run(ranks, [command[0], tmp_path / "e.yaml", *command[1:]]), DATA, ["nowhere"]
+    )
 
 
 # What looks odd but is fine.
@@ -210,7 +236,9 @@ def test_commands_without_mpi_refuse_alike(command, ranks, tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_documents_of_one_token_train(ranks, tmp_path):
     """Alone they have no target: the loss is zero, and nothing divides by it."""
-    mixed = harness.write_tokens(tmp_path / "mixed.bin", harness.random_documents(1, [1, 50, 1, 1, 3]))
+    mixed = harness.write_tokens(
+        tmp_path / "mixed.bin", harness.random_documents(1, [1, 50, 1, 1, 3])
+    )
     alone = harness.write_tokens(tmp_path / "alone.bin", [np.array([harness.DOCUMENT_END])])
     assert np.all(harness.train(tmp_path / "mixed", good(mixed, ranks)).losses > 1)
     assert np.all(harness.train(tmp_path / "alone", good(alone, ranks)).losses == 0)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same documents from any kind of file train the same."""
 
-import harness
 import numpy as np
 import pytest
+
+import harness
 
 END = 257  # what the byte tokenizer ends a document with
 
@@ -12,7 +13,9 @@ END = 257  # what the byte tokenizer ends a document with
 def texts():
     random = np.random.default_rng(2)
     words = [b"def", b"return", b"x", b"\xc3\xa9t\xc3\xa9", b"\n    ", b" ", b"\x00\xff", b"()"]
-    return [b"".join(words[i] for i in random.integers(0, len(words), n)) for n in (40, 1, 9, 150, 30)]
+    return [
+        b"".join(words[i] for i in random.integers(0, len(words), n)) for n in (40, 1, 9, 150, 30)
+    ]
 
 
 @pytest.fixture(scope="module")

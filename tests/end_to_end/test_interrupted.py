@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that die: the loss goes, the disk fills up, a rank is killed. Traces stay readable to the last step."""
+"""Runs that die of their loss, a full disk or a kill: traces stay readable to the last step."""
 
 import os
 import signal
 import subprocess
 from pathlib import Path
 
-import harness
 import h5py
 import numpy as np
 import pytest
+
+import harness
 
 DATA, NUMERICS = 3, 4
 
 
 def experiment_of(corpus, ranks, changes):
-    return harness.merged({"data": harness.tokens_data(corpus), "parallel": {"data": ranks},
-                           "attention": {"placement": "cad"}}, changes)
+    return harness.merged(
+        {
+            "data": harness.tokens_data(corpus),
+            "parallel": {"data": ranks},
+            "attention": {"placement": "cad"},
+        },
+        changes,
+    )
 
 
 def traces(folder, ranks):
@@ -26,7 +33,9 @@ def traces(folder, ranks):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_loss_that_is_not_finite(ranks, corpus, tmp_path):
     changes = {"optimizer": {"lr": 1e30, "clip": 0, "warmup": 0}, "run": {"steps": 50}}
-    experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, ranks, changes))
+    experiment = harness.write_experiment(
+        tmp_path / "e.yaml", experiment_of(corpus, ranks, changes)
+    )
     result = harness.run(ranks, ["train", experiment, "--output", tmp_path / "run"])
     assert result.code == NUMERICS, str(result)
     assert len(result.complaints) == 1, str(result)
@@ -47,8 +56,12 @@ def small_disk(tmp_path):
     """A file system of 1 MiB, where this machine lets one be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],
-                             capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if mounted.returncode != 0:
         pytest.skip(f"no small file system can be mounted: {mounted.stderr.strip()}")
     yield folder
@@ -120,7 +133,11 @@ def ranks_below(launcher):
             variables = (process / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # it ended while we looked
-        rank = [v.split(b"=")[1] for v in variables if v.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))]
+        rank = [
+            v.split(b"=")[1]
+            for v in variables
+            if v.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))
+        ]
         if parent == launcher and rank:
             found[int(rank[0])] = int(process.name)
     return found
@@ -152,7 +169,7 @@ def test_killed_alone(corpus, tmp_path):
         harness.finish(process, 60)
     finally:
         harness.stop(process)
-    rows, = traces(tmp_path / "run", 1)
+    (rows,) = traces(tmp_path / "run", 1)
     assert len(rows) >= 4
     assert np.array_equal(rows["step"], np.arange(len(rows)))
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks and placements change who computes what, never what is computed."""
 
-import harness
 import numpy as np
 import pytest
+
+import harness
 
 STEPS = 10
 LAYOUTS = {
@@ -12,9 +13,15 @@ LAYOUTS = {
     "cad-2": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
     "cad-3": {"parallel": {"data": 3}, "attention": {"placement": "cad"}},
     "cad-4": {"parallel": {"data": 4}, "attention": {"placement": "cad"}},
-    "cad-2-and-1-server": {"parallel": {"data": 2}, "attention": {"placement": "cad", "servers": 1}},
+    "cad-2-and-1-server": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "servers": 1},
+    },
     "cad-1-and-2-servers": {"attention": {"placement": "cad", "servers": 2}},
-    "cad-2-and-2-servers": {"parallel": {"data": 2}, "attention": {"placement": "cad", "servers": 2}},
+    "cad-2-and-2-servers": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "servers": 2},
+    },
     "colocated-2-and-1-server": {"parallel": {"data": 2}, "attention": {"servers": 1}},
 }
 
@@ -23,7 +30,10 @@ def experiment_of(layout, corpus):
     return harness.merged(
         {
             "data": harness.tokens_data(corpus),
-            "batch": {"tokens": 12 * 96, "microbatch": 96},  # microbatches for 1, 2, 3 and 4 trainers
+            "batch": {
+                "tokens": 12 * 96,
+                "microbatch": 96,
+            },  # microbatches for 1, 2, 3 and 4 trainers
             "optimizer": {"lr": 3e-3, "warmup": 4},
             "run": {"steps": STEPS, "checkpoint": {"every": STEPS}},
         },
@@ -38,12 +48,15 @@ def single(corpus, tmp_path_factory):
 
 def moves_attention(layout):
     return layout.get("attention", {}).get("servers", 0) > 0 or (
-        layout.get("attention", {}).get("placement") == "cad" and "parallel" in layout)
+        layout.get("attention", {}).get("placement") == "cad" and "parallel" in layout
+    )
 
 
 def assert_same_training(run, single):
     np.testing.assert_allclose(run.losses, single.losses, rtol=1e-5)
-    np.testing.assert_allclose(run.column("gradient_norm"), single.column("gradient_norm"), rtol=1e-4)
+    np.testing.assert_allclose(
+        run.column("gradient_norm"), single.column("gradient_norm"), rtol=1e-4
+    )
     np.testing.assert_array_equal(run.column("learning_rate"), single.column("learning_rate"))
     start, expected_start = run.checkpoint(0), single.checkpoint(0)
     end, expected_end = run.checkpoint(STEPS), single.checkpoint(STEPS)
@@ -57,7 +70,7 @@ def test_layout_trains_like_one_rank(layout, single, corpus, tmp_path):
     run = harness.train(tmp_path, experiment_of(LAYOUTS[layout], corpus))
     assert single.losses[-1] < single.losses[0] - 0.2
     assert_same_training(run, single)
-    # Attention that is placed elsewhere travels there; attention that stays does not.
+    # Attention that is placed elsewhere moves bytes; attention that stays does not.
     moved = run.column("bytes_moved")
     assert np.all(moved > 0) if moves_attention(LAYOUTS[layout]) else np.all(moved == 0)
 
@@ -75,7 +88,9 @@ def test_float64_layouts_agree_closely(corpus, tmp_path):
     layout = LAYOUTS["cad-2-and-1-server"]
     three = harness.train(tmp_path / "three", harness.merged(changes, layout))
     np.testing.assert_allclose(three.losses, one.losses, rtol=1e-12)
-    np.testing.assert_allclose(three.column("gradient_norm"), one.column("gradient_norm"), rtol=1e-10)
+    np.testing.assert_allclose(
+        three.column("gradient_norm"), one.column("gradient_norm"), rtol=1e-10
+    )
 
 
 def test_a_run_is_repeated_bit_by_bit(corpus, tmp_path):

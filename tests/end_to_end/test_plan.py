@@ -4,9 +4,10 @@
 import copy
 import json
 
+import pytest
+
 import harness
 import plan_checker
-import pytest
 from packing import pack
 
 LAYOUTS = {
@@ -15,10 +16,16 @@ LAYOUTS = {
     "cad on 2": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
     "cad on 3": {"parallel": {"data": 3}, "attention": {"placement": "cad"}},
     "cad on 6": {"parallel": {"data": 6}, "attention": {"placement": "cad", "block": 8}},
-    "cad, tolerance 0": {"parallel": {"data": 2}, "attention": {"placement": "cad", "tolerance": 0}},
+    "cad, tolerance 0": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "tolerance": 0},
+    },
     "cad, 2 servers": {"parallel": {"data": 2}, "attention": {"placement": "cad", "servers": 2}},
-    "cad, float64": {"parallel": {"data": 2}, "attention": {"placement": "cad"},
-                     "run": {"dtype": "float64"}},
+    "cad, float64": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "run": {"dtype": "float64"},
+    },
     "colocated, 2 servers": {"parallel": {"data": 2}, "attention": {"servers": 2}},
 }
 
@@ -44,7 +51,9 @@ def test_plan_holds_its_rules(layout, step, corpus, documents, tmp_path):
     report = plan_json(tmp_path, experiment, "--step", step)
     assert plan_checker.check(report, experiment) == []
 
-    batch = pack(documents, experiment["batch"]["tokens"], experiment["batch"]["microbatch"], step + 1)[step]
+    batch = pack(
+        documents, experiment["batch"]["tokens"], experiment["batch"]["microbatch"], step + 1
+    )[step]
     data = experiment["parallel"]["data"]
     assert report["documents"] == [len(d) for microbatch in batch for d in microbatch]
     homes = {home["document"]: home["rank"] for home in report["home"]}
@@ -60,7 +69,10 @@ def test_cad_is_balanced(layout, corpus, tmp_path):
     attention = experiment["attention"]
     for step in range(3):
         report = plan_json(tmp_path, experiment, "--step", step)
-        assert plan_checker.check_balance(report, shape, attention["tolerance"], attention["block"]) == []
+        assert (
+            plan_checker.check_balance(report, shape, attention["tolerance"], attention["block"])
+            == []
+        )
 
 
 def test_balance_check_refuses_colocated(corpus, tmp_path):
@@ -114,10 +126,17 @@ def raise_summary(report):
 
 
 FAULTS = {
-    "task missing": drop_task, "task twice": repeat_task, "Q missing": drop_move("Q"),
-    "K missing": drop_move("K"), "V missing": drop_move("V"), "O missing": drop_move("O"),
-    "LSE missing": drop_move("LSE"), "stages swapped": swap_stages, "merge missing": drop_merge,
-    "bytes": add_byte, "summary": raise_summary,
+    "task missing": drop_task,
+    "task twice": repeat_task,
+    "Q missing": drop_move("Q"),
+    "K missing": drop_move("K"),
+    "V missing": drop_move("V"),
+    "O missing": drop_move("O"),
+    "LSE missing": drop_move("LSE"),
+    "stages swapped": swap_stages,
+    "merge missing": drop_merge,
+    "bytes": add_byte,
+    "summary": raise_summary,
 }
 
 
@@ -143,8 +162,9 @@ def test_table(corpus, tmp_path):
     table = plan(tmp_path, experiment)
     assert table == plan(tmp_path, experiment, "--format", "table")
     ticks = experiment["batch"]["tokens"] // experiment["batch"]["microbatch"] // 2
-    assert [line.split(":")[0] for line in table.splitlines() if line.startswith("tick ")] == \
-        [f"tick {tick}" for tick in range(ticks)]
+    assert [line.split(":")[0] for line in table.splitlines() if line.startswith("tick ")] == [
+        f"tick {tick}" for tick in range(ticks)
+    ]
     imbalance = plan_json(tmp_path, experiment)["summary"]["imbalance"]
     total = next(line for line in table.splitlines() if line.startswith("step:"))
     assert f"imbalance {imbalance:.3f}" in total
@@ -152,8 +172,13 @@ def test_table(corpus, tmp_path):
 
 def test_wrong_options(corpus, tmp_path):
     path = harness.write_experiment(tmp_path / "e.yaml", experiment_of({}, corpus))
-    for options in (["--format", "xml"], ["--step", "-1"], ["--step", "x"],
-                    ["--step", "99999999999999999999"], ["--nothing"]):
+    for options in (
+        ["--format", "xml"],
+        ["--step", "-1"],
+        ["--step", "x"],
+        ["--step", "99999999999999999999"],
+        ["--nothing"],
+    ):
         result = harness.run(1, ["plan", path, *options])
         assert result.code == 2, str(result)
         assert len(result.complaints) == 1, str(result)
@@ -162,8 +187,13 @@ def test_wrong_options(corpus, tmp_path):
 @pytest.mark.parametrize("layout", ["one rank", "cad on 6"])  # a short and a long text
 def test_output_that_finds_no_room(layout, corpus, tmp_path):
     path = harness.write_experiment(tmp_path / "e.yaml", experiment_of(LAYOUTS[layout], corpus))
-    words = ["bash", "-c", 'exec "$@" >/dev/full', "full",
-             *harness.command(1, ["plan", path, "--format", "json"])]
+    words = [
+        "bash",
+        "-c",
+        'exec "$@" >/dev/full',
+        "full",
+        *harness.command(1, ["plan", path, "--format", "json"]),
+    ]
     result = harness.finish(harness.start(words))
     assert result.code == 3, str(result)
     assert result.err.splitlines() == result.complaints, str(result)

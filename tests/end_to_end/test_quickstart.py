@@ -5,9 +5,10 @@ import os
 import subprocess
 import sysconfig
 
-import harness
 import numpy as np
 import pytest
+
+import harness
 
 LIBRARY = sysconfig.get_paths()["stdlib"]
 INPUTS = sorted((harness.ROOT / "inputs").glob("*.yaml"))
@@ -15,18 +16,29 @@ INPUTS = sorted((harness.ROOT / "inputs").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda p: p.name)
 def test_inputs_are_valid(path, tmp_path):
-    result = harness.run_well(1, ["train", path, "--dry-run", "--set", f"data.path=['{LIBRARY}/*.py']"],
-                              cwd=tmp_path)
+    result = harness.run_well(
+        1, ["train", path, "--dry-run", "--set", f"data.path=['{LIBRARY}/*.py']"], cwd=tmp_path
+    )
     assert "tick 0:" in result.out
 
 
 def test_quickstart(tmp_path):
     """Two steps of it. It builds what it runs: only beside the build that it makes."""
     if harness.PROGRAM != harness.ROOT / "build/release/cadenza":
-        pytest.skip(f"scripts/quickstart builds build/release/cadenza; tested here is {harness.PROGRAM}")
+        pytest.skip(
+            f"scripts/quickstart builds build/release/cadenza; tested here is {harness.PROGRAM}"
+        )
     words = [harness.ROOT / "scripts/quickstart", "--steps", "2", "--output", tmp_path / "runs"]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
-                            stdin=subprocess.DEVNULL, env={**os.environ, **harness.environment()})
+    result = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **harness.environment()},
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     runs = {name: harness.Run(tmp_path / "runs" / name) for name in ("cad", "colocated")}
     for run in runs.values():

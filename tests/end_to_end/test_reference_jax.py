@@ -3,10 +3,11 @@
 
 from functools import lru_cache
 
-import harness
-import llama_jax
 import numpy as np
 import pytest
+
+import harness
+import llama_jax
 from packing import pack
 
 STEPS = 10
@@ -19,8 +20,13 @@ CASES = {
     "options": {
         "model": {"kv_heads": 4, "d_model": 24, "norm_eps": 1e-3, "rope": {"theta": 50.0}},
         "data": {"max_document": 50},
-        "optimizer": {"clip": 0.0, "schedule": "constant", "betas": [0.8, 0.99], "eps": 1e-6,
-                      "weight_decay": 0.5},
+        "optimizer": {
+            "clip": 0.0,
+            "schedule": "constant",
+            "betas": [0.8, 0.99],
+            "eps": 1e-6,
+            "weight_decay": 0.5,
+        },
     },
 }
 
@@ -37,8 +43,13 @@ def experiment_of(case, corpus, dtype):
 def reference(experiment, start, documents):
     """The reference's losses, gradient norms and trainer after STEPS updates from `start`."""
     full = harness.merged(harness.DEFAULTS, experiment)
-    batches = pack(documents, full["batch"]["tokens"], full["batch"]["microbatch"], STEPS,
-                   full["data"].get("max_document"))
+    batches = pack(
+        documents,
+        full["batch"]["tokens"],
+        full["batch"]["microbatch"],
+        STEPS,
+        full["data"].get("max_document"),
+    )
     trainer = llama_jax.Trainer(start, full["model"], full["optimizer"], STEPS)
     losses, norms = zip(*(trainer.update(batch) for batch in batches), strict=True)
     return np.array(losses), np.array(norms), trainer.parameters
@@ -47,13 +58,15 @@ def reference(experiment, start, documents):
 def largest_difference(found, expected):
     """Over all parameters, the L2 norm of the difference relative to that of what was expected."""
     assert found.keys() == expected.keys()
-    return max(np.linalg.norm(found[name] - expected[name]) / np.linalg.norm(expected[name])
-               for name in expected)
+    return max(
+        np.linalg.norm(found[name] - expected[name]) / np.linalg.norm(expected[name])
+        for name in expected
+    )
 
 
 TOLERANCES = {
-    # Adam divides by the root of the second moment: a gradient near zero, which rounding alone decides, still
-    # moves its parameter by a rate, so that weights agree less closely than losses.
+    # Adam divides by the root of the second moment: a gradient near zero, which rounding alone
+    # decides, still moves its parameter by a rate, so that weights agree less than losses.
     "float32": {"loss": 1e-5, "norm": 1e-4, "weights": 2e-3},
     "float64": {"loss": 1e-10, "norm": 1e-9, "weights": 1e-8},
 }
@@ -72,6 +85,7 @@ def disagreements(run, losses, norms, parameters, tolerances):
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     """Trains a case once. Returns its experiment and run."""
+
     @lru_cache
     def train(case, dtype):
         experiment = experiment_of(case, corpus, dtype)
@@ -86,7 +100,9 @@ def test_training_equals_the_reference(case, dtype, trained, documents):
     experiment, run = trained(case, dtype)
     losses, norms, parameters = reference(experiment, run.checkpoint(0), documents)
     assert [line["step"] for line in run.metrics] == list(range(STEPS))
-    assert losses[-1] < losses[0] - 0.1, "the reference itself must learn, or the comparison says little"
+    assert losses[-1] < losses[0] - 0.1, (
+        "the reference itself must learn, or the comparison says little"
+    )
     assert disagreements(run, losses, norms, parameters, TOLERANCES[dtype]) == {}
 
 
@@ -121,22 +137,34 @@ def test_checkpoint_k_is_after_k_updates(trained, documents):
 
 
 def test_parameters_start_as_documented(corpus, tmp_path):
-    run = harness.train(tmp_path, {"data": harness.tokens_data(corpus),
-                                   "run": {"steps": 0, "checkpoint": {"every": 1}}})
+    run = harness.train(
+        tmp_path,
+        {"data": harness.tokens_data(corpus), "run": {"steps": 0, "checkpoint": {"every": 1}}},
+    )
     parameters = run.checkpoint(0)
     model = harness.DEFAULTS["model"]
     width, kv_width = model["d_model"], model["d_model"] // model["heads"] * model["kv_heads"]
     shapes = {
-        "self_attn.q_proj": (width, width), "self_attn.k_proj": (kv_width, width),
-        "self_attn.v_proj": (kv_width, width), "self_attn.o_proj": (width, width),
-        "mlp.gate_proj": (model["ffn"], width), "mlp.up_proj": (model["ffn"], width),
-        "mlp.down_proj": (width, model["ffn"]), "input_layernorm": (width,),
+        "self_attn.q_proj": (width, width),
+        "self_attn.k_proj": (kv_width, width),
+        "self_attn.v_proj": (kv_width, width),
+        "self_attn.o_proj": (width, width),
+        "mlp.gate_proj": (model["ffn"], width),
+        "mlp.up_proj": (model["ffn"], width),
+        "mlp.down_proj": (width, model["ffn"]),
+        "input_layernorm": (width,),
         "post_attention_layernorm": (width,),
     }
-    expected = {f"model.layers.{layer}.{name}.weight": shape
-                for layer in range(model["layers"]) for name, shape in shapes.items()}
-    expected |= {"model.embed_tokens.weight": (model["vocab"], width), "model.norm.weight": (width,),
-                 "lm_head.weight": (model["vocab"], width)}
+    expected = {
+        f"model.layers.{layer}.{name}.weight": shape
+        for layer in range(model["layers"])
+        for name, shape in shapes.items()
+    }
+    expected |= {
+        "model.embed_tokens.weight": (model["vocab"], width),
+        "model.norm.weight": (width,),
+        "lm_head.weight": (model["vocab"], width),
+    }
     assert {name: value.shape for name, value in parameters.items()} == expected
     for name, value in parameters.items():
         if value.ndim == 1:

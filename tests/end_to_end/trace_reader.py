@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: trace_reader.py TRACE: writes the rows of /steps as .npy to standard output, after reading all they commit.
+"""Usage: trace_reader.py TRACE
 
+Writes the rows of /steps as .npy to standard output, after reading every event they commit to.
 A process of its own, because HDF5 may wait for ever in a file that its writer left damaged.
 """
 
