@@ -56,8 +56,7 @@ TEST(Packer, SplitsADocumentThatDoesNotFit) {
   const MemoryCorpus corpus = numbered({3, 6, 1});
   const Packer fixed = packer(corpus, 8, 4);
   using Microbatches = std::vector<std::vector<BatchDocument>>;
-  EXPECT_EQ(layout(fixed.batch(0)),
-            (Microbatches{{{0, {0, 3}}, {1, {0, 1}}}, {{1, {1, 5}}}}));
+  EXPECT_EQ(layout(fixed.batch(0)), (Microbatches{{{0, {0, 3}}, {1, {0, 1}}}, {{1, {1, 5}}}}));
   // The rest of document 1 crosses the steps; then the corpus begins again.
   EXPECT_EQ(layout(fixed.batch(1)),
             (Microbatches{{{1, {5, 6}}, {2, {0, 1}}, {0, {0, 2}}}, {{0, {2, 3}}, {1, {0, 3}}}}));
@@ -171,8 +170,7 @@ TEST_P(RandomPacking, MicrobatchesAreFullAndDocumentsSplitAtTheirEdgesOnly) {
       ASSERT_EQ(microbatch.tokens(), c.microbatch);
       for (std::size_t i = 0; i < microbatch.documents.size(); ++i) {
         const BatchDocument& document = microbatch.documents[i];
-        const auto length =
-            c.corpus.lengths()[static_cast<std::size_t>(document.corpus_document)];
+        const auto length = c.corpus.lengths()[static_cast<std::size_t>(document.corpus_document)];
         ASSERT_GT(document.length(), 0);
         ASSERT_LE(document.tokens.end, length);
         if (i > 0) {

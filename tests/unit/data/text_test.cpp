@@ -44,9 +44,8 @@ class TextTree : public testing::Test {
 };
 
 TEST_F(TextTree, FolderIsItsFilesInOrderOfPath) {
-  EXPECT_THAT(contents({folder_.path()}),
-              ElementsAre("a.py", "a.txt", "b.txt", "sub.py", "sub/c.py", "sub/deep/d.py",
-                          "x/[1].txt"));
+  EXPECT_THAT(contents({folder_.path()}), ElementsAre("a.py", "a.txt", "b.txt", "sub.py",
+                                                      "sub/c.py", "sub/deep/d.py", "x/[1].txt"));
   EXPECT_THAT(contents({folder_.path() + "/sub/"}), ElementsAre("sub/c.py", "sub/deep/d.py"));
 }
 
@@ -85,8 +84,7 @@ TEST_F(TextTree, RelativePaths) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder_.path());
   EXPECT_THAT(contents({"sub"}), ElementsAre("sub/c.py", "sub/deep/d.py"));
-  EXPECT_THAT(contents({"**/**/*.py"}),
-              ElementsAre("a.py", "sub.py", "sub/c.py", "sub/deep/d.py"));
+  EXPECT_THAT(contents({"**/**/*.py"}), ElementsAre("a.py", "sub.py", "sub/c.py", "sub/deep/d.py"));
   EXPECT_THAT(contents({"**"}), testing::SizeIs(7));
   std::filesystem::current_path(before);
 }

@@ -154,8 +154,7 @@ TEST(Tokens, RangesAndCuts) {
 class TokenErrors : public testing::Test {
  protected:
   void expect(const std::vector<std::string>& parts, const std::string& name,
-              const std::string& bytes,
-              config::TokenType dtype = config::TokenType::uint16) const {
+              const std::string& bytes, config::TokenType dtype = config::TokenType::uint16) const {
     const std::string path = folder_.write(name, bytes);
     std::vector<std::string> all = parts;
     all.push_back(path);
