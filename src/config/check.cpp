@@ -111,6 +111,10 @@ void check_data(const Checker& check, const Data& d, const Model& m) {
 
 void check_consistency(const Experiment& experiment, const Value& root) {
   const Checker check(root);
+  check.require(experiment.name.find('/') == std::string::npos, "name",
+                "found {}; valid: a name without '/' (the run goes to runs/<name>; --output names "
+                "any folder)",
+                experiment.name);
   check_model(check, experiment.model);
   check_parallel(check, experiment.parallel);
   check_batch(check, experiment.batch, experiment.parallel);

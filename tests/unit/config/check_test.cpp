@@ -20,6 +20,11 @@ TEST(Check, HeadsFitTheModel) {
   EXPECT_THAT(error_of(kGood, {"model.kv_heads=8"}), HasSubstr("does not divide"));
 }
 
+TEST(Check, ANameStaysInsideTheRunsFolder) {
+  EXPECT_THAT(error_of(changed("name: small", "name: ../small")),
+              StartsWith("e.yaml:1: name: found ../small; valid: a name without '/'"));
+}
+
 TEST(Check, TheBatchIsWholeMicrobatchesOnEveryRank) {
   EXPECT_EQ(error_of(kGood, {"parallel.data=3"}),
             "e.yaml:10: batch.tokens: found 4096, no multiple of batch.microbatch x parallel.data "

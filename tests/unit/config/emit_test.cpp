@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -34,6 +35,7 @@ class Draw {
   Experiment experiment() {
     Experiment e;
     e.name = text();
+    std::ranges::replace(e.name, '/', '-');
     e.seed = random_();
     const std::int64_t group = integer(1, 4);
     e.model = {
