@@ -52,7 +52,8 @@ class PairBalancer {
     while (true) {
       const Rank to = loads_.least();
       if (loads_.deficit(to) <= 0) return;
-      // Both sides count (distca 3.5): a receiver within tolerance still takes from one above it.
+      // Both sides count (DistCA bounds the receivers alone): a receiver within tolerance still
+      // takes from one above it.
       Candidate best = search(to, Donors::must, 0);
       if (best.item < 0 && loads_.under(to)) best = search(to, Donors::above_mean, 0);
       if (best.item < 0) best = search(to, Donors::outside, 1);
@@ -174,7 +175,7 @@ class PairBalancer {
     const std::int64_t count = std::max(at_least, fitting(item, limit));
     if (count == 0) return;
     const PairGeometry shape = geometry(item.document);
-    // The source keeps the outer pairs, the inner ones go: fewer keys travel (distca 3.5).
+    // The source keeps the outer pairs, the inner ones go: fewer keys travel.
     const Range pairs{item.pairs.end - count, item.pairs.end};
     const std::int64_t cost = shape.cost(pairs);
     const double value =
