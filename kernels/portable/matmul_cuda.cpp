@@ -8,9 +8,9 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
-#include "cadenza/kernels/matmul.hpp"
+#include "multiply.hpp"
 
-namespace cadenza::kernels {
+namespace cadenza::kernels::portable {
 namespace {
 
 void check(cublasStatus_t status, const char* call) {
@@ -47,38 +47,29 @@ cublasStatus_t gemm(cublasOperation_t first_op, cublasOperation_t second_op, std
                         first_pitch, second, second_pitch, beta, c, rows);
 }
 
+/// cuBLAS reads matrices column by column: a row-major C is its transpose, op(B)^T op(A)^T.
 template <typename Real>
-struct Scale {
-  Real* c;
-  Real beta;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { c[i] = beta == 0 ? 0 : beta * c[i]; }
-};
-
-}  // namespace
-
-template <typename Real>
-void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
-            Real alpha, const Real* a, const Real* b, Real beta, Real* c) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    Kokkos::parallel_for(
-        "matmul_scale",
-        Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(std::int64_t{0}, m * n),
-        Scale<Real>{c, beta});
-    return;
-  }
-  // cuBLAS reads matrices column by column: a row-major C is its transpose, op(B)^T op(A)^T.
+void multiply_transposed(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n,
+                         std::int64_t k, Real alpha, const Real* a, const Real* b, Real beta,
+                         Real* c) {
   const auto op = [](Transpose t) { return t == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   check(gemm(op(b_op), op(a_op), n, m, k, &alpha, b, b_op == Transpose::yes ? k : n, a,
              a_op == Transpose::yes ? m : k, &beta, c),
         "cublasGemm");
 }
 
-template void matmul<float>(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float,
-                            const float*, const float*, float, float*);
-template void matmul<double>(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double,
-                             const double*, const double*, double, double*);
+}  // namespace
 
-}  // namespace cadenza::kernels
+void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
+              float alpha, const float* a, const float* b, float beta, float* c) {
+  multiply_transposed(a_op, b_op, m, n, k, alpha, a, b, beta, c);
+}
+
+void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
+              double alpha, const double* a, const double* b, double beta, double* c) {
+  multiply_transposed(a_op, b_op, m, n, k, alpha, a, b, beta, c);
+}
+
+}  // namespace cadenza::kernels::portable
 
 #endif

@@ -9,24 +9,11 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
-#include "cadenza/kernels/matmul.hpp"
+#include "multiply.hpp"
 #include "tile_product.hpp"
 
-namespace cadenza::kernels {
+namespace cadenza::kernels::portable {
 namespace {
-
-void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
-              float alpha, const float* a, const float* b, float beta, float* c) {
-  const char ta = a_op == Transpose::yes ? 'T' : 'N';
-  const char tb = b_op == Transpose::yes ? 'T' : 'N';
-  const std::int64_t lda = a_op == Transpose::yes ? m : k;
-  const std::int64_t ldb = b_op == Transpose::yes ? k : n;
-  const dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, n);
-  if (status != dnnl_success) {
-    fail(ExitCode::numerics, "oneDNN refused the product [{}, {}] x [{}, {}]: status {}", m, k, k,
-         n, static_cast<int>(status));
-  }
-}
 
 /// A strided operand: element (i, j) at data[i * row_step + j * column_step].
 struct Operand {
@@ -47,7 +34,6 @@ struct RowBlock {
   double alpha, beta;
 
   KOKKOS_FUNCTION void operator()(std::int64_t block) const {
-    using namespace portable;
     // A strip of B this deep stays in the first-level cache while it is used.
     constexpr int kDepth = 128;
     constexpr int kColumns = kBlockColumns<double>;
@@ -74,7 +60,7 @@ struct RowBlock {
 
   KOKKOS_FUNCTION void store_block(std::int64_t row, int rows, std::int64_t column,
                                    const double* sum) const {
-    constexpr int kColumns = portable::kBlockColumns<double>;
+    constexpr int kColumns = kBlockColumns<double>;
     const int columns = static_cast<int>(n - column < kColumns ? n - column : kColumns);
     for (int i = 0; i < rows; ++i) {
       for (int j = 0; j < columns; ++j) {
@@ -96,9 +82,24 @@ struct PackRows {
   }
 };
 
+}  // namespace
+
+void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
+              float alpha, const float* a, const float* b, float beta, float* c) {
+  const char ta = a_op == Transpose::yes ? 'T' : 'N';
+  const char tb = b_op == Transpose::yes ? 'T' : 'N';
+  const std::int64_t lda = a_op == Transpose::yes ? m : k;
+  const std::int64_t ldb = b_op == Transpose::yes ? k : n;
+  const dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, n);
+  if (status != dnnl_success) {
+    fail(ExitCode::numerics, "oneDNN refused the product [{}, {}] x [{}, {}]: status {}", m, k, k,
+         n, static_cast<int>(status));
+  }
+}
+
 void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
               double alpha, const double* a, const double* b, double beta, double* c) {
-  constexpr std::int64_t kColumns = portable::kBlockColumns<double>;
+  constexpr std::int64_t kColumns = kBlockColumns<double>;
   const std::int64_t pitch = (n + kColumns - 1) / kColumns * kColumns;
   const Operand left = a_op == Transpose::yes ? Operand{a, 1, m} : Operand{a, k, 1};
   const Operand right = b_op == Transpose::yes ? Operand{b, 1, k} : Operand{b, n, 1};
@@ -106,40 +107,11 @@ void multiply(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, st
                              static_cast<std::size_t>(k * pitch));
   using Rows = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
   Kokkos::parallel_for("matmul_pack", Rows(0, k), PackRows{right, packed.data(), n, pitch});
-  const std::int64_t blocks = (m + portable::kBlockRows - 1) / portable::kBlockRows;
+  const std::int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
   Kokkos::parallel_for("matmul_double", Rows(0, blocks),
                        RowBlock{left, packed.data(), c, m, n, k, pitch, alpha, beta});
 }
 
-/// C = beta * C, without reading C where beta is 0.
-template <typename Real>
-struct Scale {
-  Real* c;
-  Real beta;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { c[i] = beta == 0 ? 0 : beta * c[i]; }
-};
-
-}  // namespace
-
-template <typename Real>
-void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
-            Real alpha, const Real* a, const Real* b, Real beta, Real* c) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    Kokkos::parallel_for(
-        "matmul_scale",
-        Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(std::int64_t{0}, m * n),
-        Scale<Real>{c, beta});
-    return;
-  }
-  multiply(a_op, b_op, m, n, k, alpha, a, b, beta, c);
-}
-
-template void matmul<float>(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float,
-                            const float*, const float*, float, float*);
-template void matmul<double>(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double,
-                             const double*, const double*, double, double*);
-
-}  // namespace cadenza::kernels
+}  // namespace cadenza::kernels::portable
 
 #endif
