@@ -5,6 +5,7 @@ Writes the rows of /steps as .npy to standard output, after reading every event 
 A process of its own, because HDF5 may wait for ever in a file that its writer left damaged.
 """
 
+import io
 import sys
 
 import h5py
@@ -34,4 +35,6 @@ def committed_steps(path):
 
 
 if __name__ == "__main__":
-    np.save(sys.stdout.buffer, committed_steps(sys.argv[1]))
+    buffer = io.BytesIO()  # numpy wants a position, which a pipe has not
+    np.save(buffer, committed_steps(sys.argv[1]))
+    sys.stdout.buffer.write(buffer.getvalue())
