@@ -87,10 +87,7 @@ plan::Workload make_workload(const config::Experiment& experiment, const Problem
         {static_cast<Rank>(std::min(rank, trainers - 1)), static_cast<int>(document), {0, length}});
     before += length;
   }
-  const bool in_place = experiment.attention.servers == 0;
-  for (int rank = in_place ? 0 : static_cast<int>(trainers); rank < ranks; ++rank) {
-    workload.servers.push_back(rank);
-  }
+  workload.servers = plan::attention_servers(experiment);
   return workload;
 }
 

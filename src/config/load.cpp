@@ -14,7 +14,7 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
   // Before any value is read: an override may mend or supply what the file lacks.
   for (const std::string& override : overrides) apply_override(root, override);
   check_keys(root);
-  const Experiment experiment = read_experiment(root);
+  Experiment experiment = read_experiment(root);
   check_consistency(experiment, root);
   return experiment;
 }

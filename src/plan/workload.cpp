@@ -16,6 +16,16 @@ AttentionShape attention_shape(const config::Experiment& experiment) {
 
 }  // namespace
 
+std::vector<Rank> attention_servers(const config::Experiment& experiment) {
+  const bool in_place = experiment.attention.servers == 0;
+  std::vector<Rank> servers;
+  for (std::int64_t rank = in_place ? 0 : experiment.parallel.trainers(); rank < experiment.ranks();
+       ++rank) {
+    servers.push_back(static_cast<Rank>(rank));
+  }
+  return servers;
+}
+
 Workload make_workload(const config::Experiment& experiment, const data::Batch& batch, int tick) {
   const std::int64_t data_ranks = experiment.parallel.data;
   const auto ticks = static_cast<std::int64_t>(batch.microbatches.size()) / data_ranks;
@@ -26,11 +36,7 @@ Workload make_workload(const config::Experiment& experiment, const data::Batch& 
   Workload workload;
   workload.ranks = static_cast<int>(experiment.ranks());
   workload.shape = attention_shape(experiment);
-  const int trainers = static_cast<int>(experiment.parallel.trainers());
-  const bool in_place = experiment.attention.servers == 0;
-  for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {
-    workload.servers.push_back(rank);
-  }
+  workload.servers = attention_servers(experiment);
   for (std::int64_t rank = 0; rank < data_ranks; ++rank) {
     const auto microbatch = static_cast<std::size_t>(tick * data_ranks + rank);
     for (const data::BatchDocument& document : batch.microbatches[microbatch].documents) {

@@ -3,6 +3,7 @@
 
 namespace cadenza::app {
 
-inline constexpr const char* kVersion = "0.1.0";
+/// The project's version, as CMakeLists.txt gives it.
+inline constexpr const char* kVersion = CADENZA_VERSION;
 
 }  // namespace cadenza::app

@@ -3,11 +3,16 @@
 // src/plan; nothing outside plan/ knows their names.
 #pragma once
 
+#include <vector>
+
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/plan/plan.hpp"
 
 namespace cadenza::plan {
+
+/// The pool of an experiment: all trainers in place, or the dedicated ranks that follow them.
+std::vector<Rank> attention_servers(const config::Experiment& experiment);
 
 /// Microbatches that run at the same time: one per data-parallel rank.
 /// @param tick  microbatch index on every data-parallel rank, in [0, microbatches / parallel.data)
