@@ -5,6 +5,8 @@
 // / G). Rows are [heads, D] and contiguous; a buffer's row r is token tokens.begin + r of its
 // document. K is rotated already (rotary embedding at its document position); Q is not: kernels
 // rotate it by the document-relative position of its row, so that one Q serves every placement.
+//
+// Real is what Q, K, V and dO are stored as; what merges or adds up is kept in Accumulator<Real>.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +14,14 @@
 #include <vector>
 
 #include "cadenza/base/task.hpp"
+#include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::kernels {
 
 /// cos and sin of position * theta^(-2d/D) for d in [0, D/2): [positions, D/2] each, row-major.
 /// Pairs are (d, d + D/2), Hugging Face's convention. Empty arrays: no rotation (attend's Q and K).
+/// Real is an accumulator type: float or double.
 template <typename Real>
 struct RotaryTable {
   Array<Real> cos;
@@ -37,23 +41,25 @@ struct AttentionShape {
 /// tokens.begin; null where the pass does not use them.
 template <typename Real>
 struct QueryRows {
+  using Sum = Accumulator<Real>;
   Range tokens;
   const Real* q = nullptr;  ///< [rows, H, D], not rotated
-  Real* out = nullptr;      ///< [rows, H, D]   forward: merged into
-  Real* lse = nullptr;  ///< [rows, H]      forward: merged into (-inf: nothing yet); backward: read
-  const Real* dout = nullptr;   ///< [rows, H, D]   backward
-  const Real* delta = nullptr;  ///< [rows, H]      backward: rowsum(dO * O) of the merged O
-  Real* dq = nullptr;           ///< [rows, H, D]   backward: added to; gradient of the un-rotated Q
+  Sum* out = nullptr;       ///< [rows, H, D]   forward: merged into
+  Sum* lse = nullptr;  ///< [rows, H]      forward: merged into (-inf: nothing yet); backward: read
+  const Real* dout = nullptr;  ///< [rows, H, D]   backward
+  const Sum* delta = nullptr;  ///< [rows, H]      backward: rowsum(dO * O) of the merged O
+  Sum* dq = nullptr;           ///< [rows, H, D]   backward: added to; gradient of the un-rotated Q
 };
 
 /// Rows of keys and values of one document.
 template <typename Real>
 struct KeyRows {
+  using Sum = Accumulator<Real>;
   Range tokens;
   const Real* k = nullptr;  ///< [rows, G, D], rotated
   const Real* v = nullptr;  ///< [rows, G, D]
-  Real* dk = nullptr;       ///< [rows, G, D]   backward: added to; gradient of the rotated K
-  Real* dv = nullptr;       ///< [rows, G, D]   backward: added to
+  Sum* dk = nullptr;        ///< [rows, G, D]   backward: added to; gradient of the rotated K
+  Sum* dv = nullptr;        ///< [rows, G, D]   backward: added to
 };
 
 /// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains
@@ -77,13 +83,13 @@ struct TaskList {
 /// with (O', L') the task's own result, L = log(exp(L) + exp(L')), O = (exp(L_old) O + exp(L') O')
 /// / exp(L). A row whose tasks have no visible key keeps what it had.
 template <typename Real>
-void attention_forward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                        const TaskList<Real>& list);
 
 /// Backward: adds every task's dQ, dK, dV, from the merged lse and delta. Deterministic: no
 /// atomics.
 template <typename Real>
-void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                         const TaskList<Real>& list);
 
 }  // namespace cadenza::kernels

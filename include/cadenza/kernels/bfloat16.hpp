@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// bfloat16 storage: the upper half of a float32. It is a format, not an arithmetic: kernels read
+// it, multiply in hardware that accumulates in float32, and round results to nearest even.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+namespace cadenza {
+
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  /// Rounds to nearest, ties to even; NaN stays NaN.
+  KOKKOS_FUNCTION explicit bfloat16(float value) {
+    const auto wide = Kokkos::bit_cast<std::uint32_t>(value);
+    const bool nan = (wide & 0x7fffffffu) > 0x7f800000u;
+    const std::uint32_t rounded = wide + 0x7fffu + ((wide >> 16) & 1u);
+    bits = static_cast<std::uint16_t>((nan ? wide | 0x400000u : rounded) >> 16);
+  }
+  KOKKOS_FUNCTION explicit operator float() const {
+    return Kokkos::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+static_assert(sizeof(bfloat16) == 2);
+
+/// What sums over values stored as Real are kept in: outputs of attention, gradients, statistics,
+/// master weights. Real itself, but for bfloat16.
+template <typename Real>
+using Accumulator = std::conditional_t<std::is_same_v<Real, bfloat16>, float, Real>;
+
+namespace kernels {
+
+/// True where bfloat16 kernels run: host builds on x86-64 processors with AVX-512 BF16.
+bool supports_bfloat16();
+
+}  // namespace kernels
+}  // namespace cadenza
