@@ -23,6 +23,7 @@ function(cadenza_module name)
   target_link_libraries(${target} ${visibility} ${MODULE_DEPENDS} ${MODULE_LIBRARIES})
   # Sources that include Kokkos are device code of the CUDA build.
   if(CADENZA_CUDA AND name MATCHES "^(kernels|attention|model|exec|app)$" AND sources)
+    list(FILTER sources EXCLUDE REGEX "/kernels/cpu/avx")
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CUDA)
   endif()
 endfunction()

@@ -35,6 +35,20 @@ if(cadenza_march)
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-march=${cadenza_march}>)
 endif()
 
+# Tile kernels of kernels/cpu: one file per instruction set, chosen at run time, fast in every build.
+# GCC 12 takes the undefined values of its own AVX-512 header for unset variables.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(cadenza_tile_options -O3 -Wno-uninitialized -Wno-maybe-uninitialized)
+  set_source_files_properties(kernels/cpu/avx2.cpp PROPERTIES
+    COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v3")
+  set_source_files_properties(kernels/cpu/avx512.cpp PROPERTIES
+    COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4")
+  set_source_files_properties(kernels/cpu/avx512_bfloat16.cpp PROPERTIES
+    COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4;-mavx512bf16")
+  set_source_files_properties(kernels/cpu/processor.cpp PROPERTIES
+    COMPILE_DEFINITIONS CADENZA_X86_KERNELS)
+endif()
+
 set(CADENZA_SANITIZE "" CACHE STRING "Sanitizers of host code, e.g. address,undefined")
 if(CADENZA_SANITIZE)
   # What a sanitizer finds ends the program; its code makes GCC see unset variables where none are.

@@ -4,16 +4,15 @@
 // atomics.
 #include <cmath>
 
+#include "attention.hpp"
 #include "attention_key_gradient.hpp"
 #include "attention_query_gradient.hpp"
 
-namespace cadenza::kernels {
+namespace cadenza::kernels::portable {
 
 template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                         const TaskList<Real>& list) {
-  using namespace portable;
-  check_list(shape, rotary, list);
   auto problem = make_problem(shape, rotary, list);
   set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
   launch<Real>("attention_query_gradient", QueryGradientPass<Real>(problem));
@@ -26,4 +25,4 @@ template void attention_backward<float>(const AttentionShape&, const RotaryTable
 template void attention_backward<double>(const AttentionShape&, const RotaryTable<double>&,
                                          const TaskList<double>&);
 
-}  // namespace cadenza::kernels
+}  // namespace cadenza::kernels::portable

@@ -3,10 +3,10 @@
 // et al. 2022): a unit keeps the running maximum, sum and output of its queries in scratch.
 #include <cmath>
 
+#include "attention.hpp"
 #include "tiles.hpp"
 
-namespace cadenza::kernels {
-namespace portable {
+namespace cadenza::kernels::portable {
 
 template <typename Real>
 struct ForwardPass {
@@ -177,16 +177,12 @@ struct ForwardPass {
   }
 };
 
-}  // namespace portable
-
 template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                        const TaskList<Real>& list) {
-  portable::check_list(shape, rotary, list);
-  auto problem = portable::make_problem(shape, rotary, list);
-  portable::set_units(problem, shape, list,
-                      {portable::Side::queries, portable::kQueryTile, portable::kMaxGroupHeads});
-  portable::launch<Real>("attention_forward", portable::ForwardPass<Real>(problem));
+  auto problem = make_problem(shape, rotary, list);
+  set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
+  launch<Real>("attention_forward", ForwardPass<Real>(problem));
 }
 
 template void attention_forward<float>(const AttentionShape&, const RotaryTable<float>&,
@@ -194,4 +190,4 @@ template void attention_forward<float>(const AttentionShape&, const RotaryTable<
 template void attention_forward<double>(const AttentionShape&, const RotaryTable<double>&,
                                         const TaskList<double>&);
 
-}  // namespace cadenza::kernels
+}  // namespace cadenza::kernels::portable

@@ -9,7 +9,7 @@
 
 #include "cadenza/kernels/attention.hpp"
 #include "tile_product.hpp"
-#include "work_units.hpp"
+#include "../tasks/work_units.hpp"
 
 namespace cadenza::kernels::portable {
 
@@ -50,11 +50,6 @@ struct Problem {
   DeviceList<Unit> units;
   DeviceList<int> entries;
 };
-
-/// @throws Error(usage) when a task lies outside its buffers, heads or the rotary table.
-template <typename Real>
-void check_list(const AttentionShape& shape, const RotaryTable<Real>& rotary,
-                const TaskList<Real>& list);
 
 /// What both sides share; units are set per pass (set_units).
 template <typename Real>

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cadenza/base/task.hpp"
@@ -78,6 +79,11 @@ struct TaskList {
   std::vector<KeyRows<Real>> keys;
   std::vector<TaskRows> tasks;
 };
+
+/// What computes calls of this shape, for people: an instruction set or "portable", with the reason
+/// where that is slow.
+template <typename Real>
+std::string attention_kernels(const AttentionShape& shape);
 
 /// Forward: merges softmax(Q K^T / sqrt(D)) V of every task into out and lse (natural log):
 /// with (O', L') the task's own result, L = log(exp(L) + exp(L')), O = (exp(L_old) O + exp(L') O')

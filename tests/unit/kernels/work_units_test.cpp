@@ -6,9 +6,9 @@
 #include <random>
 #include <tuple>
 
-#include "../../../kernels/portable/work_units.hpp"
+#include "../../../kernels/tasks/work_units.hpp"
 
-namespace cadenza::kernels::portable {
+namespace cadenza::kernels {
 namespace {
 
 using Cell = std::tuple<int, std::int64_t, std::int64_t, int>;  // buffer, token, head, task
@@ -114,4 +114,4 @@ TEST(WorkUnits, CoverEveryTaskOnceLongestFirst) {
 }
 
 }  // namespace
-}  // namespace cadenza::kernels::portable
+}  // namespace cadenza::kernels

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "problem.hpp"
+#include "check_list.hpp"
 
 #include "cadenza/base/error.hpp"
 
-namespace cadenza::kernels::portable {
+namespace cadenza::kernels {
 namespace {
 
 void check_range(const char* what, std::size_t task, const Range& part, const Range& whole) {
@@ -15,7 +15,7 @@ void check_range(const char* what, std::size_t task, const Range& part, const Ra
 }  // namespace
 
 template <typename Real>
-void check_list(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+void check_list(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                 const TaskList<Real>& list) {
   if (shape.head_dim < 1 || shape.kv_heads < 1 || shape.heads < 1 ||
       shape.heads % shape.kv_heads != 0) {
@@ -48,5 +48,7 @@ template void check_list<float>(const AttentionShape&, const RotaryTable<float>&
                                 const TaskList<float>&);
 template void check_list<double>(const AttentionShape&, const RotaryTable<double>&,
                                  const TaskList<double>&);
+template void check_list<bfloat16>(const AttentionShape&, const RotaryTable<float>&,
+                                   const TaskList<bfloat16>&);
 
-}  // namespace cadenza::kernels::portable
+}  // namespace cadenza::kernels

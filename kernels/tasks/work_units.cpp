@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace cadenza::kernels::portable {
+namespace cadenza::kernels {
 namespace {
 
 /// Every possible unit, by buffer, tile, key-value head and chunk of its group.
@@ -124,4 +124,4 @@ UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffe
   return list;
 }
 
-}  // namespace cadenza::kernels::portable
+}  // namespace cadenza::kernels

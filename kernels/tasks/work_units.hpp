@@ -9,7 +9,7 @@
 
 #include "cadenza/kernels/attention.hpp"
 
-namespace cadenza::kernels::portable {
+namespace cadenza::kernels {
 
 /// A tile of rows of one buffer and the query heads of one key-value head.
 struct Unit {
@@ -42,4 +42,4 @@ struct UnitShape {
 UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffers,
                     const std::vector<TaskRows>& tasks, const UnitShape& unit_shape);
 
-}  // namespace cadenza::kernels::portable
+}  // namespace cadenza::kernels

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuned kernels of x86-64 processors: float and bfloat16, chosen at run time by instruction set.
+#pragma once
+
+#include "cadenza/kernels/attention.hpp"
+#include "tile_kernels.hpp"
+
+namespace cadenza::kernels::cpu {
+
+/// The fastest table of this processor for data stored as Real; null where there is none.
+template <typename Real>
+const TileKernels* best_kernels();
+
+/// True where the tile kernels take such heads.
+bool fits(const AttentionShape& shape);
+
+template <typename Real>
+void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
+                       const RotaryTable<float>& rotary, const TaskList<Real>& list);
+
+/// Five products. Units own keys; what several of them add to the same queries is added in the
+/// order of the units, so that results have the same bits with any number of threads.
+template <typename Real>
+void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
+                        const RotaryTable<float>& rotary, const TaskList<Real>& list);
+
+}  // namespace cadenza::kernels::cpu

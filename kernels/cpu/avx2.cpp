@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with the flags of its instruction set (CMakeLists.txt); empty where there are none.
+#ifdef __AVX2__
+#include "table.hpp"
+
+namespace cadenza::kernels::cpu {
+
+extern const TileKernels kAvx2Kernels;
+const TileKernels kAvx2Kernels = table_of<Avx2>("AVX2");
+
+}  // namespace cadenza::kernels::cpu
+#endif

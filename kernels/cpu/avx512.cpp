@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with the flags of its instruction set (CMakeLists.txt); empty where there are none.
+#ifdef __AVX512F__
+#include "table.hpp"
+
+namespace cadenza::kernels::cpu {
+
+extern const TileKernels kAvx512Kernels;
+const TileKernels kAvx512Kernels = table_of<Avx512>("AVX-512");
+
+}  // namespace cadenza::kernels::cpu
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward: a unit owns a tile of keys of one key-value head, sums dK and dV in scratch while it
+// walks over the queries that see them, and adds to their dQ, which other units add to as well.
+//
+// Those additions happen in the order of the units: a unit draws a ticket for each of them while it
+// is claimed, and waits for its turn. Units are claimed in order, so a unit waits only for units
+// that run already: the oldest of them never waits.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <numbers>
+#include <thread>
+
+#include "../tasks/work_units.hpp"
+#include "attention.hpp"
+#include "rows.hpp"
+#include "workspace.hpp"
+
+namespace cadenza::kernels::cpu {
+namespace {
+
+struct BackwardScratch {
+  BackwardKeys keys;
+  BackwardQueries queries;
+  float* rows;
+};
+
+BackwardKeys plan_keys(Scratch& scratch, const TileKernels& kernels, int dim) {
+  const std::int64_t words = dim / kernels.depth;
+  BackwardKeys keys;
+  keys.key_panels = scratch.take(kKeyTile * words);
+  keys.value_panels = scratch.take(kKeyTile * words);
+  keys.keys = scratch.take(std::int64_t{kKeyTile} / kernels.depth * dim);
+  keys.dk = scratch.take(std::int64_t{kKeyTile} * dim);
+  keys.dv = scratch.take(std::int64_t{kKeyTile} * dim);
+  return keys;
+}
+
+BackwardQueries plan_queries(Scratch& scratch, const TileKernels& kernels, int dim) {
+  constexpr std::int64_t kTile = kGradientQueryTile;
+  const bool pairs = kernels.depth > 1;
+  const std::int64_t words = dim / kernels.depth;
+  BackwardQueries q;
+  q.q = scratch.take(kTile * words);
+  q.dout = scratch.take(kTile * words);
+  q.q_pairs = pairs ? scratch.take(kTile / 2 * dim) : q.q;
+  q.dout_pairs = pairs ? scratch.take(kTile / 2 * dim) : q.dout;
+  q.lse = scratch.take(kTile);
+  q.delta = scratch.take(kTile);
+  q.p = scratch.take(kTile * kKeyTile);
+  q.p_pairs = pairs ? scratch.take(kTile / 2 * kKeyTile) : q.p;
+  q.ds = scratch.take(kTile * kKeyTile / kernels.depth);
+  q.ds_pairs = pairs ? scratch.take(kTile / 2 * kKeyTile) : q.ds;
+  q.dq = scratch.take(kTile * dim);
+  return q;
+}
+
+BackwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int dim) {
+  BackwardScratch plan;
+  plan.keys = plan_keys(scratch, kernels, dim);
+  plan.queries = plan_queries(scratch, kernels, dim);
+  plan.rows = scratch.take(std::int64_t{kKeyTile} * dim / kernels.depth);
+  return plan;
+}
+
+/// Turns of additions to the same rows: slot (buffer, tile of queries, head).
+class Turns {
+ public:
+  Turns(const std::vector<Range>& buffers, int heads) : heads_(heads) {
+    for (const Range& tokens : buffers) {
+      first_.push_back(tiles_);
+      tiles_ +=
+          (std::max<std::int64_t>(0, tokens.size()) + kGradientQueryTile - 1) / kGradientQueryTile;
+    }
+    const auto slots = static_cast<std::size_t>(tiles_ * heads_);
+    drawn_.resize(slots);
+    done_ = std::vector<std::atomic<std::uint32_t>>(slots);
+  }
+  std::size_t slot(int buffer, std::int64_t tile, std::int64_t head) const {
+    return static_cast<std::size_t>((first_[static_cast<std::size_t>(buffer)] + tile) * heads_ +
+                                    head);
+  }
+  /// Called by one thread at a time, in the order of the units.
+  std::uint32_t draw(std::size_t slot) { return drawn_[slot]++; }
+  void wait(std::size_t slot, std::uint32_t ticket) const {
+    constexpr int kSpins = 2000;
+    for (int spin = 0; done_[slot].load(std::memory_order_acquire) != ticket; ++spin) {
+      if (spin > kSpins) std::this_thread::yield();
+    }
+  }
+  void finish(std::size_t slot, std::uint32_t ticket) {
+    done_[slot].store(ticket + 1, std::memory_order_release);
+  }
+
+ private:
+  std::int64_t heads_;
+  std::int64_t tiles_ = 0;
+  std::vector<std::int64_t> first_;  ///< tile of each buffer
+  std::vector<std::uint32_t> drawn_;
+  std::vector<std::atomic<std::uint32_t>> done_;
+};
+
+template <typename Real>
+std::vector<Range> query_buffers(const TaskList<Real>& list) {
+  std::vector<Range> buffers;
+  for (const QueryRows<Real>& rows : list.queries) buffers.push_back(rows.tokens);
+  return buffers;
+}
+
+template <typename Real>
+class Backward {
+ public:
+  Backward(const TileKernels& kernels, const AttentionShape& shape,
+           const RotaryTable<float>& rotary, const TaskList<Real>& list, const UnitList& units)
+      : kernels_(kernels),
+        rows_(shape, rotary),
+        dim_(shape.head_dim),
+        inverse_root_(static_cast<float>(1.0 / std::sqrt(double(shape.head_dim)))),
+        scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
+        list_(list),
+        units_(units),
+        turns_(query_buffers(list), shape.heads) {}
+
+  std::int64_t scratch_words() const {
+    Scratch measure;
+    plan_scratch(measure, kernels_, dim_);
+    return measure.used();
+  }
+
+  void run(Scratch scratch) {
+    const BackwardScratch plan = plan_scratch(scratch, kernels_, dim_);
+    std::vector<Visit> visits;
+    for (;;) {
+      const Unit* unit = claim(visits);
+      if (unit == nullptr) return;
+      run_unit(*unit, visits, plan);
+    }
+  }
+
+ private:
+  /// Queries of one task in one tile and head, and the keys of the unit that they see.
+  struct Visit {
+    const TaskRows* entry;
+    Range tile;     ///< tokens
+    Range queries;  ///< tokens
+    Range keys;     ///< tokens
+    std::int64_t head;
+    std::size_t slot;
+    std::uint32_t ticket;
+  };
+
+  const QueryRows<Real>& queries_of(const Visit& visit) const {
+    return list_.queries[static_cast<std::size_t>(visit.entry->query_rows)];
+  }
+
+  const Unit* claim(std::vector<Visit>& visits) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (next_ >= units_.units.size()) return nullptr;
+    const Unit& unit = units_.units[next_++];
+    visits.clear();
+    for (int at = unit.first_entry; at < unit.last_entry; ++at) {
+      const int task = units_.entries[static_cast<std::size_t>(at)];
+      add_visits(unit, list_.tasks[static_cast<std::size_t>(task)], visits);
+    }
+    return &unit;
+  }
+
+  void add_visits(const Unit& unit, const TaskRows& entry, std::vector<Visit>& visits) {
+    const Task& task = entry.task;
+    const Range buffer = list_.queries[static_cast<std::size_t>(entry.query_rows)].tokens;
+    const Range keys = intersect(task.k, {unit.begin, unit.end});
+    const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
+    const bool causal = task.rule == Rule::causal;
+    const Range seeing{causal ? std::max(task.q.begin, keys.begin) : task.q.begin, task.q.end};
+    if (keys.empty() || seeing.empty()) return;
+    const std::int64_t last = (seeing.end - 1 - buffer.begin) / kGradientQueryTile;
+    std::int64_t index = (seeing.begin - buffer.begin) / kGradientQueryTile;
+    for (; index <= last; ++index) {
+      const std::int64_t begin = buffer.begin + index * kGradientQueryTile;
+      const Range tile{begin, std::min(buffer.end, begin + kGradientQueryTile)};
+      for (std::int64_t head = heads.begin; head < heads.end; ++head) {
+        const std::size_t slot = turns_.slot(entry.query_rows, index, head);
+        visits.push_back(
+            {&entry, tile, intersect(seeing, tile), keys, head, slot, turns_.draw(slot)});
+      }
+    }
+  }
+
+  void run_unit(const Unit& unit, const std::vector<Visit>& visits, const BackwardScratch& plan) {
+    const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(unit.buffer)];
+    const Range tokens{unit.begin, unit.end};
+    kernels_.backward_load_keys(plan.keys, plan.rows, dim_,
+                                rows_.of_kv_head(buffer.k, buffer.tokens, tokens, unit.kv_head),
+                                rows_.of_kv_head(buffer.v, buffer.tokens, tokens, unit.kv_head));
+    for (std::size_t i = 0; i < visits.size(); ++i) {
+      const Visit& visit = visits[i];
+      add_pair(unit, visit, i + 1 < visits.size() ? &visits[i + 1] : nullptr, plan);
+      turns_.wait(visit.slot, visit.ticket);
+      add_query_gradient(visit, plan);
+      turns_.finish(visit.slot, visit.ticket);
+    }
+    kernels_.add_rows(plan.keys.dk, dim_, inverse_root_, {},
+                      rows_.sums_of_kv_head(buffer.dk, buffer.tokens, tokens, unit.kv_head));
+    kernels_.add_rows(plan.keys.dv, dim_, 1.0f, {},
+                      rows_.sums_of_kv_head(buffer.dv, buffer.tokens, tokens, unit.kv_head));
+  }
+
+  void add_pair(const Unit& unit, const Visit& visit, const Visit* next,
+                const BackwardScratch& plan) const {
+    const QueryRows<Real>& buffer = queries_of(visit);
+    float* delta = const_cast<float*>(buffer.delta);  // read only
+    kernels_.backward_load_queries(
+        plan.queries, dim_, rows_.of_head(buffer.q, buffer.tokens, visit.tile, visit.head),
+        rows_.rotation(visit.tile.begin),
+        rows_.of_head(buffer.dout, buffer.tokens, visit.tile, visit.head),
+        rows_.per_head(buffer.lse, buffer.tokens, visit.tile, visit.head),
+        rows_.per_head(delta, buffer.tokens, visit.tile, visit.head));
+    Visible visible = visible_keys_of(visit.queries, visit.tile.begin, {unit.begin, visit.keys.end},
+                                      visit.entry->task.rule);
+    visible.skipped = static_cast<int>(visit.keys.begin - unit.begin);
+    kernels_.backward_step(plan.keys, plan.queries, dim_, scale_, visible, upcoming(visit, next));
+  }
+
+  /// What follows the step: this visit's dQ, and the next one's Q and dO.
+  Upcoming upcoming(const Visit& visit, const Visit* next) const {
+    Upcoming rows;
+    constexpr int kBytes = static_cast<int>(sizeof(Real)), kSumBytes = sizeof(float);
+    const QueryRows<Real>& buffer = queries_of(visit);
+    const SumRows dq = rows_.sums_of_head(buffer.dq, buffer.tokens, visit.queries, visit.head);
+    rows.add(dq.data, dq.stride * kSumBytes, dq.count, dim_ * kSumBytes);
+    if (next == nullptr) return rows;
+    const QueryRows<Real>& other = queries_of(*next);
+    for (const Real* what : {other.q, other.dout}) {
+      const Rows piece = rows_.of_head(what, other.tokens, next->tile, next->head);
+      rows.add(piece.data, piece.stride * kBytes, piece.count, dim_ * kBytes);
+    }
+    return rows;
+  }
+
+  void add_query_gradient(const Visit& visit, const BackwardScratch& plan) const {
+    const QueryRows<Real>& buffer = queries_of(visit);
+    const std::int64_t first = visit.queries.begin - visit.tile.begin;
+    kernels_.add_rows(plan.queries.dq + first * dim_, dim_, inverse_root_,
+                      rows_.rotation(visit.queries.begin),
+                      rows_.sums_of_head(buffer.dq, buffer.tokens, visit.queries, visit.head));
+  }
+
+  const TileKernels& kernels_;
+  HeadRows rows_;
+  int dim_;
+  float inverse_root_;
+  float scale_;
+  const TaskList<Real>& list_;
+  const UnitList& units_;
+  Turns turns_;
+  std::mutex mutex_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+template <typename Real>
+void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
+                        const RotaryTable<float>& rotary, const TaskList<Real>& list) {
+  std::vector<Range> buffers;
+  for (const KeyRows<Real>& rows : list.keys) buffers.push_back(rows.tokens);
+  const UnitList units =
+      make_units(shape, buffers, list.tasks, {Side::keys, kKeyTile, shape.group()});
+  if (units.units.empty()) return;
+  Backward<Real> backward(kernels, shape, rotary, list, units);
+  const int threads = thread_count(units.units.size());
+  Workspace& workspace = Workspace::shared();
+  workspace.require(threads, backward.scratch_words());
+  on_threads("attention_backward", threads,
+             [&](int thread) { backward.run(workspace.of(thread)); });
+}
+
+template void attention_backward<float>(const TileKernels&, const AttentionShape&,
+                                        const RotaryTable<float>&, const TaskList<float>&);
+template void attention_backward<bfloat16>(const TileKernels&, const AttentionShape&,
+                                           const RotaryTable<float>&, const TaskList<bfloat16>&);
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward core attention of one pair of tiles in five products: S = Q K^T, dP = dO V^T,
+// dV += P^T dO, dK += dS^T Q, dQ = dS K, with P = 2^(S scale - lse) and dS = P (dP - delta)
+// (Dao et al. 2022, appendix B). A lane is a key, so lse and delta are one number per row.
+#pragma once
+
+#include "pack_tile.hpp"
+
+namespace cadenza::kernels::cpu {
+
+/// Rows of a register block; divides the tile of queries, and even, so that bfloat16 can pair rows.
+template <typename M>
+inline constexpr int kGradientRows = M::kLanes == 16 ? 8 : 4;
+
+/// First row that sees key `key`; visible.last where none does. Visibility grows with the row.
+[[gnu::always_inline]] inline int first_row_seeing(const Visible& visible, int key) {
+  if (key >= visible.keys) return visible.last;
+  if (!visible.causal) return visible.first;
+  const std::int64_t row = key + 1 - visible.offset;
+  return row <= visible.first ? visible.first
+         : row < visible.last ? static_cast<int>(row)
+                              : visible.last;
+}
+
+/// One register block of logits to probabilities.
+template <typename M, int kRows, bool kMasked>
+[[gnu::always_inline]] inline void probabilities_of(Block<M, kRows>& block,
+                                                    const BackwardQueries& queries, int row,
+                                                    int key, float scale, const Visible& visible) {
+  const auto factor = M::broadcast(scale);
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    const auto minus_lse = M::broadcast(-queries.lse[row + i]);
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      auto p = exp2<M>(M::fma(block.sum[i][j], factor, minus_lse));
+      if constexpr (kMasked) {
+        alignas(64) static constexpr float kIota[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                        8, 9, 10, 11, 12, 13, 14, 15};
+        const auto lane = M::load(kIota);
+        const int at = key + j * M::kLanes;
+        const auto seen = M::broadcast(static_cast<float>(visible.of(row + i) - at));
+        const auto skipped = M::broadcast(static_cast<float>(visible.skipped - at));
+        p = M::select(M::less(lane, seen), p, M::zero());
+        p = M::select(M::less(lane, skipped), M::zero(), p);
+      }
+      block.sum[i][j] = p;
+    }
+  }
+}
+
+/// Stores a block of words that pair rows 2i and 2i + 1.
+template <typename M, int kRows>
+[[gnu::always_inline]] inline void store_pairs(const Block<M, kRows>& block, float* to,
+                                               std::int64_t pitch) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; i += 2) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      M::store(to + (i / 2) * pitch + j * M::kLanes, M::pair(block.sum[i][j], block.sum[i + 1][j]));
+    }
+  }
+}
+
+/// P of one panel of keys for rows [begin, end), whole register blocks.
+template <typename M>
+void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
+                       float scale, int key, int begin, int end, const Visible& visible,
+                       Prefetcher<M>& prefetcher) {
+  constexpr int kRows = kGradientRows<M>;
+  // Rows from here on see the entire panel.
+  const int whole = key < visible.skipped ? end : first_row_seeing(visible, key + kPanel<M> - 1);
+  const int words = dim / M::kDepth;
+  const float* panel = keys.key_panels + static_cast<std::int64_t>(key) * words;
+  for (int row = begin; row < end; row += kRows) {
+    prefetcher.step();
+    auto block = zero_block<M, kRows>();
+    accumulate<M, kRows>(block, {queries.q + static_cast<std::int64_t>(row) * words, words, 1},
+                         panel, kPanel<M>, words);
+    if (row >= whole && row + kRows <= visible.last) {
+      probabilities_of<M, kRows, false>(block, queries, row, key, scale, visible);
+    } else {
+      probabilities_of<M, kRows, true>(block, queries, row, key, scale, visible);
+    }
+    store_block<M, kRows>(block, queries.p + row * kKeyTile + key, kKeyTile);
+    if constexpr (M::kBfloat16) {
+      store_pairs<M, kRows>(block, queries.p_pairs + row / 2 * kKeyTile + key, kKeyTile);
+    }
+  }
+}
+
+/// dS = P (dP - delta) of one panel of keys for rows [begin, end).
+template <typename M>
+void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
+                          int key, int begin, int end, Prefetcher<M>& prefetcher) {
+  constexpr int kRows = kGradientRows<M>;
+  const int words = dim / M::kDepth;
+  const float* panel = keys.value_panels + static_cast<std::int64_t>(key) * words;
+  for (int row = begin; row < end; row += kRows) {
+    prefetcher.step();
+    auto block = zero_block<M, kRows>();
+    accumulate<M, kRows>(block, {queries.dout + static_cast<std::int64_t>(row) * words, words, 1},
+                         panel, kPanel<M>, words);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const auto delta = M::broadcast(queries.delta[row + i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kBlockVectors; ++j) {
+        const auto p = M::load(queries.p + (row + i) * kKeyTile + key + j * M::kLanes);
+        block.sum[i][j] = M::multiply(p, M::subtract(block.sum[i][j], delta));
+      }
+    }
+    if constexpr (M::kBfloat16) {
+      store_pairs<M, kRows>(block, queries.ds_pairs + row / 2 * kKeyTile + key, kKeyTile);
+      auto* narrow = reinterpret_cast<std::uint16_t*>(queries.ds);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kBlockVectors; ++j) {
+          M::narrow(narrow + (row + i) * kKeyTile + key + j * M::kLanes, block.sum[i][j]);
+        }
+      }
+    } else {
+      store_block<M, kRows>(block, queries.ds + row * kKeyTile + key, kKeyTile);
+    }
+  }
+}
+
+/// sums[key] += sum over rows [begin(key), end) of weights[row][key] * right[row].
+template <typename M>
+void add_key_gradient(const float* weights, const float* right, int dim, int end,
+                      const Visible& visible, float* sums, Prefetcher<M>& prefetcher) {
+  constexpr int kRows = kGradientRows<M>;
+  for (int d = 0; d < dim; d += kPanel<M>) {
+    for (int key = visible.skipped / kRows * kRows; key < visible.keys; key += kRows) {
+      const int begin = first_row_seeing(visible, key) / M::kDepth;
+      const int depth = (end + M::kDepth - 1) / M::kDepth - begin;
+      if (depth <= 0) continue;
+      prefetcher.step();
+      float* to = sums + static_cast<std::int64_t>(key) * dim + d;
+      auto block = load_block<M, kRows>(to, dim);
+      accumulate<M, kRows>(block, {weights + begin * kKeyTile + key, 1, kKeyTile},
+                           right + static_cast<std::int64_t>(begin) * dim + d, dim, depth);
+      store_block<M, kRows>(block, to, dim);
+    }
+  }
+}
+
+/// dq[row] = sum over the keys that the row's block sees of dS[row][key] * key.
+template <typename M>
+void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, int dim, int begin,
+                    int end, const Visible& visible, Prefetcher<M>& prefetcher) {
+  constexpr int kRows = kGradientRows<M>;
+  constexpr int kWords = kKeyTile / M::kDepth;
+  const int skipped = visible.skipped / kPanel<M> * kPanel<M> / M::kDepth;
+  const float* rows = keys.keys + static_cast<std::int64_t>(skipped) * dim;
+  for (int d = 0; d < dim; d += kPanel<M>) {
+    for (int row = begin; row < end; row += kRows) {
+      prefetcher.step();
+      const int last = row + kRows < visible.last ? row + kRows : visible.last;
+      const int depth = (visible.of(last - 1) + M::kDepth - 1) / M::kDepth - skipped;
+      auto block = zero_block<M, kRows>();
+      accumulate<M, kRows>(block, {queries.ds + row * kWords + skipped, kWords, 1}, rows + d, dim,
+                           depth);
+      store_block<M, kRows>(block, queries.dq + static_cast<std::int64_t>(row) * dim + d, dim);
+    }
+  }
+}
+
+template <typename M>
+void backward_step(const BackwardKeys& keys, const BackwardQueries& queries, int dim, float scale,
+                   Visible visible, const Upcoming& upcoming) {
+  constexpr int kRows = kGradientRows<M>;
+  const int end = (visible.last + kRows - 1) / kRows * kRows;
+  const int begin = first_row_seeing(visible, visible.skipped) / kRows * kRows;
+  const int panel = visible.skipped / kPanel<M> * kPanel<M>;
+  const int panels = (visible.keys - panel + kPanel<M> - 1) / kPanel<M>;
+  const int chunks = dim / kPanel<M>;
+  const int query_blocks = (end - begin) / kRows;
+  const int blocks =
+      2 * panels * query_blocks + 2 * chunks * panels * kPanel<M> / kRows + chunks * query_blocks;
+  Prefetcher<M> prefetcher(upcoming, blocks);
+  for (int key = panel; key < visible.keys; key += kPanel<M>) {
+    const int first = first_row_seeing(visible, key) / kRows * kRows;
+    probability_panel<M>(keys, queries, dim, scale, key, first, end, visible, prefetcher);
+    logit_gradient_panel<M>(keys, queries, dim, key, first, end, prefetcher);
+  }
+  add_key_gradient<M>(queries.p_pairs, queries.dout_pairs, dim, end, visible, keys.dv, prefetcher);
+  add_key_gradient<M>(queries.ds_pairs, queries.q_pairs, dim, end, visible, keys.dk, prefetcher);
+  query_gradient<M>(keys, queries, dim, begin, end, visible, prefetcher);
+}
+
+template <typename M>
+void backward_load_keys(const BackwardKeys& tile, float* rows, int dim, Rows keys, Rows values) {
+  const int words = dim / M::kDepth;
+  const int padded = (keys.count + kPanel<M> - 1) / kPanel<M> * kPanel<M>;
+  copy_rows<M>(values, dim, padded, rows);
+  make_panels<M>(rows, padded, words, tile.value_panels);
+  float* plain = M::kBfloat16 ? rows : tile.keys;
+  copy_rows<M>(keys, dim, padded, plain);
+  make_panels<M>(plain, padded, words, tile.key_panels);
+  if constexpr (M::kBfloat16) pair_rows<M>(plain, padded, dim, tile.keys);
+  zero_rows<M>(tile.dk, static_cast<std::int64_t>(padded) * dim);
+  zero_rows<M>(tile.dv, static_cast<std::int64_t>(padded) * dim);
+}
+
+template <typename M>
+void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, Rotation rotation,
+                           Rows dout, SumRows lse, SumRows delta) {
+  constexpr float kLog2e = 1.44269504088896340736f;
+  load_queries<M>(queries, dim, kGradientQueryTile, rotation, tile.q);
+  copy_rows<M>(dout, dim, kGradientQueryTile, tile.dout);
+  if constexpr (M::kBfloat16) {
+    pair_rows<M>(tile.q, kGradientQueryTile, dim, tile.q_pairs);
+    pair_rows<M>(tile.dout, kGradientQueryTile, dim, tile.dout_pairs);
+  }
+  for (int r = 0; r < kGradientQueryTile; ++r) {
+    const bool inside = r < queries.count;
+    tile.lse[r] = inside ? lse.data[r * lse.stride] * kLog2e : 0;
+    tile.delta[r] = inside ? delta.data[r * delta.stride] : 0;
+  }
+}
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward: a unit owns a tile of queries for some heads of a group and walks over the keys of all
+// its tasks; a tile of keys is loaded once for these heads.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "../tasks/work_units.hpp"
+#include "attention.hpp"
+#include "rows.hpp"
+#include "workspace.hpp"
+
+namespace cadenza::kernels::cpu {
+namespace {
+
+/// Tiles of queries, of one head or of several, that share a load of keys: what they keep fits the
+/// second-level cache.
+constexpr int kMaxTiles = 4;
+
+struct ForwardScratch {
+  ForwardHead tiles[kMaxTiles];
+  ForwardKeys keys;
+};
+
+ForwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int dim) {
+  const std::int64_t words = dim / kernels.depth;
+  ForwardScratch plan;
+  for (ForwardHead& head : plan.tiles) {
+    head.queries = scratch.take(kQueryTile * words);
+    head.out = scratch.take(std::int64_t{kQueryTile} * dim);
+    head.peak = scratch.take(kQueryTile);
+    head.sum = scratch.take(kQueryTile);
+  }
+  ForwardKeys& keys = plan.keys;
+  keys.keys = scratch.take(kKeyRows * words);
+  keys.values = scratch.take(std::int64_t{kKeyRows} / kernels.depth * dim);
+  keys.scores = scratch.take(std::int64_t{kKeyRows} * kernels.panel);
+  keys.probabilities = kernels.depth == 1
+                           ? keys.scores
+                           : scratch.take(std::int64_t{kKeyRows} / kernels.depth * kernels.panel);
+  keys.rows = scratch.take(kKeyRows * words);
+  return plan;
+}
+
+template <typename Real>
+class Forward {
+ public:
+  Forward(const TileKernels& kernels, const AttentionShape& shape, const RotaryTable<float>& rotary,
+          const TaskList<Real>& list, const UnitList& units)
+      : kernels_(kernels),
+        rows_(shape, rotary),
+        dim_(shape.head_dim),
+        scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
+        list_(list),
+        units_(units) {}
+
+  std::int64_t scratch_words() const {
+    Scratch measure;
+    plan_scratch(measure, kernels_, dim_);
+    return measure.used();
+  }
+
+  void run(Scratch scratch) {
+    const ForwardScratch plan = plan_scratch(scratch, kernels_, dim_);
+    for (;;) {
+      const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
+      if (next >= units_.units.size()) return;
+      run_unit(units_.units[next], plan);
+    }
+  }
+
+ private:
+  /// Calls action(tile tokens, query head, its state) for the tiles of a unit.
+  template <typename Action>
+  void for_each_tile(const Unit& unit, const ForwardScratch& plan, const Action& action) const {
+    int index = 0;
+    for (std::int64_t begin = unit.begin; begin < unit.end; begin += kQueryTile) {
+      const Range tokens{begin, std::min(unit.end, begin + kQueryTile)};
+      for (int head = unit.head_begin; head < unit.head_end; ++head) {
+        action(tokens, head, plan.tiles[index++]);
+      }
+    }
+  }
+
+  void run_unit(const Unit& unit, const ForwardScratch& plan) const {
+    const QueryRows<Real>& queries = list_.queries[static_cast<std::size_t>(unit.buffer)];
+    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
+      kernels_.forward_begin(state, plan.keys, dim_,
+                             rows_.of_head(queries.q, queries.tokens, tokens, head),
+                             rows_.rotation(tokens.begin),
+                             rows_.sums_of_head(queries.out, queries.tokens, tokens, head),
+                             rows_.per_head(queries.lse, queries.tokens, tokens, head));
+    });
+    for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
+      const int task = units_.entries[static_cast<std::size_t>(entry)];
+      attend(unit, list_.tasks[static_cast<std::size_t>(task)], plan);
+    }
+    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
+      kernels_.forward_end(state, dim_,
+                           rows_.sums_of_head(queries.out, queries.tokens, tokens, head),
+                           rows_.per_head(queries.lse, queries.tokens, tokens, head));
+    });
+  }
+
+  /// The part of a task that lies in the unit.
+  void attend(const Unit& unit, const TaskRows& entry, const ForwardScratch& plan) const {
+    const Task& task = entry.task;
+    const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(entry.key_rows)];
+    const Range queries = intersect(task.q, {unit.begin, unit.end});
+    const bool causal = task.rule == Rule::causal;
+    const std::int64_t end = causal ? std::min(task.k.end, queries.end) : task.k.end;
+    for (std::int64_t begin = task.k.begin; begin < end; begin += kKeyTile) {
+      const Range keys{begin, std::min(end, begin + kKeyTile)};
+      kernels_.forward_load(plan.keys, dim_,
+                            rows_.of_kv_head(buffer.k, buffer.tokens, keys, unit.kv_head),
+                            rows_.of_kv_head(buffer.v, buffer.tokens, keys, unit.kv_head));
+      Upcoming next =
+          upcoming(buffer, {keys.end, std::min(end, keys.end + kKeyTile)}, unit.kv_head);
+      for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
+        const Range part = intersect(queries, tokens);
+        const bool sees = !part.empty() && (!causal || part.end > keys.begin);
+        if (!sees || head < task.heads.begin || head >= task.heads.end) return;
+        const Visible visible = visible_keys_of(part, tokens.begin, keys, task.rule);
+        kernels_.forward_step(state, plan.keys, dim_, scale_, visible, next);
+        next = {};
+      });
+    }
+  }
+
+  Upcoming upcoming(const KeyRows<Real>& buffer, Range keys, int head) const {
+    Upcoming rows;
+    if (keys.empty()) return rows;
+    constexpr int kBytes = static_cast<int>(sizeof(Real));
+    for (const Real* what : {buffer.k, buffer.v}) {
+      const Rows next = rows_.of_kv_head(what, buffer.tokens, keys, head);
+      rows.add(next.data, next.stride * kBytes, next.count, dim_ * kBytes);
+    }
+    return rows;
+  }
+
+  const TileKernels& kernels_;
+  HeadRows rows_;
+  int dim_;
+  float scale_;
+  const TaskList<Real>& list_;
+  const UnitList& units_;
+  std::atomic<std::size_t> next_{0};
+};
+
+}  // namespace
+
+template <typename Real>
+void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
+                       const RotaryTable<float>& rotary, const TaskList<Real>& list) {
+  std::vector<Range> buffers;
+  for (const QueryRows<Real>& rows : list.queries) buffers.push_back(rows.tokens);
+  const int heads = std::min(shape.group(), kMaxTiles);
+  const int tiles = kMaxTiles / heads;
+  const UnitList units =
+      make_units(shape, buffers, list.tasks, {Side::queries, tiles * kQueryTile, heads});
+  if (units.units.empty()) return;
+  Forward<Real> forward(kernels, shape, rotary, list, units);
+  const int threads = thread_count(units.units.size());
+  Workspace& workspace = Workspace::shared();
+  workspace.require(threads, forward.scratch_words());
+  on_threads("attention_forward", threads, [&](int thread) { forward.run(workspace.of(thread)); });
+}
+
+template void attention_forward<float>(const TileKernels&, const AttentionShape&,
+                                       const RotaryTable<float>&, const TaskList<float>&);
+template void attention_forward<bfloat16>(const TileKernels&, const AttentionShape&,
+                                          const RotaryTable<float>&, const TaskList<bfloat16>&);
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward core attention of one tile: online softmax (Milakov & Gimelshein 2018; Dao et al. 2022)
+// over panels of queries. S^T = K Q^T, so that a lane is a query: maximum, sum and mask need no
+// reduction across lanes, and K and V are read as they lie.
+#pragma once
+
+#include "pack_tile.hpp"
+
+namespace cadenza::kernels::cpu {
+
+/// Rows of a register block over queries; divides a panel.
+template <typename M>
+inline constexpr int kOutputRows = M::kLanes == 16 ? 8 : 4;
+inline constexpr float kEmpty = -__builtin_inff();
+
+/// Keys of a tile as one panel of queries sees them.
+struct PanelView {
+  int keys = 0;        ///< that some query of the panel sees
+  bool whole = false;  ///< every query sees all of them
+  float limit[64];     ///< per query, when not whole
+};
+
+template <typename M>
+PanelView view_of(const Visible& visible, int row) {
+  PanelView view;
+  int fewest = visible.keys;
+  for (int i = 0; i < kPanel<M>; ++i) {
+    const int seen = visible.of(row + i);
+    view.limit[i] = static_cast<float>(seen);
+    view.keys = seen > view.keys ? seen : view.keys;
+    fewest = seen < fewest ? seen : fewest;
+  }
+  view.whole = fewest == view.keys && view.keys % M::kBlockRows == 0 && view.keys % M::kDepth == 0;
+  return view;
+}
+
+template <typename M>
+struct PanelState {
+  typename M::Vector peak[kBlockVectors];
+  typename M::Vector limit[kBlockVectors];
+};
+
+/// Scores of kRows keys from `key` on; masks them and keeps the largest per query.
+template <typename M, int kRows, bool kMasked>
+[[gnu::always_inline]] inline void score_rows(const float* keys, int words, const float* queries,
+                                              int key, PanelState<M>& state, float* scores) {
+  auto block = zero_block<M, kRows>();
+  accumulate<M, kRows>(block, {keys + static_cast<std::int64_t>(key) * words, words, 1}, queries,
+                       kPanel<M>, words);
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      auto& s = block.sum[i][j];
+      if constexpr (kMasked) {
+        const auto seen = M::less(M::broadcast(static_cast<float>(key + i)), state.limit[j]);
+        s = M::select(seen, s, M::broadcast(kEmpty));
+      }
+      state.peak[j] = M::max(state.peak[j], s);
+    }
+  }
+  store_block<M, kRows>(block, scores + key * kPanel<M>, kPanel<M>);
+}
+
+/// Keys are taken in whole blocks: rows beyond `count` are zero in scratch and masked.
+template <typename M, bool kMasked>
+void score_panel(const float* keys, int words, const float* queries, int count,
+                 PanelState<M>& state, float* scores, Prefetcher<M>& prefetcher) {
+  PanelState<M> local = state;
+  for (int key = 0; key < count; key += M::kBlockRows) {
+    prefetcher.step();
+    score_rows<M, M::kBlockRows, kMasked>(keys, words, queries, key, local, scores);
+  }
+  state = local;
+}
+
+/// Scores to probabilities 2^(score * scale - shift), added up in `total`.
+template <typename M, bool kMasked>
+void exponentiate_panel(const PanelState<M>& state, const typename M::Vector* shift, float scale,
+                        int count, typename M::Vector* total, const float* scores,
+                        float* probabilities) {
+  const auto factor = M::broadcast(scale);
+  typename M::Vector sum[kBlockVectors], minus_shift[kBlockVectors];
+  for (int j = 0; j < kBlockVectors; ++j) {
+    sum[j] = total[j];
+    minus_shift[j] = M::subtract(M::zero(), shift[j]);
+  }
+  const auto probability = [&](int key, int j) __attribute__((always_inline)) {
+    const auto s = M::load(scores + key * kPanel<M> + j * M::kLanes);
+    auto p = exp2<M>(M::fma(s, factor, minus_shift[j]));
+    if constexpr (kMasked) {
+      const auto seen = M::less(M::broadcast(static_cast<float>(key)), state.limit[j]);
+      p = M::select(seen, p, M::zero());
+    }
+    sum[j] = M::add(sum[j], p);
+    return p;
+  };
+  for (int key = 0; key < count; key += M::kDepth) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      float* to = probabilities + (key / M::kDepth) * kPanel<M> + j * M::kLanes;
+      if constexpr (M::kBfloat16) {
+        const auto first = probability(key, j);
+        M::store(to, M::pair(first, probability(key + 1, j)));
+      } else {
+        M::store(to, probability(key, j));
+      }
+    }
+  }
+  for (int j = 0; j < kBlockVectors; ++j) total[j] = sum[j];
+}
+
+/// out[row] = decay[row] * out[row] + sum over keys of p[key][row] * value[key].
+template <typename M>
+void add_values(const float* probabilities, const float* values, int dim, int depth,
+                const float* decay, float* out, Prefetcher<M>& prefetcher) {
+  constexpr int kRows = kOutputRows<M>;
+  for (int d = 0; d < dim; d += kPanel<M>) {
+    for (int row = 0; row < kPanel<M>; row += kRows) {
+      prefetcher.step();
+      float* to = out + static_cast<std::int64_t>(row) * dim + d;
+      auto block = load_block<M, kRows>(to, dim);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const auto keep = M::broadcast(decay[row + i]);
+#pragma GCC unroll 4
+        for (int j = 0; j < kBlockVectors; ++j) {
+          block.sum[i][j] = M::multiply(block.sum[i][j], keep);
+        }
+      }
+      accumulate<M, kRows>(block, {probabilities + row, 1, kPanel<M>}, values + d, dim, depth);
+      store_block<M, kRows>(block, to, dim);
+    }
+  }
+}
+
+/// One panel of queries and one tile of keys. A query that sees nothing keeps its state: its decay
+/// is exactly 1 or, where the state is empty still, multiplies zeros.
+template <typename M, bool kMasked>
+void forward_panel(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale, int row,
+                   const PanelView& view, Prefetcher<M>& prefetcher) {
+  constexpr int kLanes = M::kLanes;
+  const int words = dim / M::kDepth;
+  const int step = M::kBlockRows;
+  const int blocked = (view.keys + step - 1) / step * step;
+  const int count = (view.keys + M::kDepth - 1) / M::kDepth * M::kDepth;
+  PanelState<M> state;
+  for (int j = 0; j < kBlockVectors; ++j) {
+    state.peak[j] = M::broadcast(kEmpty);
+    state.limit[j] = M::load(view.limit + j * kLanes);
+  }
+  score_panel<M, kMasked>(tile.keys, words, head.queries + static_cast<std::int64_t>(row) * words,
+                          blocked, state, tile.scores, prefetcher);
+  typename M::Vector shift[kBlockVectors], total[kBlockVectors];
+  alignas(64) float decay[kPanel<M>];
+  for (int j = 0; j < kBlockVectors; ++j) {
+    const auto before = M::load(head.peak + row + j * kLanes);
+    const auto peak = M::max(before, M::multiply(state.peak[j], M::broadcast(scale)));
+    const auto empty = M::broadcast(kEmpty);
+    shift[j] = M::select(M::less(empty, peak), peak, M::zero());  // never (-inf) - (-inf)
+    const auto keep = exp2<M>(M::subtract(before, shift[j]));
+    total[j] = M::multiply(M::load(head.sum + row + j * kLanes), keep);
+    M::store(decay + j * kLanes, keep);
+    M::store(head.peak + row + j * kLanes, peak);
+  }
+  exponentiate_panel<M, kMasked>(state, shift, scale, count, total, tile.scores,
+                                 tile.probabilities);
+  for (int j = 0; j < kBlockVectors; ++j) M::store(head.sum + row + j * kLanes, total[j]);
+  add_values<M>(tile.probabilities, tile.values, dim, count / M::kDepth, decay,
+                head.out + static_cast<std::int64_t>(row) * dim, prefetcher);
+}
+
+template <typename M>
+void forward_step(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale,
+                  Visible visible, const Upcoming& upcoming) {
+  const int first = visible.first - visible.first % kPanel<M>;
+  const int panels = (visible.last - first + kPanel<M> - 1) / kPanel<M>;
+  const int blocks = panels * (visible.keys / M::kBlockRows + dim / kOutputRows<M>);
+  Prefetcher<M> prefetcher(upcoming, blocks);
+  for (int row = first; row < visible.last; row += kPanel<M>) {
+    const PanelView view = view_of<M>(visible, row);
+    if (view.keys == 0) continue;
+    if (view.whole) {
+      forward_panel<M, false>(head, tile, dim, scale, row, view, prefetcher);
+    } else {
+      forward_panel<M, true>(head, tile, dim, scale, row, view, prefetcher);
+    }
+  }
+}
+
+template <typename M>
+void forward_begin(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
+                   Rotation rotation, SumRows out, SumRows lse) {
+  constexpr float kLog2e = 1.44269504088896340736f;
+  load_queries<M>(queries, dim, kQueryTile, rotation, scratch.rows);
+  make_panels<M>(scratch.rows, kQueryTile, dim / M::kDepth, head.queries);
+  for (int r = 0; r < kQueryTile; ++r) {
+    const float start = r < queries.count ? lse.data[r * lse.stride] : kEmpty;
+    const bool empty = start == kEmpty;
+    head.peak[r] = start * kLog2e;
+    head.sum[r] = empty ? 0 : 1;
+    float* to = head.out + static_cast<std::int64_t>(r) * dim;
+    if (empty) {
+      zero_rows<M>(to, dim);
+    } else {
+      const float* from = out.data + r * out.stride;
+      for (int d = 0; d < dim; d += M::kLanes) M::store(to + d, M::load(from + d));
+    }
+  }
+}
+
+template <typename M>
+void forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) {
+  constexpr int kStep = M::kBlockRows;
+  const int padded = (keys.count + kStep - 1) / kStep * kStep;
+  copy_rows<M>(keys, dim, padded, tile.keys);
+  if constexpr (M::kBfloat16) {
+    copy_rows<M>(values, dim, padded, tile.rows);
+    pair_rows<M>(tile.rows, padded, dim, tile.values);
+  } else {
+    copy_rows<M>(values, dim, padded, tile.values);
+  }
+}
+
+/// Rows that saw a key, now or before; others keep what they had.
+template <typename M>
+void forward_end(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
+  for (int r = 0; r < out.count; ++r) {
+    if (head.sum[r] == 0) continue;
+    constexpr double kLn2 = 0.693147180559945309417;
+    lse.data[r * lse.stride] =
+        static_cast<float>(kLn2 * (static_cast<double>(head.peak[r]) +
+                                   __builtin_log2(static_cast<double>(head.sum[r]))));
+    const auto inverse = M::broadcast(1.0f / head.sum[r]);
+    const float* from = head.out + static_cast<std::int64_t>(r) * dim;
+    float* to = out.data + r * out.stride;
+    for (int d = 0; d < dim; d += M::kLanes)
+      M::store(to + d, M::multiply(M::load(from + d), inverse));
+  }
+}
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one register-blocked product that all tile kernels are made of.
+#pragma once
+
+#include "vector.hpp"
+
+namespace cadenza::kernels::cpu {
+
+inline constexpr int kBlockVectors = 2;  ///< vectors in a row of a register block
+template <typename M>
+inline constexpr int kPanel = kBlockVectors* M::kLanes;  ///< columns of a register block
+
+/// Words of the left factor: element (i, k) at data[i * row_step + k * depth_step].
+struct Left {
+  const float* data;
+  std::int64_t row_step;
+  std::int64_t depth_step;
+};
+
+/// A block of sums in registers.
+template <typename M, int kRows>
+struct Block {
+  typename M::Vector sum[kRows][kBlockVectors];
+};
+
+/// sum[i][j] += over k in [0, depth): left(i, k) * right[k * pitch + j].
+template <typename M, int kRows>
+[[gnu::always_inline]] inline void accumulate(Block<M, kRows>& block, Left left, const float* right,
+                                              std::int64_t pitch, int depth) {
+  typename M::Vector sum[kRows][kBlockVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) sum[i][j] = block.sum[i][j];
+  }
+  for (int k = 0; k < depth; ++k) {
+    typename M::Vector b[kBlockVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) b[j] = M::load(right + j * M::kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const auto a = M::broadcast(left.data[i * left.row_step]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kBlockVectors; ++j) sum[i][j] = M::multiply_words(a, b[j], sum[i][j]);
+    }
+    right += pitch;
+    left.data += left.depth_step;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) block.sum[i][j] = sum[i][j];
+  }
+}
+
+template <typename M, int kRows>
+[[gnu::always_inline]] inline Block<M, kRows> zero_block() {
+  Block<M, kRows> block;
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) block.sum[i][j] = M::zero();
+  }
+  return block;
+}
+
+template <typename M, int kRows>
+[[gnu::always_inline]] inline Block<M, kRows> load_block(const float* from, std::int64_t pitch) {
+  Block<M, kRows> block;
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      block.sum[i][j] = M::load(from + i * pitch + j * M::kLanes);
+    }
+  }
+  return block;
+}
+
+template <typename M, int kRows>
+[[gnu::always_inline]] inline void store_block(const Block<M, kRows>& block, float* to,
+                                               std::int64_t pitch) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      M::store(to + i * pitch + j * M::kLanes, block.sum[i][j]);
+    }
+  }
+}
+
+}  // namespace cadenza::kernels::cpu

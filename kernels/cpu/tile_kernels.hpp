@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is compiled once per instruction set: work on one tile of queries and one tile of keys of
+// one head. Plain structures and function pointers only, so that code compiled for one set is never
+// linked into another. Who calls them for which tiles is in forward.cpp and backward.cpp.
+//
+// D head_dim; W words of depth of a row: D (float32) or D / 2 (bfloat16). "Panels" are groups of
+// `panel` columns, [W, panel] each, as the right factor of a product over head_dim.
+#pragma once
+
+#include <cstdint>
+
+namespace cadenza::kernels::cpu {
+
+inline constexpr int kQueryTile = 128;         ///< forward: queries of a tile
+inline constexpr int kGradientQueryTile = 64;  ///< backward: queries of a tile
+inline constexpr int kKeyTile = 128;
+inline constexpr int kKeyRows = kKeyTile + 8;  ///< room for whole register blocks of rows
+/// What a row's depth must be a multiple of; other head_dims take the portable kernels.
+inline constexpr int kDimStep = 32;
+inline constexpr int kLargestDim = 256;
+
+/// Rows of one head in memory: element d of row r at data[r * stride + d]; elements of the format.
+struct Rows {
+  const void* data = nullptr;
+  std::int64_t stride = 0;
+  int count = 0;
+};
+
+/// The same for sums, which are float32 in every format.
+struct SumRows {
+  float* data = nullptr;
+  std::int64_t stride = 0;
+  int count = 0;
+};
+
+/// Rows that the next call reads, to be brought closer while this one computes: their pieces lie a
+/// token apart, which hardware does not foresee.
+struct Upcoming {
+  static constexpr int kMost = 3;
+  struct Pieces {
+    const char* data;
+    std::int64_t stride;  ///< bytes
+    int rows;
+    int lines;  ///< cache lines of a row
+  };
+  Pieces pieces[kMost];
+  int count = 0;
+  [[gnu::always_inline]] void add(const void* data, std::int64_t stride, int rows, int bytes) {
+    constexpr int kLine = 64;
+    if (data == nullptr || rows == 0) return;
+    pieces[count++] = {static_cast<const char*>(data), stride, rows, (bytes + kLine - 1) / kLine};
+  }
+};
+
+/// cos and sin of the first row's position, `half` per row; half 0: no rotation.
+struct Rotation {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  int half = 0;
+};
+
+/// Which keys of a tile the rows of a query tile see: rows [first, last) see the first
+/// clamp(row + offset, 0, keys) keys when causal, all of them otherwise; other rows see none.
+/// Nobody sees the first `skipped` keys (backward only; 0 in the forward pass).
+struct Visible {
+  int first = 0;
+  int last = 0;
+  int keys = 0;
+  int skipped = 0;
+  bool causal = false;
+  std::int64_t offset = 0;
+
+  [[gnu::always_inline]] int of(int row) const {
+    if (row < first || row >= last) return 0;
+    if (!causal) return keys;
+    const std::int64_t seen = row + offset;
+    return seen < 0 ? 0 : seen < keys ? static_cast<int>(seen) : keys;
+  }
+};
+
+/// Scratch of a forward query tile of one head.
+struct ForwardHead {
+  float* queries;  ///< panels over queries
+  float* out;      ///< [kQueryTile, D], not divided by the sum yet
+  float* peak;     ///< [kQueryTile] running maximum of logit * log2(e)
+  float* sum;      ///< [kQueryTile] running sum of 2^(logit * log2(e) - peak)
+};
+
+/// Scratch of a forward tile of keys, and of what a step leaves behind.
+struct ForwardKeys {
+  float* keys;           ///< words [kKeyRows, W]
+  float* values;         ///< words [kKeyRows / depth, D]: pairs of keys in bfloat16
+  float* scores;         ///< [kKeyRows, panel]
+  float* probabilities;  ///< words [kKeyRows / depth, panel]: `scores` itself in float32
+  float* rows;           ///< words [kKeyRows, W]
+};
+
+/// Scratch of a backward tile of keys of one key-value head.
+struct BackwardKeys {
+  float* key_panels;    ///< panels over keys
+  float* value_panels;  ///< panels over keys
+  float* keys;          ///< words [kKeyTile / depth, D]
+  float* dk;            ///< [kKeyTile, D] sums, not multiplied by 1 / sqrt(D) yet
+  float* dv;            ///< [kKeyTile, D] sums
+};
+
+/// Scratch of a backward tile of queries of one head.
+struct BackwardQueries {
+  float* q;           ///< words [kGradientQueryTile, W], rotated
+  float* dout;        ///< words [kGradientQueryTile, W]
+  float* q_pairs;     ///< words [kGradientQueryTile / depth, D]: `q` itself in float32
+  float* dout_pairs;  ///< words [kGradientQueryTile / depth, D]: `dout` itself in float32
+  float* lse;         ///< [kGradientQueryTile] in units of log2
+  float* delta;       ///< [kGradientQueryTile]
+  float* p;           ///< [kGradientQueryTile, kKeyTile] probabilities
+  float* p_pairs;     ///< words [kGradientQueryTile / depth, kKeyTile]: `p` itself in float32
+  float* ds;          ///< words [kGradientQueryTile, kKeyTile / depth] gradients of logits
+  float* ds_pairs;    ///< words [kGradientQueryTile / depth, kKeyTile]: `ds` itself in float32
+  float* dq;          ///< [kGradientQueryTile, D], not multiplied by 1 / sqrt(D) yet
+};
+
+struct TileKernels {
+  const char* name;
+  int panel;
+  int depth;  ///< elements in a word
+
+  void (*forward_begin)(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
+                        Rotation rotation, SumRows out, SumRows lse);
+  void (*forward_load)(const ForwardKeys& tile, int dim, Rows keys, Rows values);
+  /// Adds a tile of keys to the state of a head. `scale`: log2(e) / sqrt(D).
+  void (*forward_step)(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale,
+                       Visible visible, const Upcoming& upcoming);
+  void (*forward_end)(const ForwardHead& head, int dim, SumRows out, SumRows lse);
+
+  /// Also zeroes dk and dv. `rows`: scratch words [kKeyTile, W].
+  void (*backward_load_keys)(const BackwardKeys& tile, float* rows, int dim, Rows keys,
+                             Rows values);
+  void (*backward_load_queries)(const BackwardQueries& tile, int dim, Rows queries,
+                                Rotation rotation, Rows dout, SumRows lse, SumRows delta);
+  /// Adds the pair of tiles to dk and dv, and assigns dq.
+  void (*backward_step)(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
+                        float scale, Visible visible, const Upcoming& upcoming);
+  /// to += factor * rows turned back by `rotation`; rows [to.count, D].
+  void (*add_rows)(const float* rows, int dim, float factor, Rotation rotation, SumRows to);
+};
+
+/// Null where the build or the processor lacks the instruction set.
+const TileKernels* avx2_kernels();
+const TileKernels* avx512_kernels();
+const TileKernels* avx512_bfloat16_kernels();
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kernel asks of a call.
+#pragma once
+
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::kernels {
+
+/// @throws Error(usage) when a task lies outside its buffers, heads or the rotary table.
+template <typename Real>
+void check_list(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
+                const TaskList<Real>& list);
+
+}  // namespace cadenza::kernels
