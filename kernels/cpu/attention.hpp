@@ -14,14 +14,18 @@ const TileKernels* best_kernels();
 /// True where the tile kernels take such heads.
 bool fits(const AttentionShape& shape);
 
+inline constexpr int kAllThreads = 1 << 30;
+
 template <typename Real>
 void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
-                       const RotaryTable<float>& rotary, const TaskList<Real>& list);
+                       const RotaryTable<float>& rotary, const TaskList<Real>& list,
+                       int most_threads = kAllThreads);
 
 /// Five products. Units own keys; what several of them add to the same queries is added in the
 /// order of the units, so that results have the same bits with any number of threads.
 template <typename Real>
 void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
-                        const RotaryTable<float>& rotary, const TaskList<Real>& list);
+                        const RotaryTable<float>& rotary, const TaskList<Real>& list,
+                        int most_threads = kAllThreads);
 
 }  // namespace cadenza::kernels::cpu

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward: a unit owns a tile of keys of one key-value head, sums dK and dV in scratch while it
-// walks over the queries that see them, and adds to their dQ, which other units add to as well.
-//
-// Those additions happen in the order of the units: a unit draws a ticket for each of them while it
-// is claimed, and waits for its turn. Units are claimed in order, so a unit waits only for units
-// that run already: the oldest of them never waits.
+// walks over the queries that see them, and adds to their dQ, which other units add to as well,
+// in the order of the units (turns.hpp).
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <mutex>
 #include <numbers>
-#include <thread>
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
 #include "rows.hpp"
+#include "turns.hpp"
 #include "workspace.hpp"
 
 namespace cadenza::kernels::cpu {
@@ -64,41 +60,26 @@ BackwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int d
   return plan;
 }
 
-/// Turns of additions to the same rows: slot (buffer, tile of queries, head).
-class Turns {
+/// Slots (buffer, tile of queries, head) that units add to.
+class Slots {
  public:
-  Turns(const std::vector<Range>& buffers, int heads) : heads_(heads) {
+  Slots(const std::vector<Range>& buffers, int heads) : heads_(heads) {
     for (const Range& tokens : buffers) {
       first_.push_back(tiles_);
       tiles_ +=
           (std::max<std::int64_t>(0, tokens.size()) + kGradientQueryTile - 1) / kGradientQueryTile;
     }
-    const auto slots = static_cast<std::size_t>(tiles_ * heads_);
-    drawn_.resize(slots);
-    done_ = std::vector<std::atomic<std::uint32_t>>(slots);
   }
-  std::size_t slot(int buffer, std::int64_t tile, std::int64_t head) const {
+  std::size_t size() const { return static_cast<std::size_t>(tiles_ * heads_); }
+  std::size_t of(int buffer, std::int64_t tile, std::int64_t head) const {
     return static_cast<std::size_t>((first_[static_cast<std::size_t>(buffer)] + tile) * heads_ +
                                     head);
-  }
-  /// Called by one thread at a time, in the order of the units.
-  std::uint32_t draw(std::size_t slot) { return drawn_[slot]++; }
-  void wait(std::size_t slot, std::uint32_t ticket) const {
-    constexpr int kSpins = 2000;
-    for (int spin = 0; done_[slot].load(std::memory_order_acquire) != ticket; ++spin) {
-      if (spin > kSpins) std::this_thread::yield();
-    }
-  }
-  void finish(std::size_t slot, std::uint32_t ticket) {
-    done_[slot].store(ticket + 1, std::memory_order_release);
   }
 
  private:
   std::int64_t heads_;
   std::int64_t tiles_ = 0;
   std::vector<std::int64_t> first_;  ///< tile of each buffer
-  std::vector<std::uint32_t> drawn_;
-  std::vector<std::atomic<std::uint32_t>> done_;
 };
 
 template <typename Real>
@@ -120,7 +101,8 @@ class Backward {
         scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
         list_(list),
         units_(units),
-        turns_(query_buffers(list), shape.heads) {}
+        slots_(query_buffers(list), shape.heads),
+        turns_(slots_.size()) {}
 
   std::int64_t scratch_words() const {
     Scratch measure;
@@ -180,7 +162,7 @@ class Backward {
       const std::int64_t begin = buffer.begin + index * kGradientQueryTile;
       const Range tile{begin, std::min(buffer.end, begin + kGradientQueryTile)};
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
-        const std::size_t slot = turns_.slot(entry.query_rows, index, head);
+        const std::size_t slot = slots_.of(entry.query_rows, index, head);
         visits.push_back(
             {&entry, tile, intersect(seeing, tile), keys, head, slot, turns_.draw(slot)});
       }
@@ -253,6 +235,7 @@ class Backward {
   float scale_;
   const TaskList<Real>& list_;
   const UnitList& units_;
+  Slots slots_;
   Turns turns_;
   std::mutex mutex_;
   std::size_t next_ = 0;
@@ -262,14 +245,15 @@ class Backward {
 
 template <typename Real>
 void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
-                        const RotaryTable<float>& rotary, const TaskList<Real>& list) {
+                        const RotaryTable<float>& rotary, const TaskList<Real>& list,
+                        int most_threads) {
   std::vector<Range> buffers;
   for (const KeyRows<Real>& rows : list.keys) buffers.push_back(rows.tokens);
   const UnitList units =
       make_units(shape, buffers, list.tasks, {Side::keys, kKeyTile, shape.group()});
   if (units.units.empty()) return;
   Backward<Real> backward(kernels, shape, rotary, list, units);
-  const int threads = thread_count(units.units.size());
+  const int threads = thread_count(units.units.size(), most_threads);
   Workspace& workspace = Workspace::shared();
   workspace.require(threads, backward.scratch_words());
   on_threads("attention_backward", threads,
@@ -277,8 +261,9 @@ void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
 }
 
 template void attention_backward<float>(const TileKernels&, const AttentionShape&,
-                                        const RotaryTable<float>&, const TaskList<float>&);
+                                        const RotaryTable<float>&, const TaskList<float>&, int);
 template void attention_backward<bfloat16>(const TileKernels&, const AttentionShape&,
-                                           const RotaryTable<float>&, const TaskList<bfloat16>&);
+                                           const RotaryTable<float>&, const TaskList<bfloat16>&,
+                                           int);
 
 }  // namespace cadenza::kernels::cpu

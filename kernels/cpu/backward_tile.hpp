@@ -207,7 +207,7 @@ void backward_load_keys(const BackwardKeys& tile, float* rows, int dim, Rows key
 template <typename M>
 void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, Rotation rotation,
                            Rows dout, SumRows lse, SumRows delta) {
-  constexpr float kLog2e = 1.44269504088896340736f;
+  constexpr float kLog2e = 1.44269504088896340736f, kInfinity = __builtin_inff();
   load_queries<M>(queries, dim, kGradientQueryTile, rotation, tile.q);
   copy_rows<M>(dout, dim, kGradientQueryTile, tile.dout);
   if constexpr (M::kBfloat16) {
@@ -216,7 +216,9 @@ void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, R
   }
   for (int r = 0; r < kGradientQueryTile; ++r) {
     const bool inside = r < queries.count;
-    tile.lse[r] = inside ? lse.data[r * lse.stride] * kLog2e : 0;
+    // A row that saw no key has probability 0 for all of them, not 2^(+inf).
+    const float given = inside ? lse.data[r * lse.stride] * kLog2e : kInfinity;
+    tile.lse[r] = given == -kInfinity ? kInfinity : given;
     tile.delta[r] = inside ? delta.data[r * delta.stride] : 0;
   }
 }

@@ -151,7 +151,8 @@ class Forward {
 
 template <typename Real>
 void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
-                       const RotaryTable<float>& rotary, const TaskList<Real>& list) {
+                       const RotaryTable<float>& rotary, const TaskList<Real>& list,
+                       int most_threads) {
   std::vector<Range> buffers;
   for (const QueryRows<Real>& rows : list.queries) buffers.push_back(rows.tokens);
   const int heads = std::min(shape.group(), kMaxTiles);
@@ -160,15 +161,16 @@ void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
       make_units(shape, buffers, list.tasks, {Side::queries, tiles * kQueryTile, heads});
   if (units.units.empty()) return;
   Forward<Real> forward(kernels, shape, rotary, list, units);
-  const int threads = thread_count(units.units.size());
+  const int threads = thread_count(units.units.size(), most_threads);
   Workspace& workspace = Workspace::shared();
   workspace.require(threads, forward.scratch_words());
   on_threads("attention_forward", threads, [&](int thread) { forward.run(workspace.of(thread)); });
 }
 
 template void attention_forward<float>(const TileKernels&, const AttentionShape&,
-                                       const RotaryTable<float>&, const TaskList<float>&);
+                                       const RotaryTable<float>&, const TaskList<float>&, int);
 template void attention_forward<bfloat16>(const TileKernels&, const AttentionShape&,
-                                          const RotaryTable<float>&, const TaskList<bfloat16>&);
+                                          const RotaryTable<float>&, const TaskList<bfloat16>&,
+                                          int);
 
 }  // namespace cadenza::kernels::cpu

@@ -11,6 +11,7 @@ namespace cadenza::kernels::cpu {
 /// Rows of a register block over queries; divides a panel.
 template <typename M>
 inline constexpr int kOutputRows = M::kLanes == 16 ? 8 : 4;
+inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kEmpty = -__builtin_inff();
 
 /// Keys of a tile as one panel of queries sees them.
@@ -191,7 +192,6 @@ void forward_step(const ForwardHead& head, const ForwardKeys& tile, int dim, flo
 template <typename M>
 void forward_begin(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
                    Rotation rotation, SumRows out, SumRows lse) {
-  constexpr float kLog2e = 1.44269504088896340736f;
   load_queries<M>(queries, dim, kQueryTile, rotation, scratch.rows);
   make_panels<M>(scratch.rows, kQueryTile, dim / M::kDepth, head.queries);
   for (int r = 0; r < kQueryTile; ++r) {
@@ -222,11 +222,12 @@ void forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) {
   }
 }
 
-/// Rows that saw a key, now or before; others keep what they had.
+/// Rows to which something was added; the others keep their bits.
 template <typename M>
 void forward_end(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
   for (int r = 0; r < out.count; ++r) {
-    if (head.sum[r] == 0) continue;
+    const float start = lse.data[r * lse.stride] * kLog2e;
+    if (head.sum[r] == 0 || (head.sum[r] == 1 && head.peak[r] == start)) continue;
     constexpr double kLn2 = 0.693147180559945309417;
     lse.data[r * lse.stride] =
         static_cast<float>(kLn2 * (static_cast<double>(head.peak[r]) +

@@ -36,10 +36,13 @@ struct Avx2 {
   static Vector round(Vector x) {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  /// x * 2^n for integral n with 2^n * x normal.
-  static Vector scale(Vector x, Vector n) {
+  static constexpr float kSmallestExponent = -126.0f;
+  /// m * 2^n for integral n >= kSmallestExponent; 0 where x, the exponent asked for, is below it.
+  static Vector scale(Vector m, Vector n, Vector x) {
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), bits));
+    const Vector scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(m), bits));
+    const Vector limit = _mm256_set1_ps(kSmallestExponent + 1);
+    return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), scaled);
   }
   /// One step of depth of a matrix product.
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
@@ -91,7 +94,8 @@ struct Avx512 {
   static Vector round(Vector x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  static Vector scale(Vector x, Vector n) { return _mm512_scalef_ps(x, n); }
+  static constexpr float kSmallestExponent = -160.0f;  // 2^-160 is 0
+  static Vector scale(Vector m, Vector n, Vector) { return _mm512_scalef_ps(m, n); }
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 
   /// to[c * to_pitch + r] = from[r * from_pitch + c] for 16 x 16 words.
@@ -158,11 +162,11 @@ struct Avx512Bfloat16 : Avx512 {
 };
 #endif
 
-/// 2^x with a relative error below 6e-7 (degree 5, minimax, 1 at 0 exactly); 2^-125 for what is
-/// smaller, NaN for NaN.
+/// 2^x for x <= 127 with a relative error below 6e-7 (degree 5, minimax, 1 at 0 exactly); 0 where
+/// it is no normal number (AVX-512: no number), NaN for NaN.
 template <typename M>
 inline typename M::Vector exp2(typename M::Vector x) {
-  const auto bounded = M::max(M::broadcast(-125.0f), x);
+  const auto bounded = M::max(M::broadcast(M::kSmallestExponent), x);
   const auto whole = M::round(bounded);
   const auto f = M::subtract(bounded, whole);
   auto p = M::fma(f, M::broadcast(0.00111255092635f), M::broadcast(0.00966628254749f));
@@ -170,7 +174,7 @@ inline typename M::Vector exp2(typename M::Vector x) {
   p = M::fma(p, f, M::broadcast(0.240223506502f));
   p = M::fma(p, f, M::broadcast(0.693142830611f));
   p = M::fma(p, f, M::broadcast(1.0f));
-  return M::scale(p, whole);
+  return M::scale(p, whole, x);
 }
 
 }  // namespace cadenza::kernels::cpu

@@ -52,8 +52,10 @@ void on_threads(const char* name, int threads, const Body& body) {
   Kokkos::fence(name);
 }
 
-inline int thread_count(std::size_t units) {
-  const auto most = static_cast<std::size_t>(Kokkos::DefaultHostExecutionSpace().concurrency());
+/// Threads worth starting for so many units.
+inline int thread_count(std::size_t units, int most_threads) {
+  const int all = Kokkos::DefaultHostExecutionSpace().concurrency();
+  const auto most = static_cast<std::size_t>(most_threads < all ? most_threads : all);
   return static_cast<int>(units < most ? units : most);
 }
 

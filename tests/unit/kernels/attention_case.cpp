@@ -145,14 +145,22 @@ void reference_row(const Case& of, int document, std::int64_t query, int head, c
 
 /// One document's tensors on the device.
 template <typename Real>
+std::vector<Real> stored(const Vector& values) {
+  std::vector<Real> result;
+  for (const double value : values) result.push_back(Real(static_cast<Accumulator<Real>>(value)));
+  return result;
+}
+
+template <typename Real>
 struct DeviceDocument {
-  Array<Real> q, k, v, dout, out, lse, delta, dq, dk, dv;
+  Array<Real> q, k, v, dout;
+  Array<Accumulator<Real>> out, lse, delta, dq, dk, dv;
 
   explicit DeviceDocument(const DocumentData& data)
-      : q(upload(convert<Real>(data.q))),
-        k(upload(convert<Real>(data.k))),
-        v(upload(convert<Real>(data.v))),
-        dout(upload(convert<Real>(data.dout))),
+      : q(upload(stored<Real>(data.q))),
+        k(upload(stored<Real>(data.k))),
+        v(upload(stored<Real>(data.v))),
+        dout(upload(stored<Real>(data.dout))),
         out("out", q.extent(0)),
         dq("dq", q.extent(0)),
         dk("dk", k.extent(0)),
@@ -222,10 +230,15 @@ std::vector<ListBuilder<Real>> make_lists(const Case& of,
 }
 
 template <typename Real>
-Array<Real> row_sums(const Array<Real>& a, const Array<Real>& b, int dim) {
-  const auto x = download(a), y = download(b);
-  std::vector<Real> sums(x.size() / static_cast<std::size_t>(dim));
-  for (std::size_t i = 0; i < x.size(); ++i) sums[i / static_cast<std::size_t>(dim)] += x[i] * y[i];
+Array<Accumulator<Real>> row_sums(const Array<Accumulator<Real>>& a, const Array<Real>& b,
+                                  int dim) {
+  using Sum = Accumulator<Real>;
+  const auto x = download(a);
+  const auto y = download(b);
+  std::vector<Sum> sums(x.size() / static_cast<std::size_t>(dim));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sums[i / static_cast<std::size_t>(dim)] += x[i] * static_cast<Sum>(y[i]);
+  }
   return upload(sums);
 }
 
@@ -275,22 +288,23 @@ std::vector<DocumentResult> reference(const Case& of) {
 }
 
 template <typename Real>
-std::vector<DocumentResult> computed(const Case& of, int calls) {
+std::vector<DocumentResult> computed(const Case& of, int calls, const Kernels<Real>& by) {
+  using Sum = Accumulator<Real>;
   std::vector<DeviceDocument<Real>> documents;
   for (const DocumentData& data : of.documents) {
     auto& document = documents.emplace_back(data);
     const auto rows = document.q.extent(0) / static_cast<std::size_t>(of.shape.head_dim);
-    document.lse = upload(std::vector<Real>(rows, -std::numeric_limits<Real>::infinity()));
+    document.lse = upload(std::vector<Sum>(rows, -std::numeric_limits<Sum>::infinity()));
   }
-  const auto rotary = rotary_table<Real>(of);
+  const auto rotary = rotary_table<Sum>(of);
   for (const auto& list : make_lists(of, documents, calls)) {
-    kernels::attention_forward(of.shape, rotary, list.list());
+    by.forward(of.shape, rotary, list.list());
   }
   for (auto& document : documents) {
-    document.delta = row_sums(document.out, document.dout, of.shape.head_dim);
+    document.delta = row_sums<Real>(document.out, document.dout, of.shape.head_dim);
   }
   for (const auto& list : make_lists(of, documents, calls)) {
-    kernels::attention_backward(of.shape, rotary, list.list());
+    by.backward(of.shape, rotary, list.list());
   }
   Kokkos::fence();
   std::vector<DocumentResult> results;
@@ -302,8 +316,19 @@ std::vector<DocumentResult> computed(const Case& of, int calls) {
   return results;
 }
 
-template std::vector<DocumentResult> computed<float>(const Case&, int);
-template std::vector<DocumentResult> computed<double>(const Case&, int);
+template std::vector<DocumentResult> computed<float>(const Case&, int, const Kernels<float>&);
+template std::vector<DocumentResult> computed<double>(const Case&, int, const Kernels<double>&);
+template std::vector<DocumentResult> computed<bfloat16>(const Case&, int, const Kernels<bfloat16>&);
+
+void round_to_bfloat16(Case& of) {
+  for (DocumentData& data : of.documents) {
+    for (Vector* tensor : {&data.q, &data.k, &data.v, &data.dout}) {
+      for (double& x : *tensor) {
+        x = static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(x))));
+      }
+    }
+  }
+}
 
 double max_difference(const Vector& a, const Vector& b) {
   double largest = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -53,9 +54,22 @@ Case make_case(const CaseOptions& options, std::mt19937_64& random);
 /// Softmax over every (query, head, key) that some piece allows, and its gradients, by definition.
 std::vector<DocumentResult> reference(const Case& of);
 
+/// What computes a call; the seam's choice unless a test says otherwise.
+template <typename Real>
+struct Kernels {
+  using Call = std::function<void(const kernels::AttentionShape&,
+                                  const kernels::RotaryTable<Accumulator<Real>>&,
+                                  const kernels::TaskList<Real>&)>;
+  Call forward = kernels::attention_forward<Real>;
+  Call backward = kernels::attention_backward<Real>;
+};
+
 /// The kernels' results. Pieces are spread over `calls` forward and backward calls in turn.
 template <typename Real>
-std::vector<DocumentResult> computed(const Case& of, int calls = 1);
+std::vector<DocumentResult> computed(const Case& of, int calls = 1, const Kernels<Real>& by = {});
+
+/// Rounds all tensors to bfloat16, so that it computes with the same numbers as its reference.
+void round_to_bfloat16(Case& of);
 
 /// Largest absolute difference; equal infinities differ by 0, NaN by infinity.
 double max_difference(const Vector& a, const Vector& b);

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every tuned kernel of this processor against attention by definition, the portable kernels, and
+// itself with other numbers of threads.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "../../../kernels/cpu/attention.hpp"
+#include "../../../kernels/portable/attention.hpp"
+#include "unit/kernels/attention_case.hpp"
+
+#ifndef KOKKOS_ENABLE_CUDA
+
+namespace cadenza::testing {
+namespace {
+
+using kernels::cpu::TileKernels;
+
+template <typename Real>
+Kernels<Real> tuned(const TileKernels& table, int threads = kernels::cpu::kAllThreads) {
+  Kernels<Real> by;
+  by.forward = [&table, threads](const auto& shape, const auto& rotary, const auto& list) {
+    kernels::cpu::attention_forward<Real>(table, shape, rotary, list, threads);
+  };
+  by.backward = [&table, threads](const auto& shape, const auto& rotary, const auto& list) {
+    kernels::cpu::attention_backward<Real>(table, shape, rotary, list, threads);
+  };
+  return by;
+}
+
+/// How far results may be from exact ones on unit-normal data, from the rounding of a product's
+/// operands. float32: logits of size 10 move probabilities by 10 * 2^-24; sums over keys and
+/// head_dim add some. bfloat16: rotated queries, probabilities and logit gradients are rounded by
+/// up to 2^-9, independently; the relative error of the whole is the root mean square of two (out)
+/// or three to four (gradients) such roundings, lse moves by up to 4 standard deviations
+/// 2^-9 / sqrt(3) of a logit's error.
+struct Bounds {
+  double out, lse, gradients;
+};
+constexpr Bounds kFloat32{3e-6, 1e-5, 5e-6};
+constexpr Bounds kBfloat16{2.0 / 512, 4.0 / 512, 3.0 / 512};
+
+void expect_within(const std::vector<DocumentResult>& got,
+                   const std::vector<DocumentResult>& expected, const Bounds& bounds) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t d = 0; d < got.size(); ++d) {
+    SCOPED_TRACE("document " + std::to_string(d));
+    EXPECT_LE(relative_difference(got[d].out, expected[d].out), bounds.out);
+    EXPECT_LE(max_difference(got[d].lse, expected[d].lse), bounds.lse);
+    EXPECT_LE(relative_difference(got[d].dq, expected[d].dq), bounds.gradients);
+    EXPECT_LE(relative_difference(got[d].dk, expected[d].dk), bounds.gradients);
+    EXPECT_LE(relative_difference(got[d].dv, expected[d].dv), bounds.gradients);
+  }
+}
+
+/// Runs test(table) for each float32 table, and for the bfloat16 one with Real = bfloat16.
+template <typename Test>
+void for_each_table(const Test& test) {
+  const TileKernels* float_tables[] = {kernels::cpu::avx2_kernels(),
+                                       kernels::cpu::avx512_kernels()};
+  int tested = 0;
+  for (const TileKernels* table : float_tables) {
+    if (table == nullptr) continue;
+    SCOPED_TRACE(table->name);
+    test(*table, float{}, kFloat32);
+    ++tested;
+  }
+  if (const TileKernels* table = kernels::cpu::avx512_bfloat16_kernels()) {
+    SCOPED_TRACE(table->name);
+    test(*table, bfloat16{}, kBfloat16);
+    ++tested;
+  }
+  if (tested == 0) GTEST_SKIP() << "this processor has none of AVX2, AVX-512, AVX-512 BF16";
+}
+
+Case rounded_case(const CaseOptions& options, std::mt19937_64& random) {
+  Case of = make_case(options, random);
+  round_to_bfloat16(of);
+  return of;
+}
+
+TEST(CpuAttention, EqualsDefinitionForEveryHeadDimAndGroup) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
+    std::mt19937_64 random(1);
+    for (const kernels::AttentionShape shape : {kernels::AttentionShape{2, 1, 32},
+                                                {3, 3, 64},
+                                                {4, 2, 96},
+                                                {5, 1, 128},
+                                                {2, 2, 160},
+                                                {2, 1, 256}}) {
+      SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
+      const Case of = rounded_case({shape, 10000, {1, 150, 23}, true, 0, 0}, random);
+      expect_within(computed(of, 1, tuned<decltype(real)>(table)), reference(of), bounds);
+    }
+  });
+}
+
+TEST(CpuAttention, EqualsDefinitionForRandomTasksOfEveryRule) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
+    std::mt19937_64 random(2);
+    for (int round = 0; round < 16; ++round) {
+      SCOPED_TRACE("round " + std::to_string(round));
+      CaseOptions options{{4, 2, 32}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
+      for (int d = 0; d < 3; ++d) {
+        options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 300));
+      }
+      const Case of = rounded_case(options, random);
+      expect_within(computed(of, 1 + round % 3, tuned<decltype(real)>(table)), reference(of),
+                    bounds);
+    }
+  });
+}
+
+/// Block-sparse attention is a list of small tasks: diagonal blocks and random others before them.
+TEST(CpuAttention, EqualsDefinitionForBlockSparseTasks) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
+    std::mt19937_64 random(3);
+    Case of = rounded_case({{4, 2, 64}, 10000, {400}, false, 0, 0}, random);
+    constexpr std::int64_t kBlock = 64;
+    of.pieces.clear();
+    for (std::int64_t q = 0; q < 400; q += kBlock) {
+      for (std::int64_t k = 0; k <= q; k += kBlock) {
+        if (k < q && random() % 2 == 0) continue;
+        const Rule rule = k == q ? Rule::causal : Rule::full;
+        const Task task{0,
+                        {q, std::min<std::int64_t>(400, q + kBlock)},
+                        {k, std::min<std::int64_t>(400, k + kBlock)},
+                        {0, 4},
+                        rule};
+        of.pieces.push_back({task, {0, 400}, {0, 400}});
+      }
+    }
+    expect_within(computed(of, 1, tuned<decltype(real)>(table)), reference(of), bounds);
+  });
+}
+
+TEST(CpuAttention, ManyTilesEqualPortable) {
+  if (kernels::cpu::best_kernels<float>() == nullptr) GTEST_SKIP() << "no tuned kernels here";
+  for (const TileKernels* table : {kernels::cpu::avx2_kernels(), kernels::cpu::avx512_kernels()}) {
+    if (table == nullptr) continue;
+    SCOPED_TRACE(table->name);
+    std::mt19937_64 random(4);
+    const Case of = make_case({{4, 1, 64}, 10000, {1500, 700}, true, 0, 0}, random);
+    const Kernels<float> portable{kernels::portable::attention_forward<float>,
+                                  kernels::portable::attention_backward<float>};
+    expect_within(computed(of, 1, tuned<float>(*table)), computed(of, 1, portable), kFloat32);
+  }
+}
+
+void expect_same_bits(const std::vector<DocumentResult>& a, const std::vector<DocumentResult>& b) {
+  const auto same = [](const Vector& x, const Vector& y) {
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+  };
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    EXPECT_TRUE(same(a[d].out, b[d].out)) << "out of document " << d;
+    EXPECT_TRUE(same(a[d].lse, b[d].lse)) << "lse of document " << d;
+    EXPECT_TRUE(same(a[d].dq, b[d].dq)) << "dq of document " << d;
+    EXPECT_TRUE(same(a[d].dk, b[d].dk)) << "dk of document " << d;
+    EXPECT_TRUE(same(a[d].dv, b[d].dv)) << "dv of document " << d;
+  }
+}
+
+TEST(CpuAttention, SameBitsInEveryRunAndWithAnyNumberOfThreads) {
+  if (Kokkos::DefaultHostExecutionSpace().concurrency() < 2) {
+    GTEST_SKIP() << "one thread only: set OMP_NUM_THREADS";
+  }
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    using Real = decltype(real);
+    std::mt19937_64 random(5);
+    // One key-value head: threads work on neighbouring keys of the same queries.
+    const Case of = make_case({{3, 1, 32}, 10000, {900, 70, 1}, true, 0.1, 0}, random);
+    const auto alone = computed(of, 1, tuned<Real>(table, 1));
+    for (int run = 0; run < 5; ++run) {
+      SCOPED_TRACE("run " + std::to_string(run));
+      expect_same_bits(computed(of, 1, tuned<Real>(table)), alone);
+    }
+  });
+}
+
+/// Logits of +-1e4 and more: exp must neither overflow nor lose the largest.
+TEST(CpuAttention, ExtremeLogits) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    std::mt19937_64 random(6);
+    Case of = rounded_case({{2, 1, 32}, 0, {300}, true, 0, 0}, random);
+    for (double& x : of.documents[0].q) x *= 4096;
+    const auto expected = reference(of);
+    const auto got = computed(of, 1, tuned<decltype(real)>(table));
+    // A logit of 2e4 is exact to 2e4 * 2^-24 * a few; probabilities move by as much.
+    EXPECT_LE(max_difference(got[0].lse, expected[0].lse), 2e4 * 0x1p-24 * 8);
+    for (const Vector* numbers : {&got[0].out, &got[0].dq, &got[0].dk, &got[0].dv}) {
+      for (const double number : *numbers) ASSERT_TRUE(std::isfinite(number));
+    }
+  });
+}
+
+TEST(CpuAttention, EqualLogitsAverageTheValues) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
+    std::mt19937_64 random(7);
+    Case of = rounded_case({{1, 1, 32}, 0, {300}, false, 0, 0}, random);
+    DocumentData& data = of.documents[0];
+    for (std::size_t i = 32; i < data.k.size(); ++i) data.k[i] = data.k[i - 32];
+    const auto got = computed(of, 1, tuned<decltype(real)>(table));
+    EXPECT_LE(relative_difference(got[0].out, reference(of)[0].out), bounds.out);
+  });
+}
+
+TEST(CpuAttention, OneHugeLogitTakesTheRow) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
+    std::mt19937_64 random(8);
+    Case of = rounded_case({{1, 1, 32}, 0, {300}, false, 0, 0}, random);
+    for (int d = 0; d < 32; ++d)
+      of.documents[0].k[static_cast<std::size_t>(170 * 32 + d)] *= 0x1p20;
+    const auto expected = reference(of);
+    const auto got = computed(of, 1, tuned<decltype(real)>(table));
+    EXPECT_LE(relative_difference(got[0].out, expected[0].out), bounds.out);
+    EXPECT_LE(relative_difference(got[0].lse, expected[0].lse), 1e-6);
+  });
+}
+
+TEST(CpuAttention, NanIsNotHidden) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    std::mt19937_64 random(9);
+    Case of = rounded_case({{1, 1, 32}, 0, {200}, false, 0, 0}, random);
+    of.documents[0].k[140 * 32] = std::numeric_limits<double>::quiet_NaN();
+    const auto got = computed(of, 1, tuned<decltype(real)>(table));
+    EXPECT_TRUE(std::isfinite(got[0].lse[139]));  // does not see key 140
+    EXPECT_TRUE(std::isnan(got[0].lse[140]));
+    EXPECT_TRUE(std::isnan(got[0].out[199 * 32]));
+    EXPECT_TRUE(std::isnan(got[0].dq[199 * 32]));
+  });
+}
+
+TEST(CpuAttention, RowsThatSeeNothingKeepTheirBits) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    using Real = decltype(real);
+    constexpr int kDim = 32, kRows = 5;
+    std::vector<Real> ones(kRows * kDim, Real(1.0f));
+    std::vector<float> out(kRows * kDim, 7.0f), lse(kRows, 0.3f);
+    lse[0] = -std::numeric_limits<float>::infinity();
+    kernels::TaskList<Real> list;  // keys [5, 8) are in the future of queries [0, 5)
+    list.queries.push_back(
+        {{0, kRows}, ones.data(), out.data(), lse.data(), nullptr, nullptr, nullptr});
+    list.keys.push_back({{5, 8}, ones.data(), ones.data(), nullptr, nullptr});
+    list.tasks.push_back({{0, {0, kRows}, {5, 8}, {0, 1}, Rule::causal}, 0, 0});
+    list.keys.push_back({{0, 1}, ones.data(), ones.data(), nullptr, nullptr});
+    list.tasks.push_back({{0, {4, 5}, {0, 1}, {0, 1}, Rule::full}, 0, 1});
+    const auto before = std::make_pair(out, lse);
+    tuned<Real>(table).forward({1, 1, kDim}, {}, list);
+    EXPECT_NE(lse[4], before.second[4]);
+    lse[4] = before.second[4];
+    std::fill(out.begin() + 4 * kDim, out.end(), 7.0f);
+    EXPECT_EQ(out, before.first);
+    EXPECT_EQ(lse, before.second);
+  });
+}
+
+TEST(CpuAttention, RowsWithEmptyLseGiveNoGradient) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    using Real = decltype(real);
+    std::vector<Real> ones(64, Real(1.0f));
+    std::vector<float> lse(2, -std::numeric_limits<float>::infinity()), delta(2), dq(64), dk(64),
+        dv(64);
+    kernels::TaskList<Real> list;
+    list.queries.push_back(
+        {{0, 2}, ones.data(), nullptr, lse.data(), ones.data(), delta.data(), dq.data()});
+    list.keys.push_back({{0, 2}, ones.data(), ones.data(), dk.data(), dv.data()});
+    list.tasks.push_back({{0, {0, 2}, {0, 2}, {0, 1}, Rule::full}, 0, 0});
+    tuned<Real>(table).backward({1, 1, 32}, {}, list);
+    EXPECT_THAT(dq, ::testing::Each(0.0f));
+    EXPECT_THAT(dk, ::testing::Each(0.0f));
+    EXPECT_THAT(dv, ::testing::Each(0.0f));
+  });
+}
+
+/// Rows need no alignment but their elements' own.
+TEST(CpuAttention, TakesMisalignedRows) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    using Real = decltype(real);
+    constexpr std::size_t kCount = 40 * 32;
+    std::mt19937_64 random(10);
+    std::normal_distribution<float> normal;
+    std::vector<Real> data(kCount + 1);
+    for (Real& x : data) x = Real(normal(random));
+    const auto run = [&](std::size_t shift) {
+      std::vector<Real> copy(kCount + 3);
+      std::copy(data.begin(), data.begin() + kCount, copy.begin() + static_cast<long>(shift));
+      std::vector<float> out(kCount + 3), lse(40 + 3, -std::numeric_limits<float>::infinity());
+      kernels::TaskList<Real> list;
+      const Real* rows = copy.data() + shift;
+      list.queries.push_back(
+          {{0, 40}, rows, out.data() + shift, lse.data() + shift, nullptr, nullptr, nullptr});
+      list.keys.push_back({{0, 40}, rows, rows, nullptr, nullptr});
+      list.tasks.push_back({{0, {0, 40}, {0, 40}, {0, 1}, Rule::causal}, 0, 0});
+      tuned<Real>(table).forward({1, 1, 32}, {}, list);
+      return std::vector<float>(out.begin() + static_cast<long>(shift),
+                                out.begin() + static_cast<long>(shift + kCount));
+    };
+    EXPECT_EQ(run(0), run(1));
+    EXPECT_EQ(run(0), run(3));
+  });
+}
+
+/// Two keys with logits 0 and x and orthogonal values: the ratio of the outputs is exp(x).
+TEST(CpuAttention, ExponentialKeepsItsErrorBound) {
+  constexpr double kBound = 6e-7;  // kernels/cpu/vector.hpp
+  constexpr int kDim = 64, kRows = 4000;
+  for (const TileKernels* table : {kernels::cpu::avx2_kernels(), kernels::cpu::avx512_kernels()}) {
+    if (table == nullptr) continue;
+    SCOPED_TRACE(table->name);
+    std::vector<float> q(kRows * kDim), k(2 * kDim), v(2 * kDim), out(kRows * kDim),
+        lse(kRows, -std::numeric_limits<float>::infinity());
+    k[kDim] = 8.0f;  // times 1 / sqrt(64)
+    v[0] = v[kDim + 1] = 1.0f;
+    for (int i = 0; i < kRows; ++i) q[static_cast<std::size_t>(i * kDim)] = -0.02f * float(i);
+    kernels::TaskList<float> list;
+    list.queries.push_back(
+        {{0, kRows}, q.data(), out.data(), lse.data(), nullptr, nullptr, nullptr});
+    list.keys.push_back({{0, 2}, k.data(), v.data(), nullptr, nullptr});
+    list.tasks.push_back({{0, {0, kRows}, {0, 2}, {0, 1}, Rule::full}, 0, 0});
+    tuned<float>(*table).forward({1, 1, kDim}, {}, list);
+    for (int i = 0; i < kRows; ++i) {
+      const auto row = static_cast<std::size_t>(i * kDim);
+      const double exact = std::exp(double(q[row]));
+      // The exponent x * log2(e) is rounded once, its factor twice.
+      const double bound = kBound + 4 * std::abs(double(q[row])) * 0x1p-24;
+      EXPECT_NEAR(double(out[row + 1]) / double(out[row]), exact, bound * exact) << q[row];
+    }
+  }
+}
+
+TEST(CpuAttention, TheSeamNamesWhatItUses) {
+  const bool tuned_float = kernels::cpu::best_kernels<float>() != nullptr;
+  EXPECT_EQ(kernels::attention_kernels<double>({2, 1, 64}), "portable");
+  EXPECT_EQ(kernels::attention_kernels<float>({2, 1, 64}),
+            tuned_float ? kernels::cpu::best_kernels<float>()->name : "portable");
+  if (tuned_float) {
+    EXPECT_THAT(kernels::attention_kernels<float>({2, 1, 40}),
+                ::testing::HasSubstr("head_dim 40 is not a multiple of 32"));
+  }
+  EXPECT_EQ(kernels::supports_bfloat16(), kernels::cpu::avx512_bfloat16_kernels() != nullptr);
+}
+
+}  // namespace
+}  // namespace cadenza::testing
+
+#endif
