@@ -147,6 +147,18 @@ class Forward {
   std::atomic<std::size_t> next_{0};
 };
 
+/// Tiles of a head in a unit: fewer where threads would run out of units. Changes no result.
+template <typename Real>
+int tiles_per_unit(const TaskList<Real>& list, int unit_heads, int heads, int threads) {
+  constexpr std::int64_t kUnitsPerThread = 4;
+  std::int64_t tiles = 0;
+  for (const TaskRows& entry : list.tasks) {
+    tiles += (entry.task.q.size() + kQueryTile - 1) / kQueryTile * heads / unit_heads;
+  }
+  const std::int64_t wanted = tiles / (kUnitsPerThread * threads);
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kMaxTiles / unit_heads));
+}
+
 }  // namespace
 
 template <typename Real>
@@ -156,7 +168,7 @@ void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
   std::vector<Range> buffers;
   for (const QueryRows<Real>& rows : list.queries) buffers.push_back(rows.tokens);
   const int heads = std::min(shape.group(), kMaxTiles);
-  const int tiles = kMaxTiles / heads;
+  const int tiles = tiles_per_unit(list, heads, shape.heads, thread_count(kAllUnits, most_threads));
   const UnitList units =
       make_units(shape, buffers, list.tasks, {Side::queries, tiles * kQueryTile, heads});
   if (units.units.empty()) return;

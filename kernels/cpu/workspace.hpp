@@ -52,6 +52,8 @@ void on_threads(const char* name, int threads, const Body& body) {
   Kokkos::fence(name);
 }
 
+inline constexpr std::size_t kAllUnits = std::size_t{1} << 40;
+
 /// Threads worth starting for so many units.
 inline int thread_count(std::size_t units, int most_threads) {
   const int all = Kokkos::DefaultHostExecutionSpace().concurrency();
