@@ -12,7 +12,9 @@ template <typename Real>
 const TileKernels* best_kernels();
 
 /// True where the tile kernels take such heads.
-bool fits(const AttentionShape& shape);
+inline bool fits(const AttentionShape& shape) {
+  return shape.head_dim % kDimStep == 0 && shape.head_dim <= kLargestDim;
+}
 
 inline constexpr int kAllThreads = 1 << 30;
 

@@ -51,8 +51,4 @@ const TileKernels* best_kernels<bfloat16>() {
   return avx512_bfloat16_kernels();
 }
 
-bool fits(const AttentionShape& shape) {
-  return shape.head_dim % kDimStep == 0 && shape.head_dim <= kLargestDim;
-}
-
 }  // namespace cadenza::kernels::cpu

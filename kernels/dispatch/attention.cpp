@@ -12,37 +12,45 @@
 namespace cadenza::kernels {
 namespace {
 
+/// Data that the tuned kernels take; they are no part of a device build.
 template <typename Real>
-const cpu::TileKernels* tuned(const AttentionShape& shape) {
-  if constexpr (kDeviceIsCuda || std::is_same_v<Real, double>) {
-    return nullptr;
+constexpr bool kTuned = !kDeviceIsCuda && !std::is_same_v<Real, double>;
+
+/// The fastest table of this processor for such data.
+template <typename Real>
+const cpu::TileKernels* best_table() {
+  if constexpr (kTuned<Real>) {
+    return cpu::best_kernels<Real>();
   } else {
-    return cpu::fits(shape) ? cpu::best_kernels<Real>() : nullptr;
+    return nullptr;
   }
 }
 
 template <typename Real>
-[[noreturn]] void refuse(const AttentionShape& shape) {
-  fail(
-      ExitCode::usage,
-      "attention in bfloat16 needs a processor with AVX-512 BF16 and a head_dim that is a multiple "
-      "of {} up to {}; found {}, head_dim {}",
-      cpu::kDimStep, cpu::kLargestDim,
-      supports_bfloat16() ? "the processor" : "a processor without", shape.head_dim);
+const cpu::TileKernels* table_for(const AttentionShape& shape) {
+  return cpu::fits(shape) ? best_table<Real>() : nullptr;
+}
+
+/// bfloat16 has no portable form.
+[[noreturn]] void refuse_bfloat16(const AttentionShape& shape) {
+  if (!supports_bfloat16()) {
+    fail(ExitCode::usage, "attention in bfloat16 needs a processor with AVX-512 BF16");
+  }
+  fail(ExitCode::usage,
+       "attention in bfloat16: found head_dim {}; valid: a multiple of {} up to {}", shape.head_dim,
+       cpu::kDimStep, cpu::kLargestDim);
 }
 
 }  // namespace
 
 bool supports_bfloat16() {
-  return !kDeviceIsCuda && cpu::best_kernels<bfloat16>() != nullptr;
+  return best_table<bfloat16>() != nullptr;
 }
 
 template <typename Real>
 std::string attention_kernels(const AttentionShape& shape) {
-  if (const cpu::TileKernels* table = tuned<Real>(shape)) return table->name;
-  if (kDeviceIsCuda || std::is_same_v<Real, double> || cpu::best_kernels<Real>() == nullptr) {
-    return "portable";
-  }
+  if (const cpu::TileKernels* table = table_for<Real>(shape)) return table->name;
+  if (best_table<Real>() == nullptr) return "portable";
   return fmt::format("portable (slow: head_dim {} is not a multiple of {} up to {})",
                      shape.head_dim, cpu::kDimStep, cpu::kLargestDim);
 }
@@ -51,13 +59,13 @@ template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                        const TaskList<Real>& list) {
   check_list(shape, rotary, list);
-  if constexpr (!std::is_same_v<Real, double>) {
-    if (const cpu::TileKernels* table = tuned<Real>(shape)) {
+  if constexpr (kTuned<Real>) {
+    if (const cpu::TileKernels* table = table_for<Real>(shape)) {
       return cpu::attention_forward(*table, shape, rotary, list);
     }
   }
   if constexpr (std::is_same_v<Real, bfloat16>) {
-    refuse<Real>(shape);
+    refuse_bfloat16(shape);
   } else {
     portable::attention_forward(shape, rotary, list);
   }
@@ -67,13 +75,13 @@ template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                         const TaskList<Real>& list) {
   check_list(shape, rotary, list);
-  if constexpr (!std::is_same_v<Real, double>) {
-    if (const cpu::TileKernels* table = tuned<Real>(shape)) {
+  if constexpr (kTuned<Real>) {
+    if (const cpu::TileKernels* table = table_for<Real>(shape)) {
       return cpu::attention_backward(*table, shape, rotary, list);
     }
   }
   if constexpr (std::is_same_v<Real, bfloat16>) {
-    refuse<Real>(shape);
+    refuse_bfloat16(shape);
   } else {
     portable::attention_backward(shape, rotary, list);
   }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "../tasks/work_units.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "tile_product.hpp"
-#include "../tasks/work_units.hpp"
 
 namespace cadenza::kernels::portable {
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/app/agree.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <Kokkos_Core.hpp>
 #include <cstdio>
 #include <limits>
+
+#include "cadenza/app/threads.hpp"
+#include "cadenza/kernels/device.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -44,8 +49,17 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   comm::MpiSession mpi(argc, argv);
   const auto world = comm::make_world();
   try {
+    std::vector<std::string> threads;
+    ThreadPlace place;
     // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
-    Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));
+    auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
+    if constexpr (!kDeviceIsCuda) {
+      place = start_threads(*world, threads);
+      settings.set_num_threads(place.threads);
+    }
+    Kokkos::ScopeGuard kokkos(settings);
+    pin_workers(place);
+    for (const std::string& line : threads) spdlog::info("threads   {}", line);
     body(*world);
   } catch (const AgreedError& error) {
     if (world->rank() == 0) print_error(error.what());

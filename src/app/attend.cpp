@@ -6,7 +6,9 @@
 
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/commands.hpp"
+#include "cadenza/app/dtype.hpp"
 #include "cadenza/app/experiment_file.hpp"
+#include "cadenza/app/machine.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "cadenza/plan/validate.hpp"
@@ -34,7 +36,8 @@ void require_shape(const storage::File& file, const char* dataset, const storage
        fmt::join(found, ", "), fmt::join(valid, ", "));
 }
 
-Problem read_problem(const storage::File& file, int element_bytes) {
+template <typename Real>
+Problem read_problem(const storage::File& file) {
   const storage::Shape q = file.shape("q");
   const storage::Shape k = file.shape("k");
   if (q.size() != 3 || k.size() != 3) {
@@ -55,7 +58,7 @@ Problem read_problem(const storage::File& file, int element_bytes) {
   if (problem.backward) require_shape(file, "dout", q);
   problem.tokens = static_cast<std::int64_t>(q[0]);
   problem.shape = {static_cast<int>(q[1]), static_cast<int>(k[1]), static_cast<int>(q[2]),
-                   element_bytes};
+                   static_cast<int>(sizeof(Real)), static_cast<int>(sizeof(Accumulator<Real>))};
   const storage::Shape documents = file.shape("document_lengths");
   problem.lengths = file.read<std::int64_t>("document_lengths", documents);
   const auto total =
@@ -106,41 +109,53 @@ Range tokens_of(const plan::Workload& workload, Rank rank) {
   return range;
 }
 
-/// The tensors of this rank's tokens and, on rank 0, the way of results to the output file.
+/// The tensors of this rank's tokens and, on rank 0, the way of results to the output file. Files
+/// hold sums: of bfloat16, inputs are rounded on their way in.
 template <typename Real>
 class Rows {
  public:
+  using Sum = Accumulator<Real>;
+
   Rows(comm::Communicator& world, const Problem& problem, const plan::Workload& workload,
        MemoryLedger& ledger)
       : world_(world),
         problem_(problem),
         workload_(workload),
-        mine_(tokens_of(workload, world.rank())),
-        ledger_(ledger) {
-    using plan::Tensor;
-    for (std::size_t what = 0; what < arrays_.size(); ++what) {
-      arrays_[what] = allocate<Real>(ledger_, MemoryKind::activations, "attend",
-                                     mine_.size() * width(static_cast<Tensor>(what)));
+        mine_(tokens_of(workload, world.rank())) {
+    for (std::size_t at = 0; at < sums_.size(); ++at) {
+      const auto what = static_cast<plan::Tensor>(at);
+      const std::int64_t elements = mine_.size() * width(what);
+      if (exec::is_input(what)) {
+        inputs_[at] = allocate<Real>(ledger, MemoryKind::activations, "attend", elements);
+      } else {
+        sums_[at] = allocate<Sum>(ledger, MemoryKind::activations, "attend", elements);
+      }
     }
   }
 
   model::AttentionSlot<Real> slot() {
-    std::array<Real*, 10> p{};
-    for (std::size_t what = 0; what < arrays_.size(); ++what) p[what] = arrays_[what].data();
-    return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]};
+    using plan::Tensor;
+    const auto in = [&](Tensor what) { return inputs_[static_cast<std::size_t>(what)].data(); };
+    const auto sum = [&](Tensor what) { return sums_[static_cast<std::size_t>(what)].data(); };
+    return {in(Tensor::q),    in(Tensor::k),    in(Tensor::v),      sum(Tensor::o),
+            sum(Tensor::lse), in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq),
+            sum(Tensor::dk),  sum(Tensor::dv)};
   }
 
   void load(const storage::File& file, const char* dataset, plan::Tensor what) {
-    const std::vector<Real> all = file.read<Real>(dataset, file.shape(dataset));
-    auto host = Kokkos::create_mirror_view(array(what));
-    std::copy_n(all.begin() + mine_.begin * width(what), mine_.size() * width(what), host.data());
-    Kokkos::deep_copy(array(what), host);
+    const std::vector<Sum> all = file.read<Sum>(dataset, file.shape(dataset));
+    const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];
+    auto host = Kokkos::create_mirror_view(rows);
+    std::transform(all.begin() + mine_.begin * width(what), all.begin() + mine_.end * width(what),
+                   host.data(), [](Sum value) { return static_cast<Real>(value); });
+    Kokkos::deep_copy(rows, host);
   }
 
   /// All ranks' rows of `what` on rank 0, in token order. Collective.
-  std::vector<Real> collect(plan::Tensor what) {
-    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, array(what));
-    std::vector<Real> all;
+  std::vector<Sum> collect(plan::Tensor what) {
+    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{},
+                                                    sums_[static_cast<std::size_t>(what)]);
+    std::vector<Sum> all;
     if (world_.rank() == 0) {
       all.resize(static_cast<std::size_t>(problem_.tokens * width(what)));
       std::copy_n(host.data(), host.extent(0), all.begin() + mine_.begin * width(what));
@@ -151,7 +166,7 @@ class Rows {
         if (!part.empty()) world_.post_receive(std::as_writable_bytes(part), rank, 0, 0);
       }
     } else if (host.extent(0) > 0) {
-      world_.post_send(std::as_bytes(std::span<Real>(host.data(), host.extent(0))), 0, 0, 0);
+      world_.post_send(std::as_bytes(std::span<Sum>(host.data(), host.extent(0))), 0, 0, 0);
     }
     world_.wait(0);
     return all;
@@ -166,14 +181,13 @@ class Rows {
 
  private:
   std::int64_t width(plan::Tensor what) const { return exec::row_elements(problem_.shape, what); }
-  Array<Real>& array(plan::Tensor what) { return arrays_[static_cast<std::size_t>(what)]; }
 
   comm::Communicator& world_;
   const Problem& problem_;
   const plan::Workload& workload_;
   Range mine_;
-  MemoryLedger& ledger_;
-  std::array<Array<Real>, 10> arrays_;  ///< by plan::Tensor
+  std::array<Array<Real>, 10> inputs_;  ///< by plan::Tensor, as exec::is_input says
+  std::array<Array<Sum>, 10> sums_;     ///< the others
 };
 
 /// The attention operations of a one-layer program.
@@ -219,9 +233,12 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   program::TickPlans plans;
   together(world, [&] {
     input = storage::File::open(line.input);
-    problem = read_problem(*input, static_cast<int>(sizeof(Real)));
+    problem = read_problem<Real>(*input);
     plans = make_plans(experiment, make_workload(experiment, problem, world.size()));
   });
+  const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
+                                         problem.shape.head_dim};
+  announce_kernels<Real>(world, shape);
   MemoryLedger ledger;
   Rows<Real> rows(world, problem, plans.forward.workload, ledger);
   together(world, [&] {
@@ -233,9 +250,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 
   trace::Recorder recorder(0);
   exec::Tracer tracer(recorder, ledger, false, false);
-  exec::AttentionExchange<Real> exchange(
-      world, {problem.shape.heads, problem.shape.kv_heads, problem.shape.head_dim}, {}, tracer,
-      ledger);
+  exec::AttentionExchange<Real> exchange(world, shape, {}, tracer, ledger);
   exchange.bind(plans, 0);
   exchange.set_layer(0, rows.slot());
   const auto program = program::make_program(
@@ -252,7 +267,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     if (world.rank() == 0) output = storage::File::create(line.output);
   });
   for (const auto& [name, what] : results) {
-    const std::vector<Real> values = rows.collect(what);
+    const auto values = rows.collect(what);
     together(world, [&, name = name, what = what] {
       if (world.rank() == 0) output->write(name, rows.shape(what), values.data());
     });
@@ -266,11 +281,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 
 void attend(comm::Communicator& world, const CommandLine& line) {
   const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
-  if (experiment.run.dtype == config::Dtype::float64) {
-    attend_as<double>(world, experiment, line);
-  } else {
-    attend_as<float>(world, experiment, line);
-  }
+  with_real(experiment.run.dtype,
+            [&]<typename Real>(Real) { attend_as<Real>(world, experiment, line); });
 }
 
 }  // namespace cadenza::app

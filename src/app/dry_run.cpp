@@ -27,44 +27,45 @@ struct MemoryEstimate {
   std::int64_t total() const { return parameters + activations + attention + communication; }
 };
 
-std::int64_t workspace_elements(const plan::AttentionShape& shape, const exec::Binding& binding) {
-  std::int64_t elements = 0;
+std::int64_t workspace_bytes(const plan::AttentionShape& shape, const exec::Binding& binding) {
+  std::int64_t bytes = 0;
   for (const Tensor what :
        {Tensor::q, Tensor::o, Tensor::lse, Tensor::dout, Tensor::delta, Tensor::dq}) {
-    elements += binding.query_rows * exec::row_elements(shape, what);
+    bytes += binding.query_rows * exec::row_bytes(shape, what);
   }
   for (const Tensor what : {Tensor::k, Tensor::v, Tensor::dk, Tensor::dv}) {
-    elements += binding.key_rows * exec::row_elements(shape, what);
+    bytes += binding.key_rows * exec::row_bytes(shape, what);
   }
-  return elements;
+  return bytes;
 }
 
-std::int64_t message_elements(const exec::Binding& binding) {
-  std::int64_t elements = 0;
+std::int64_t message_bytes(const plan::AttentionShape& shape, const exec::Binding& binding) {
+  std::int64_t bytes = 0;
   for (const auto* stages : {&binding.forward, &binding.backward}) {
     std::int64_t pass = 0;
     for (const exec::StageBinding& stage : *stages) {
-      pass += stage.sends.elements + stage.receives.elements;
+      pass += stage.sends.bytes + stage.receives.bytes;
     }
-    elements = std::max(elements, pass);
+    bytes = std::max(bytes, pass);
   }
-  return elements;
+  const bool widens = shape.element_bytes < shape.accumulator_bytes;
+  return bytes + (widens ? exec::arriving_elements(shape, binding) * shape.accumulator_bytes : 0);
 }
 
 MemoryEstimate estimate_memory(const config::Experiment& experiment,
                                const std::vector<program::TickPlans>& ticks, Rank rank) {
   MemoryEstimate memory;
-  const std::int64_t element = experiment.run.dtype == config::Dtype::float64 ? 8 : 4;
   if (rank < experiment.parallel.trainers()) {
-    memory.parameters = 4 * element * model::parameter_elements(experiment.model);
+    const config::Dtype dtype = experiment.run.dtype;
+    memory.parameters = model::parameter_bytes(experiment.model, dtype);
     memory.activations =
-        element * model::activation_elements(experiment.model, experiment.batch.microbatch);
+        model::activation_bytes(experiment.model, experiment.batch.microbatch, dtype);
   }
   for (const program::TickPlans& tick : ticks) {
     const exec::Binding binding = exec::bind(tick, rank);
-    memory.attention = std::max(memory.attention,
-                                element * workspace_elements(tick.forward.workload.shape, binding));
-    memory.communication = std::max(memory.communication, element * message_elements(binding));
+    const plan::AttentionShape& shape = tick.forward.workload.shape;
+    memory.attention = std::max(memory.attention, workspace_bytes(shape, binding));
+    memory.communication = std::max(memory.communication, message_bytes(shape, binding));
   }
   return memory;
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cadenza/app/agree.hpp"
+#include "cadenza/app/dtype.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/kernels/device.hpp"
 
@@ -49,11 +50,13 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
     if (world.rank() == 0) text = read_text(path);
   });
   text = comm::broadcast(world, text, 0);
+  const std::string host = comm::host_place(world).host;
   config::Experiment experiment;
   together(world, [&] {
     experiment = config::parse_experiment(text, path, overrides);
     config::check_ranks(experiment, world.size());
     require_device(experiment);
+    require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);
   });
   return experiment;
 }

@@ -3,12 +3,14 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <type_traits>
 
+#include "cadenza/app/agree.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/matmul.hpp"
 
@@ -66,9 +68,10 @@ template <typename Real>
 double seconds_to_multiply(std::int64_t size, const Array<Real>& a, const Array<Real>& b,
                            const Array<Real>& c) {
   using Clock = std::chrono::steady_clock;
+  using Sum = Accumulator<Real>;
   const Clock::time_point begin = Clock::now();
-  kernels::matmul<Real>(kernels::Transpose::no, kernels::Transpose::yes, size, size, size, Real(1),
-                        a.data(), b.data(), Real(0), c.data());
+  kernels::matmul<Real, Real>(kernels::Transpose::no, kernels::Transpose::yes, size, size, size,
+                              Sum(1), a.data(), b.data(), Sum(0), c.data());
   Kokkos::fence();
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -108,7 +111,7 @@ std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace
 template <typename Real>
 double matmul_rate(comm::Communicator& world) {
   // Double precision is a reference mode with a slow product: a smaller size tells enough.
-  const std::int64_t size = std::is_same_v<Real, float> ? 1024 : 256;
+  const std::int64_t size = std::is_same_v<Real, double> ? 256 : 1024;
   const auto count = static_cast<std::size_t>(size * size);
   const Array<Real> a("rate_a", count), b("rate_b", count), c("rate_c", count);
   Kokkos::deep_copy(a, Real(1));
@@ -123,6 +126,13 @@ double matmul_rate(comm::Communicator& world) {
   return 2.0 * n * n * n / best;
 }
 
+template <typename Real>
+void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape) {
+  // A call without tasks is refused where any other would be, in the middle of a step.
+  together(world, [&] { kernels::attention_forward<Real>(shape, {}, {}); });
+  if (world.rank() == 0) spdlog::info("attention {}", kernels::attention_kernels<Real>(shape));
+}
+
 std::string role_name(const config::Experiment& experiment, Rank rank) {
   if (rank >= experiment.parallel.trainers()) return "attention server";
   return experiment.attention.servers == 0 ? "trainer, server" : "trainer";
@@ -133,7 +143,11 @@ std::string utc_now() {
   return fmt::format("{:%Y%m%dT%H%M%SZ}", fmt::gmtime(now));
 }
 
+template double matmul_rate<bfloat16>(comm::Communicator&);
 template double matmul_rate<float>(comm::Communicator&);
 template double matmul_rate<double>(comm::Communicator&);
+template void announce_kernels<bfloat16>(comm::Communicator&, const kernels::AttentionShape&);
+template void announce_kernels<float>(comm::Communicator&, const kernels::AttentionShape&);
+template void announce_kernels<double>(comm::Communicator&, const kernels::AttentionShape&);
 
 }  // namespace cadenza::app

@@ -2,23 +2,22 @@
 #include <spdlog/spdlog.h>
 
 #include "cadenza/app/commands.hpp"
+#include "cadenza/app/dtype.hpp"
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/training.hpp"
 #include "cadenza/base/units.hpp"
-#include "cadenza/kernels/device.hpp"
 #include "cadenza/model/estimate.hpp"
 
 namespace cadenza::app {
 namespace {
 
 void announce(const config::Experiment& e) {
-  spdlog::info(
-      "{}: {} parameters, {} ranks ({} trainers, {}), {} threads each, {} steps of {} tokens",
-      e.name, format_count(static_cast<double>(model::parameter_elements(e.model))), e.ranks(),
-      e.parallel.trainers(),
-      e.attention.servers == 0 ? std::string("attention served in place")
-                               : fmt::format("{} attention servers", e.attention.servers),
-      Device().concurrency(), e.run.steps, e.batch.tokens);
+  spdlog::info("{}: {} parameters, {} ranks ({} trainers, {}), {} steps of {} tokens", e.name,
+               format_count(static_cast<double>(model::parameter_elements(e.model))), e.ranks(),
+               e.parallel.trainers(),
+               e.attention.servers == 0 ? std::string("attention served in place")
+                                        : fmt::format("{} attention servers", e.attention.servers),
+               e.run.steps, e.batch.tokens);
 }
 
 }  // namespace
@@ -26,11 +25,8 @@ void announce(const config::Experiment& e) {
 void train(comm::Communicator& world, const CommandLine& line) {
   const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
   if (world.rank() == 0) announce(experiment);
-  if (experiment.run.dtype == config::Dtype::float64) {
-    Training<double>(world, experiment, line.output).run();
-  } else {
-    Training<float>(world, experiment, line.output).run();
-  }
+  with_real(experiment.run.dtype,
+            [&]<typename Real>(Real) { Training<Real>(world, experiment, line.output).run(); });
 }
 
 }  // namespace cadenza::app

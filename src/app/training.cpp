@@ -95,6 +95,9 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_.data, experiment_.batch, experiment_.seed);
   });
+  const config::Model& model = experiment_.model;
+  announce_kernels<Real>(world_, {static_cast<int>(model.heads), static_cast<int>(model.kv_heads),
+                                  static_cast<int>(model.head_dim())});
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.peak_flops = matmul_rate<Real>(world_);
   peak_flops_ = rank_info_.peak_flops;
@@ -301,6 +304,7 @@ void Training<Real>::finish() {
   spdlog::info("next      cadenza-analyze summary {}", folder_->path());
 }
 
+template class Training<bfloat16>;
 template class Training<float>;
 template class Training<double>;
 

@@ -3,6 +3,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include "cadenza/kernels/simd.hpp"
+
 namespace cadenza::attention {
 namespace {
 
@@ -51,13 +53,17 @@ struct Merge {
 
 template <typename Real>
 struct Delta {
-  const Real* out;
+  using Sum = Accumulator<Real>;
+  const Sum* out;
   const Real* dout;
-  Real* delta;
+  Sum* delta;
   int head_dim;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    Real sum = 0;
-    for (int d = 0; d < head_dim; ++d) sum += out[i * head_dim + d] * dout[i * head_dim + d];
+    const Sum* left = out + i * head_dim;
+    const Real* right = dout + i * head_dim;
+    Sum sum = 0;
+    CADENZA_SIMD(reduction(+ : sum))
+    for (int d = 0; d < head_dim; ++d) sum += left[d] * widen(right[d]);
     delta[i] = sum;
   }
 };
@@ -78,27 +84,70 @@ struct FillTable {
   }
 };
 
+/// Turns the pairs of a head: to = from * (cos + i sin), both as pairs (d, d + half). `to` may be
+/// `from`.
+template <typename From, typename To, typename Sum>
+KOKKOS_INLINE_FUNCTION void rotate(const From* from, const Sum* cos, const Sum* sin, Sum sign,
+                                   int half, int head_dim, To* to) {
+  CADENZA_SIMD()
+  for (int d = 0; d < half; ++d) {
+    const Sum low = widen(from[d]);
+    const Sum high = widen(from[d + half]);
+    narrow(low * cos[d] - high * (sign * sin[d]), to[d]);
+    narrow(high * cos[d] + low * (sign * sin[d]), to[d + half]);
+  }
+  for (int d = 2 * half; d < head_dim; ++d) narrow(widen(from[d]), to[d]);
+}
+
+/// One (row, head).
 template <typename Real>
-struct Rotate {
-  const Real* cos;
-  const Real* sin;
+struct RotateKeys {
+  using Sum = Accumulator<Real>;
+  const Sum* cos;
+  const Sum* sin;
+  int half;
   Real* k;
   Array<std::int32_t> positions;
-  int half;
   int kv_heads;
   int head_dim;
-  Real sign;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t row = static_cast<std::int64_t>(positions(i / kv_heads)) * half;
+    const std::int64_t at = static_cast<std::int64_t>(positions(i / kv_heads)) * half;
     Real* head = k + i * head_dim;
-    for (int d = 0; d < half; ++d) {
-      const Real c = cos[row + d];
-      const Real s = sign * sin[row + d];
-      const Real low = head[d];
-      const Real high = head[d + half];
-      head[d] = low * c - high * s;
-      head[d + half] = high * c + low * s;
+    rotate(head, cos + at, sin + at, Sum(1), half, head_dim, head);
+  }
+};
+
+/// One (row, head of dq, dk or dv).
+template <typename Real>
+struct JoinGradients {
+  using Sum = Accumulator<Real>;
+  const Sum* cos;
+  const Sum* sin;
+  int half;  ///< 0 without a table
+  kernels::AttentionShape shape;
+  InputGradients<Sum> gradients;
+  Array<std::int32_t> positions;
+  Real* joined;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const int all = shape.heads + 2 * shape.kv_heads;
+    const std::int64_t row = i / all;
+    const int head = static_cast<int>(i % all);
+    const int key = head - shape.heads;
+    const int value = key - shape.kv_heads;
+    Real* to = joined + i * shape.head_dim;
+    if (key < 0) {
+      copy(gradients.dq + (row * shape.heads + head) * shape.head_dim, to);
+    } else if (value >= 0) {
+      copy(gradients.dv + (row * shape.kv_heads + value) * shape.head_dim, to);
+    } else {
+      const Sum* from = gradients.dk + (row * shape.kv_heads + key) * shape.head_dim;
+      const std::int64_t at = static_cast<std::int64_t>(positions(row)) * half;
+      rotate(from, cos + at, sin + at, Sum(-1), half, shape.head_dim, to);
     }
+  }
+  KOKKOS_FUNCTION void copy(const Sum* from, Real* to) const {
+    CADENZA_SIMD()
+    for (int d = 0; d < shape.head_dim; ++d) narrow(from[d], to[d]);
   }
 };
 
@@ -118,49 +167,68 @@ void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_
 }
 
 template <typename Real>
-void delta(const Real* out, const Real* dout, std::int64_t rows, int heads, int head_dim,
-           Real* delta) {
+void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
+           int head_dim, Accumulator<Real>* delta) {
   Kokkos::parallel_for("attention_delta", Items(0, rows * heads),
                        Delta<Real>{out, dout, delta, head_dim});
 }
 
-template <typename Real>
-kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
-                                             int head_dim, double theta) {
-  kernels::RotaryTable<Real> table;
+template <typename Sum>
+kernels::RotaryTable<Sum> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
+                                            int head_dim, double theta) {
+  kernels::RotaryTable<Sum> table;
   table.half = head_dim / 2;
   const std::int64_t count = positions * table.half;
   if (count == 0) return table;
-  table.cos = allocate<Real>(ledger, MemoryKind::attention, "rotary_cos", count);
-  table.sin = allocate<Real>(ledger, MemoryKind::attention, "rotary_sin", count);
+  table.cos = allocate<Sum>(ledger, MemoryKind::attention, "rotary_cos", count);
+  table.sin = allocate<Sum>(ledger, MemoryKind::attention, "rotary_sin", count);
   Kokkos::parallel_for(
       "rotary_table", Items(0, count),
-      FillTable<Real>{table.cos.data(), table.sin.data(), table.half, head_dim, theta});
+      FillTable<Sum>{table.cos.data(), table.sin.data(), table.half, head_dim, theta});
   return table;
 }
 
 template <typename Real>
-void rotate_keys(const kernels::RotaryTable<Real>& table, Real* k,
+void rotate_keys(const kernels::RotaryTable<Accumulator<Real>>& table, Real* k,
                  const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
-                 int head_dim, Rotation rotation) {
+                 int head_dim) {
   if (!table.enabled()) return;
-  Kokkos::parallel_for(
-      "rotate_keys", Items(0, rows * kv_heads),
-      Rotate<Real>{table.cos.data(), table.sin.data(), k, positions, table.half, kv_heads, head_dim,
-                   static_cast<Real>(static_cast<int>(rotation))});
+  Kokkos::parallel_for("rotate_keys", Items(0, rows * kv_heads),
+                       RotateKeys<Real>{table.cos.data(), table.sin.data(), table.half, k,
+                                        positions, kv_heads, head_dim});
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                               \
-  template void initialise<Real>(Real*, Real*, std::int64_t, int, int);                         \
-  template void merge_partial<Real>(Real*, Real*, const Real*, const Real*, std::int64_t, int,  \
-                                    int);                                                       \
-  template void delta<Real>(const Real*, const Real*, std::int64_t, int, int, Real*);           \
-  template kernels::RotaryTable<Real> make_rotary_table<Real>(MemoryLedger&, std::int64_t, int, \
-                                                              double);                          \
-  template void rotate_keys<Real>(const kernels::RotaryTable<Real>&, Real*,                     \
-                                  const Array<std::int32_t>&, std::int64_t, int, int, Rotation);
+template <typename Real>
+void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
+                    const kernels::AttentionShape& shape,
+                    const InputGradients<Accumulator<Real>>& gradients,
+                    const Array<std::int32_t>& positions, std::int64_t rows, Real* joined) {
+  Kokkos::parallel_for(
+      "join_gradients", Items(0, rows * (shape.heads + 2 * shape.kv_heads)),
+      JoinGradients<Real>{table.cos.data(), table.sin.data(), table.enabled() ? table.half : 0,
+                          shape, gradients, positions, joined});
+}
+
+#define CADENZA_INSTANTIATE(Sum)                                                                \
+  template void initialise<Sum>(Sum*, Sum*, std::int64_t, int, int);                            \
+  template void merge_partial<Sum>(Sum*, Sum*, const Sum*, const Sum*, std::int64_t, int, int); \
+  template kernels::RotaryTable<Sum> make_rotary_table<Sum>(MemoryLedger&, std::int64_t, int,   \
+                                                            double);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
+#undef CADENZA_INSTANTIATE
+
+#define CADENZA_INSTANTIATE(Real)                                                          \
+  template void delta<Real>(const Accumulator<Real>*, const Real*, std::int64_t, int, int, \
+                            Accumulator<Real>*);                                           \
+  template void rotate_keys<Real>(const kernels::RotaryTable<Accumulator<Real>>&, Real*,   \
+                                  const Array<std::int32_t>&, std::int64_t, int, int);     \
+  template void join_gradients<Real>(                                                      \
+      const kernels::RotaryTable<Accumulator<Real>>&, const kernels::AttentionShape&,      \
+      const InputGradients<Accumulator<Real>>&, const Array<std::int32_t>&, std::int64_t, Real*);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
 #undef CADENZA_INSTANTIATE
 
 }  // namespace cadenza::attention

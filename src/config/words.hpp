@@ -38,7 +38,8 @@ inline constexpr auto kWords<Schedule> = std::to_array<std::string_view>({"cosin
 template <>
 inline constexpr auto kWords<DeviceKind> = std::to_array<std::string_view>({"host", "cuda"});
 template <>
-inline constexpr auto kWords<Dtype> = std::to_array<std::string_view>({"float32", "float64"});
+inline constexpr auto kWords<Dtype> = std::to_array<std::string_view>({"bfloat16", "float32",
+                                                                       "float64"});
 
 template <typename Choice>
 constexpr std::string_view word(Choice choice) {

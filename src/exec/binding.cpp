@@ -135,13 +135,14 @@ class Binder {
     }
     Traffic result;
     for (auto& [rank, segments] : by_peer) {
-      Message message{rank, result.elements, 0};
+      Message message{rank, result.bytes, 0};
       for (Segment& part : segments) {
-        part.offset = result.elements;
-        result.elements += part.rows * row_elements(shape_, part.what);
+        part.offset = result.bytes;
+        const int heads = plan::is_key_side(part.what) ? shape_.kv_heads : shape_.heads;
+        result.bytes += plan::move_bytes(shape_, part.what, {0, part.rows}, {0, heads});
         result.segments.push_back(part);
       }
-      message.count = result.elements - message.offset;
+      message.bytes = result.bytes - message.offset;
       result.messages.push_back(message);
     }
     return result;
@@ -158,6 +159,25 @@ std::int64_t row_elements(const plan::AttentionShape& shape, Tensor what) {
   const int heads = plan::is_key_side(what) ? shape.kv_heads : shape.heads;
   const bool scalar = what == Tensor::lse || what == Tensor::delta;
   return static_cast<std::int64_t>(heads) * (scalar ? 1 : shape.head_dim);
+}
+
+bool is_input(Tensor what) {
+  return what == Tensor::q || what == Tensor::k || what == Tensor::v || what == Tensor::dout;
+}
+
+std::int64_t row_bytes(const plan::AttentionShape& shape, Tensor what) {
+  return row_elements(shape, what) *
+         (is_input(what) ? shape.element_bytes : shape.accumulator_bytes);
+}
+
+std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding) {
+  std::int64_t rows = 0;
+  for (const StageBinding& stage : binding.forward) {
+    for (const Segment& part : stage.receives.segments) {
+      if (part.what == Tensor::o) rows = std::max(rows, part.rows);
+    }
+  }
+  return rows * (row_elements(shape, Tensor::o) + row_elements(shape, Tensor::lse));
 }
 
 Binding bind(const program::TickPlans& plans, Rank rank) {

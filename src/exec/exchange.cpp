@@ -6,6 +6,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
+#include "elements.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -14,25 +15,18 @@ using plan::Tensor;
 using program::Pass;
 using trace::Category;
 
-template <typename Real>
-void copy_elements(const Real* from, Real* to, std::int64_t count) {
-  Kokkos::parallel_for(
-      "copy_rows", Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0, count),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] = from[i]; });
+template <typename T>
+T* as(std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+template <typename T>
+T* as(const std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
 }
 
-template <typename Real>
-void add_elements(const Real* from, Real* to, std::int64_t count) {
-  Kokkos::parallel_for(
-      "add_rows", Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0, count),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] += from[i]; });
-}
-
-template <typename Real>
-void zero_elements(Real* to, std::int64_t count) {
-  Kokkos::parallel_for(
-      "zero_rows", Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0, count),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] = Real(0); });
+/// One number per row and head.
+bool is_statistic(Tensor what) {
+  return what == Tensor::lse || what == Tensor::delta;
 }
 
 /// Rows of the homes of a rank.
@@ -51,11 +45,12 @@ bool carries_results(const Traffic& traffic, Pass pass) {
 template <typename Real>
 AttentionExchange<Real>::AttentionExchange(comm::Communicator& world,
                                            const kernels::AttentionShape& shape,
-                                           const kernels::RotaryTable<Real>& rotary, Tracer& tracer,
+                                           const kernels::RotaryTable<Sum>& rotary, Tracer& tracer,
                                            MemoryLedger& ledger)
     : world_(world),
       shape_(shape),
-      plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real))},
+      plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
+                  static_cast<int>(sizeof(Sum))},
       rotary_(rotary),
       tracer_(tracer),
       ledger_(ledger),
@@ -65,60 +60,52 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& world,
              tracer.intern("attend"),
              tracer.intern("begin_attention"),
              tracer.intern("attention_inputs_message"),
-             tracer.intern("attention_results_message")} {}
+             tracer.intern("attention_results_message")},
+      workspace_(plan_shape_, ledger) {}
 
 template <typename Real>
 void AttentionExchange<Real>::bind(const program::TickPlans& plans, int tick) {
+  const plan::AttentionShape& planned = plans.forward.workload.shape;
+  if (planned.element_bytes != plan_shape_.element_bytes ||
+      planned.accumulator_bytes != plan_shape_.accumulator_bytes) {
+    fail(ExitCode::communication,
+         "the plan moves elements of {} and {} bytes, this run of {} and {}", planned.element_bytes,
+         planned.accumulator_bytes, plan_shape_.element_bytes, plan_shape_.accumulator_bytes);
+  }
   binding_ = exec::bind(plans, world_.rank());
   tick_ = tick;
-  grow_workspace();
+  workspace_.grow(binding_.query_rows, binding_.key_rows);
+  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving();
   const std::size_t stages = std::max(binding_.forward.size(), binding_.backward.size());
   send_.resize(std::max(send_.size(), stages));
   receive_.resize(std::max(receive_.size(), stages));
   for (const auto* bound : {&binding_.forward, &binding_.backward}) {
     for (std::size_t stage = 0; stage < bound->size(); ++stage) {
-      grow(send_[stage], (*bound)[stage].sends.elements);
-      grow(receive_[stage], (*bound)[stage].receives.elements);
+      grow(send_[stage], (*bound)[stage].sends.bytes);
+      grow(receive_[stage], (*bound)[stage].receives.bytes);
     }
   }
 }
 
 template <typename Real>
-void AttentionExchange<Real>::grow(Buffer& buffer, std::int64_t elements) {
+void AttentionExchange<Real>::grow(Buffer& buffer, std::int64_t bytes) {
   const auto present = static_cast<std::int64_t>(buffer.device.extent(0));
-  if (elements <= present) return;
-  ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Real)));
+  if (bytes <= present) return;
+  ledger_.remove(MemoryKind::communication, present);
   buffer.host = {};
   buffer.device = {};
-  buffer.device = allocate<Real>(ledger_, MemoryKind::communication, "messages", elements);
+  buffer.device = allocate<std::byte>(ledger_, MemoryKind::communication, "messages", bytes);
   buffer.host = Kokkos::create_mirror_view(buffer.device);
 }
 
 template <typename Real>
-Array<Real> AttentionExchange<Real>::workspace_array(const char* label, std::int64_t elements) {
-  return workspace_arrays_.emplace_back(
-      allocate<Real>(ledger_, MemoryKind::attention, label, elements));
-}
-
-template <typename Real>
-void AttentionExchange<Real>::grow_workspace() {
-  if (binding_.query_rows <= query_capacity_ && binding_.key_rows <= key_capacity_) return;
-  query_capacity_ = std::max(query_capacity_, binding_.query_rows);
-  key_capacity_ = std::max(key_capacity_, binding_.key_rows);
-  for (const Array<Real>& array : workspace_arrays_) {
-    ledger_.remove(MemoryKind::attention,
-                   static_cast<std::int64_t>(array.extent(0) * sizeof(Real)));
-  }
-  workspace_arrays_.clear();
-  const auto make = [&](const char* label, Tensor what) {
-    const std::int64_t rows = plan::is_key_side(what) ? key_capacity_ : query_capacity_;
-    return workspace_array(label, rows * row_elements(plan_shape_, what)).data();
-  };
-  workspace_ = {make("workspace_q", Tensor::q),         make("workspace_k", Tensor::k),
-                make("workspace_v", Tensor::v),         make("workspace_o", Tensor::o),
-                make("workspace_lse", Tensor::lse),     make("workspace_dout", Tensor::dout),
-                make("workspace_delta", Tensor::delta), make("workspace_dq", Tensor::dq),
-                make("workspace_dk", Tensor::dk),       make("workspace_dv", Tensor::dv)};
+void AttentionExchange<Real>::grow_arriving() {
+  const std::int64_t elements = arriving_elements(plan_shape_, binding_);
+  const auto present = static_cast<std::int64_t>(arriving_.extent(0));
+  if (elements <= present) return;
+  ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Sum)));
+  arriving_ = {};
+  arriving_ = allocate<Sum>(ledger_, MemoryKind::communication, "arriving", elements);
 }
 
 template <typename Real>
@@ -128,27 +115,20 @@ void AttentionExchange<Real>::set_layer(int layer, const model::AttentionSlot<Re
 }
 
 template <typename Real>
-Real* AttentionExchange<Real>::rows_of(const model::AttentionSlot<Real>& slot, Tensor what,
-                                       std::int64_t row) const {
-  Real* base = nullptr;
+Real* AttentionExchange<Real>::inputs_of(const model::AttentionSlot<Real>& slot, Tensor what,
+                                         std::int64_t row) const {
+  Real* base = what == Tensor::q ? slot.q : what == Tensor::k ? slot.k : slot.v;
+  if (what == Tensor::dout) base = slot.dout;
+  return base + row * row_elements(plan_shape_, what);
+}
+
+template <typename Real>
+Accumulator<Real>* AttentionExchange<Real>::sums_of(const model::AttentionSlot<Real>& slot,
+                                                    Tensor what, std::int64_t row) const {
+  Sum* base = nullptr;
   switch (what) {
-    case Tensor::q:
-      base = slot.q;
-      break;
-    case Tensor::k:
-      base = slot.k;
-      break;
-    case Tensor::v:
-      base = slot.v;
-      break;
-    case Tensor::o:
-      base = slot.out;
-      break;
     case Tensor::lse:
       base = slot.lse;
-      break;
-    case Tensor::dout:
-      base = slot.dout;
       break;
     case Tensor::delta:
       base = slot.delta;
@@ -162,8 +142,11 @@ Real* AttentionExchange<Real>::rows_of(const model::AttentionSlot<Real>& slot, T
     case Tensor::dv:
       base = slot.dv;
       break;
+    default:
+      base = slot.out;
+      break;
   }
-  return base == nullptr ? nullptr : base + row * row_elements(plan_shape_, what);
+  return base + row * row_elements(plan_shape_, what);
 }
 
 template <typename Real>
@@ -181,7 +164,7 @@ void AttentionExchange<Real>::begin(Pass pass) {
     };
     const std::int64_t rows = home_rows(binding_);
     start(home_, rows, rows);
-    start(workspace_, binding_.query_rows, binding_.key_rows);
+    start(workspace_.slot(), binding_.query_rows, binding_.key_rows);
     if (pass == Pass::backward) {
       attention::delta<Real>(home_.out, home_.dout, rows, shape_.heads, shape_.head_dim,
                              home_.delta);
@@ -198,11 +181,24 @@ int AttentionExchange<Real>::tag(Pass pass, int stage) const {
 template <typename Real>
 void AttentionExchange<Real>::pack(const Traffic& traffic, const Buffer& buffer) {
   for (const Segment& part : traffic.segments) {
-    const auto& slot = part.home ? home_ : workspace_;
-    copy_elements<Real>(rows_of(slot, part.what, part.row), buffer.device.data() + part.offset,
-                        part.rows * row_elements(plan_shape_, part.what));
+    const auto& slot = part.home ? home_ : workspace_.slot();
+    std::byte* target = buffer.device.data() + part.offset;
+    const std::int64_t count = part.rows * row_elements(plan_shape_, part.what);
+    if (is_input(part.what)) {
+      convert_elements(inputs_of(slot, part.what, part.row), as<Real>(target), count);
+    } else if (is_statistic(part.what)) {
+      copy_unaligned<Sum>(sums_of(slot, part.what, part.row), target, count);
+    } else {
+      convert_elements(sums_of(slot, part.what, part.row), as<Real>(target), count);
+    }
   }
   Kokkos::deep_copy(buffer.host, buffer.device);
+}
+
+template <typename Real>
+std::span<std::byte> AttentionExchange<Real>::bytes_of(const Buffer& buffer,
+                                                       const Message& message) {
+  return {buffer.host.data() + message.offset, static_cast<std::size_t>(message.bytes)};
 }
 
 template <typename Real>
@@ -210,23 +206,17 @@ void AttentionExchange<Real>::post(Pass pass, int stage) {
   const auto at = static_cast<std::size_t>(stage);
   const StageBinding& bound = binding_.of(pass)[at];
   for (const Message& message : bound.receives.messages) {
-    Real* data = receive_[at].host.data() + message.offset;
-    world_.post_receive(
-        std::as_writable_bytes(std::span(data, static_cast<std::size_t>(message.count))),
-        message.peer, tag(pass, stage), stage);
+    world_.post_receive(bytes_of(receive_[at], message), message.peer, tag(pass, stage), stage);
   }
   receive_[at].posted_ns = trace::now_ns();
   if (bound.sends.messages.empty()) return;
-  const std::int64_t bytes = bound.sends.elements * static_cast<std::int64_t>(sizeof(Real));
-  tracer_.time(Category::compute_other, names_.pack, {bytes},
+  tracer_.time(Category::compute_other, names_.pack, {bound.sends.bytes},
                [&] { pack(bound.sends, send_[at]); });
   send_[at].posted_ns = trace::now_ns();
   for (const Message& message : bound.sends.messages) {
-    const Real* data = send_[at].host.data() + message.offset;
-    world_.post_send(std::as_bytes(std::span(data, static_cast<std::size_t>(message.count))),
-                     message.peer, tag(pass, stage), stage);
+    world_.post_send(bytes_of(send_[at], message), message.peer, tag(pass, stage), stage);
   }
-  tracer_.count_sent(bytes);
+  tracer_.count_sent(bound.sends.bytes);
 }
 
 template <typename Real>
@@ -237,10 +227,9 @@ void AttentionExchange<Real>::wait(Pass pass, int stage) {
   record_messages(bound.sends, pass, stage, true, send_[at].posted_ns);
   record_messages(bound.receives, pass, stage, false, receive_[at].posted_ns);
   if (bound.receives.messages.empty()) return;
-  const std::int64_t bytes = bound.receives.elements * static_cast<std::int64_t>(sizeof(Real));
-  tracer_.time(Category::compute_other, names_.unpack, {bytes},
+  tracer_.time(Category::compute_other, names_.unpack, {bound.receives.bytes},
                [&] { unpack(bound.receives, receive_[at]); });
-  tracer_.count_received(bytes);
+  tracer_.count_received(bound.receives.bytes);
 }
 
 template <typename Real>
@@ -259,10 +248,9 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass,
                                                      .add(static_cast<std::uint64_t>(stage))
                                                      .add(static_cast<std::uint64_t>(pass))
                                                      .value());
-    tracer_.message(
-        results ? Category::attention_return : Category::attention_dispatch,
-        results ? names_.results : names_.inputs, begin, end,
-        {message.count * static_cast<std::int64_t>(sizeof(Real)), 0, message.peer, flow});
+    tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
+                    results ? names_.results : names_.inputs, begin, end,
+                    {message.bytes, 0, message.peer, flow});
   }
 }
 
@@ -270,25 +258,17 @@ template <typename Real>
 void AttentionExchange<Real>::unpack(const Traffic& traffic, const Buffer& buffer) {
   Kokkos::deep_copy(buffer.device, buffer.host);
   for (const Segment& part : traffic.segments) {
-    const Real* source = buffer.device.data() + part.offset;
+    const auto& slot = part.home ? home_ : workspace_.slot();
+    const std::byte* source = buffer.device.data() + part.offset;
     const std::int64_t count = part.rows * row_elements(plan_shape_, part.what);
-    Real* target = rows_of(part.home ? home_ : workspace_, part.what, part.row);
-    switch (part.what) {
-      case Tensor::o:
-        merge_output(traffic, part, buffer);
-        break;
-      case Tensor::lse:
-        // Forward: merged with its O. Backward: an input.
-        if (!part.home) copy_elements(source, target, count);
-        break;
-      case Tensor::dq:
-      case Tensor::dk:
-      case Tensor::dv:
-        add_elements(source, target, count);
-        break;
-      default:
-        copy_elements(source, target, count);
-        break;
+    if (is_input(part.what)) {
+      convert_elements(as<const Real>(source), inputs_of(slot, part.what, part.row), count);
+    } else if (part.what == Tensor::o) {
+      merge_output(traffic, part, buffer);
+    } else if (!is_statistic(part.what)) {
+      add_elements(as<const Real>(source), sums_of(slot, part.what, part.row), count);
+    } else if (!part.home) {  // an input of the backward pass; at home, LSE is merged with its O
+      copy_unaligned<Sum>(source, sums_of(slot, part.what, part.row), count);
     }
   }
 }
@@ -304,48 +284,60 @@ void AttentionExchange<Real>::merge_output(const Traffic& traffic, const Segment
   if (lse == traffic.segments.end()) {
     fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", world_.rank());
   }
-  attention::merge_partial<Real>(
-      rows_of(home_, Tensor::o, out.row), rows_of(home_, Tensor::lse, out.row),
-      buffer.device.data() + out.offset, buffer.device.data() + lse->offset, out.rows, shape_.heads,
-      shape_.head_dim);
+  const std::byte* part_out = buffer.device.data() + out.offset;
+  const std::byte* part_lse = buffer.device.data() + lse->offset;
+  if constexpr (!std::is_same_v<Real, Sum>) {
+    const std::int64_t count = out.rows * row_elements(plan_shape_, Tensor::o);
+    const std::int64_t statistics = out.rows * row_elements(plan_shape_, Tensor::lse);
+    Sum* wide = arriving_.data();
+    convert_elements(as<const Real>(part_out), wide, count);
+    copy_unaligned<Sum>(part_lse, wide + count, statistics);
+    part_out = reinterpret_cast<const std::byte*>(wide);
+    part_lse = reinterpret_cast<const std::byte*>(wide + count);
+  }
+  attention::merge_partial<Sum>(sums_of(home_, Tensor::o, out.row),
+                                sums_of(home_, Tensor::lse, out.row), as<const Sum>(part_out),
+                                as<const Sum>(part_lse), out.rows, shape_.heads, shape_.head_dim);
 }
 
 template <typename Real>
-kernels::TaskList<Real> AttentionExchange<Real>::task_list(const StageBinding& stage) const {
-  kernels::TaskList<Real> list;
+void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
+  list_.queries.clear();
+  list_.keys.clear();
   const auto queries = [&](const model::AttentionSlot<Real>& slot, const RowPiece& piece) {
-    const auto at = [&](Tensor what) { return rows_of(slot, what, piece.row); };
-    list.queries.push_back({piece.tokens, at(Tensor::q), at(Tensor::o), at(Tensor::lse),
-                            at(Tensor::dout), at(Tensor::delta), at(Tensor::dq)});
+    const auto in = [&](Tensor what) { return inputs_of(slot, what, piece.row); };
+    const auto sum = [&](Tensor what) { return sums_of(slot, what, piece.row); };
+    list_.queries.push_back({piece.tokens, in(Tensor::q), sum(Tensor::o), sum(Tensor::lse),
+                             in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq)});
   };
   const auto keys = [&](const model::AttentionSlot<Real>& slot, const RowPiece& piece) {
-    const auto at = [&](Tensor what) { return rows_of(slot, what, piece.row); };
-    list.keys.push_back(
-        {piece.tokens, at(Tensor::k), at(Tensor::v), at(Tensor::dk), at(Tensor::dv)});
+    list_.keys.push_back(
+        {piece.tokens, inputs_of(slot, Tensor::k, piece.row), inputs_of(slot, Tensor::v, piece.row),
+         sums_of(slot, Tensor::dk, piece.row), sums_of(slot, Tensor::dv, piece.row)});
   };
   for (const RowPiece& piece : binding_.homes) {
     queries(home_, piece);
     keys(home_, piece);
   }
-  for (const RowPiece& piece : binding_.query_pieces) queries(workspace_, piece);
-  for (const RowPiece& piece : binding_.key_pieces) keys(workspace_, piece);
-  list.tasks = stage.tasks;
-  return list;
+  for (const RowPiece& piece : binding_.query_pieces) queries(workspace_.slot(), piece);
+  for (const RowPiece& piece : binding_.key_pieces) keys(workspace_.slot(), piece);
+  list_.tasks = stage.tasks;
 }
 
 template <typename Real>
 void AttentionExchange<Real>::attend(Pass pass, int stage) {
   const StageBinding& bound = binding_.of(pass)[static_cast<std::size_t>(stage)];
   tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
-    const kernels::TaskList<Real> list = task_list(bound);
+    list_tasks(bound);
     if (pass == Pass::forward) {
-      kernels::attention_forward(shape_, rotary_, list);
+      kernels::attention_forward(shape_, rotary_, list_);
     } else {
-      kernels::attention_backward(shape_, rotary_, list);
+      kernels::attention_backward(shape_, rotary_, list_);
     }
   });
 }
 
+template class AttentionExchange<bfloat16>;
 template class AttentionExchange<float>;
 template class AttentionExchange<double>;
 

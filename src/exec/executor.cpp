@@ -7,6 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "cadenza/model/optimizer.hpp"
+#include "elements.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -20,18 +21,19 @@ kernels::AttentionShape attention_shape(const config::Model& model) {
           static_cast<int>(model.head_dim())};
 }
 
-template <typename Real>
-kernels::RotaryTable<Real> rotary_table(const config::Experiment& experiment,
-                                        MemoryLedger& ledger) {
+template <typename Sum>
+kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, MemoryLedger& ledger) {
   // No document is longer than its microbatch.
-  return attention::make_rotary_table<Real>(ledger, experiment.batch.microbatch,
-                                            static_cast<int>(experiment.model.head_dim()),
-                                            experiment.model.rope.theta);
+  return attention::make_rotary_table<Sum>(ledger, experiment.batch.microbatch,
+                                           static_cast<int>(experiment.model.head_dim()),
+                                           experiment.model.rope.theta);
 }
 
-model::TokenBatch token_batch(const data::Corpus& corpus, const data::Microbatch& microbatch) {
-  model::TokenBatch batch;
+void read_batch(const data::Corpus& corpus, const data::Microbatch& microbatch,
+                model::TokenBatch& batch) {
   batch.tokens = data::read_tokens(corpus, microbatch);
+  batch.positions.clear();
+  batch.targets.clear();
   std::size_t row = 0;
   for (const data::BatchDocument& document : microbatch.documents) {
     for (std::int64_t position = 0; position < document.length(); ++position, ++row) {
@@ -40,7 +42,6 @@ model::TokenBatch token_batch(const data::Corpus& corpus, const data::Microbatch
       batch.targets.push_back(last ? -1 : batch.tokens[row + 1]);
     }
   }
-  return batch;
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       trainers_(world.split(world.rank() < experiment.parallel.trainers() ? 0 : 1)),
       corpus_(corpus),
       tracer_(tracer),
-      rotary_(rotary_table<Real>(experiment, ledger)),
+      rotary_(rotary_table<Sum>(experiment, ledger)),
       exchange_(world, attention_shape(experiment.model), rotary_, tracer, ledger) {
   for (int operation = 0; operation <= static_cast<int>(Operation::optimize); ++operation) {
     names_[static_cast<std::size_t>(operation)] =
@@ -61,6 +62,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
   }
   if (world.rank() >= experiment.parallel.trainers()) return;
   parameters_ = model::make_parameters<Real>(experiment.model, experiment.seed, ledger);
+  gradients_ = Kokkos::create_mirror_view(parameters_->gradients);
   llama_.emplace(experiment.model, experiment.batch.microbatch, rotary_, *parameters_, ledger);
 }
 
@@ -85,7 +87,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   loss_sum_ = 0;
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
   bound_tick_ = -1;
-  if (parameters_) Kokkos::deep_copy(Device{}, parameters_->gradients, Real(0));
+  if (parameters_) zero_elements(parameters_->gradients.data(), parameters_->table.elements);
   for (const program::Step& step : plan.program.steps) run_operation(step, plan);
 
   tracer_.set_place(-1, -1, trace::Phase::other);
@@ -137,7 +139,8 @@ template <typename Real>
 void Executor<Real>::load_microbatch(const program::StepPlan& plan, int tick) {
   tracer_.time(Category::data, tracer_.intern("read_tokens"), {}, [&] {
     const auto index = static_cast<std::size_t>(tick * experiment_.parallel.data + world_.rank());
-    llama_->set_batch(token_batch(corpus_, plan.batch.microbatches[index]));
+    read_batch(corpus_, plan.batch.microbatches[index], batch_);
+    llama_->set_batch(batch_);
   });
 }
 
@@ -198,12 +201,13 @@ void Executor<Real>::run_attention(const program::Step& step) {
 
 template <typename Real>
 void Executor<Real>::reduce_gradients() {
-  const std::int64_t bytes = parameters_->table.elements * static_cast<std::int64_t>(sizeof(Real));
+  const std::int64_t bytes = parameters_->table.elements * static_cast<std::int64_t>(sizeof(Sum));
   const auto name = program::name(Operation::reduce_gradients);
   tracer_.time_collective(*trainers_, name, {bytes}, [&] {
-    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters_->gradients);
-    trainers_->all_reduce(std::span<Real>(host.data(), host.extent(0)), comm::Reduction::sum);
-    Kokkos::deep_copy(parameters_->gradients, host);
+    Kokkos::deep_copy(gradients_, parameters_->gradients);
+    trainers_->all_reduce(std::span<Sum>(gradients_.data(), gradients_.extent(0)),
+                          comm::Reduction::sum);
+    Kokkos::deep_copy(parameters_->gradients, gradients_);
   });
 }
 
@@ -220,6 +224,7 @@ void Executor<Real>::optimize(std::int64_t step) {
   tracer_.sample_memory();
 }
 
+template class Executor<bfloat16>;
 template class Executor<float>;
 template class Executor<double>;
 

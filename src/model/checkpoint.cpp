@@ -11,8 +11,8 @@
 namespace cadenza::model {
 namespace {
 
-template <typename Real>
-void write_all(storage::File& file, const ParameterTable& table, const Array<Real>& values,
+template <typename Sum>
+void write_all(storage::File& file, const ParameterTable& table, const Array<Sum>& values,
                const std::string& prefix) {
   auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, values);
   for (const ParameterInfo& info : table.entries) {
@@ -57,5 +57,6 @@ std::string checkpoint_name(std::int64_t step) {
 
 template void save_checkpoint(const std::string&, const Parameters<float>&, std::int64_t);
 template void save_checkpoint(const std::string&, const Parameters<double>&, std::int64_t);
+template void save_checkpoint(const std::string&, const Parameters<bfloat16>&, std::int64_t);
 
 }  // namespace cadenza::model

@@ -2,6 +2,7 @@
 #include "cadenza/model/llama.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/kernels/matmul.hpp"
@@ -13,8 +14,9 @@ namespace {
 using kernels::matmul;
 using kernels::Transpose;
 
-/// Logits are made for this many elements at a time: the whole [T, V] is never held.
-constexpr std::int64_t kLogitElements = std::int64_t{1} << 22;
+/// Whether matrix products read what is added up as it is.
+template <typename Real>
+constexpr bool kOneType = std::is_same_v<Real, Accumulator<Real>>;
 
 void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>& target) {
   auto host = Kokkos::create_mirror_view(target);
@@ -22,55 +24,65 @@ void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>&
   Kokkos::deep_copy(target, host);
 }
 
-template <typename Real>
-void copy(const Real* from, Real* to, std::int64_t count) {
-  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-  const auto size = static_cast<std::size_t>(count);
-  Kokkos::deep_copy(Device{}, Kokkos::View<Real*, DeviceMemory, Unmanaged>(to, size),
-                    Kokkos::View<const Real*, DeviceMemory, Unmanaged>(from, size));
+kernels::AttentionShape attention_shape(const config::Model& model) {
+  return {static_cast<int>(model.heads), static_cast<int>(model.kv_heads),
+          static_cast<int>(model.head_dim())};
 }
 
 }  // namespace
 
+std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
+  constexpr std::int64_t kElements = std::int64_t{1} << 22;
+  return std::clamp<std::int64_t>(kElements / vocab, 1, rows);
+}
+
 template <typename Real>
 Llama<Real>::Llama(const config::Model& model, std::int64_t tokens,
-                   const kernels::RotaryTable<Real>& rotary, Parameters<Real>& parameters,
+                   const kernels::RotaryTable<Sum>& rotary, Parameters<Real>& parameters,
                    MemoryLedger& ledger)
     : model_(model), rotary_(rotary), parameters_(parameters) {
-  const auto make = [&](const char* label, std::int64_t count) {
-    return allocate<Real>(ledger, MemoryKind::activations, label, count);
-  };
-  const auto make_ids = [&](const char* label) {
-    return allocate<std::int32_t>(ledger, MemoryKind::activations, label, tokens);
+  const auto make = [&]<typename T>(Array<T>& array, const char* label, std::int64_t count) {
+    array = allocate<T>(ledger, MemoryKind::activations, label, count);
   };
   const std::int64_t wide = tokens * model.d_model;
   const std::int64_t narrow = tokens * model.kv_heads * model.head_dim();
-  const std::int64_t hidden = tokens * model.ffn;
-  const std::int64_t rows_heads = tokens * model.heads;
-
-  tokens_ = make_ids("tokens");
-  positions_ = make_ids("positions");
-  targets_ = make_ids("targets");
+  make(tokens_, "tokens", tokens);
+  make(positions_, "positions", tokens);
+  make(targets_, "targets", tokens);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    layers_.push_back({make("input", wide), make("rstd1", tokens), make("q", wide),
-                       make("k", narrow), make("v", narrow), make("out", wide),
-                       make("lse", rows_heads), make("middle", wide), make("rstd2", tokens),
-                       make("gate", hidden), make("up", hidden)});
+    Layer& l = layers_.emplace_back();
+    make(l.input, "input", wide);
+    make(l.rstd1, "rstd1", tokens);
+    make(l.q, "q", wide);
+    make(l.k, "k", narrow);
+    make(l.v, "v", narrow);
+    make(l.out, "out", wide);
+    make(l.lse, "lse", tokens * model.heads);
+    make(l.middle, "middle", wide);
+    make(l.rstd2, "rstd2", tokens);
+    make(l.gate_up, "gate_up", tokens * 2 * model.ffn);
   }
-  last_ = make("last", wide);
-  rstd_last_ = make("rstd_last", tokens);
-  normed_ = make("normed", wide);
-  dnormed_ = make("dnormed", wide);
-  dx_ = make("dx", wide);
-  activation_ = make("activation", hidden);
-  dactivation_ = make("dactivation", hidden);
-  dout_ = make("dout", wide);
-  delta_ = make("delta", rows_heads);
-  dq_ = make("dq", wide);
-  dk_ = make("dk", narrow);
-  dv_ = make("dv", narrow);
-  logit_rows_ = std::clamp<std::int64_t>(kLogitElements / model.vocab, 1, tokens);
-  logits_ = make("logits", logit_rows_ * model.vocab);
+  make(last_, "last", wide);
+  make(rstd_last_, "rstd_last", tokens);
+  make(normed_, "normed", wide);
+  make(dnormed_, "dnormed", wide);
+  make(dx_, "dx", wide);
+  make(hidden_, "hidden", std::max(tokens * model.ffn, wide + 2 * narrow));
+  make(dout_, "dout", wide);
+  make(delta_, "delta", tokens * model.heads);
+  make(dq_, "dq", wide);
+  make(dk_, "dk", narrow);
+  make(dv_, "dv", narrow);
+  make(norm_partials_, "norm_partials", norm_partials(tokens, model.d_model));
+  logit_rows_ = logit_rows(model.vocab, tokens);
+  make(logits_, "logits", logit_rows_ * model.vocab);
+  if constexpr (kOneType<Real>) {
+    rounded_ = dx_;
+    dlogits_ = logits_;
+  } else {
+    make(rounded_, "rounded", wide);
+    make(dlogits_, "dlogits", logit_rows_ * model.vocab);
+  }
 }
 
 template <typename Real>
@@ -83,140 +95,165 @@ void Llama<Real>::set_batch(const TokenBatch& batch) {
 
 template <typename Real>
 AttentionSlot<Real> Llama<Real>::slot(int layer) {
-  const Layer& l = layers_[static_cast<std::size_t>(layer)];
+  const Layer& l = at(layer);
   return {l.q.data(),   l.k.data(),    l.v.data(), l.out.data(), l.lse.data(),
           dout_.data(), delta_.data(), dq_.data(), dk_.data(),   dv_.data()};
 }
 
 template <typename Real>
-Real* Llama<Real>::next_input(int layer) {
-  const auto next = static_cast<std::size_t>(layer) + 1;
-  return next < layers_.size() ? layers_[next].input.data() : last_.data();
+Accumulator<Real>* Llama<Real>::stream(int layer) {
+  return layer < static_cast<int>(layers_.size()) ? at(layer).input.data() : last_.data();
 }
 
 template <typename Real>
+const Accumulator<Real>* Llama<Real>::residual(int layer) {
+  return layer == 0 ? nullptr : at(layer - 1).middle.data();
+}
+
+template <typename Real>
+const Real* Llama<Real>::as_real(const Sum* values, Real* rounded) {
+  if constexpr (kOneType<Real>) {
+    return values;
+  } else {
+    round(values, rows_ * model_.d_model, rounded);
+    return rounded;
+  }
+}
+
+template <typename Real>
+template <typename Out>
 void Llama<Real>::project(const Real* x, std::int64_t weight, std::int64_t in, std::int64_t out,
-                          bool add, Real* y) {
-  matmul<Real>(Transpose::no, Transpose::yes, rows_, out, in, Real(1), x, value(weight),
-               add ? Real(1) : Real(0), y);
+                          Out* y) {
+  matmul<Real>(Transpose::no, Transpose::yes, rows_, out, in, Sum(1), x,
+               parameters_.working.data() + weight, Sum(0), y);
 }
 
 template <typename Real>
-void Llama<Real>::project_gradient(const Real* x, const Real* dy, std::int64_t weight,
-                                   std::int64_t in, std::int64_t out, bool add, Real* dx) {
-  matmul<Real>(Transpose::no, Transpose::no, rows_, in, out, Real(1), dy, value(weight),
-               add ? Real(1) : Real(0), dx);
-  matmul<Real>(Transpose::yes, Transpose::no, out, in, rows_, Real(1), dy, x, Real(1),
+template <typename Out>
+void Llama<Real>::project_back(const Real* dy, std::int64_t weight, std::int64_t in,
+                               std::int64_t out, Out* dx) {
+  matmul<Real>(Transpose::no, Transpose::no, rows_, in, out, Sum(1), dy,
+               parameters_.working.data() + weight, Sum(0), dx);
+}
+
+template <typename Real>
+void Llama<Real>::weight_gradient(const Real* x, const Real* dy, std::int64_t weight,
+                                  std::int64_t in, std::int64_t out) {
+  matmul<Real>(Transpose::yes, Transpose::no, out, in, rows_, Sum(1), dy, x, Sum(1),
                gradient(weight));
 }
 
 template <typename Real>
 void Llama<Real>::embed() {
   model::embed(value(parameters_.table.embedding), tokens_.data(), rows_, model_.d_model,
-               layers_.front().input.data());
+               stream(0));
 }
 
 template <typename Real>
 void Llama<Real>::attention_inputs(int layer) {
-  Layer& l = layers_[static_cast<std::size_t>(layer)];
-  const LayerOffsets& at = parameters_.table.layers[static_cast<std::size_t>(layer)];
+  Layer& l = at(layer);
   const std::int64_t width = model_.d_model;
   const std::int64_t kv_width = model_.kv_heads * model_.head_dim();
-  rms_norm(l.input.data(), value(at.input_norm), rows_, width, model_.norm_eps, normed_.data(),
-           l.rstd1.data());
-  project(normed_.data(), at.q, width, width, false, l.q.data());
-  project(normed_.data(), at.k, width, kv_width, false, l.k.data());
-  project(normed_.data(), at.v, width, kv_width, false, l.v.data());
-  attention::rotate_keys(rotary_, l.k.data(), positions_, rows_, static_cast<int>(model_.kv_heads),
-                         static_cast<int>(model_.head_dim()), attention::Rotation::forward);
+  rms_norm(residual(layer), l.input.data(), value(offsets(layer).input_norm), rows_, width,
+           model_.norm_eps, normed_.data(), l.rstd1.data());
+  project(normed_.data(), offsets(layer).q, width, width, l.q.data());
+  project(normed_.data(), offsets(layer).k, width, kv_width, l.k.data());
+  project(normed_.data(), offsets(layer).v, width, kv_width, l.v.data());
+  attention::rotate_keys<Real>(rotary_, l.k.data(), positions_, rows_,
+                               static_cast<int>(model_.kv_heads),
+                               static_cast<int>(model_.head_dim()));
 }
 
 template <typename Real>
 void Llama<Real>::attention_outputs(int layer) {
-  Layer& l = layers_[static_cast<std::size_t>(layer)];
-  const LayerOffsets& at = parameters_.table.layers[static_cast<std::size_t>(layer)];
+  Layer& l = at(layer);
   const std::int64_t width = model_.d_model;
-  copy<Real>(l.input.data(), l.middle.data(), rows_ * width);
-  project(l.out.data(), at.o, width, width, true, l.middle.data());
-  rms_norm(l.middle.data(), value(at.post_norm), rows_, width, model_.norm_eps, normed_.data(),
+  project(as_real(l.out.data(), normed_.data()), offsets(layer).o, width, width, l.middle.data());
+  rms_norm(static_cast<const Sum*>(l.input.data()), l.middle.data(),
+           value(offsets(layer).post_norm), rows_, width, model_.norm_eps, normed_.data(),
            l.rstd2.data());
-  project(normed_.data(), at.gate, width, model_.ffn, false, l.gate.data());
-  project(normed_.data(), at.up, width, model_.ffn, false, l.up.data());
-  swiglu(l.gate.data(), l.up.data(), rows_ * model_.ffn, activation_.data());
-  copy<Real>(l.middle.data(), next_input(layer), rows_ * width);
-  project(activation_.data(), at.down, model_.ffn, width, true, next_input(layer));
+  // Gate and up are neighbours in the parameters: one product makes both.
+  project(normed_.data(), offsets(layer).gate, width, 2 * model_.ffn, l.gate_up.data());
+  swiglu(l.gate_up.data(), rows_, model_.ffn, hidden_.data());
+  // The next norm adds the residual: attention_inputs or loss.
+  project(hidden_.data(), offsets(layer).down, model_.ffn, width, stream(layer + 1));
 }
 
 template <typename Real>
 double Llama<Real>::loss(double scale) {
   const std::int64_t width = model_.d_model;
   const std::int64_t vocab = model_.vocab;
-  const std::int64_t head = parameters_.table.head;
-  const Real* norm = value(parameters_.table.final_norm);
-  rms_norm(last_.data(), norm, rows_, width, model_.norm_eps, normed_.data(), rstd_last_.data());
+  const Real* head = parameters_.working.data() + parameters_.table.head;
+  const Sum* norm = value(parameters_.table.final_norm);
+  rms_norm(residual(static_cast<int>(layers_.size())), last_.data(), norm, rows_, width,
+           model_.norm_eps, normed_.data(), rstd_last_.data());
   double sum = 0;
   for (std::int64_t row = 0; row < rows_; row += logit_rows_) {
     const std::int64_t count = std::min(logit_rows_, rows_ - row);
     const Real* hidden = normed_.data() + row * width;
-    matmul<Real>(Transpose::no, Transpose::yes, count, vocab, width, Real(1), hidden, value(head),
-                 Real(0), logits_.data());
-    sum += cross_entropy(logits_.data(), targets_.data() + row, count, vocab, scale);
-    matmul<Real>(Transpose::no, Transpose::no, count, width, vocab, Real(1), logits_.data(),
-                 value(head), Real(0), dnormed_.data() + row * width);
-    matmul<Real>(Transpose::yes, Transpose::no, vocab, width, count, Real(1), logits_.data(),
-                 hidden, Real(1), gradient(head));
+    matmul<Real>(Transpose::no, Transpose::yes, count, vocab, width, Sum(1), hidden, head, Sum(0),
+                 logits_.data());
+    sum +=
+        cross_entropy(logits_.data(), targets_.data() + row, count, vocab, scale, dlogits_.data());
+    matmul<Real>(Transpose::no, Transpose::no, count, width, vocab, Sum(1), dlogits_.data(), head,
+                 Sum(0), dnormed_.data() + row * width);
+    matmul<Real>(Transpose::yes, Transpose::no, vocab, width, count, Sum(1), dlogits_.data(),
+                 hidden, Sum(1), gradient(parameters_.table.head));
   }
-  Kokkos::deep_copy(Device{}, dx_, Real(0));
-  rms_norm_gradient(dnormed_.data(), last_.data(), norm, rstd_last_.data(), rows_, width,
-                    dx_.data(), gradient(parameters_.table.final_norm));
+  rms_norm_gradient<Real>({dnormed_.data(), last_.data(), rstd_last_.data(), norm},
+                          {nullptr, dx_.data(), rounded_.data(), nullptr,
+                           gradient(parameters_.table.final_norm), norm_partials_.data()},
+                          rows_, width);
   return sum;
 }
 
 template <typename Real>
 void Llama<Real>::attention_outputs_gradient(int layer) {
-  Layer& l = layers_[static_cast<std::size_t>(layer)];
-  const LayerOffsets& at = parameters_.table.layers[static_cast<std::size_t>(layer)];
+  Layer& l = at(layer);
   const std::int64_t width = model_.d_model;
   const std::int64_t ffn = model_.ffn;
   // The feed-forward activation and its normed input are recomputed, not kept.
-  matmul<Real>(Transpose::no, Transpose::no, rows_, ffn, width, Real(1), dx_.data(), value(at.down),
-               Real(0), dactivation_.data());
-  swiglu_gradient(dactivation_.data(), rows_ * ffn, l.gate.data(), l.up.data(), activation_.data());
-  matmul<Real>(Transpose::yes, Transpose::no, width, ffn, rows_, Real(1), dx_.data(),
-               activation_.data(), Real(1), gradient(at.down));
-  rms_norm(l.middle.data(), value(at.post_norm), rows_, width, model_.norm_eps, normed_.data(),
-           l.rstd2.data());
-  project_gradient(normed_.data(), l.gate.data(), at.gate, width, ffn, false, dnormed_.data());
-  project_gradient(normed_.data(), l.up.data(), at.up, width, ffn, true, dnormed_.data());
-  rms_norm_gradient(dnormed_.data(), l.middle.data(), value(at.post_norm), l.rstd2.data(), rows_,
-                    width, dx_.data(), gradient(at.post_norm));
-  project_gradient(l.out.data(), dx_.data(), at.o, width, width, false, dout_.data());
+  project_back(rounded_.data(), offsets(layer).down, ffn, width, hidden_.data());
+  swiglu_gradient(l.gate_up.data(), rows_, ffn, hidden_.data());
+  weight_gradient(hidden_.data(), rounded_.data(), offsets(layer).down, ffn, width);
+  project_back(l.gate_up.data(), offsets(layer).gate, width, 2 * ffn, dnormed_.data());
+  norm_gradient(l.middle.data(), l.rstd2.data(), offsets(layer).post_norm);
+  weight_gradient(normed_.data(), l.gate_up.data(), offsets(layer).gate, width, 2 * ffn);
+  project_back(rounded_.data(), offsets(layer).o, width, width, dout_.data());
+  weight_gradient(as_real(l.out.data(), normed_.data()), rounded_.data(), offsets(layer).o, width,
+                  width);
 }
 
 template <typename Real>
 void Llama<Real>::attention_inputs_gradient(int layer) {
-  Layer& l = layers_[static_cast<std::size_t>(layer)];
-  const LayerOffsets& at = parameters_.table.layers[static_cast<std::size_t>(layer)];
+  Layer& l = at(layer);
   const std::int64_t width = model_.d_model;
-  const std::int64_t kv_width = model_.kv_heads * model_.head_dim();
-  attention::rotate_keys(rotary_, dk_.data(), positions_, rows_, static_cast<int>(model_.kv_heads),
-                         static_cast<int>(model_.head_dim()), attention::Rotation::inverse);
-  rms_norm(l.input.data(), value(at.input_norm), rows_, width, model_.norm_eps, normed_.data(),
-           l.rstd1.data());
-  project_gradient(normed_.data(), dq_.data(), at.q, width, width, false, dnormed_.data());
-  project_gradient(normed_.data(), dk_.data(), at.k, width, kv_width, true, dnormed_.data());
-  project_gradient(normed_.data(), dv_.data(), at.v, width, kv_width, true, dnormed_.data());
-  rms_norm_gradient(dnormed_.data(), l.input.data(), value(at.input_norm), l.rstd1.data(), rows_,
-                    width, dx_.data(), gradient(at.input_norm));
+  const std::int64_t joined = (model_.heads + 2 * model_.kv_heads) * model_.head_dim();
+  attention::join_gradients<Real>(rotary_, attention_shape(model_),
+                                  {dq_.data(), dk_.data(), dv_.data()}, positions_, rows_,
+                                  hidden_.data());
+  // Q, K and V are neighbours in the parameters.
+  project_back(hidden_.data(), offsets(layer).q, width, joined, dnormed_.data());
+  norm_gradient(l.input.data(), l.rstd1.data(), offsets(layer).input_norm);
+  weight_gradient(normed_.data(), hidden_.data(), offsets(layer).q, width, joined);
+}
+
+template <typename Real>
+void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight) {
+  rms_norm_gradient<Real>({dnormed_.data(), x, rstd, value(weight)},
+                          {dx_.data(), dx_.data(), rounded_.data(), normed_.data(),
+                           gradient(weight), norm_partials_.data()},
+                          rows_, model_.d_model);
 }
 
 template <typename Real>
 void Llama<Real>::embed_gradient() {
-  model::embed_gradient(dx_.data(), tokens_.data(), rows_, model_.d_model,
+  model::embed_gradient(static_cast<const Sum*>(dx_.data()), tokens_.data(), rows_, model_.d_model,
                         gradient(parameters_.table.embedding));
 }
 
 template class Llama<float>;
 template class Llama<double>;
+template class Llama<bfloat16>;
 
 }  // namespace cadenza::model

@@ -5,33 +5,41 @@
 #include <numbers>
 
 #include "cadenza/model/layers.hpp"
+#include "vector_loops.hpp"
 
 namespace cadenza::model {
 namespace {
 
-/// The scalars of one update, in double; kernels use them as Real.
+/// The scalars of one update, in double; kernels use them as the accumulator.
 struct AdamwStep {
   double rate, beta1, beta2, correction1, correction2, eps, decay, scale;
 };
 
+/// Parameters [first, first + count): weights, moments and the rounded weights in one pass.
 template <typename Real>
-void update(Real* values, const Real* gradients, Real* first, Real* second, std::int64_t count,
-            const AdamwStep& s) {
-  const Real beta1 = static_cast<Real>(s.beta1), beta2 = static_cast<Real>(s.beta2);
-  const Real rest1 = static_cast<Real>(1.0 - s.beta1), rest2 = static_cast<Real>(1.0 - s.beta2);
-  const Real size = static_cast<Real>(s.rate / s.correction1);
-  const Real root = static_cast<Real>(1.0 / std::sqrt(s.correction2));
-  const Real eps = static_cast<Real>(s.eps), scale = static_cast<Real>(s.scale);
-  const Real keep = static_cast<Real>(1.0 - s.rate * s.decay);
-  Kokkos::parallel_for(
-      "adamw", Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0, count),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const Real g = gradients[i] * scale;
-        const Real m = beta1 * first[i] + rest1 * g;
-        const Real v = beta2 * second[i] + rest2 * g * g;
-        first[i] = m;
-        second[i] = v;
-        values[i] = values[i] * keep - size * m / (Kokkos::sqrt(v) * root + eps);
+void update(const Parameters<Real>& p, std::int64_t first, std::int64_t count, const AdamwStep& s) {
+  using Sum = Accumulator<Real>;
+  const Sum beta1 = static_cast<Sum>(s.beta1), beta2 = static_cast<Sum>(s.beta2);
+  const Sum rest1 = static_cast<Sum>(1.0 - s.beta1), rest2 = static_cast<Sum>(1.0 - s.beta2);
+  const Sum size = static_cast<Sum>(s.rate / s.correction1);
+  const Sum root = static_cast<Sum>(1.0 / std::sqrt(s.correction2));
+  const Sum eps = static_cast<Sum>(s.eps), scale = static_cast<Sum>(s.scale);
+  const Sum keep = static_cast<Sum>(1.0 - s.rate * s.decay);
+  Sum* values = p.values.data() + first;
+  Sum* first_moment = p.first_moment.data() + first;
+  Sum* second_moment = p.second_moment.data() + first;
+  const Sum* gradients = p.gradients.data() + first;
+  Real* working = p.working.data() + first;
+  for_elements(
+      "adamw", count, KOKKOS_LAMBDA(const std::int64_t i) {
+        const Sum g = gradients[i] * scale;
+        const Sum m = beta1 * first_moment[i] + rest1 * g;
+        const Sum v = beta2 * second_moment[i] + rest2 * g * g;
+        first_moment[i] = m;
+        second_moment[i] = v;
+        const Sum value = values[i] * keep - size * m / (Kokkos::sqrt(v) * root + eps);
+        values[i] = value;
+        narrow(value, working[i]);  // where the types are the same, the same element
       });
 }
 
@@ -68,17 +76,17 @@ void adamw(Parameters<Real>& p, const config::Optimizer& optimizer, double rate,
               optimizer.weight_decay,
               clips ? optimizer.clip / norm : 1.0};
   const std::int64_t matrices = p.table.matrix_elements;
-  update(p.values.data(), p.gradients.data(), p.first_moment.data(), p.second_moment.data(),
-         matrices, s);
+  update(p, 0, matrices, s);
   s.decay = 0;
-  update(p.values.data() + matrices, p.gradients.data() + matrices,
-         p.first_moment.data() + matrices, p.second_moment.data() + matrices,
-         p.table.elements - matrices, s);
+  update(p, matrices, p.table.elements - matrices, s);
 }
 
-template double gradient_norm(const Parameters<float>&);
-template double gradient_norm(const Parameters<double>&);
-template void adamw(Parameters<float>&, const config::Optimizer&, double, double, std::int64_t);
-template void adamw(Parameters<double>&, const config::Optimizer&, double, double, std::int64_t);
+#define CADENZA_INSTANTIATE(Real)                         \
+  template double gradient_norm(const Parameters<Real>&); \
+  template void adamw(Parameters<Real>&, const config::Optimizer&, double, double, std::int64_t);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
 
 }  // namespace cadenza::model

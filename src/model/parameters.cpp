@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <type_traits>
+
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
+#include "cadenza/model/layers.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -61,17 +64,23 @@ ParameterTable make_parameter_table(const config::Model& model) {
 template <typename Real>
 Parameters<Real> make_parameters(const config::Model& model, std::uint64_t seed,
                                  MemoryLedger& ledger) {
+  using Sum = Accumulator<Real>;
   Parameters<Real> parameters;
   parameters.table = make_parameter_table(model);
   const std::int64_t count = parameters.table.elements;
-  parameters.values = allocate<Real>(ledger, MemoryKind::parameters, "parameters", count);
-  parameters.gradients = allocate<Real>(ledger, MemoryKind::gradients, "gradients", count);
-  parameters.first_moment = allocate<Real>(ledger, MemoryKind::optimizer, "first_moment", count);
-  parameters.second_moment = allocate<Real>(ledger, MemoryKind::optimizer, "second_moment", count);
+  parameters.values = allocate<Sum>(ledger, MemoryKind::parameters, "parameters", count);
+  if constexpr (std::is_same_v<Real, Sum>) {
+    parameters.working = parameters.values;
+  } else {
+    parameters.working = allocate<Real>(ledger, MemoryKind::parameters, "working", count);
+  }
+  parameters.gradients = allocate<Sum>(ledger, MemoryKind::gradients, "gradients", count);
+  parameters.first_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "first_moment", count);
+  parameters.second_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "second_moment", count);
 
   auto host = Kokkos::create_mirror_view(parameters.values);
   for (const ParameterInfo& info : parameters.table.entries) {
-    Real* values = host.data() + info.offset;
+    Sum* values = host.data() + info.offset;
     const std::uint64_t stream = Hasher().add(info.name).value();
     const bool matrix = info.is_matrix();
     Kokkos::parallel_for(
@@ -79,16 +88,29 @@ Parameters<Real> make_parameters(const config::Model& model, std::uint64_t seed,
         Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace>(0, info.count()),
         [=](const std::int64_t i) {
           values[i] =
-              matrix ? static_cast<Real>(kInitialDeviation *
-                                         random_normal(seed, stream, static_cast<std::uint64_t>(i)))
-                     : Real(1);
+              matrix ? static_cast<Sum>(kInitialDeviation *
+                                        random_normal(seed, stream, static_cast<std::uint64_t>(i)))
+                     : Sum(1);
         });
   }
   Kokkos::deep_copy(parameters.values, host);
+  round_working(parameters);
   return parameters;
 }
 
-template Parameters<float> make_parameters(const config::Model&, std::uint64_t, MemoryLedger&);
-template Parameters<double> make_parameters(const config::Model&, std::uint64_t, MemoryLedger&);
+template <typename Real>
+void round_working(Parameters<Real>& parameters) {
+  if constexpr (!std::is_same_v<Real, Accumulator<Real>>) {
+    round(parameters.values.data(), parameters.table.elements, parameters.working.data());
+  }
+}
+
+#define CADENZA_INSTANTIATE(Real)                                                                \
+  template Parameters<Real> make_parameters(const config::Model&, std::uint64_t, MemoryLedger&); \
+  template void round_working(Parameters<Real>&);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
 
 }  // namespace cadenza::model

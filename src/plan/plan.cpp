@@ -25,7 +25,7 @@ void add_integers(Hasher& hasher, Integers... values) {
 void add_workload(Hasher& hasher, const Workload& workload) {
   const AttentionShape& shape = workload.shape;
   add_integers(hasher, workload.ranks, shape.heads, shape.kv_heads, shape.head_dim,
-               shape.element_bytes);
+               shape.element_bytes, shape.accumulator_bytes);
   add_integers(hasher, workload.lengths.size());
   for (std::int64_t length : workload.lengths) add_integers(hasher, length);
   add_integers(hasher, workload.homes.size());
@@ -79,7 +79,8 @@ bool is_result(Tensor what) {
 
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads) {
   const bool scalar = what == Tensor::lse || what == Tensor::delta;
-  return tokens.size() * heads.size() * (scalar ? 1 : shape.head_dim) * shape.element_bytes;
+  return tokens.size() * heads.size() *
+         (scalar ? shape.accumulator_bytes : shape.head_dim * shape.element_bytes);
 }
 
 void add_totals(Plan& plan) {

@@ -42,6 +42,10 @@ class Form {
       faults_.add("presence", "{} heads cannot share {} key-value heads", shape.heads,
                   shape.kv_heads);
     }
+    if (shape.element_bytes < 1 || shape.accumulator_bytes < shape.element_bytes) {
+      faults_.add("totals", "elements of {} bytes cannot add up in {} bytes", shape.element_bytes,
+                  shape.accumulator_bytes);
+    }
     const std::vector<Rank>& pool = workload_.servers;
     if (!std::is_sorted(pool.begin(), pool.end()) ||
         std::adjacent_find(pool.begin(), pool.end()) != pool.end() ||

@@ -10,7 +10,11 @@ AttentionShape attention_shape(const config::Experiment& experiment) {
   shape.heads = static_cast<int>(experiment.model.heads);
   shape.kv_heads = static_cast<int>(experiment.model.kv_heads);
   shape.head_dim = static_cast<int>(experiment.model.head_dim());
-  shape.element_bytes = experiment.run.dtype == config::Dtype::float64 ? 8 : 4;
+  const config::Dtype dtype = experiment.run.dtype;
+  shape.element_bytes = dtype == config::Dtype::bfloat16  ? 2
+                        : dtype == config::Dtype::float64 ? 8
+                                                          : 4;
+  shape.accumulator_bytes = dtype == config::Dtype::float64 ? 8 : 4;
   return shape;
 }
 

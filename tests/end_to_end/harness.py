@@ -123,10 +123,11 @@ def stop(process):
 
 
 def start(words, cwd=None, env=None):
+    """`env` comes on top of environment(); a value of None leaves its variable out."""
     return subprocess.Popen(
         words,
         cwd=cwd,
-        env={**environment(), **(env or {})},
+        env={k: v for k, v in {**environment(), **(env or {})}.items() if v is not None},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

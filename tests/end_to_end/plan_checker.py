@@ -16,7 +16,12 @@ class Shape:
         self.heads = model["heads"]
         self.kv_heads = model.get("kv_heads", model["heads"])
         self.head_dim = model["d_model"] // model["heads"]
-        self.element = 8 if experiment["run"].get("dtype") == "float64" else 4
+        # Of rows of head_dim numbers, and of statistics, which have one number a head.
+        self.element, self.statistic = {
+            "bfloat16": (2, 4),
+            "float32": (4, 4),
+            "float64": (8, 8),
+        }[experiment["run"].get("dtype", "float32")]
         self.trainers = experiment["parallel"]["data"]
         servers = experiment["attention"].get("servers", "in_place")
         self.ranks = self.trainers + (0 if servers == "in_place" else servers)
@@ -30,8 +35,8 @@ class Shape:
         return self.kv_heads if what in ("K", "V") else self.heads
 
     def bytes(self, move):
-        width = 1 if move["what"] == "LSE" else self.head_dim
-        return size(move["tokens"]) * size(move["heads"]) * width * self.element
+        row = self.statistic if move["what"] == "LSE" else self.head_dim * self.element
+        return size(move["tokens"]) * size(move["heads"]) * row
 
     def kv_range(self, heads):
         group = self.heads // self.kv_heads

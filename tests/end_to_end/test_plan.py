@@ -26,6 +26,11 @@ LAYOUTS = {
         "attention": {"placement": "cad"},
         "run": {"dtype": "float64"},
     },
+    "cad, bfloat16": {  # on any host: planning computes nothing in it
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "run": {"dtype": "bfloat16"},
+    },
     "colocated, 2 servers": {"parallel": {"data": 2}, "attention": {"servers": 2}},
 }
 

@@ -23,7 +23,8 @@ class AgreedError : public Error {
 /// code and message of the first such rank. Collective; `attempt` makes no collective calls itself.
 void together(comm::Communicator& world, const std::function<void()>& attempt);
 
-/// Runs `body` in a parallel session: MPI, then Kokkos, undone in reverse. @return the exit code.
+/// Runs `body` in a parallel session: MPI, then threads and Kokkos, undone in reverse. Rank 0 says
+/// what threads the ranks have. @return the exit code.
 /// An AgreedError is printed by rank 0; any other error is printed by its rank, which ends the
 /// whole job.
 int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body);

@@ -7,6 +7,7 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/kernels/attention.hpp"
 #include "cadenza/trace/event.hpp"
 
 namespace cadenza::app {
@@ -21,6 +22,11 @@ std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace
 /// denominator of model-FLOPs utilisation. Collective over `world`.
 template <typename Real>
 double matmul_rate(comm::Communicator& world);
+
+/// Says on rank 0 what computes attention of this shape. Collective over `world`.
+/// @throws AgreedError(usage) where nothing does
+template <typename Real>
+void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"

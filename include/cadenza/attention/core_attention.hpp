@@ -27,24 +27,38 @@ void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_
 
 /// delta [rows, heads] = sum over head_dim of dout * out, with `out` the merged output.
 template <typename Real>
-void delta(const Real* out, const Real* dout, std::int64_t rows, int heads, int head_dim,
-           Real* delta);
+void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
+           int head_dim, Accumulator<Real>* delta);
 
 /// cos and sin of position * theta^(-2d / head_dim), computed in double, for positions [0,
 /// positions). Entered in the ledger as attention memory. An odd head_dim leaves its last element
-/// un-rotated; with head_dim 1 there is no pair and the table stays empty.
-template <typename Real>
-kernels::RotaryTable<Real> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
-                                             int head_dim, double theta);
-
-/// Which way to turn: keys on their way in, their gradients on the way back.
-enum class Rotation : int { forward = 1, inverse = -1 };
+/// un-rotated; with head_dim 1 there is no pair and the table stays empty. Sum is an accumulator
+/// type: float or double.
+template <typename Sum>
+kernels::RotaryTable<Sum> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
+                                            int head_dim, double theta);
 
 /// Rotates k [rows, kv_heads, head_dim] in place, row r by positions(r) (document-relative, inside
 /// the table). Without a table nothing happens.
 template <typename Real>
-void rotate_keys(const kernels::RotaryTable<Real>& table, Real* k,
+void rotate_keys(const kernels::RotaryTable<Accumulator<Real>>& table, Real* k,
                  const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
-                 int head_dim, Rotation rotation);
+                 int head_dim);
+
+/// What attention_backward adds to, all [rows, heads, head_dim] of H or G heads.
+template <typename Sum>
+struct InputGradients {
+  const Sum* dq = nullptr;  ///< of the un-rotated Q
+  const Sum* dk = nullptr;  ///< of the rotated K
+  const Sum* dv = nullptr;
+};
+
+/// The gradients of a row one after another, as one matrix product reads them: joined [rows, (H + 2
+/// G) * head_dim] = dq, dk turned back by positions(row), dv, each rounded to Real.
+template <typename Real>
+void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
+                    const kernels::AttentionShape& shape,
+                    const InputGradients<Accumulator<Real>>& gradients,
+                    const Array<std::int32_t>& positions, std::int64_t rows, Real* joined);
 
 }  // namespace cadenza::attention

@@ -100,7 +100,7 @@ struct Optimizer {
 };
 
 enum class DeviceKind { host, cuda };
-enum class Dtype { float32, float64 };
+enum class Dtype { bfloat16, float32, float64 };
 
 struct Checkpoint {
   std::int64_t every = 0;  ///< steps; 0: none

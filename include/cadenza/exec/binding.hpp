@@ -26,21 +26,21 @@ struct Segment {
   bool home = false;
   std::int64_t row = 0;
   std::int64_t rows = 0;
-  std::int64_t offset = 0;  ///< first element in the stage's buffer
+  std::int64_t offset = 0;  ///< first byte in the stage's buffer
 };
 
 /// One peer's part of a stage's buffer: contiguous, one message.
 struct Message {
   Rank peer = 0;
-  std::int64_t offset = 0;  ///< elements
-  std::int64_t count = 0;
+  std::int64_t offset = 0;  ///< first byte in the stage's buffer
+  std::int64_t bytes = 0;
 };
 
 /// One direction of a stage on this rank.
 struct Traffic {
   std::vector<Segment> segments;
   std::vector<Message> messages;
-  std::int64_t elements = 0;
+  std::int64_t bytes = 0;
 };
 
 struct StageBinding {
@@ -64,8 +64,19 @@ struct Binding {
   }
 };
 
-/// Elements of one row of a tensor.
+/// Elements of one row of a tensor, wherever it lies.
 std::int64_t row_elements(const plan::AttentionShape& shape, plan::Tensor what);
+
+/// Q, K, V, dO: what kernels read and no one adds to. In a slot or workspace their elements are of
+/// the experiment's type, all others are sums of its accumulator's.
+bool is_input(plan::Tensor what);
+
+/// Bytes of one row of a tensor in a slot or workspace. In a message it has plan::move_bytes.
+std::int64_t row_bytes(const plan::AttentionShape& shape, plan::Tensor what);
+
+/// Elements of the longest O that arrives in one piece, with its LSE: what is widened at a time
+/// where messages carry shorter elements than sums have.
+std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding);
 
 Binding bind(const program::TickPlans& plans, Rank rank);
 

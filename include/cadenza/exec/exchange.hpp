@@ -2,14 +2,20 @@
 // Core attention of one layer through a plan: rows travel to servers, tasks run there, results
 // travel back and merge. The executor calls begin, post, wait and attend in the order of the rank's
 // program.
+//
+// In messages Q, K, V, dO, O, dQ, dK, dV are Real: sums are rounded when they leave and widened
+// before they merge or add up. LSE and delta travel as they are, in Accumulator<Real>.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/tracer.hpp"
+#include "cadenza/exec/workspace.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/llama.hpp"
 
@@ -18,12 +24,15 @@ namespace cadenza::exec {
 template <typename Real>
 class AttentionExchange {
  public:
+  using Sum = Accumulator<Real>;
+
   /// @param world  of all ranks of the plans
   AttentionExchange(comm::Communicator& world, const kernels::AttentionShape& shape,
-                    const kernels::RotaryTable<Real>& rotary, Tracer& tracer, MemoryLedger& ledger);
+                    const kernels::RotaryTable<Sum>& rotary, Tracer& tracer, MemoryLedger& ledger);
 
   /// Takes the plans of the tick that follows; grows buffers where it needs more than any tick
   /// before.
+  /// @throws Error(communication) where they were made for elements of other sizes
   void bind(const program::TickPlans& plans, int tick);
 
   /// Sets the layer whose attention follows. `home` has null rows on dedicated servers.
@@ -40,22 +49,24 @@ class AttentionExchange {
 
  private:
   struct Buffer {
-    Array<Real> device;
-    HostArray<Real> host;  ///< what messages are sent from and received into
+    Array<std::byte> device;
+    HostArray<std::byte> host;  ///< what messages are sent from and received into
     std::int64_t posted_ns = 0;
   };
   struct Names {
     std::uint16_t pack, unpack, wait, attend, begin, inputs, results;
   };
 
-  void grow_workspace();
-  void grow(Buffer& buffer, std::int64_t elements);
-  Array<Real> workspace_array(const char* label, std::int64_t elements);
-  Real* rows_of(const model::AttentionSlot<Real>& slot, plan::Tensor what, std::int64_t row) const;
+  static std::span<std::byte> bytes_of(const Buffer& buffer, const Message& message);
+  void grow_arriving();
+  void grow(Buffer& buffer, std::int64_t bytes);
+  Real* inputs_of(const model::AttentionSlot<Real>& slot, plan::Tensor what,
+                  std::int64_t row) const;
+  Sum* sums_of(const model::AttentionSlot<Real>& slot, plan::Tensor what, std::int64_t row) const;
   void pack(const Traffic& traffic, const Buffer& buffer);
   void unpack(const Traffic& traffic, const Buffer& buffer);
   void merge_output(const Traffic& traffic, const Segment& out, const Buffer& buffer);
-  kernels::TaskList<Real> task_list(const StageBinding& stage) const;
+  void list_tasks(const StageBinding& stage);
   void record_messages(const Traffic& traffic, program::Pass pass, int stage, bool sends,
                        std::int64_t begin);
   int tag(program::Pass pass, int stage) const;
@@ -63,7 +74,7 @@ class AttentionExchange {
   comm::Communicator& world_;
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
-  kernels::RotaryTable<Real> rotary_;
+  kernels::RotaryTable<Sum> rotary_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
   Names names_;
@@ -71,12 +82,11 @@ class AttentionExchange {
   int tick_ = 0;
   int layer_ = 0;
   model::AttentionSlot<Real> home_;
-  model::AttentionSlot<Real> workspace_;
-  std::vector<Array<Real>> workspace_arrays_;
-  std::int64_t query_capacity_ = 0;
-  std::int64_t key_capacity_ = 0;
+  Workspace<Real> workspace_;
   std::vector<Buffer> send_;     ///< by stage
   std::vector<Buffer> receive_;  ///< by stage
+  Array<Sum> arriving_;          ///< O, then LSE, of a segment, widened; empty if Real is Sum
+  kernels::TaskList<Real> list_;
 };
 
 }  // namespace cadenza::exec

@@ -25,6 +25,8 @@ struct StepResult {
 template <typename Real>
 class Executor {
  public:
+  using Sum = Accumulator<Real>;
+
   /// Collective over `world`: trainers are ranks [0, parallel.trainers()), attention servers
   /// follow.
   Executor(const config::Experiment& experiment, comm::Communicator& world,
@@ -53,9 +55,11 @@ class Executor {
   std::unique_ptr<comm::Communicator> trainers_;  ///< trainers among themselves, servers likewise
   const data::Corpus& corpus_;
   Tracer& tracer_;
-  kernels::RotaryTable<Real> rotary_;
+  kernels::RotaryTable<Sum> rotary_;
   std::optional<model::Parameters<Real>> parameters_;
+  HostArray<Sum> gradients_;  ///< where the host sums them; the device's own on a host build
   std::optional<model::Llama<Real>> llama_;
+  model::TokenBatch batch_;
   AttentionExchange<Real> exchange_;
   std::array<std::uint16_t, 16> names_{};  ///< of operations, forward then backward
   int bound_tick_ = -1;

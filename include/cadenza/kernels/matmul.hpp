@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one matrix product of the program. Row-major; float through oneDNN on the host and cuBLAS on
-// devices, double through a portable Kokkos kernel (used by tests and run.dtype float64).
+// The one matrix product of the program. Row-major; float and bfloat16 through oneDNN on the host
+// and cuBLAS on devices, double through a portable Kokkos kernel (used by tests and run.dtype
+// float64).
 #pragma once
 
 #include <cstdint>
+
+#include "cadenza/kernels/bfloat16.hpp"
 
 namespace cadenza::kernels {
 
@@ -11,10 +14,12 @@ enum class Transpose : bool { no, yes };
 
 /// C = alpha * op(A) * op(B) + beta * C, with op(A) [m, k], op(B) [k, n], C [m, n], all row-major
 /// and contiguous: A is [m, k] or, transposed, [k, m]; B is [k, n] or [n, k]. Device pointers. beta
-/// = 0 does not read C.
+/// = 0 does not read C. In is what is multiplied, Out what C is stored as: (float, float), (double,
+/// double), (bfloat16, float) or (bfloat16, bfloat16); sums are kept in Accumulator<In>.
+/// Repeated calls of a shape allocate nothing. Called from one thread of the host at a time.
 /// @throws Error(numerics) when the library refuses the call.
-template <typename Real>
+template <typename In, typename Out>
 void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
-            Real alpha, const Real* a, const Real* b, Real beta, Real* c);
+            Accumulator<In> alpha, const In* a, const In* b, Accumulator<In> beta, Out* c);
 
 }  // namespace cadenza::kernels

@@ -22,7 +22,11 @@ double step_flops(const config::Model& model, std::span<const std::int64_t> leng
 /// Elements of all parameters.
 std::int64_t parameter_elements(const config::Model& model);
 
-/// Elements of the activations that Llama allocates for a microbatch of `rows` tokens.
-std::int64_t activation_elements(const config::Model& model, std::int64_t rows);
+/// Bytes of the parameters, their gradients and moments of a run in this type.
+std::int64_t parameter_bytes(const config::Model& model, config::Dtype dtype);
+
+/// Bytes that Llama allocates for a microbatch of `rows` tokens, its tokens, positions and targets
+/// among them.
+std::int64_t activation_bytes(const config::Model& model, std::int64_t rows, config::Dtype dtype);
 
 }  // namespace cadenza::model

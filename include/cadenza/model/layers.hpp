@@ -3,51 +3,86 @@
 // pointers. T rows (tokens), C width, F feed-forward width, V vocabulary; row-major. Outputs are
 // assigned; gradients of parameters (names d<weight>) are added to. Every reduction has a fixed
 // order: no atomics.
+//
+// Real is what matrix products read and write, Sum = Accumulator<Real> what is added up in. Each
+// kernel passes over its rows once; nothing is allocated.
 #pragma once
 
 #include <cstdint>
 
+#include "cadenza/kernels/bfloat16.hpp"
+
 namespace cadenza::model {
 
-/// y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 / sqrt(mean(x[t]^2) + eps). x, y [T, C]; rstd
-/// [T].
+/// x += residual (unless null), then y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 /
+/// sqrt(mean(x[t]^2) + eps), the sum in double. residual, x, y [T, C]; rstd [T].
 template <typename Real>
-void rms_norm(const Real* x, const Real* weight, std::int64_t rows, std::int64_t width, double eps,
-              Real* y, Real* rstd);
+void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x,
+              const Accumulator<Real>* weight, std::int64_t rows, std::int64_t width, double eps,
+              Real* y, Accumulator<Real>* rstd);
 
-/// dx += gradient of rms_norm towards x; dweight [C] += towards the weight. dy, x, dx [T, C].
-template <typename Real>
-void rms_norm_gradient(const Real* dy, const Real* x, const Real* weight, const Real* rstd,
-                       std::int64_t rows, std::int64_t width, Real* dx, Real* dweight);
+/// What the gradient of rms_norm reads.
+template <typename Sum>
+struct NormInputs {
+  const Sum* dy = nullptr;      ///< [T, C]
+  const Sum* x = nullptr;       ///< [T, C]
+  const Sum* rstd = nullptr;    ///< [T]
+  const Sum* weight = nullptr;  ///< [C]
+};
 
-/// out = silu(gate) * up, all [count].
+/// What it writes.
 template <typename Real>
-void swiglu(const Real* gate, const Real* up, std::int64_t count, Real* out);
+struct NormGradients {
+  using Sum = Accumulator<Real>;
+  const Sum* residual = nullptr;  ///< [T, C] gradient that bypassed the norm; null: none. May be dx
+  Sum* dx = nullptr;              ///< [T, C] residual + gradient towards x
+  Real* rounded = nullptr;        ///< [T, C] dx as Real; not written where Real is Sum
+  Real* y = nullptr;              ///< [T, C] the norm's output again; null: not wanted
+  Sum* dweight = nullptr;         ///< [C] added to
+  Sum* partials = nullptr;        ///< scratch of norm_partials() elements
+};
 
-/// In place: gate, up become the gradients towards them; out becomes silu(gate) * up again (the
-/// activation is not kept). dout [count].
 template <typename Real>
-void swiglu_gradient(const Real* dout, std::int64_t count, Real* gate, Real* up, Real* out);
+void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradients<Real>& out,
+                       std::int64_t rows, std::int64_t width);
+
+/// Elements of the scratch of rms_norm_gradient: its sums over rows are made in blocks of rows that
+/// do not depend on the number of threads, so neither does the result.
+std::int64_t norm_partials(std::int64_t rows, std::int64_t width);
+
+/// out [T, F] = silu(gate) * up; gate_up [T, 2F] holds gate and up of a row one after the other.
+template <typename Real>
+void swiglu(const Real* gate_up, std::int64_t rows, std::int64_t width, Real* out);
+
+/// In place: gate_up becomes the gradients towards gate and up; hidden [T, F], the gradient towards
+/// the output, becomes that output, silu(gate) * up, again (it is not kept).
+template <typename Real>
+void swiglu_gradient(Real* gate_up, std::int64_t rows, std::int64_t width, Real* hidden);
 
 /// x[t] = table[tokens[t]]. table [V, C], x [T, C].
-template <typename Real>
-void embed(const Real* table, const std::int32_t* tokens, std::int64_t rows, std::int64_t width,
-           Real* x);
+template <typename Sum>
+void embed(const Sum* table, const std::int32_t* tokens, std::int64_t rows, std::int64_t width,
+           Sum* x);
 
 /// dtable[tokens[t]] += dx[t], in token order.
-template <typename Real>
-void embed_gradient(const Real* dx, const std::int32_t* tokens, std::int64_t rows,
-                    std::int64_t width, Real* dtable);
+template <typename Sum>
+void embed_gradient(const Sum* dx, const std::int32_t* tokens, std::int64_t rows,
+                    std::int64_t width, Sum* dtable);
 
 /// Cross-entropy of `rows` rows of logits [rows, V] against targets (-1: the row has none).
-/// Replaces the logits by scale * (softmax - onehot), rows without a target by zero.
+/// dlogits [rows, V] becomes scale * (softmax - onehot), zero in rows without a target; it may be
+/// the logits themselves, which are overwritten in any case.
 /// @return sum of the rows' losses (not scaled).
 template <typename Real>
-double cross_entropy(Real* logits, const std::int32_t* targets, std::int64_t rows,
-                     std::int64_t vocab, double scale);
+double cross_entropy(Accumulator<Real>* logits, const std::int32_t* targets, std::int64_t rows,
+                     std::int64_t vocab, double scale, Real* dlogits);
+
+/// to[i] = from[i] rounded.
+template <typename Real>
+void round(const Accumulator<Real>* from, std::int64_t count, Real* to);
 
 /// Sum of squares in double.
-template <typename Real>
-double sum_of_squares(const Real* values, std::int64_t count);
+template <typename Sum>
+double sum_of_squares(const Sum* values, std::int64_t count);
 
 }  // namespace cadenza::model

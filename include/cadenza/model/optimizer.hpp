@@ -17,7 +17,8 @@ double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std:
 template <typename Real>
 double gradient_norm(const Parameters<Real>& parameters);
 
-/// One AdamW update with the gradients scaled by min(1, clip / norm). Decay acts on matrices only.
+/// One AdamW update with the gradients scaled by min(1, clip / norm): values, moments and the
+/// working copy of the values in one pass. Decay acts on matrices only.
 /// @param step  from 0 (bias correction uses step + 1)
 template <typename Real>
 void adamw(Parameters<Real>& parameters, const config::Optimizer& optimizer, double rate,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::model {
@@ -40,13 +41,16 @@ struct ParameterTable {
 
 ParameterTable make_parameter_table(const config::Model& model);
 
+/// Real is what matrix products read; everything that adds up is kept in Accumulator<Real>.
 template <typename Real>
 struct Parameters {
+  using Sum = Accumulator<Real>;
   ParameterTable table;
-  Array<Real> values;
-  Array<Real> gradients;
-  Array<Real> first_moment;
-  Array<Real> second_moment;
+  Array<Sum> values;
+  Array<Real> working;  ///< values rounded to Real; `values` itself where the types are the same
+  Array<Sum> gradients;
+  Array<Sum> first_moment;
+  Array<Sum> second_moment;
 };
 
 /// Allocates and initialises: matrices normal(0, 0.02), norms one. A value depends on (seed, name,
@@ -54,5 +58,9 @@ struct Parameters {
 template <typename Real>
 Parameters<Real> make_parameters(const config::Model& model, std::uint64_t seed,
                                  MemoryLedger& ledger);
+
+/// Rounds all values to `working`: after they were written from outside. Updates do it themselves.
+template <typename Real>
+void round_working(Parameters<Real>& parameters);
 
 }  // namespace cadenza::model

@@ -12,12 +12,13 @@
 
 namespace cadenza::plan {
 
-/// Heads and element size: all that bytes and costs depend on.
+/// Heads and sizes of elements: all that bytes and costs depend on.
 struct AttentionShape {
   int heads = 1;     ///< query heads
   int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int head_dim = 1;
-  int element_bytes = 4;  ///< of Q, K, V, O and their gradients; LSE and delta likewise
+  int element_bytes = 4;      ///< of Q, K, V, O and their gradients
+  int accumulator_bytes = 4;  ///< of LSE and delta; at least element_bytes
   int group() const { return heads / kv_heads; }
 };
 
@@ -90,7 +91,7 @@ struct Plan {
   std::vector<std::int64_t> bytes_sent_per_rank;  ///< world ranks
 };
 
-/// Bytes of a move: tokens x heads x (head_dim or 1) x element_bytes.
+/// Bytes of a move: tokens x heads x (head_dim x element_bytes, or accumulator_bytes).
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads);
 
 /// Fills cost_per_rank and bytes_sent_per_rank from tasks and moves.

@@ -43,7 +43,7 @@ TEST(CoreAttention, DeltaIsTheRowSum) {
   const auto a = normal(30, random), b = normal(30, random);
   const auto sums = upload(std::vector<double>(6));
   const auto a_device = upload(a), b_device = upload(b);
-  delta(a_device.data(), b_device.data(), 3, 2, 5, sums.data());
+  delta<double>(a_device.data(), b_device.data(), 3, 2, 5, sums.data());
   const auto got = download(sums);
   for (std::ptrdiff_t i = 0; i < 6; ++i) {
     EXPECT_NEAR(
@@ -168,7 +168,7 @@ TEST(CoreAttention, RotateKeysTurnsPairsByTheirPositions) {
     const auto k = upload(before);
     const auto at = upload(positions);
     const auto rows = static_cast<std::int64_t>(positions.size());
-    rotate_keys(table, k.data(), at, rows, kHeads, dim, Rotation::forward);
+    rotate_keys<double>(table, k.data(), at, rows, kHeads, dim);
     const auto turned = download(k);
     for (std::size_t head = 0; head < positions.size() * kHeads; ++head) {
       const std::size_t base = head * static_cast<std::size_t>(dim);
@@ -186,15 +186,118 @@ TEST(CoreAttention, RotateKeysTurnsPairsByTheirPositions) {
         EXPECT_EQ(turned[last], before[last]);
       }
     }
-    rotate_keys(table, k.data(), at, rows, kHeads, dim, Rotation::inverse);
-    EXPECT_THAT(download(k), Pointwise(DoubleNear(1e-14 * 40), before));
+  }
+}
+
+/// Largest relative error of storing a number: half a unit of 8 bits in bfloat16.
+template <typename Real>
+constexpr double kRounding = std::numeric_limits<Real>::epsilon() / 2;
+template <>
+constexpr double kRounding<bfloat16> = 0x1p-8;
+
+template <typename Real>
+std::vector<Real> stored(const std::vector<double>& values) {
+  std::vector<Real> made;
+  for (const double value : values) {
+    made.push_back(static_cast<Real>(static_cast<Accumulator<Real>>(value)));
+  }
+  return made;
+}
+
+template <typename Real>
+double number(const Real& value) {
+  return static_cast<Accumulator<Real>>(value);
+}
+
+template <typename Real>
+void expect_keys_rounded_once(int dim) {
+  std::mt19937_64 random(4);
+  MemoryLedger ledger;
+  const auto table = make_rotary_table<Accumulator<Real>>(ledger, 40, dim, 100);
+  const std::vector<std::int32_t> positions = {0, 39, 3};
+  const auto before =
+      stored<Real>(normal(positions.size() * static_cast<std::size_t>(dim), random));
+  const auto k = upload(before);
+  rotate_keys<Real>(table, k.data(), upload(positions), 3, 1, dim);
+  const auto turned = download(k);
+  for (std::size_t i = 0; i < turned.size(); ++i) {
+    const std::size_t row = i / static_cast<std::size_t>(dim),
+                      d = i % static_cast<std::size_t>(dim);
+    const auto half = static_cast<std::size_t>(dim / 2);
+    const std::size_t low = d % half + row * static_cast<std::size_t>(dim);
+    const auto pair = std::complex<double>(number(before[low]), number(before[low + half])) *
+                      std::polar(1.0, positions[row] * std::pow(100.0, -2.0 * (d % half) / dim));
+    const double expected = d < half ? pair.real() : pair.imag();
+    // Two rounded products of a rounded cosine or sine, one sum, one rounding to Real.
+    EXPECT_NEAR(number(turned[i]), expected,
+                kRounding<Real> * std::abs(expected) +
+                    5 * kRounding<Accumulator<Real>> * 2 * std::abs(pair));
+  }
+}
+
+TEST(CoreAttention, RotatedKeysAreRoundedOnce) {
+  for (const int dim : {2, 16, 64}) {
+    expect_keys_rounded_once<float>(dim);
+    expect_keys_rounded_once<bfloat16>(dim);
+  }
+}
+
+/// dq, dk and dv of every row one after the other, dk turned back by the row's position.
+template <typename Real>
+void expect_joined(const kernels::AttentionShape& shape) {
+  using Sum = Accumulator<Real>;
+  std::mt19937_64 random(5);
+  MemoryLedger ledger;
+  const auto table = make_rotary_table<Sum>(ledger, 40, shape.head_dim, 100);
+  const std::vector<std::int32_t> positions = {0, 39, 3, 1};
+  const std::size_t dim = static_cast<std::size_t>(shape.head_dim), half = dim / 2;
+  const std::size_t wide = static_cast<std::size_t>(shape.heads) * dim,
+                    narrow = static_cast<std::size_t>(shape.kv_heads) * dim;
+  const auto dq = stored<Sum>(normal(4 * wide, random)),
+             dk = stored<Sum>(normal(4 * narrow, random)),
+             dv = stored<Sum>(normal(4 * narrow, random));
+  const auto q = upload(dq), k = upload(dk), v = upload(dv);
+  const auto joined = upload(std::vector<Real>(4 * (wide + 2 * narrow)));
+  join_gradients<Real>(table, shape, {q.data(), k.data(), v.data()}, upload(positions), 4,
+                       joined.data());
+  const auto got = download(joined);
+  std::size_t at = 0;
+  const auto expect = [&](double expected, double size) {
+    EXPECT_NEAR(number(got[at]), expected,
+                kRounding<Real> * std::abs(expected) + 10 * kRounding<Sum> * size)
+        << "element " << at;
+    ++at;
+  };
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t i = 0; i < wide; ++i) expect(dq[row * wide + i], 0);
+    for (std::size_t i = 0; i < narrow; ++i) {
+      const std::size_t d = i % dim, head = row * narrow + i - d;
+      if (d >= 2 * half) {  // an odd head_dim's last element is not turned
+        expect(dk[head + d], 0);
+        continue;
+      }
+      const std::complex<double> pair(dk[head + d % half], dk[head + d % half + half]);
+      const auto back =
+          pair *
+          std::polar(1.0, -positions[row] * std::pow(100.0, -2.0 * (d % half) / shape.head_dim));
+      expect(d < half ? back.real() : back.imag(), std::abs(pair));
+    }
+    for (std::size_t i = 0; i < narrow; ++i) expect(dv[row * narrow + i], 0);
+  }
+}
+
+TEST(CoreAttention, JoinedGradientsAreThoseOfTheProjections) {
+  for (const kernels::AttentionShape shape :
+       {kernels::AttentionShape{4, 2, 8}, {1, 1, 1}, {2, 1, 5}, {3, 3, 2}}) {
+    expect_joined<float>(shape);
+    expect_joined<double>(shape);
+    expect_joined<bfloat16>(shape);
   }
 }
 
 TEST(CoreAttention, NoTableNoRotation) {
   const auto k = upload(std::vector<float>{1, 2, 3, 4});
-  rotate_keys<float>({}, k.data(), upload(std::vector<std::int32_t>{5}), 1, 1, 4,
-                     Rotation::forward);
+  rotate_keys<float>({}, k.data(), upload(std::vector<std::int32_t>{5}), 1, 1, 4);
   EXPECT_THAT(download(k), ::testing::ElementsAre(1, 2, 3, 4));
 }
 

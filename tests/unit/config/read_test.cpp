@@ -39,6 +39,7 @@ TEST(Read, TakesEveryKindOfValue) {
   EXPECT_EQ(e.name, "7: x");
   EXPECT_EQ(e.run.device, DeviceKind::cuda);
   EXPECT_EQ(e.run.dtype, Dtype::float64);
+  EXPECT_EQ(parse(kGood, {"run.dtype=bfloat16"}).run.dtype, Dtype::bfloat16);
   EXPECT_EQ(e.run.steps, 20);
   EXPECT_EQ(e.data.max_document, 512);
   EXPECT_THAT(e.data.lengths.values, ElementsAre(5, 6));
@@ -126,6 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"attention.placement=cadd", "found cadd, nearest is 'cad'; valid: colocated, cad"},
         BadValue{"optimizer.schedule=cosin",
                  "found cosin, nearest is 'cosine'; valid: cosine, constant"},
+        BadValue{"run.dtype=bfloat",
+                 "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
         BadValue{"attention.overlap=ping_pong", "found ping_pong; valid: none"}));
 
 TEST(Read, WrongValuesOfTheFileNameTheirLine) {

@@ -75,6 +75,22 @@ TEST(Executor, LossFallsOverTenSteps) {
   EXPECT_LT(last, first - 0.05);
 }
 
+TEST(Executor, Bfloat16FollowsFloat) {
+  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no AVX-512 BF16 here";
+  const auto world = comm::make_self();
+  Runner<bfloat16> runner(tiny_experiment(), *world);
+  config::Experiment same = runner.experiment;
+  Runner<float> wide(same, *world);
+  for (int step = 0; step < 5; ++step) {
+    const StepResult found = runner.run(step);
+    const StepResult expected = wide.run(step);
+    // Means over many elements, each rounded a few times by 2^-8 at most, up or down.
+    EXPECT_NEAR(found.loss, expected.loss, 0x1p-8 * expected.loss) << step;
+    EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 0x1p-7 * expected.gradient_norm)
+        << step;
+  }
+}
+
 TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
   const auto world = comm::make_self();
   Runner<float> runner(tiny_experiment(), *world);

@@ -35,16 +35,30 @@ inline config::Experiment tiny_experiment() {
   return e;
 }
 
+/// `e` in the type that Real names; in bfloat16 with a head_dim that its kernels take.
+template <typename Real>
+config::Experiment with_dtype(config::Experiment e) {
+  if constexpr (std::is_same_v<Real, bfloat16>) {
+    e.model.d_model = 64;
+    e.model.heads = 2;
+    e.model.kv_heads = 1;
+  }
+  e.run.dtype = std::is_same_v<Real, bfloat16> ? config::Dtype::bfloat16
+                : std::is_same_v<Real, double> ? config::Dtype::float64
+                                               : config::Dtype::float32;
+  return e;
+}
+
 /// One rank's executor and what it refers to.
 template <typename Real>
 struct Runner {
   Runner(const config::Experiment& e, comm::Communicator& world)
-      : experiment(e),
+      : experiment(with_dtype<Real>(e)),
         corpus(data::open_corpus(e.data, e.model.vocab, e.seed)),
         packer(*corpus, e.data, e.batch, e.seed),
         recorder(1 << 16),
         tracer(recorder, ledger, true, true),
-        executor(e, world, *corpus, tracer, ledger),
+        executor(experiment, world, *corpus, tracer, ledger),
         rank(world.rank()) {}
 
   program::StepPlan plan(std::int64_t step) const {

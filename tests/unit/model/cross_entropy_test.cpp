@@ -21,22 +21,30 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Shape {
   std::int64_t rows, vocab;
 };
-const std::vector<Shape> kShapes = {{1, 1}, {1, 2}, {5, 3}, {4, 259}, {33, 17}, {2, 90}};
+const std::vector<Shape> kShapes = {{1, 1}, {1, 2}, {5, 3}, {4, 259}, {33, 17}, {2, 90}, {70, 8}};
 
 struct Result {
   double loss = 0;
   Vector gradient;
 };
 
+/// Where the types are the same the gradient takes the place of the logits, as in the model.
 template <typename Real>
 Result run(const Vector& logits, const std::vector<std::int32_t>& targets, std::int64_t vocab,
            double scale = 1) {
-  const auto values = test::upload_as<Real>(logits);
+  using Sum = Accumulator<Real>;
+  const auto values = test::upload_as<Sum>(logits);
   const auto at = testing::upload(targets);
   const auto rows = static_cast<std::int64_t>(targets.size());
-  const double loss = cross_entropy(values.data(), at.data(), rows, vocab, scale);
+  Array<Real> gradient;
+  if constexpr (std::is_same_v<Real, Sum>) {
+    gradient = values;
+  } else {
+    gradient = Array<Real>("gradient", logits.size());
+  }
+  const double loss = cross_entropy(values.data(), at.data(), rows, vocab, scale, gradient.data());
   fence();
-  return {loss, test::download_double(values)};
+  return {loss, test::download_double(gradient)};
 }
 
 /// Sum over targets of -log softmax, by definition; long double carries logits of a few hundred.
@@ -106,6 +114,35 @@ TEST(CrossEntropy, FloatGradientFollowsDouble) {
       const double bound =
           share * (50 + 8) * kRounding<float> + (hit ? 2 * scale * kRounding<float> : 0.0);
       EXPECT_NEAR(got.gradient[i], exact.gradient[i], bound + 1e-38);
+    }
+  }
+}
+
+TEST(CrossEntropy, RoundedGradientIsTheGradientRounded) {
+  std::mt19937_64 random(5);
+  for (const Shape& shape : kShapes) {
+    const Vector logits = normal(shape.rows * shape.vocab, random, 5);
+    const auto targets = test::ids(shape.rows, -1, shape.vocab - 1, random);
+    const Result exact = run<float>(logits, targets, shape.vocab, 0.37);
+    const Result got = run<bfloat16>(logits, targets, shape.vocab, 0.37);
+    EXPECT_EQ(got.loss, exact.loss);
+    EXPECT_EQ(got.gradient, test::rounded_to<bfloat16>(exact.gradient));
+  }
+}
+
+/// Many lanes at once: every vocabulary up to two vectors of the widest instruction set.
+TEST(CrossEntropy, AllEqualAndOneHugeLogit) {
+  for (std::int64_t vocab = 1; vocab <= 33; ++vocab) {
+    const auto width = static_cast<std::size_t>(vocab);
+    Vector equal(width, -1e4);
+    EXPECT_NEAR(run<float>(equal, {0}, vocab).loss, std::log(static_cast<double>(vocab)),
+                4 * kRounding<float> * (1 + std::log(static_cast<double>(vocab))));
+    for (std::size_t at = 0; at < width; ++at) {
+      Vector huge(width, 0.0);
+      huge[at] = 1e4;
+      const Result got = run<float>(huge, {0}, vocab);
+      EXPECT_EQ(got.loss, at == 0 ? 0.0 : 1e4);
+      EXPECT_EQ(got.gradient[at], at == 0 ? 0.0 : 1.0);
     }
   }
 }

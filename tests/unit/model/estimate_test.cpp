@@ -27,26 +27,22 @@ std::vector<config::Model> models() {
 }
 
 template <typename Real>
-void expect_allocated(const config::Model& model, std::int64_t rows) {
+void expect_allocated(const config::Model& model, std::int64_t rows, config::Dtype dtype) {
   MemoryLedger ledger;
   Parameters<Real> parameters = make_parameters<Real>(model, 1, ledger);
-  const auto size = static_cast<std::int64_t>(sizeof(Real));
   EXPECT_EQ(parameter_elements(model), parameters.table.elements);
-  EXPECT_EQ(ledger.current(MemoryKind::parameters), parameter_elements(model) * size);
-  EXPECT_EQ(ledger.current(MemoryKind::gradients), parameter_elements(model) * size);
-  EXPECT_EQ(ledger.current(MemoryKind::optimizer), 2 * parameter_elements(model) * size);
+  EXPECT_EQ(ledger.total(), parameter_bytes(model, dtype));
   const Llama<Real> llama(model, rows, {}, parameters, ledger);
-  // Besides the activations lie the microbatch's tokens, positions and targets.
-  EXPECT_EQ(ledger.current(MemoryKind::activations),
-            activation_elements(model, rows) * size + 3 * rows * 4);
+  EXPECT_EQ(ledger.current(MemoryKind::activations), activation_bytes(model, rows, dtype));
 }
 
-TEST(Estimate, ElementsAreThoseAllocated) {
+TEST(Estimate, BytesAreThoseAllocated) {
   for (const config::Model& model : models()) {
     for (const std::int64_t rows : {1, 5, 40}) {
       SCOPED_TRACE(::testing::Message() << "vocab " << model.vocab << ", rows " << rows);
-      expect_allocated<float>(model, rows);
-      expect_allocated<double>(model, rows);
+      expect_allocated<bfloat16>(model, rows, config::Dtype::bfloat16);
+      expect_allocated<float>(model, rows, config::Dtype::float32);
+      expect_allocated<double>(model, rows, config::Dtype::float64);
     }
   }
 }

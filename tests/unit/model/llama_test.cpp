@@ -9,145 +9,16 @@
 #include <cmath>
 #include <numeric>
 
-#include "cadenza/attention/core_attention.hpp"
-#include "unit/model/reference_model.hpp"
-#include "unit/model/support.hpp"
+#include "unit/model/subject.hpp"
 
 namespace cadenza::model {
 namespace {
 
-using test::AttentionInputs;
+using test::ByDefinition;
+using test::ByKernels;
+using test::mixed_batch;
+using test::Subject;
 using test::Vector;
-using testing::convert;
-
-/// Fills the attention slot of a model for one microbatch.
-template <typename Real>
-struct Filler {
-  const config::Model& model;
-  const kernels::RotaryTable<Real>& rotary;
-  const TokenBatch& batch;
-
-  std::int64_t rows() const { return static_cast<std::int64_t>(batch.tokens.size()); }
-  std::int64_t query_elements() const { return rows() * model.d_model; }
-  std::int64_t key_elements() const { return rows() * model.kv_heads * model.head_dim(); }
-};
-
-/// Attention by definition, on the host.
-template <typename Real>
-struct ByDefinition : Filler<Real> {
-  AttentionInputs inputs(const AttentionSlot<Real>& slot) const {
-    return {test::read_rows(slot.q, this->query_elements()),
-            test::read_rows(slot.k, this->key_elements()),
-            test::read_rows(slot.v, this->key_elements())};
-  }
-  void forward(const AttentionSlot<Real>& slot) const {
-    test::write_rows(test::reference_attention(this->model, this->batch.positions, inputs(slot)),
-                     slot.out);
-  }
-  void backward(const AttentionSlot<Real>& slot) const {
-    const AttentionInputs gradient =
-        test::reference_attention_gradient(this->model, this->batch.positions, inputs(slot),
-                                           test::read_rows(slot.dout, this->query_elements()));
-    test::write_rows(gradient.q, slot.dq);
-    test::write_rows(gradient.k, slot.dk);
-    test::write_rows(gradient.v, slot.dv);
-  }
-};
-
-/// The kernels, one task per document.
-template <typename Real>
-struct ByKernels : Filler<Real> {
-  int heads() const { return static_cast<int>(this->model.heads); }
-  int head_dim() const { return static_cast<int>(this->model.head_dim()); }
-  kernels::AttentionShape shape() const {
-    return {heads(), static_cast<int>(this->model.kv_heads), head_dim()};
-  }
-  kernels::TaskList<Real> tasks(const AttentionSlot<Real>& s) const {
-    kernels::TaskList<Real> list;
-    const auto& positions = this->batch.positions;
-    for (std::size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
-      for (end = begin + 1; end < positions.size() && positions[end] > 0;) ++end;
-      const Range tokens{0, static_cast<std::int64_t>(end - begin)};
-      const std::size_t q = begin * static_cast<std::size_t>(this->model.d_model);
-      const std::size_t h = begin * static_cast<std::size_t>(this->model.heads);
-      const std::size_t k = q / static_cast<std::size_t>(shape().group());
-      const int index = static_cast<int>(list.tasks.size());
-      list.queries.push_back(
-          {tokens, s.q + q, s.out + q, s.lse + h, s.dout + q, s.delta + h, s.dq + q});
-      list.keys.push_back({tokens, s.k + k, s.v + k, s.dk + k, s.dv + k});
-      list.tasks.push_back({{index, tokens, tokens, {0, heads()}, Rule::causal}, index, index});
-    }
-    return list;
-  }
-  void forward(const AttentionSlot<Real>& slot) const {
-    attention::initialise(slot.out, slot.lse, this->rows(), heads(), head_dim());
-    kernels::attention_forward(shape(), this->rotary, tasks(slot));
-  }
-  void backward(const AttentionSlot<Real>& slot) const {
-    attention::delta(slot.out, slot.dout, this->rows(), heads(), head_dim(), slot.delta);
-    test::write_rows(Vector(static_cast<std::size_t>(this->query_elements()), 0.0), slot.dq);
-    test::write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dk);
-    test::write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dv);
-    kernels::attention_backward(shape(), this->rotary, tasks(slot));
-  }
-};
-
-/// A model with parameters large enough that every part of it matters.
-template <typename Real>
-struct Subject {
-  Subject(const config::Model& m, std::int64_t tokens, std::uint64_t seed)
-      : model(m),
-        rotary(attention::make_rotary_table<Real>(ledger, tokens, static_cast<int>(m.head_dim()),
-                                                  m.rope.theta)),
-        parameters(make_parameters<Real>(m, 1, ledger)),
-        llama(m, tokens, rotary, parameters, ledger) {
-    std::mt19937_64 random(seed);
-    values = test::normal(parameters.table.elements, random, 0.4);
-    // Norms around one; float keeps them as they are drawn.
-    for (std::size_t i = static_cast<std::size_t>(parameters.table.matrix_elements);
-         i < values.size(); ++i) {
-      values[i] = static_cast<float>(1 + values[i]);
-    }
-    test::write_rows(values, parameters.values.data());
-  }
-
-  /// Forward and backward of one microbatch. @return the loss
-  template <template <typename> typename Attention>
-  double run(const TokenBatch& batch, double scale) {
-    const Attention<Real> attention{{model, rotary, batch}};
-    const int layers = static_cast<int>(model.layers);
-    llama.set_batch(batch);
-    llama.embed();
-    for (int layer = 0; layer < layers; ++layer) {
-      llama.attention_inputs(layer);
-      attention.forward(llama.slot(layer));
-      llama.attention_outputs(layer);
-    }
-    const double loss = llama.loss(scale);
-    for (int layer = layers - 1; layer >= 0; --layer) {
-      llama.attention_outputs_gradient(layer);
-      attention.backward(llama.slot(layer));
-      llama.attention_inputs_gradient(layer);
-    }
-    llama.embed_gradient();
-    fence();
-    return loss;
-  }
-  Vector gradients() const { return test::download_double(parameters.gradients); }
-  void clear() { Kokkos::deep_copy(parameters.gradients, Real(0)); }
-
-  config::Model model;
-  MemoryLedger ledger;
-  kernels::RotaryTable<Real> rotary;
-  Parameters<Real> parameters;
-  Llama<Real> llama;
-  Vector values;
-};
-
-TokenBatch mixed_batch(std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  return test::packed({1, 5, 1, 8, 2}, 13, random);
-}
 
 class WholeModel : public ::testing::TestWithParam<bool> {};  // tied or not
 
@@ -211,6 +82,38 @@ TEST_P(WholeModel, KernelsInTheSlotGiveTheSame) {
   expect_kernels_follow<float>(GetParam(), 200 * test::kRounding<float>);
 }
 
+/// Some forty arrays are rounded to 8 bits between a parameter and the loss: a handful of roundings
+/// where they add up as independent numbers do, times the conditioning of the two layers.
+TEST_P(WholeModel, Bfloat16FollowsDouble) {
+  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no bfloat16 on this machine";
+  constexpr double u = test::kRounding<bfloat16>;
+  Subject<double> exact(test::small_model(GetParam()), 17, 5);
+  Subject<bfloat16> subject(test::small_model(GetParam()), 17, 5);
+  const TokenBatch batch = mixed_batch(6);
+  const double expected = exact.run<ByDefinition>(batch, 0.5);
+  EXPECT_NEAR(subject.run<ByDefinition>(batch, 0.5), expected, 2 * u * expected);
+  const Vector gradients = subject.gradients(), reference = exact.gradients();
+  for (const ParameterInfo& info : exact.parameters.table.entries) {
+    EXPECT_LT(difference(gradients, reference, info), 24 * u) << info.name;
+  }
+}
+
+template <typename Real>
+void expect_repeated_steps_equal(const config::Model& model) {
+  Subject<Real> subject(model, 17, 21);
+  const TokenBatch batch = mixed_batch(22);
+  const double loss = subject.template run<ByDefinition>(batch, 0.5);
+  const Vector gradients = subject.gradients();
+  subject.clear();
+  EXPECT_EQ(subject.template run<ByDefinition>(batch, 0.5), loss);
+  EXPECT_EQ(subject.gradients(), gradients);
+}
+
+TEST_P(WholeModel, RepeatedStepsGiveTheSameBits) {
+  expect_repeated_steps_equal<double>(test::small_model(GetParam()));
+  expect_repeated_steps_equal<float>(test::small_model(GetParam()));
+}
+
 TEST_P(WholeModel, GradientsAddOverMicrobatches) {
   Subject<double> subject(test::small_model(GetParam()), 17, 7);
   const TokenBatch first = mixed_batch(8);
@@ -268,9 +171,53 @@ TEST(Llama, NanInAParameterReachesTheLoss) {
     for (const ParameterInfo& info : subject.parameters.table.entries) {
       if (info.name == name) values[static_cast<std::size_t>(info.offset)] = std::nan("");
     }
-    test::write_rows(values, subject.parameters.values.data());
+    subject.set(values);
     EXPECT_TRUE(std::isnan(subject.run<ByKernels>(mixed_batch(18), 1))) << name;
   }
+}
+
+std::int64_t allocations = 0;
+
+void count_allocation(Kokkos::Tools::SpaceHandle, const char*, const void*, std::uint64_t) {
+  ++allocations;
+}
+
+/// Everything but the attention slot, which is left as it is.
+template <typename Real>
+void run_dense(Llama<Real>& llama, const TokenBatch& batch, int layers) {
+  llama.set_batch(batch);
+  llama.embed();
+  for (int layer = 0; layer < layers; ++layer) {
+    llama.attention_inputs(layer);
+    llama.attention_outputs(layer);
+  }
+  llama.loss(1);
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    llama.attention_outputs_gradient(layer);
+    llama.attention_inputs_gradient(layer);
+  }
+  llama.embed_gradient();
+}
+
+template <typename Real>
+void expect_no_allocations() {
+  namespace Tools = Kokkos::Tools::Experimental;
+  Subject<Real> subject(test::small_model(false), 17, 23);
+  const TokenBatch batch = mixed_batch(24);
+  run_dense(subject.llama, batch, 2);  // libraries prepare products of these shapes
+  Tools::set_allocate_data_callback(count_allocation);
+  allocations = 0;
+  const Array<Real> counted("counted", 1);
+  EXPECT_EQ(allocations, 1);
+  run_dense(subject.llama, batch, 2);
+  EXPECT_EQ(allocations, 1);
+  Tools::set_allocate_data_callback(nullptr);
+}
+
+TEST(Llama, StepsAllocateNothing) {
+  expect_no_allocations<float>();
+  expect_no_allocations<double>();
+  if (kernels::supports_bfloat16()) expect_no_allocations<bfloat16>();
 }
 
 /// Gradients of the LM head [V, 2] and of the final norm's weight [2], row by row with all logits

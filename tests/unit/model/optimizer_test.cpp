@@ -56,6 +56,7 @@ double norm_of(const Vector& values) {
 /// Several updates with random gradients, some below the clipping threshold and some above it.
 template <typename Real>
 void expect_reference_updates() {
+  using Sum = Accumulator<Real>;
   std::mt19937_64 random(1);
   MemoryLedger ledger;
   const config::Optimizer optimizer = options();
@@ -84,16 +85,18 @@ void expect_reference_updates() {
   const Vector second = test::download_double(parameters.second_moment);
   for (std::size_t i = 0; i < count; ++i) {
     // Per update: a dozen roundings of a change of at most about the rate, two of the value.
-    const double bound = 6 * kRounding<Real> * (12 * 1e-2 + 2 * std::abs(expected[i].value));
+    const double bound = 6 * kRounding<Sum> * (12 * 1e-2 + 2 * std::abs(expected[i].value));
     ASSERT_NEAR(values[i], expected[i].value, bound) << i;
-    ASSERT_NEAR(first[i], expected[i].m, 64 * kRounding<Real> * 0.1) << i;
-    ASSERT_NEAR(second[i], expected[i].v, 64 * kRounding<Real> * 0.01) << i;
+    ASSERT_NEAR(first[i], expected[i].m, 64 * kRounding<Sum> * 0.1) << i;
+    ASSERT_NEAR(second[i], expected[i].v, 64 * kRounding<Sum> * 0.01) << i;
   }
+  EXPECT_EQ(test::download_double(parameters.working), test::rounded_to<Real>(values));
 }
 
 TEST(Adamw, FollowsTheScalarAlgorithm) {
   expect_reference_updates<double>();
   expect_reference_updates<float>();
+  expect_reference_updates<bfloat16>();
 }
 
 /// Values after one update from the same start.

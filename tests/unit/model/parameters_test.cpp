@@ -145,6 +145,29 @@ TEST(Parameters, FloatIsRoundedDouble) {
   }
 }
 
+TEST(Parameters, WorkingValuesAreTheValuesOrRounded) {
+  MemoryLedger ledger;
+  const auto same = make_parameters<float>(small_model(false), 3, ledger);
+  EXPECT_EQ(same.working.data(), same.values.data());
+  auto rounded = make_parameters<bfloat16>(small_model(false), 3, ledger);
+  const Vector values = test::download_double(rounded.values);
+  EXPECT_EQ(values, test::download_double(same.values));
+  EXPECT_EQ(test::download_double(rounded.working), test::rounded_to<bfloat16>(values));
+  test::write_rows(Vector(values.size(), 1 + 0x1p-9), rounded.values.data());
+  round_working(rounded);
+  EXPECT_THAT(test::download_double(rounded.working), ::testing::Each(1.0));
+}
+
+/// Products read Q, K and V as one matrix, and gate and up as another.
+TEST(ParameterTable, MatricesThatAreReadTogetherAreNeighbours) {
+  const config::Model model = small_model(false);
+  for (const LayerOffsets& layer : make_parameter_table(model).layers) {
+    EXPECT_EQ(layer.k, layer.q + 16 * 16);
+    EXPECT_EQ(layer.v, layer.k + 8 * 16);
+    EXPECT_EQ(layer.up, layer.gate + 11 * 16);
+  }
+}
+
 TEST(Parameters, MatricesAreNormalAndNormsOne) {
   config::Model model = small_model(false);
   model.d_model = 64;

@@ -19,9 +19,11 @@ namespace cadenza::model::test {
 
 using Vector = std::vector<double>;
 
-/// Largest relative error of one rounding to Real.
+/// Largest relative error of one rounding to Real: half a unit of 8 bits in bfloat16.
 template <typename Real>
 inline constexpr double kRounding = std::numeric_limits<Real>::epsilon() / 2;
+template <>
+inline constexpr double kRounding<bfloat16> = 0x1p-8;
 
 /// Normal numbers that float holds exactly, so that float and double start from the same ones.
 inline Vector normal(std::int64_t count, std::mt19937_64& random, double deviation = 1) {
@@ -42,12 +44,20 @@ inline std::vector<std::int32_t> ids(std::int64_t count, std::int64_t low, std::
 
 template <typename Real>
 Array<Real> upload_as(const Vector& values) {
-  return testing::upload(testing::convert<Real>(values));
+  std::vector<Real> converted;
+  for (const double value : values) {
+    converted.push_back(static_cast<Real>(static_cast<Accumulator<Real>>(value)));
+  }
+  return testing::upload(converted);
 }
 
 template <typename Real>
 Vector download_double(const Array<Real>& values) {
-  return testing::convert<double>(testing::download(values));
+  Vector converted;
+  for (const Real& value : testing::download(values)) {
+    converted.push_back(static_cast<Accumulator<Real>>(value));
+  }
+  return converted;
 }
 
 template <typename T>
@@ -64,6 +74,12 @@ Vector read_rows(const Real* at, std::int64_t count) {
 template <typename Real>
 void write_rows(const Vector& values, Real* at) {
   Kokkos::deep_copy(Rows<Real>(at, values.size()), upload_as<Real>(values));
+}
+
+/// The numbers that Real holds nearest to these.
+template <typename Real>
+Vector rounded_to(const Vector& values) {
+  return download_double(upload_as<Real>(values));
 }
 
 /// Derivative of f towards `x` by central differences of fourth order: the error of truncation is

@@ -64,7 +64,7 @@ inline Workload random_workload(Draw& draw, std::int64_t block) {
     }
   }
   const std::vector<AttentionShape> shapes = {
-      {1, 1, 4, 4}, {8, 8, 16, 8}, {8, 2, 16, 4}, {6, 3, 2, 4}};
+      {1, 1, 4, 4}, {8, 8, 16, 8, 8}, {8, 2, 16, 2}, {6, 3, 2, 4}};
   return workload(documents, dedicated, draw.of(shapes));
 }
 

@@ -51,6 +51,18 @@ TEST(Plan, MoveBytesCountRowsHeadsAndElements) {
   EXPECT_EQ(move_bytes(shape, Tensor::delta, {10, 13}, {2, 8}), 3 * 6 * 4);
 }
 
+TEST(Plan, MoveBytesOfBfloat16CarryStatisticsInFloat) {
+  const AttentionShape shape{8, 2, 16, 2, 4};
+  for (const Tensor what : {Tensor::q, Tensor::o, Tensor::dout, Tensor::dq}) {
+    EXPECT_EQ(move_bytes(shape, what, {10, 13}, {0, 8}), 3 * 8 * 16 * 2) << name(what);
+  }
+  for (const Tensor what : {Tensor::k, Tensor::v, Tensor::dk, Tensor::dv}) {
+    EXPECT_EQ(move_bytes(shape, what, {10, 13}, {0, 2}), 3 * 2 * 16 * 2) << name(what);
+  }
+  EXPECT_EQ(move_bytes(shape, Tensor::lse, {10, 13}, {2, 8}), 3 * 6 * 4);
+  EXPECT_EQ(move_bytes(shape, Tensor::delta, {10, 13}, {2, 8}), 3 * 6 * 4);
+}
+
 TEST(Plan, ImbalanceIsLargestOverMeanOfThePool) {
   Plan plan;
   plan.workload.ranks = 4;
@@ -79,6 +91,8 @@ TEST(Plan, EqualPlansHashEqualAndEveryFieldCounts) {
   changed([](Plan& p) { p.workload.servers.pop_back(); });
   changed([](Plan& p) { p.workload.ranks = 7; });
   changed([](Plan& p) { p.workload.shape.head_dim = 9; });
+  changed([](Plan& p) { p.workload.shape.element_bytes = 2; });
+  changed([](Plan& p) { p.workload.shape.accumulator_bytes = 8; });
   changed([](Plan& p) { p.stages[1].moves[0].to = 0; });
   changed([](Plan& p) { p.stages[1].moves[0].what = Tensor::dq; });
   changed([](Plan& p) { p.stages[1].moves[0].tokens.end -= 1; });

@@ -273,6 +273,16 @@ TEST(Validate, TotalsFaults) {
   expect_fault(plan, rule, [](Plan& p) { p.bytes_sent_per_rank[0] -= 1; });
   expect_fault(plan, rule, [](Plan& p) { p.cost_per_rank.pop_back(); });
   expect_fault(plan, rule, [](Plan& p) { p.bytes_sent_per_rank.push_back(0); });
+  expect_fault(plan, rule, [](Plan& p) { p.workload.shape.accumulator_bytes = 8; });
+  expect_fault(plan, rule, [](Plan& p) {  // sums in less than what they add up
+    p.workload.shape.accumulator_bytes = 2;
+    for (Stage& stage : p.stages) {
+      for (Move& move : stage.moves) {
+        if (move.what == Tensor::lse) move.bytes /= 2;
+      }
+    }
+    add_totals(p);
+  });
 }
 
 // No part of a real plan can be left out, doubled or given to another rank.

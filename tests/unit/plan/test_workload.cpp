@@ -38,6 +38,7 @@ TEST(MakeWorkload, TickTakesOneMicrobatchOfEveryDataRank) {
   EXPECT_EQ(w.shape.kv_heads, 2);
   EXPECT_EQ(w.shape.head_dim, 8);
   EXPECT_EQ(w.shape.element_bytes, 4);
+  EXPECT_EQ(w.shape.accumulator_bytes, 4);
 }
 
 TEST(MakeWorkload, DedicatedServersFollowTheTrainers) {
@@ -47,6 +48,15 @@ TEST(MakeWorkload, DedicatedServersFollowTheTrainers) {
   EXPECT_THAT(w.servers, testing::ElementsAre(2, 3, 4));
   EXPECT_EQ(w.ranks, 5);
   EXPECT_EQ(w.shape.element_bytes, 8);
+  EXPECT_EQ(w.shape.accumulator_bytes, 8);
+}
+
+TEST(MakeWorkload, Bfloat16AddsUpInFloat) {
+  config::Experiment e = experiment(1, 0);
+  e.run.dtype = config::Dtype::bfloat16;
+  const Workload w = make_workload(e, batch({{10}}), 0);
+  EXPECT_EQ(w.shape.element_bytes, 2);
+  EXPECT_EQ(w.shape.accumulator_bytes, 4);
 }
 
 TEST(MakeWorkload, RefusesTicksThatTheStepDoesNotHave) {

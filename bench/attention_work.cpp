@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention_work.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/hash.hpp"
+#include "cadenza/base/random.hpp"
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::bench {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+
+struct Shape {
+  kernels::AttentionShape heads;
+  std::vector<std::int64_t> documents;
+  std::int64_t task = 0;
+  bool backward = false;
+
+  explicit Shape(const Json& request)
+      : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim")},
+        documents(request.at("documents").get<std::vector<std::int64_t>>()),
+        task(request.value("task", 0)),
+        backward(request.at("pass") == "backward") {
+    const std::string pass = request.at("pass");
+    if (pass != "forward" && pass != "backward") {
+      fail(ExitCode::usage, "pass: found {}; valid: forward, backward", pass);
+    }
+    if (heads.heads < 1 || heads.kv_heads < 1 || heads.head_dim < 1 ||
+        heads.heads % heads.kv_heads != 0) {
+      fail(ExitCode::usage,
+           "heads, kv_heads, head_dim: found {}, {}, {}; valid: positive, with "
+           "kv_heads a divisor of heads",
+           heads.heads, heads.kv_heads, heads.head_dim);
+    }
+    const auto empty = [](std::int64_t length) { return length < 1; };
+    if (documents.empty() || std::any_of(documents.begin(), documents.end(), empty) || task < 0) {
+      fail(ExitCode::usage, "documents are lengths of at least 1 token, task is 0 or more");
+    }
+  }
+  std::int64_t tokens() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t length : documents) sum += length;
+    return sum;
+  }
+  double flops() const {
+    double pairs = 0;
+    for (const std::int64_t length : documents) {
+      pairs += static_cast<double>(length) * static_cast<double>(length);
+    }
+    return 2.0 * pairs * heads.head_dim * heads.heads * (backward ? kBackwardFlopsRatio : 1.0);
+  }
+};
+
+template <typename T>
+struct SetZero {
+  Array<T> values;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    values(static_cast<std::size_t>(i)) = T(0);
+  }
+};
+
+template <typename T>
+void set_zero(const Array<T>& values) {
+  Kokkos::parallel_for("set_zero", Kokkos::RangePolicy<Device>(0, values.extent(0)),
+                       SetZero<T>{values});
+}
+
+template <typename Real>
+class AttentionWork final : public Work {
+ public:
+  using Sum = Accumulator<Real>;
+
+  explicit AttentionWork(const Shape& shape)
+      : shape_(shape),
+        q_(random("q", shape.heads.heads)),
+        k_(random("k", shape.heads.kv_heads)),
+        v_(random("v", shape.heads.kv_heads)),
+        out_(zeros("out", shape.heads.heads, shape.heads.head_dim)),
+        lse_(zeros("lse", shape.heads.heads, 1)) {
+    if (shape_.backward) {
+      dout_ = random("dout", shape.heads.heads);
+      delta_ = zeros("delta", shape.heads.heads, 1);
+      dq_ = zeros("dq", shape.heads.heads, shape.heads.head_dim);
+      dk_ = zeros("dk", shape.heads.kv_heads, shape.heads.head_dim);
+      dv_ = zeros("dv", shape.heads.kv_heads, shape.heads.head_dim);
+    }
+    list_tasks();
+    if (shape_.backward) forward();
+  }
+
+  void run() override {
+    if (shape_.backward) {
+      backward();
+    } else {
+      forward();
+    }
+    Kokkos::fence();
+  }
+  double flops() const override { return shape_.flops(); }
+
+ private:
+  Array<Real> random(const std::string& label, int heads) {
+    const std::int64_t count = shape_.tokens() * heads * shape_.heads.head_dim;
+    const Array<Real> values(Kokkos::view_alloc(label, Kokkos::WithoutInitializing),
+                             static_cast<std::size_t>(count));
+    const std::uint64_t stream = Hasher().add(label).value();
+    for (std::int64_t i = 0; i < count; ++i) {
+      // Four uniform numbers of 16 bits: nearly normal, and quick for long documents.
+      const std::uint64_t bits = random_bits(kSeed, stream, static_cast<std::uint64_t>(i));
+      const auto sum = static_cast<double>((bits & 0xffff) + (bits >> 16 & 0xffff) +
+                                           (bits >> 32 & 0xffff) + (bits >> 48));
+      values(static_cast<std::size_t>(i)) =
+          static_cast<Real>(static_cast<float>((sum / 65536 - 2) * std::sqrt(3.0)));
+    }
+    return values;
+  }
+  Array<Sum> zeros(const std::string& label, int heads, int width) {
+    return Array<Sum>(label, static_cast<std::size_t>(shape_.tokens() * heads * width));
+  }
+
+  void list_tasks() {
+    const int width = shape_.heads.head_dim;
+    const std::int64_t query = static_cast<std::int64_t>(shape_.heads.heads) * width;
+    const std::int64_t key = static_cast<std::int64_t>(shape_.heads.kv_heads) * width;
+    const auto at = [](const auto& array, std::int64_t offset) {
+      return array.data() == nullptr ? nullptr : array.data() + offset;
+    };
+    std::int64_t row = 0;
+    for (std::size_t document = 0; document < shape_.documents.size(); ++document) {
+      const std::int64_t length = shape_.documents[document];
+      const Range tokens{0, length};
+      const int index = static_cast<int>(document);
+      const std::int64_t statistic = row * shape_.heads.heads;
+      list_.queries.push_back({tokens, at(q_, row * query), at(out_, row * query),
+                               at(lse_, statistic), at(dout_, row * query), at(delta_, statistic),
+                               at(dq_, row * query)});
+      list_.keys.push_back(
+          {tokens, at(k_, row * key), at(v_, row * key), at(dk_, row * key), at(dv_, row * key)});
+      const std::int64_t step = shape_.task > 0 ? shape_.task : length;
+      for (std::int64_t begin = 0; begin < length; begin += step) {
+        const std::int64_t end = std::min(length, begin + step);
+        const Task task{index, {begin, end}, {0, end}, {0, shape_.heads.heads}, Rule::causal};
+        list_.tasks.push_back({task, index, index});
+      }
+      row += length;
+    }
+  }
+
+  void forward() {
+    attention::initialise(out_.data(), lse_.data(), shape_.tokens(), shape_.heads.heads,
+                          shape_.heads.head_dim);
+    kernels::attention_forward(shape_.heads, no_rotation_, list_);
+  }
+  void backward() {
+    attention::delta(out_.data(), dout_.data(), shape_.tokens(), shape_.heads.heads,
+                     shape_.heads.head_dim, delta_.data());
+    set_zero(dq_);
+    set_zero(dk_);
+    set_zero(dv_);
+    kernels::attention_backward(shape_.heads, no_rotation_, list_);
+  }
+
+  Shape shape_;
+  Array<Real> q_, k_, v_;
+  Array<Sum> out_, lse_;
+  Array<Real> dout_;
+  Array<Sum> delta_, dq_, dk_, dv_;
+  kernels::RotaryTable<Sum> no_rotation_;
+  kernels::TaskList<Real> list_;
+};
+
+}  // namespace
+
+std::unique_ptr<Work> make_attention(const Json& request) {
+  const Shape shape(request);
+  const std::string dtype = request.at("dtype");
+  if (dtype == "float32") return std::make_unique<AttentionWork<float>>(shape);
+  if (dtype == "bfloat16") {
+    require_bfloat16();
+    return std::make_unique<AttentionWork<bfloat16>>(shape);
+  }
+  fail(ExitCode::usage, "dtype: found {}; valid: float32, bfloat16", dtype);
+}
+
+}  // namespace cadenza::bench

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core attention of a batch of documents through the kernels' seam.
+#pragma once
+
+#include "measure.hpp"
+
+namespace cadenza::bench {
+
+/// Causal attention without rotation on unit-normal data:
+/// {"heads", "kv_heads", "head_dim", "documents": [lengths], "pass": "forward" | "backward",
+///  "dtype": "float32" | "bfloat16", "task": queries per task (0, the default: whole documents)}.
+/// All tasks are of one call; those of a document share its buffers. A repetition starts from
+/// nothing, as the peers' does: forward includes the empty outputs that it merges into, backward
+/// delta and the zeros that it adds to. FLOPs: 2 S^2 D H per document forward, 2.5 x backward.
+std::unique_ptr<Work> make_attention(const Json& request);
+
+}  // namespace cadenza::bench

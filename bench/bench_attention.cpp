@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core attention alone: time, rate, and share of the machine's matrix-product rate.
+#include "attention_work.hpp"
+#include "command_line.hpp"
+
+int main(int argc, char** argv) {
+  using cadenza::bench::Json;
+  CLI::App app("Times core attention and prints JSON; OMP_NUM_THREADS sets the threads.",
+               "bench_attention");
+  int heads = 4;
+  int kv_heads = 4;
+  int head_dim = 128;
+  std::int64_t task = 0;
+  std::vector<std::int64_t> documents = {4096};
+  std::string pass = "forward";
+  std::string dtype = "float32";
+  app.add_option("--heads", heads, "Query heads")->capture_default_str();
+  app.add_option("--kv-heads", kv_heads, "Key-value heads")->capture_default_str();
+  app.add_option("--head-dim", head_dim, "Elements of a head")->capture_default_str();
+  app.add_option("--documents", documents, "Lengths of the documents, tokens, comma-separated")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--task", task, "Queries of a task; 0: a document is one task")
+      ->capture_default_str();
+  app.add_option("--pass", pass, "forward or backward")->capture_default_str();
+  app.add_option("--dtype", dtype, "float32 or bfloat16")->capture_default_str();
+  cadenza::bench::Repetitions repetitions;
+  add_repetitions(app, repetitions);
+  return run(app, argc, argv, repetitions, cadenza::bench::make_attention, [&] {
+    return Json{{"heads", heads}, {"kv_heads", kv_heads},   {"head_dim", head_dim},
+                {"task", task},   {"documents", documents}, {"pass", pass},
+                {"dtype", dtype}};
+  });
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many threads a rank computes with, and on which cores: settled when a session starts, before
+// Kokkos does.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+
+namespace cadenza::app {
+
+/// What a rank finds when it starts.
+struct ThreadFacts {
+  std::string host;
+  std::vector<int> cores;   ///< that it may run on, ascending, at least one
+  int wanted = 0;           ///< OMP_NUM_THREADS; 0: not given
+  int granted = 0;          ///< SLURM_CPUS_PER_TASK; 0: not given
+  bool user_binds = false;  ///< OMP_PROC_BIND or OMP_PLACES is given
+  int host_cores = 0;       ///< what Open MPI's mpirun chose `cores` from; 0: not started by it
+};
+
+/// What a rank gets.
+struct ThreadPlace {
+  int threads = 1;
+  std::vector<int> cores;  ///< all it may run on or, where `pinned`, as many of them as threads
+  bool pinned = false;
+};
+
+/// Threads and cores of the ranks of one host, given in rank order.
+///
+/// Threads: `wanted`; else the rank's cores, shared evenly with the ranks that may run on one of
+/// them, and no more than `granted`; at least one. Ranks with equal cores are pinned, each to a
+/// slice of its own, where the cores suffice for all their threads and more than half of them are
+/// used: of fewer, another job of the same kind may run on the others, and would be pinned to the
+/// same. A user who binds threads, or ranks whose cores overlap in part, are left alone.
+std::vector<ThreadPlace> place_threads(std::span<const ThreadFacts> ranks);
+
+/// One line for every distinct situation of a host, e.g. "2 ranks x 1 thread, cores 0 | 1
+/// (pinned)": what each host's ranks got, and what about it costs time.
+std::vector<std::string> describe_threads(std::span<const ThreadFacts> ranks);
+
+/// Places the threads of all ranks; pins this process to its cores. Collective over `world`.
+/// @param lines  receives what describe_threads says, on rank 0
+ThreadPlace start_threads(comm::Communicator& world, std::vector<std::string>& lines);
+
+/// Pins the OpenMP threads of a started Kokkos to a core each. The calling thread keeps all of
+/// the rank's cores: threads that OpenMP makes anew inherit from it.
+void pin_workers(const ThreadPlace& place);
+
+}  // namespace cadenza::app

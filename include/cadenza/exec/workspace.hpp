@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server's rows of tokens that live on other ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cadenza/model/llama.hpp"
+#include "cadenza/plan/plan.hpp"
+
+namespace cadenza::exec {
+
+template <typename Real>
+class Workspace {
+ public:
+  using Sum = Accumulator<Real>;
+
+  Workspace(const plan::AttentionShape& shape, MemoryLedger& ledger)
+      : shape_(shape), ledger_(ledger) {}
+
+  /// Makes room for so many rows of queries (Q, O, LSE, dO, delta, dQ) and of keys (K, V, dK, dV);
+  /// what the rows held is lost where it has to grow.
+  void grow(std::int64_t query_rows, std::int64_t key_rows);
+
+  const model::AttentionSlot<Real>& slot() const { return slot_; }
+
+ private:
+  template <typename T>
+  T* allocate_rows(std::vector<Array<T>>& arrays, const char* label, plan::Tensor what);
+  template <typename T>
+  void release(std::vector<Array<T>>& arrays);
+
+  plan::AttentionShape shape_;
+  MemoryLedger& ledger_;
+  std::int64_t query_rows_ = 0;
+  std::int64_t key_rows_ = 0;
+  std::vector<Array<Real>> inputs_;
+  std::vector<Array<Sum>> sums_;
+  model::AttentionSlot<Real> slot_;
+};
+
+}  // namespace cadenza::exec

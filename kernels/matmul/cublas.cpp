@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products on NVIDIA devices: cuBLAS on Kokkos' stream.
+#include <Kokkos_Core.hpp>
+
+#ifdef KOKKOS_ENABLE_CUDA
+
+#include <cublas_v2.h>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "multiply.hpp"
+
+namespace cadenza::kernels {
+namespace {
+
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    fail(ExitCode::numerics, "{} failed: {}", call, cublasGetStatusString(status));
+  }
+}
+
+/// The process's one handle; destroyed before Kokkos ends, while the device still exists.
+cublasHandle_t handle() {
+  static cublasHandle_t instance = [] {
+    cublasHandle_t made = nullptr;
+    check(cublasCreate(&made), "cublasCreate");
+    Kokkos::push_finalize_hook([made] { cublasDestroy(made); });
+    return made;
+  }();
+  check(cublasSetStream(instance, Device().cuda_stream()), "cublasSetStream");
+  return instance;
+}
+
+/// The type that numbers are stored as, and the one that they are added up in.
+template <typename Real>
+constexpr cudaDataType kType = CUDA_R_32F;
+template <>
+constexpr cudaDataType kType<double> = CUDA_R_64F;
+template <>
+constexpr cudaDataType kType<bfloat16> = CUDA_R_16BF;
+template <typename Real>
+constexpr cublasComputeType_t kSums = CUBLAS_COMPUTE_32F;
+template <>
+constexpr cublasComputeType_t kSums<double> = CUBLAS_COMPUTE_64F;
+
+/// cuBLAS reads matrices column by column: a row-major C is its transpose, op(B)^T op(A)^T.
+template <typename In, typename Out>
+void multiply_transposed(const ProductShape& shape, Accumulator<In> alpha, const In* a, const In* b,
+                         Accumulator<In> beta, Out* c) {
+  const auto [a_op, b_op, m, n, k] = shape;
+  const auto op = [](Transpose t) { return t == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  check(
+      cublasGemmEx_64(handle(), op(b_op), op(a_op), n, m, k, &alpha, b, kType<In>,
+                      b_op == Transpose::yes ? k : n, a, kType<In>, a_op == Transpose::yes ? m : k,
+                      &beta, c, kType<Out>, n, kSums<In>, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmEx");
+}
+
+}  // namespace
+
+void multiply(const ProductShape& shape, float alpha, const float* a, const float* b, float beta,
+              float* c) {
+  multiply_transposed(shape, alpha, a, b, beta, c);
+}
+void multiply(const ProductShape& shape, double alpha, const double* a, const double* b,
+              double beta, double* c) {
+  multiply_transposed(shape, alpha, a, b, beta, c);
+}
+void multiply(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
+              float beta, float* c) {
+  multiply_transposed(shape, alpha, a, b, beta, c);
+}
+void multiply(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
+              float beta, bfloat16* c) {
+  multiply_transposed(shape, alpha, a, b, beta, c);
+}
+
+}  // namespace cadenza::kernels
+
+#endif

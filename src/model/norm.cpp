@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Root-mean-square normalisation with the addition to the residual stream that precedes it.
+#include <type_traits>
+
+#include "cadenza/model/layers.hpp"
+#include "vector_loops.hpp"
+
+namespace cadenza::model {
+namespace {
+
+/// Rows whose contributions to the weight's gradient are added in Real's accumulator; such sums are
+/// added in double.
+constexpr std::int64_t kBlockRows = 32;
+
+template <typename Real>
+struct Norm {
+  using Sum = Accumulator<Real>;
+  const Sum* residual;
+  Sum* x;
+  const Sum* weight;
+  std::int64_t width;
+  double eps;
+  Real* y;
+  Sum* rstd;
+
+  KOKKOS_FUNCTION void operator()(const Team& team, std::int64_t row) const {
+    Sum* in = x + row * width;
+    const double mean = squares(team, in, row) / static_cast<double>(width);
+    const Sum inverse = static_cast<Sum>(1.0 / Kokkos::sqrt(mean + eps));
+    Kokkos::single(Kokkos::PerTeam(team), [&]() { rstd[row] = inverse; });
+    Real* out = y + row * width;
+    const Sum* scale = weight;
+    for_columns(team, width,
+                [=](const std::int64_t c) { narrow(in[c] * inverse * scale[c], out[c]); });
+  }
+
+  KOKKOS_FUNCTION double squares(const Team& team, Sum* in, std::int64_t row) const {
+    if (residual == nullptr) {
+      return sum_columns(team, width, [=](const std::int64_t c) {
+        return static_cast<double>(in[c]) * static_cast<double>(in[c]);
+      });
+    }
+    const Sum* add = residual + row * width;
+    return sum_columns(team, width, [=](const std::int64_t c) {
+      const Sum sum = in[c] + add[c];
+      in[c] = sum;
+      return static_cast<double>(sum) * static_cast<double>(sum);
+    });
+  }
+};
+
+/// Rows [block * kBlockRows, ...): dx = residual + rstd * (dy w - x rstd^2 mean(dy w x)), the mean
+/// over the width, and the block's sum of dy x rstd.
+template <typename Real>
+struct NormGradient {
+  using Sum = Accumulator<Real>;
+  NormInputs<Sum> in;
+  NormGradients<Real> out;
+  std::int64_t rows;
+  std::int64_t width;
+
+  KOKKOS_FUNCTION void operator()(const Team& team) const {
+    const std::int64_t first = team.league_rank() * kBlockRows;
+    const std::int64_t last = first + kBlockRows < rows ? first + kBlockRows : rows;
+    Sum* partial = out.partials + team.league_rank() * width;
+    for_columns(team, width, [=](const std::int64_t c) { partial[c] = 0; });
+    for (std::int64_t row = first; row < last; ++row) {
+      add_row(team, row, partial);
+      if (out.y != nullptr) normalise(team, row);
+    }
+  }
+
+  KOKKOS_FUNCTION void add_row(const Team& team, std::int64_t row, Sum* partial) const {
+    const Sum* x = in.x + row * width;
+    const Sum* dy = in.dy + row * width;
+    const Sum* weight = in.weight;
+    const double dot = sum_columns(team, width, [=](const std::int64_t c) {
+      return static_cast<double>(dy[c] * weight[c]) * static_cast<double>(x[c]);
+    });
+    const Sum inverse = in.rstd[row];
+    const Sum scale = static_cast<Sum>(dot / static_cast<double>(width)) * inverse * inverse;
+    Sum* dx = out.dx + row * width;
+    const auto gradient = [=](const std::int64_t c) {
+      partial[c] += dy[c] * x[c] * inverse;
+      return inverse * (dy[c] * weight[c] - x[c] * scale);
+    };
+    if (out.residual == nullptr) {
+      for_columns(team, width, [=](const std::int64_t c) { dx[c] = gradient(c); });
+    } else {
+      const Sum* residual = out.residual + row * width;
+      for_columns(team, width, [=](const std::int64_t c) { dx[c] = residual[c] + gradient(c); });
+    }
+    if constexpr (!std::is_same_v<Real, Sum>) {
+      Real* rounded = out.rounded + row * width;
+      for_columns(team, width, [=](const std::int64_t c) { narrow(dx[c], rounded[c]); });
+    }
+  }
+
+  KOKKOS_FUNCTION void normalise(const Team& team, std::int64_t row) const {
+    const Sum* x = in.x + row * width;
+    const Sum* weight = in.weight;
+    const Sum inverse = in.rstd[row];
+    Real* y = out.y + row * width;
+    for_columns(team, width,
+                [=](const std::int64_t c) { narrow(x[c] * inverse * weight[c], y[c]); });
+  }
+};
+
+}  // namespace
+
+template <typename Real>
+void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x,
+              const Accumulator<Real>* weight, std::int64_t rows, std::int64_t width, double eps,
+              Real* y, Accumulator<Real>* rstd) {
+  for_rows("rms_norm", rows, Norm<Real>{residual, x, weight, width, eps, y, rstd});
+}
+
+std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {
+  return (rows + kBlockRows - 1) / kBlockRows * width;
+}
+
+template <typename Real>
+void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradients<Real>& out,
+                       std::int64_t rows, std::int64_t width) {
+  Kokkos::parallel_for("rms_norm_gradient", teams(rows, kBlockRows),
+                       NormGradient<Real>{in, out, rows, width});
+  const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const Accumulator<Real>* partials = out.partials;
+  Accumulator<Real>* dweight = out.dweight;
+  for_elements(
+      "rms_norm_dweight", width, KOKKOS_LAMBDA(const std::int64_t c) {
+        double sum = 0;
+        for (std::int64_t block = 0; block < blocks; ++block) {
+          sum += static_cast<double>(partials[block * width + c]);
+        }
+        dweight[c] += static_cast<Accumulator<Real>>(sum);
+      });
+}
+
+#define CADENZA_INSTANTIATE(Real)                                                                \
+  template void rms_norm(const Accumulator<Real>*, Accumulator<Real>*, const Accumulator<Real>*, \
+                         std::int64_t, std::int64_t, double, Real*, Accumulator<Real>*);         \
+  template void rms_norm_gradient(const NormInputs<Accumulator<Real>>&,                          \
+                                  const NormGradients<Real>&, std::int64_t, std::int64_t);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
+
+}  // namespace cadenza::model

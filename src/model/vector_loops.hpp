@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// How kernels of the model run over rows and columns: a row belongs to a team; its columns are the
+// lanes of vector instructions on the host and the team's threads on a device.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/kernels/simd.hpp"
+
+namespace cadenza::model {
+
+using Team = Kokkos::TeamPolicy<Device>::member_type;
+
+/// Rows that a team takes one after another. On the host they hide the cost of starting a team.
+inline constexpr std::int64_t kTeamRows = kDeviceIsCuda ? 1 : 32;
+/// Elements of a flat array that a team takes: a few pages, so that streams are long.
+inline constexpr std::int64_t kTeamElements = kDeviceIsCuda ? 1024 : 4096;
+
+/// On the host a team is one thread: its vector instructions take all columns.
+inline Kokkos::TeamPolicy<Device> teams(std::int64_t items, std::int64_t per_team) {
+  const int count = static_cast<int>((items + per_team - 1) / per_team);
+  if (kDeviceIsCuda) return {count, Kokkos::AUTO};
+  return {count, 1};
+}
+
+/// f(c) for c in [0, width).
+template <typename F>
+KOKKOS_INLINE_FUNCTION void for_columns(const Team& team, std::int64_t width, const F& f) {
+  if constexpr (kDeviceIsCuda) {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, width), f);
+  } else {
+    CADENZA_SIMD()
+    for (std::int64_t c = 0; c < width; ++c) f(c);
+  }
+}
+
+/// Sum of f(c) in double, known to the whole team.
+template <typename F>
+KOKKOS_INLINE_FUNCTION double sum_columns(const Team& team, std::int64_t width, const F& f) {
+  double sum = 0;
+  if constexpr (kDeviceIsCuda) {
+    Kokkos::parallel_reduce(
+        Kokkos::TeamThreadRange(team, width),
+        [&](const std::int64_t c, double& part) { part += f(c); }, sum);
+  } else {
+    CADENZA_SIMD(reduction(+ : sum))
+    for (std::int64_t c = 0; c < width; ++c) sum += f(c);
+  }
+  return sum;
+}
+
+/// The largest f(c) that is a number, known to the whole team.
+template <typename Sum, typename F>
+KOKKOS_INLINE_FUNCTION Sum largest_column(const Team& team, std::int64_t width, const F& f) {
+  Sum largest = Kokkos::Experimental::finite_min_v<Sum>;
+  if constexpr (kDeviceIsCuda) {
+    Kokkos::parallel_reduce(
+        Kokkos::TeamThreadRange(team, width),
+        [&](const std::int64_t c, Sum& top) { top = f(c) > top ? f(c) : top; },
+        Kokkos::Max<Sum>(largest));
+  } else {
+    CADENZA_SIMD(reduction(max : largest))
+    for (std::int64_t c = 0; c < width; ++c) largest = f(c) > largest ? f(c) : largest;
+  }
+  return largest;
+}
+
+/// Runs row by row in teams.
+template <typename F>
+struct RowLoop {
+  F f;
+  std::int64_t rows;
+  KOKKOS_FUNCTION void operator()(const Team& team) const {
+    const std::int64_t first = team.league_rank() * kTeamRows;
+    const std::int64_t last = first + kTeamRows < rows ? first + kTeamRows : rows;
+    for (std::int64_t row = first; row < last; ++row) f(team, row);
+  }
+};
+
+/// f(team, row) for row in [0, rows).
+template <typename F>
+void for_rows(const char* label, std::int64_t rows, const F& f) {
+  Kokkos::parallel_for(label, teams(rows, kTeamRows), RowLoop<F>{f, rows});
+}
+
+template <typename F>
+struct ElementLoop {
+  F f;
+  std::int64_t count;
+  KOKKOS_FUNCTION void operator()(const Team& team) const {
+    const std::int64_t first = team.league_rank() * kTeamElements;
+    const std::int64_t length = first + kTeamElements < count ? kTeamElements : count - first;
+    const F& each = f;
+    for_columns(team, length, [=](const std::int64_t i) { each(first + i); });
+  }
+};
+
+/// f(i) for i in [0, count), in any order.
+template <typename F>
+void for_elements(const char* label, std::int64_t count, const F& f) {
+  Kokkos::parallel_for(label, teams(count, kTeamElements), ElementLoop<F>{f, count});
+}
+
+/// e^x in a form that compilers turn into vector instructions. Relative error below 1.3e-7 in [-87,
+/// 88]; 0 below -87 (where floats turn subnormal), infinity above 88.8; NaN stays NaN, e^0 is 1.
+KOKKOS_INLINE_FUNCTION float exponential(float x) {
+  if constexpr (kDeviceIsCuda) return Kokkos::exp(x);
+  // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 rounds n to an integer in the low bits.
+  constexpr float kRound = 12582912.0f;
+  constexpr std::uint32_t kRoundBits = 0x4B400000u;
+  float y = x < -87.0f ? -87.0f : x;
+  y = y > 89.0f ? 89.0f : y;
+  const float rounded = y * 1.44269504f + kRound;
+  const float n = rounded - kRound;
+  const float r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
+  // (e^r - 1 - r) / r^2, interpolated in Chebyshev points; truncation error 1.1e-8 of e^r.
+  float p = r * 1.392625083e-3f + 8.363232884e-3f;
+  p = p * r + 4.166655421e-2f;
+  p = p * r + 1.666657667e-1f;
+  p = p * r + 0.5f;
+  p = p * (r * r) + r + 1.0f;
+  const std::uint32_t exponent = (Kokkos::bit_cast<std::uint32_t>(rounded) - (kRoundBits - 127u))
+                                 << 23;
+  const float power = p * Kokkos::bit_cast<float>(exponent);
+  return x < -87.0f ? 0.0f : power;
+}
+KOKKOS_INLINE_FUNCTION double exponential(double x) {
+  return Kokkos::exp(x);
+}
+
+}  // namespace cadenza::model

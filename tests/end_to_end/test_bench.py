@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks run, and the comparison alternates, keeps what it measured and judges rightly."""
+
+import json
+import os
+import sys
+
+import pytest
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "bench"))
+from comparison import __main__ as compare
+from comparison import cases, measure, process, sampling, table
+
+FOLDER = harness.PROGRAM.parent / "bench"
+ATTENTION = {"heads": 4, "kv_heads": 2, "head_dim": 64, "documents": [100, 1, 70], "task": 32}
+STEP = {"layers": 1, "d_model": 32, "heads": 2, "kv_heads": 1, "ffn": 48, "vocab": 100,
+        "documents": [40, 24]}
+# FLOP/s and bytes with which every line of the table is met; any one that falls is not.
+RATES = {"limit": 1.0, "ours": 0.9, "ours float32": 0.5, "torch": 0.5, "eager": 0.5,
+         "compiled": 0.6, "llm.c": 0.1, "whole": 0.9}
+PEER = """
+import sys
+sys.path.insert(0, {peers!r})
+import protocol
+protocol.serve(lambda work: (lambda: None, 1e6, lambda: {{"peer": work["heads"]}}))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    if not (FOLDER / "bench_attention").is_file():
+        pytest.skip(f"{FOLDER} has no benchmarks")
+
+
+@pytest.fixture
+def programs(tmp_path):
+    stub = tmp_path / "peer.py"
+    stub.write_text(PEER.format(peers=str(harness.ROOT / "bench/peers")))
+    commands = {"bench_attention": [FOLDER / "bench_attention", "--interactive"],
+                "bench_step": [FOLDER / "bench_step", "--interactive"],
+                "torch_attention": [sys.executable, stub],
+                "broken": [sys.executable, "-c", "raise SystemExit(3)"]}
+    found = process.Programs(commands, tmp_path / "logs")
+    yield found
+    found.close()
+
+
+def run(name, *arguments):
+    words = [str(FOLDER / name), *map(str, arguments)]
+    return harness.finish(harness.start(words))
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("bench_attention", ["--documents", "100,7", "--pass", "backward", "--task", 32]),
+    ("bench_step", ["--documents", "40,24", "--layers", 1, "--d-model", 32, "--heads", 2,
+                    "--kv-heads", 1, "--ffn", 48, "--vocab", 100]),
+])
+def test_command_line(name, arguments):
+    result = run(name, *arguments, "--warm-up", 1, "--repetitions", 3)
+    assert result.code == 0, result
+    found = json.loads(result.out)
+    seconds = found["measured"]["seconds"]
+    assert len(seconds["samples"]) == seconds["count"] == 3
+    order = [seconds[key] for key in ("min", "lower_quartile", "median", "upper_quartile", "max")]
+    assert order == sorted(order) and order[0] > 0
+    assert found["measured"]["gflops"] == pytest.approx(
+        found["measured"]["flops"] / seconds["median"] / 1e9)
+    assert found["share_of_limit"] == pytest.approx(
+        found["measured"]["gflops"] / found["limit"]["gflops"])
+    assert found["threads"] == 1 and found["peak_rss_bytes"] > 0
+
+
+@pytest.mark.parametrize("arguments, complaint", [
+    (["--dtype", "float8"], "dtype: found float8"),
+    (["--pass", "sideways"], "pass: found sideways"),
+    (["--heads", 4, "--kv-heads", 3], "kv_heads"),
+    (["--documents", "4,0"], "documents"),
+    (["--heads", "many"], "--heads"),
+])
+def test_bad_arguments(arguments, complaint):
+    result = run("bench_attention", *arguments)
+    assert result.code == 2 and complaint in result.err, result
+
+
+@pytest.mark.parametrize("direction, ratio", [("forward", 1.0), ("backward", 2.5)])
+def test_attention_flops(programs, direction, ratio):
+    bench = programs.shared("bench_attention", 1)
+    work = {**ATTENTION, "pass": direction, "dtype": "float32"}
+    flops = bench.ask({"prepare": "it", "work": work})["flops"]
+    assert flops == ratio * 2 * (100**2 + 1 + 70**2) * 64 * 4
+    assert bench.ask({"run": "it"})["seconds"] > 0
+
+
+def test_step_learns(programs):
+    bench = programs.shared("bench_step", 1)
+    bench.ask({"prepare": "it", "work": {**STEP, "dtype": "float32"}})
+    answers = [bench.ask({"run": "it"}) for _ in range(12)]
+    assert answers[0]["tokens"] == 64 and answers[0]["peak_rss_bytes"] > 0
+    assert answers[-1]["loss"] < answers[0]["loss"]
+
+
+def test_bfloat16(programs):
+    """Runs, or says why not; the limit of a size that costs nothing."""
+    bench = programs.shared("bench_attention", 1)
+    bench.ask({"prepare": "limit", "work": {"kind": "limit", "dtype": "bfloat16", "size": 64}})
+    try:
+        bench.ask({"prepare": "it", "work": {**ATTENTION, "pass": "backward", "dtype": "bfloat16"}})
+    except process.ProgramError as error:
+        assert "AVX-512 BF16" in str(error)
+    else:
+        assert bench.ask({"run": "it"})["seconds"] > 0
+
+
+def test_errors_are_answers(programs):
+    bench = programs.shared("bench_attention", 1)
+    for request in ({"run": "nothing"}, {"prepare": "x", "work": {"heads": 1}}, {"what": 1}):
+        with pytest.raises(process.ProgramError):
+            bench.ask(request)
+    assert bench.ask({"release": "nothing"}) == {}
+
+
+def test_measure_with_a_peer(programs):
+    work = {**ATTENTION, "pass": "forward", "dtype": "float32"}
+    sides = {"ours": cases.Side("bench_attention", work),
+             "torch": cases.Side("torch_attention", work, own_process=True)}
+    record = measure.measure(programs, cases.Case("it", 1, sides, most=4, shape=work))
+    assert {len(side["seconds"]) for side in record["sides"].values()} == {4}
+    assert record["sides"]["torch"]["flops"] == 1e6
+    assert record["sides"]["torch"]["report"]["peer"] == 4
+    json.dumps(record)
+
+
+def test_a_program_that_ends(programs):
+    with pytest.raises(process.ProgramError, match="ended with 3"):
+        programs.shared("broken", 1).ask({"run": "x"})
+
+
+def test_alternation():
+    order = []
+
+    def side(name, seconds):
+        return lambda: order.append(name) or seconds
+
+    samples = sampling.alternate({"a": side("a", 1.0), "b": side("b", 2.0), "c": side("c", 3.0)},
+                                 budget=10, most=4, rivals=("b", "c"))
+    assert "".join(order) == "abc" + "ba" + "ab" + "ba"  # c is the slower rival
+    assert samples == {"a": [1.0] * 4, "b": [2.0] * 4, "c": [3.0, None, None, None]}
+    assert sampling.ratio(samples["c"], samples["a"]) == 3.0
+
+
+def test_ratios_are_of_neighbours():
+    """A machine that turns four times slower in between changes no ratio."""
+    assert sampling.ratio([1.0, 4.0, 4.0], [2.0, 8.0, 8.0]) == 0.5
+    sides = {"ours": {"flops": 2.0, "seconds": [1.0, 4.0]},
+             "limit": {"flops": 8.0, "seconds": [2.0, 8.0]}}
+    assert table.rate_ratio(sides, "ours", "limit") == 0.5
+
+
+def canned():
+    """Records of every case of the full table, all targets met."""
+    records = {}
+    for case in cases.cases(set(table.ROWS), [1, 2], cases.FULL):
+        sides = {}
+        for name in case.sides:
+            report = {"peak_rss_bytes": 100 if name == "ours" else 200}
+            sides[name] = {"flops": 1.0, "seconds": [1 / RATES.get(name, 0.89)] * 3,
+                           "report": report}
+        records[case.key] = {"name": case.name, "threads": case.threads, "sides": sides}
+    return records
+
+
+def verdicts(records):
+    lines = table.make(records, [1, 2], cases.FULL)[2:]
+    assert len(lines) == len(table.LINES)
+    return [line.rsplit("|", 2)[1].strip() for line in lines]
+
+
+def test_table_met():
+    assert set(verdicts(canned())) == {"met"}
+
+
+@pytest.mark.parametrize("key, side, slower, row", [
+    ("attention/forward/d128/s8192/g1/t2", "ours", 1.2, "forward"),
+    ("attention/backward/d64/s65536/g1/t1", "ours", 1.2, "backward"),
+    ("attention/backward/d64/s1024/g4/t1", "ours", 2.0, "sdpa"),
+    ("packed/forward/d64/t1", "ours", 3.0, "packed"),
+    ("cut/backward/d128/t2", "task 128", 1.2, "cut"),
+    ("bfloat16/forward/d64/s4096/g4/t2", "ours", 10.0, "bfloat16"),
+    ("step/B/bfloat16/t2", "ours", 1.4, "step"),
+    ("llm.c/t1", "ours", 2.0, "llm.c"),
+    ("attention/forward/d64/s65536/g1/t1", "ours", 1.12, "growth"),
+])
+def test_table_planted_miss(key, side, slower, row):
+    records = canned()
+    seconds = records[key]["sides"][side]["seconds"]
+    seconds[:] = [slower * value for value in seconds]
+    missed = {line.row for line, found in zip(table.LINES, verdicts(records)) if found != "met"}
+    assert row in missed
+    # Rows that rest on the same shapes may miss too; the others do not.
+    shared = {"forward", "backward", "sdpa", "growth"}
+    assert missed <= (shared if row in shared else {row})
+
+
+def test_table_planted_memory():
+    records = canned()
+    records["step/A/float32/t1"]["sides"]["ours"]["report"]["peak_rss_bytes"] = 130
+    missed = [line.what for line, found in zip(table.LINES, verdicts(records)) if found != "met"]
+    assert missed == ["peak memory of step A float32 / PyTorch's lower of eager and compiled"]
+
+
+def test_table_without_a_case():
+    records = canned()
+    del records["packed/forward/d64/t1"]
+    records["llm.c/t1"] = {"name": "llm.c", "threads": 1, "error": "no checkout"}
+    found = [verdict for verdict in verdicts(records) if verdict != "met"]
+    assert found == ["not run", "not run: no checkout"]
+
+
+def test_compare(tmp_path, monkeypatch, capsys):
+    """The whole program on a tiny extent: a table, samples, and cases kept the second time."""
+    tiny = cases.Extent(limit_lengths=(64,), longest_packed=128, most_seconds=0.01)
+    monkeypatch.setattr(compare, "QUICK", tiny)
+    monkeypatch.setattr(cases, "HEAD_DIMS", (64,))
+    monkeypatch.setattr(compare, "PEERS", tmp_path)  # no PyTorch here: its side fails, others run
+    output = tmp_path / "results.json"
+    arguments = ["--quick", "--threads", "1", "--rows", "forward,packed", "--programs",
+                 str(FOLDER), "--output", str(output)]
+    compare.main(arguments)
+    first = capsys.readouterr()
+    assert "forward float32 / limit, head_dim 64" in first.out
+    assert "not run: " in first.out and "torch_attention.py ended" in first.out
+    results = json.loads(output.read_text())
+    sides = results["cases"]["attention/forward/d64/s64/g1/t1"]["sides"]
+    assert len(sides["ours"]["seconds"]) == len(sides["limit"]["seconds"]) >= 3
+    assert results["host"]["cores"] == len(os.sched_getaffinity(0))
+    compare.main(arguments)
+    assert "attention/forward/d64/s64/g1," not in capsys.readouterr().err

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small model under test, with attention by definition or by the kernels in its slot.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/kernels/attention.hpp"
+#include "cadenza/model/llama.hpp"
+#include "unit/model/reference_model.hpp"
+#include "unit/model/support.hpp"
+
+namespace cadenza::model::test {
+
+/// Fills the attention slot of a model for one microbatch.
+template <typename Real>
+struct Filler {
+  const config::Model& model;
+  const kernels::RotaryTable<Accumulator<Real>>& rotary;
+  const TokenBatch& batch;
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(batch.tokens.size()); }
+  std::int64_t query_elements() const { return rows() * model.d_model; }
+  std::int64_t key_elements() const { return rows() * model.kv_heads * model.head_dim(); }
+};
+
+/// Attention by definition, on the host.
+template <typename Real>
+struct ByDefinition : Filler<Real> {
+  AttentionInputs inputs(const AttentionSlot<Real>& slot) const {
+    return {read_rows(slot.q, this->query_elements()), read_rows(slot.k, this->key_elements()),
+            read_rows(slot.v, this->key_elements())};
+  }
+  void forward(const AttentionSlot<Real>& slot) const {
+    write_rows(reference_attention(this->model, this->batch.positions, inputs(slot)), slot.out);
+  }
+  void backward(const AttentionSlot<Real>& slot) const {
+    const AttentionInputs gradient =
+        reference_attention_gradient(this->model, this->batch.positions, inputs(slot),
+                                     read_rows(slot.dout, this->query_elements()));
+    write_rows(gradient.q, slot.dq);
+    write_rows(gradient.k, slot.dk);
+    write_rows(gradient.v, slot.dv);
+  }
+};
+
+/// The kernels, one task per document.
+template <typename Real>
+struct ByKernels : Filler<Real> {
+  int heads() const { return static_cast<int>(this->model.heads); }
+  int head_dim() const { return static_cast<int>(this->model.head_dim()); }
+  kernels::AttentionShape shape() const {
+    return {heads(), static_cast<int>(this->model.kv_heads), head_dim()};
+  }
+  kernels::TaskList<Real> tasks(const AttentionSlot<Real>& s) const {
+    kernels::TaskList<Real> list;
+    const auto& positions = this->batch.positions;
+    for (std::size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
+      for (end = begin + 1; end < positions.size() && positions[end] > 0;) ++end;
+      const Range tokens{0, static_cast<std::int64_t>(end - begin)};
+      const std::size_t q = begin * static_cast<std::size_t>(this->model.d_model);
+      const std::size_t h = begin * static_cast<std::size_t>(this->model.heads);
+      const std::size_t k = q / static_cast<std::size_t>(shape().group());
+      const int index = static_cast<int>(list.tasks.size());
+      list.queries.push_back(
+          {tokens, s.q + q, s.out + q, s.lse + h, s.dout + q, s.delta + h, s.dq + q});
+      list.keys.push_back({tokens, s.k + k, s.v + k, s.dk + k, s.dv + k});
+      list.tasks.push_back({{index, tokens, tokens, {0, heads()}, Rule::causal}, index, index});
+    }
+    return list;
+  }
+  void forward(const AttentionSlot<Real>& slot) const {
+    attention::initialise(slot.out, slot.lse, this->rows(), heads(), head_dim());
+    kernels::attention_forward<Real>(shape(), this->rotary, tasks(slot));
+  }
+  void backward(const AttentionSlot<Real>& slot) const {
+    attention::delta<Real>(slot.out, slot.dout, this->rows(), heads(), head_dim(), slot.delta);
+    write_rows(Vector(static_cast<std::size_t>(this->query_elements()), 0.0), slot.dq);
+    write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dk);
+    write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dv);
+    kernels::attention_backward<Real>(shape(), this->rotary, tasks(slot));
+  }
+};
+
+/// A model with parameters large enough that every part of it matters.
+template <typename Real>
+struct Subject {
+  using Sum = Accumulator<Real>;
+  Subject(const config::Model& m, std::int64_t tokens, std::uint64_t seed)
+      : model(m),
+        rotary(attention::make_rotary_table<Sum>(ledger, tokens, static_cast<int>(m.head_dim()),
+                                                 m.rope.theta)),
+        parameters(make_parameters<Real>(m, 1, ledger)),
+        llama(m, tokens, rotary, parameters, ledger) {
+    std::mt19937_64 random(seed);
+    values = normal(parameters.table.elements, random, 0.4);
+    // Norms around one; float keeps them as they are drawn.
+    for (std::size_t i = static_cast<std::size_t>(parameters.table.matrix_elements);
+         i < values.size(); ++i) {
+      values[i] = static_cast<float>(1 + values[i]);
+    }
+    set(values);
+  }
+
+  void set(const Vector& all) {
+    write_rows(all, parameters.values.data());
+    round_working(parameters);
+  }
+
+  /// Forward and backward of one microbatch. @return the loss
+  template <template <typename> typename Attention>
+  double run(const TokenBatch& batch, double scale) {
+    const Attention<Real> attention{{model, rotary, batch}};
+    const int layers = static_cast<int>(model.layers);
+    llama.set_batch(batch);
+    llama.embed();
+    for (int layer = 0; layer < layers; ++layer) {
+      llama.attention_inputs(layer);
+      attention.forward(llama.slot(layer));
+      llama.attention_outputs(layer);
+    }
+    const double loss = llama.loss(scale);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      llama.attention_outputs_gradient(layer);
+      attention.backward(llama.slot(layer));
+      llama.attention_inputs_gradient(layer);
+    }
+    llama.embed_gradient();
+    fence();
+    return loss;
+  }
+  Vector gradients() const { return download_double(parameters.gradients); }
+  void clear() { Kokkos::deep_copy(parameters.gradients, Sum(0)); }
+
+  config::Model model;
+  MemoryLedger ledger;
+  kernels::RotaryTable<Sum> rotary;
+  Parameters<Real> parameters;
+  Llama<Real> llama;
+  Vector values;
+};
+
+inline TokenBatch mixed_batch(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  return packed({1, 5, 1, 8, 2}, 13, random);
+}
+
+}  // namespace cadenza::model::test
