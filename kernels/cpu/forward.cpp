@@ -91,9 +91,9 @@ class Forward {
                              rows_.sums_of_head(queries.out, queries.tokens, tokens, head),
                              rows_.per_head(queries.lse, queries.tokens, tokens, head));
     });
-    for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
-      const int task = units_.entries[static_cast<std::size_t>(entry)];
-      attend(unit, list_.tasks[static_cast<std::size_t>(task)], plan);
+    for (int first = unit.first_entry, last = first; first < unit.last_entry; first = last) {
+      while (last < unit.last_entry && same_keys(task_of(first), task_of(last))) ++last;
+      attend(unit, first, last, plan);
     }
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
       kernels_.forward_end(state, dim_,
@@ -102,29 +102,57 @@ class Forward {
     });
   }
 
-  /// The part of a task that lies in the unit.
-  void attend(const Unit& unit, const TaskRows& entry, const ForwardScratch& plan) const {
-    const Task& task = entry.task;
-    const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(entry.key_rows)];
-    const Range queries = intersect(task.q, {unit.begin, unit.end});
-    const bool causal = task.rule == Rule::causal;
-    const std::int64_t end = causal ? std::min(task.k.end, queries.end) : task.k.end;
-    for (std::int64_t begin = task.k.begin; begin < end; begin += kKeyTile) {
+  const TaskRows& task_of(int entry) const {
+    const int task = units_.entries[static_cast<std::size_t>(entry)];
+    return list_.tasks[static_cast<std::size_t>(task)];
+  }
+
+  /// Whether the tiles of keys of two tasks are the same, as far as both go.
+  static bool same_keys(const TaskRows& a, const TaskRows& b) {
+    return a.key_rows == b.key_rows && a.task.k.begin == b.task.k.begin;
+  }
+
+  /// End of the keys that a task's queries see.
+  static std::int64_t end_of_keys(const Task& task, Range queries) {
+    return task.rule == Rule::causal ? std::min(task.k.end, queries.end) : task.k.end;
+  }
+
+  /// The parts in the unit of tasks that begin at the same key; a tile is loaded once for all.
+  void attend(const Unit& unit, int first, int last, const ForwardScratch& plan) const {
+    const TaskRows& any = task_of(first);
+    const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(any.key_rows)];
+    std::int64_t end = 0;
+    for (int entry = first; entry < last; ++entry) {
+      const Task& task = task_of(entry).task;
+      end = std::max(end, end_of_keys(task, intersect(task.q, {unit.begin, unit.end})));
+    }
+    for (std::int64_t begin = any.task.k.begin; begin < end; begin += kKeyTile) {
       const Range keys{begin, std::min(end, begin + kKeyTile)};
       kernels_.forward_load(plan.keys, dim_,
                             rows_.of_kv_head(buffer.k, buffer.tokens, keys, unit.kv_head),
                             rows_.of_kv_head(buffer.v, buffer.tokens, keys, unit.kv_head));
       Upcoming next =
           upcoming(buffer, {keys.end, std::min(end, keys.end + kKeyTile)}, unit.kv_head);
-      for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-        const Range part = intersect(queries, tokens);
-        const bool sees = !part.empty() && (!causal || part.end > keys.begin);
-        if (!sees || head < task.heads.begin || head >= task.heads.end) return;
-        const Visible visible = visible_keys_of(part, tokens.begin, keys, task.rule);
-        kernels_.forward_step(state, plan.keys, dim_, scale_, visible, next);
-        next = {};
-      });
+      for (int entry = first; entry < last; ++entry) {
+        add_keys(unit, task_of(entry).task, keys, plan, next);
+      }
     }
+  }
+
+  /// Adds a loaded tile of keys to what a task computes in the unit.
+  void add_keys(const Unit& unit, const Task& task, Range tile, const ForwardScratch& plan,
+                Upcoming& next) const {
+    const Range queries = intersect(task.q, {unit.begin, unit.end});
+    const Range keys{tile.begin, std::min(tile.end, end_of_keys(task, queries))};
+    if (keys.empty()) return;
+    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
+      const Range part = intersect(queries, tokens);
+      const bool sees = !part.empty() && (task.rule == Rule::full || part.end > keys.begin);
+      if (!sees || head < task.heads.begin || head >= task.heads.end) return;
+      const Visible visible = visible_keys_of(part, tokens.begin, keys, task.rule);
+      kernels_.forward_step(state, plan.keys, dim_, scale_, visible, next);
+      next = {};
+    });
   }
 
   Upcoming upcoming(const KeyRows<Real>& buffer, Range keys, int head) const {

@@ -274,6 +274,20 @@ TEST(CpuAttention, RowsWithEmptyLseGiveNoGradient) {
   });
 }
 
+TEST(CpuAttention, NothingToDo) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    using Real = decltype(real);
+    kernels::TaskList<Real> list;
+    tuned<Real>(table).forward({4, 2, 64}, {}, list);
+    tuned<Real>(table).backward({4, 2, 64}, {}, list);
+    list.queries.push_back({{0, 0}, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr});
+    list.keys.push_back({{0, 0}, nullptr, nullptr, nullptr, nullptr});
+    list.tasks.push_back({{0, {0, 0}, {0, 0}, {0, 4}, Rule::causal}, 0, 0});
+    tuned<Real>(table).forward({4, 2, 64}, {}, list);
+    tuned<Real>(table).backward({4, 2, 64}, {}, list);
+  });
+}
+
 /// Rows need no alignment but their elements' own.
 TEST(CpuAttention, TakesMisalignedRows) {
   for_each_table([](const TileKernels& table, auto real, const Bounds&) {
