@@ -83,13 +83,6 @@ class Slots {
 };
 
 template <typename Real>
-std::vector<Range> query_buffers(const TaskList<Real>& list) {
-  std::vector<Range> buffers;
-  for (const QueryRows<Real>& rows : list.queries) buffers.push_back(rows.tokens);
-  return buffers;
-}
-
-template <typename Real>
 class Backward {
  public:
   Backward(const TileKernels& kernels, const AttentionShape& shape,
@@ -101,22 +94,18 @@ class Backward {
         scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
         list_(list),
         units_(units),
-        slots_(query_buffers(list), shape.heads),
+        slots_(buffer_tokens(list, Side::queries), shape.heads),
         turns_(slots_.size()) {}
 
-  std::int64_t scratch_words() const {
-    Scratch measure;
-    plan_scratch(measure, kernels_, dim_);
-    return measure.used();
-  }
+  BackwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
 
   void run(Scratch scratch) {
-    const BackwardScratch plan = plan_scratch(scratch, kernels_, dim_);
+    const BackwardScratch tiles = plan(scratch);
     std::vector<Visit> visits;
     for (;;) {
       const Unit* unit = claim(visits);
       if (unit == nullptr) return;
-      run_unit(*unit, visits, plan);
+      run_unit(*unit, visits, tiles);
     }
   }
 
@@ -210,12 +199,12 @@ class Backward {
     constexpr int kBytes = static_cast<int>(sizeof(Real)), kSumBytes = sizeof(float);
     const QueryRows<Real>& buffer = queries_of(visit);
     const SumRows dq = rows_.sums_of_head(buffer.dq, buffer.tokens, visit.queries, visit.head);
-    rows.add(dq.data, dq.stride * kSumBytes, dq.count, dim_ * kSumBytes);
+    rows.add(dq.data, dq.stride, dq.count, dim_, kSumBytes);
     if (next == nullptr) return rows;
     const QueryRows<Real>& other = queries_of(*next);
     for (const Real* what : {other.q, other.dout}) {
       const Rows piece = rows_.of_head(what, other.tokens, next->tile, next->head);
-      rows.add(piece.data, piece.stride * kBytes, piece.count, dim_ * kBytes);
+      rows.add(piece.data, piece.stride, piece.count, dim_, kBytes);
     }
     return rows;
   }
@@ -247,17 +236,10 @@ template <typename Real>
 void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
                         const RotaryTable<float>& rotary, const TaskList<Real>& list,
                         int most_threads) {
-  std::vector<Range> buffers;
-  for (const KeyRows<Real>& rows : list.keys) buffers.push_back(rows.tokens);
-  const UnitList units =
-      make_units(shape, buffers, list.tasks, {Side::keys, kKeyTile, shape.group()});
-  if (units.units.empty()) return;
+  const UnitList units = make_units(shape, buffer_tokens(list, Side::keys), list.tasks,
+                                    {Side::keys, kKeyTile, shape.group()});
   Backward<Real> backward(kernels, shape, rotary, list, units);
-  const int threads = thread_count(units.units.size(), most_threads);
-  Workspace& workspace = Workspace::shared();
-  workspace.require(threads, backward.scratch_words());
-  on_threads("attention_backward", threads,
-             [&](int thread) { backward.run(workspace.of(thread)); });
+  run_pass("attention_backward", backward, units.units.size(), most_threads);
 }
 
 template void attention_backward<float>(const TileKernels&, const AttentionShape&,

@@ -8,10 +8,6 @@
 
 namespace cadenza::kernels::cpu {
 
-/// Rows of a register block; divides the tile of queries, and even, so that bfloat16 can pair rows.
-template <typename M>
-inline constexpr int kGradientRows = M::kLanes == 16 ? 8 : 4;
-
 /// First row that sees key `key`; visible.last where none does. Visibility grows with the row.
 [[gnu::always_inline]] inline int first_row_seeing(const Visible& visible, int key) {
   if (key >= visible.keys) return visible.last;
@@ -67,7 +63,7 @@ template <typename M>
 void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                        float scale, int key, int begin, int end, const Visible& visible,
                        Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kGradientRows<M>;
+  constexpr int kRows = kTileRows<M>;
   // Rows from here on see the entire panel.
   const int whole = key < visible.skipped ? end : first_row_seeing(visible, key + kPanel<M> - 1);
   const int words = dim / M::kDepth;
@@ -93,7 +89,7 @@ void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries,
 template <typename M>
 void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                           int key, int begin, int end, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kGradientRows<M>;
+  constexpr int kRows = kTileRows<M>;
   const int words = dim / M::kDepth;
   const float* panel = keys.value_panels + static_cast<std::int64_t>(key) * words;
   for (int row = begin; row < end; row += kRows) {
@@ -130,7 +126,7 @@ void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queri
 template <typename M>
 void add_key_gradient(const float* weights, const float* right, int dim, int end,
                       const Visible& visible, float* sums, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kGradientRows<M>;
+  constexpr int kRows = kTileRows<M>;
   for (int d = 0; d < dim; d += kPanel<M>) {
     for (int key = visible.skipped / kRows * kRows; key < visible.keys; key += kRows) {
       const int begin = first_row_seeing(visible, key) / M::kDepth;
@@ -150,7 +146,7 @@ void add_key_gradient(const float* weights, const float* right, int dim, int end
 template <typename M>
 void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, int dim, int begin,
                     int end, const Visible& visible, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kGradientRows<M>;
+  constexpr int kRows = kTileRows<M>;
   constexpr int kWords = kKeyTile / M::kDepth;
   const int skipped = visible.skipped / kPanel<M> * kPanel<M> / M::kDepth;
   const float* rows = keys.keys + static_cast<std::int64_t>(skipped) * dim;
@@ -170,7 +166,7 @@ void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, in
 template <typename M>
 void backward_step(const BackwardKeys& keys, const BackwardQueries& queries, int dim, float scale,
                    Visible visible, const Upcoming& upcoming) {
-  constexpr int kRows = kGradientRows<M>;
+  constexpr int kRows = kTileRows<M>;
   const int end = (visible.last + kRows - 1) / kRows * kRows;
   const int begin = first_row_seeing(visible, visible.skipped) / kRows * kRows;
   const int panel = visible.skipped / kPanel<M> * kPanel<M>;

@@ -2,6 +2,7 @@
 // Forward: a unit owns a tile of queries for some heads of a group and walks over the keys of all
 // its tasks; a tile of keys is loaded once for these heads.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numbers>
 
@@ -54,18 +55,14 @@ class Forward {
         list_(list),
         units_(units) {}
 
-  std::int64_t scratch_words() const {
-    Scratch measure;
-    plan_scratch(measure, kernels_, dim_);
-    return measure.used();
-  }
+  ForwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
 
   void run(Scratch scratch) {
-    const ForwardScratch plan = plan_scratch(scratch, kernels_, dim_);
+    const ForwardScratch tiles = plan(scratch);
     for (;;) {
       const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
       if (next >= units_.units.size()) return;
-      run_unit(units_.units[next], plan);
+      run_unit(units_.units[next], tiles);
     }
   }
 
@@ -161,7 +158,7 @@ class Forward {
     constexpr int kBytes = static_cast<int>(sizeof(Real));
     for (const Real* what : {buffer.k, buffer.v}) {
       const Rows next = rows_.of_kv_head(what, buffer.tokens, keys, head);
-      rows.add(next.data, next.stride * kBytes, next.count, dim_ * kBytes);
+      rows.add(next.data, next.stride, next.count, dim_, kBytes);
     }
     return rows;
   }
@@ -193,18 +190,12 @@ template <typename Real>
 void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
                        const RotaryTable<float>& rotary, const TaskList<Real>& list,
                        int most_threads) {
-  std::vector<Range> buffers;
-  for (const QueryRows<Real>& rows : list.queries) buffers.push_back(rows.tokens);
   const int heads = std::min(shape.group(), kMaxTiles);
-  const int tiles = tiles_per_unit(list, heads, shape.heads, thread_count(kAllUnits, most_threads));
-  const UnitList units =
-      make_units(shape, buffers, list.tasks, {Side::queries, tiles * kQueryTile, heads});
-  if (units.units.empty()) return;
+  const int tiles = tiles_per_unit(list, heads, shape.heads, thread_count(most_threads));
+  const UnitList units = make_units(shape, buffer_tokens(list, Side::queries), list.tasks,
+                                    {Side::queries, tiles * kQueryTile, heads});
   Forward<Real> forward(kernels, shape, rotary, list, units);
-  const int threads = thread_count(units.units.size(), most_threads);
-  Workspace& workspace = Workspace::shared();
-  workspace.require(threads, forward.scratch_words());
-  on_threads("attention_forward", threads, [&](int thread) { forward.run(workspace.of(thread)); });
+  run_pass("attention_forward", forward, units.units.size(), most_threads);
 }
 
 template void attention_forward<float>(const TileKernels&, const AttentionShape&,

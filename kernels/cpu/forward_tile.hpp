@@ -8,9 +8,6 @@
 
 namespace cadenza::kernels::cpu {
 
-/// Rows of a register block over queries; divides a panel.
-template <typename M>
-inline constexpr int kOutputRows = M::kLanes == 16 ? 8 : 4;
 inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kEmpty = -__builtin_inff();
 
@@ -115,7 +112,7 @@ void exponentiate_panel(const PanelState<M>& state, const typename M::Vector* sh
 template <typename M>
 void add_values(const float* probabilities, const float* values, int dim, int depth,
                 const float* decay, float* out, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kOutputRows<M>;
+  constexpr int kRows = kTileRows<M>;
   for (int d = 0; d < dim; d += kPanel<M>) {
     for (int row = 0; row < kPanel<M>; row += kRows) {
       prefetcher.step();
@@ -176,7 +173,7 @@ void forward_step(const ForwardHead& head, const ForwardKeys& tile, int dim, flo
                   Visible visible, const Upcoming& upcoming) {
   const int first = visible.first - visible.first % kPanel<M>;
   const int panels = (visible.last - first + kPanel<M> - 1) / kPanel<M>;
-  const int blocks = panels * (visible.keys / M::kBlockRows + dim / kOutputRows<M>);
+  const int blocks = panels * (visible.keys / M::kBlockRows + dim / kTileRows<M>);
   Prefetcher<M> prefetcher(upcoming, blocks);
   for (int row = first; row < visible.last; row += kPanel<M>) {
     const PanelView view = view_of<M>(visible, row);

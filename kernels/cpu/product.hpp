@@ -10,6 +10,10 @@ inline constexpr int kBlockVectors = 2;  ///< vectors in a row of a register blo
 template <typename M>
 inline constexpr int kPanel = kBlockVectors* M::kLanes;  ///< columns of a register block
 
+/// Rows of a block where they must divide tiles and panels; even, so that bfloat16 can pair rows.
+template <typename M>
+inline constexpr int kTileRows = M::kLanes == 16 ? 8 : 4;
+
 /// Words of the left factor: element (i, k) at data[i * row_step + k * depth_step].
 struct Left {
   const float* data;

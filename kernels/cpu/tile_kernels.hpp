@@ -45,10 +45,13 @@ struct Upcoming {
   };
   Pieces pieces[kMost];
   int count = 0;
-  [[gnu::always_inline]] void add(const void* data, std::int64_t stride, int rows, int bytes) {
+  /// `stride` and `dim` in elements of `bytes`.
+  [[gnu::always_inline]] void add(const void* data, std::int64_t stride, int rows, int dim,
+                                  int bytes) {
     constexpr int kLine = 64;
     if (data == nullptr || rows == 0) return;
-    pieces[count++] = {static_cast<const char*>(data), stride, rows, (bytes + kLine - 1) / kLine};
+    pieces[count++] = {static_cast<const char*>(data), stride * bytes, rows,
+                       (dim * bytes + kLine - 1) / kLine};
   }
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -52,13 +52,23 @@ void on_threads(const char* name, int threads, const Body& body) {
   Kokkos::fence(name);
 }
 
-inline constexpr std::size_t kAllUnits = std::size_t{1} << 40;
+/// The host's threads, but no more than `most`.
+inline int thread_count(int most) {
+  return std::min(most, Kokkos::DefaultHostExecutionSpace().concurrency());
+}
 
-/// Threads worth starting for so many units.
-inline int thread_count(std::size_t units, int most_threads) {
-  const int all = Kokkos::DefaultHostExecutionSpace().concurrency();
-  const auto most = static_cast<std::size_t>(most_threads < all ? most_threads : all);
-  return static_cast<int>(units < most ? units : most);
+/// Runs pass.run(scratch) at the same time on the threads that `units` keep busy, each with scratch
+/// of its own, as large as pass.plan(scratch) says.
+template <typename Pass>
+void run_pass(const char* name, Pass& pass, std::size_t units, int most_threads) {
+  if (units == 0) return;
+  Scratch measure;
+  pass.plan(measure);
+  const auto threads =
+      static_cast<int>(std::min(units, static_cast<std::size_t>(thread_count(most_threads))));
+  Workspace& workspace = Workspace::shared();
+  workspace.require(threads, measure.used());
+  on_threads(name, threads, [&](int thread) { pass.run(workspace.of(thread)); });
 }
 
 }  // namespace cadenza::kernels::cpu

@@ -76,13 +76,8 @@ Problem<Real> make_problem(const AttentionShape& shape, const RotaryTable<Real>&
 template <typename Real>
 void set_units(Problem<Real>& problem, const AttentionShape& shape, const TaskList<Real>& list,
                const UnitShape& unit_shape) {
-  std::vector<Range> tokens;
-  if (unit_shape.side == Side::queries) {
-    for (const auto& rows : list.queries) tokens.push_back(rows.tokens);
-  } else {
-    for (const auto& rows : list.keys) tokens.push_back(rows.tokens);
-  }
-  const UnitList units = make_units(shape, tokens, list.tasks, unit_shape);
+  const UnitList units =
+      make_units(shape, buffer_tokens(list, unit_shape.side), list.tasks, unit_shape);
   problem.units = to_device("attention_units", units.units);
   problem.entries = to_device("attention_entries", units.entries);
 }

@@ -37,6 +37,18 @@ struct UnitShape {
   int max_heads = 1;  ///< query heads of a unit; the rest of a larger group are units of their own
 };
 
+/// Tokens of the buffers of one side.
+template <typename Real>
+std::vector<Range> buffer_tokens(const TaskList<Real>& list, Side side) {
+  std::vector<Range> tokens;
+  if (side == Side::queries) {
+    for (const auto& rows : list.queries) tokens.push_back(rows.tokens);
+  } else {
+    for (const auto& rows : list.keys) tokens.push_back(rows.tokens);
+  }
+  return tokens;
+}
+
 /// Units of the tasks' rows on one side. `buffers` are the tokens of that side's buffers. Tasks
 /// that see no key of a unit are not in it, and units without work are left out.
 UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffers,

@@ -95,9 +95,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_.data, experiment_.batch, experiment_.seed);
   });
-  const config::Model& model = experiment_.model;
-  announce_kernels<Real>(world_, {static_cast<int>(model.heads), static_cast<int>(model.kv_heads),
-                                  static_cast<int>(model.head_dim())});
+  announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.peak_flops = matmul_rate<Real>(world_);
   peak_flops_ = rank_info_.peak_flops;

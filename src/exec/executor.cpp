@@ -16,11 +16,6 @@ using program::Operation;
 using program::Pass;
 using trace::Category;
 
-kernels::AttentionShape attention_shape(const config::Model& model) {
-  return {static_cast<int>(model.heads), static_cast<int>(model.kv_heads),
-          static_cast<int>(model.head_dim())};
-}
-
 template <typename Sum>
 kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, MemoryLedger& ledger) {
   // No document is longer than its microbatch.
@@ -55,7 +50,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       corpus_(corpus),
       tracer_(tracer),
       rotary_(rotary_table<Sum>(experiment, ledger)),
-      exchange_(world, attention_shape(experiment.model), rotary_, tracer, ledger) {
+      exchange_(world, model::attention_shape(experiment.model), rotary_, tracer, ledger) {
   for (int operation = 0; operation <= static_cast<int>(Operation::optimize); ++operation) {
     names_[static_cast<std::size_t>(operation)] =
         tracer.intern(program::name(static_cast<Operation>(operation)));

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cadenza/base/task.hpp"
-#include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
 
@@ -12,22 +11,6 @@ namespace cadenza::model {
 namespace {
 double as_double(std::int64_t value) {
   return static_cast<double>(value);
-}
-
-/// Bytes of an element of what matrix products read and of what is added up.
-struct Sizes {
-  std::int64_t real, sum;
-};
-
-Sizes sizes(config::Dtype dtype) {
-  switch (dtype) {
-    case config::Dtype::bfloat16:
-      return {sizeof(bfloat16), sizeof(Accumulator<bfloat16>)};
-    case config::Dtype::float32:
-      return {sizeof(float), sizeof(float)};
-    default:
-      return {sizeof(double), sizeof(double)};
-  }
 }
 }  // namespace
 
@@ -67,26 +50,26 @@ std::int64_t parameter_elements(const config::Model& m) {
 }
 
 std::int64_t parameter_bytes(const config::Model& m, config::Dtype dtype) {
-  const Sizes size = sizes(dtype);
+  const auto [real, sum] = config::element_bytes(dtype);
   // values, gradients and two moments; the working copy is the values where the types are the same
-  const std::int64_t working = size.real == size.sum ? 0 : size.real;
-  return parameter_elements(m) * (4 * size.sum + working);
+  const std::int64_t working = real == sum ? 0 : real;
+  return parameter_elements(m) * (4 * sum + working);
 }
 
 std::int64_t activation_bytes(const config::Model& m, std::int64_t rows, config::Dtype dtype) {
-  const Sizes size = sizes(dtype);
-  const bool rounds = size.real != size.sum;
+  const auto [real, sum] = config::element_bytes(dtype);
+  const bool rounds = real != sum;
   const std::int64_t width = m.d_model;
   const std::int64_t kv_width = m.kv_heads * m.head_dim();
-  const std::int64_t layer = size.sum * (3 * width + m.heads + 2)  // streams, out, lse, rstd
-                             + size.real * (width + 2 * kv_width + 2 * m.ffn);
+  const std::int64_t layer = sum * (3 * width + m.heads + 2)  // streams, out, lse, rstd
+                             + real * (width + 2 * kv_width + 2 * m.ffn);
   const std::int64_t shared_sums = 4 * width + 2 * kv_width + m.heads + 1;
   const std::int64_t shared_reals =
       (rounds ? 3 : 2) * width + std::max(m.ffn, width + 2 * kv_width);
   const std::int64_t ids = 3 * std::int64_t{sizeof(std::int32_t)};
   const std::int64_t logits = logit_rows(m.vocab, rows) * m.vocab;
-  return rows * (m.layers * layer + size.sum * shared_sums + size.real * shared_reals + ids) +
-         size.sum * (norm_partials(rows, width) + logits) + (rounds ? size.real * logits : 0);
+  return rows * (m.layers * layer + sum * shared_sums + real * shared_reals + ids) +
+         sum * (norm_partials(rows, width) + logits) + (rounds ? real * logits : 0);
 }
 
 }  // namespace cadenza::model

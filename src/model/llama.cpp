@@ -24,12 +24,12 @@ void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>&
   Kokkos::deep_copy(target, host);
 }
 
+}  // namespace
+
 kernels::AttentionShape attention_shape(const config::Model& model) {
   return {static_cast<int>(model.heads), static_cast<int>(model.kv_heads),
           static_cast<int>(model.head_dim())};
 }
-
-}  // namespace
 
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
   constexpr std::int64_t kElements = std::int64_t{1} << 22;

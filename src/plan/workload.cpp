@@ -10,11 +10,9 @@ AttentionShape attention_shape(const config::Experiment& experiment) {
   shape.heads = static_cast<int>(experiment.model.heads);
   shape.kv_heads = static_cast<int>(experiment.model.kv_heads);
   shape.head_dim = static_cast<int>(experiment.model.head_dim());
-  const config::Dtype dtype = experiment.run.dtype;
-  shape.element_bytes = dtype == config::Dtype::bfloat16  ? 2
-                        : dtype == config::Dtype::float64 ? 8
-                                                          : 4;
-  shape.accumulator_bytes = dtype == config::Dtype::float64 ? 8 : 4;
+  const config::ElementBytes bytes = config::element_bytes(experiment.run.dtype);
+  shape.element_bytes = bytes.element;
+  shape.accumulator_bytes = bytes.accumulator;
   return shape;
 }
 

@@ -45,11 +45,24 @@ def write_input(path, arrays):
     return path
 
 
+def each_head(arrays):
+    """Rows of a document, a query head, its key-value head and their masked scores."""
+    q, k = (arrays[name].astype(np.float64) for name in ("q", "k"))
+    group = q.shape[1] // k.shape[1]
+    begin = 0
+    for length in arrays["document_lengths"]:
+        rows = slice(begin, begin + length)
+        begin += length
+        for head in range(q.shape[1]):
+            scores = q[rows, head] @ k[rows, head // group].T / np.sqrt(q.shape[2])
+            scores[np.triu_indices(length, 1)] = -np.inf
+            yield rows, head, head // group, scores
+
+
 def reference(arrays):
     """Causal attention of each document and head by itself, and its gradients; no rotation."""
     q, k, v = (arrays[name].astype(np.float64) for name in ("q", "k", "v"))
     dout = arrays.get("dout", np.zeros_like(q)).astype(np.float64)
-    group = q.shape[1] // k.shape[1]
     scale = 1 / np.sqrt(q.shape[2])
     results = {
         "out": np.zeros_like(q),
@@ -58,24 +71,17 @@ def reference(arrays):
         "dk": np.zeros_like(k),
         "dv": np.zeros_like(v),
     }
-    begin = 0
-    for length in arrays["document_lengths"]:
-        rows = slice(begin, begin + length)
-        begin += length
-        for head in range(q.shape[1]):
-            kv = head // group
-            scores = scale * q[rows, head] @ k[rows, kv].T
-            scores[np.triu_indices(length, 1)] = -np.inf
-            lse = np.logaddexp.reduce(scores, axis=1)
-            p = np.exp(scores - lse[:, None])
-            out = p @ v[rows, kv]
-            d = dout[rows, head]
-            ds = p * (d @ v[rows, kv].T - np.sum(d * out, axis=1)[:, None]) * scale
-            results["out"][rows, head] = out
-            results["lse"][rows, head] = lse
-            results["dq"][rows, head] = ds @ k[rows, kv]
-            results["dk"][rows, kv] += ds.T @ q[rows, head]
-            results["dv"][rows, kv] += p.T @ d
+    for rows, head, kv, scores in each_head(arrays):
+        lse = np.logaddexp.reduce(scores, axis=1)
+        p = np.exp(scores - lse[:, None])
+        out = p @ v[rows, kv]
+        d = dout[rows, head]
+        ds = p * (d @ v[rows, kv].T - np.sum(d * out, axis=1)[:, None]) * scale
+        results["out"][rows, head] = out
+        results["lse"][rows, head] = lse
+        results["dq"][rows, head] = ds @ k[rows, kv]
+        results["dk"][rows, kv] += ds.T @ q[rows, head]
+        results["dv"][rows, kv] += p.T @ d
     return results
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import harness
-from test_attend import LAYOUTS, attend, random_input, reference
+from test_attend import LAYOUTS, attend, each_head, random_input, reference
 
 ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16's 8 significant bits
 FLOAT = 2.0**-24  # the same of float32
@@ -41,33 +41,25 @@ def bounds(arrays):
     (one more; delta inherits the error of O), and every result that travels (another).
     """
     q, k, v, dout = (arrays[name] for name in ("q", "k", "v", "dout"))
-    group = q.shape[1] // k.shape[1]
     scale = 1 / np.sqrt(q.shape[2])
     exact = reference(arrays)
     off = {name: ROUNDING * np.abs(value) for name, value in exact.items()}  # travelling
     # Scores of several units, summed in float32 over head_dim, and their exponential and logarithm.
     off["lse"] = 64 * FLOAT * (1 + np.abs(exact["lse"]))
-    begin = 0
-    for length in arrays["document_lengths"]:
-        rows = slice(begin, begin + length)
-        begin += length
-        for head in range(q.shape[1]):
-            kv = head // group
-            scores = scale * q[rows, head] @ k[rows, kv].T
-            scores[np.triu_indices(length, 1)] = -np.inf
-            p = np.exp(scores - exact["lse"][rows, head][:, None])
-            d = dout[rows, head]
-            off_p = 2 * ROUNDING * p
-            off_out = off_p @ np.abs(v[rows, kv])
-            off["out"][rows, head] += off_out
-            out = exact["out"][rows, head]
-            off_delta = np.sum(np.abs(d) * (off_out + ROUNDING * np.abs(out)), axis=1)
-            delta = np.sum(d * out, axis=1)
-            ds = np.abs(d @ v[rows, kv].T - delta[:, None])
-            off_ds = scale * (p * (off_delta[:, None] + ROUNDING * ds) + off_p * ds)
-            off["dq"][rows, head] += off_ds @ np.abs(k[rows, kv])
-            off["dk"][rows, kv] += off_ds.T @ np.abs(q[rows, head])
-            off["dv"][rows, kv] += off_p.T @ np.abs(d)
+    for rows, head, kv, scores in each_head(arrays):
+        p = np.exp(scores - exact["lse"][rows, head][:, None])
+        d = dout[rows, head]
+        off_p = 2 * ROUNDING * p
+        off_out = off_p @ np.abs(v[rows, kv])
+        off["out"][rows, head] += off_out
+        out = exact["out"][rows, head]
+        off_delta = np.sum(np.abs(d) * (off_out + ROUNDING * np.abs(out)), axis=1)
+        delta = np.sum(d * out, axis=1)
+        ds = np.abs(d @ v[rows, kv].T - delta[:, None])
+        off_ds = scale * (p * (off_delta[:, None] + ROUNDING * ds) + off_p * ds)
+        off["dq"][rows, head] += off_ds @ np.abs(k[rows, kv])
+        off["dk"][rows, kv] += off_ds.T @ np.abs(q[rows, head])
+        off["dv"][rows, kv] += off_p.T @ np.abs(d)
     return exact, {name: value + 64 * FLOAT for name, value in off.items()}
 
 

@@ -102,6 +102,21 @@ struct Optimizer {
 enum class DeviceKind { host, cuda };
 enum class Dtype { bfloat16, float32, float64 };
 
+/// Bytes of a number as it is stored, and of one that adds up.
+struct ElementBytes {
+  int element, accumulator;
+};
+constexpr ElementBytes element_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bfloat16:
+      return {2, 4};
+    case Dtype::float32:
+      return {4, 4};
+    default:
+      return {8, 8};
+  }
+}
+
 struct Checkpoint {
   std::int64_t every = 0;  ///< steps; 0: none
 };

@@ -30,6 +30,9 @@ struct TokenBatch {
 /// held.
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
 
+/// The attention of a model as kernels take it.
+kernels::AttentionShape attention_shape(const config::Model& model);
+
 /// Rows of the attention slot of one layer, all on the device.
 template <typename Real>
 struct AttentionSlot {
