@@ -9,6 +9,7 @@
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
+#include "progress.hpp"
 #include "rows.hpp"
 #include "turns.hpp"
 #include "workspace.hpp"
@@ -95,7 +96,8 @@ class Backward {
         list_(list),
         units_(units),
         slots_(buffer_tokens(list, Side::queries), shape.heads),
-        turns_(slots_.size()) {}
+        turns_(slots_.size()),
+        progress_(list.progress) {}
 
   BackwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
 
@@ -142,8 +144,10 @@ class Backward {
     const Range buffer = list_.queries[static_cast<std::size_t>(entry.query_rows)].tokens;
     const Range keys = intersect(task.k, {unit.begin, unit.end});
     const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
-    const bool causal = task.rule == Rule::causal;
-    const Range seeing{causal ? std::max(task.q.begin, keys.begin) : task.q.begin, task.q.end};
+    Range seeing = task.q;
+    if (task.rule == Rule::causal) {
+      seeing.begin = std::max(task.q.begin, keys.begin - task.diagonal);
+    }
     if (keys.empty() || seeing.empty()) return;
     const std::int64_t last = (seeing.end - 1 - buffer.begin) / kGradientQueryTile;
     std::int64_t index = (seeing.begin - buffer.begin) / kGradientQueryTile;
@@ -162,33 +166,34 @@ class Backward {
     const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(unit.buffer)];
     const Range tokens{unit.begin, unit.end};
     kernels_.backward_load_keys(plan.keys, plan.rows, dim_,
-                                rows_.of_kv_head(buffer.k, buffer.tokens, tokens, unit.kv_head),
-                                rows_.of_kv_head(buffer.v, buffer.tokens, tokens, unit.kv_head));
+                                rows_.of_head(buffer, buffer.k, tokens, unit.kv_head),
+                                rows_.of_head(buffer, buffer.v, tokens, unit.kv_head));
     for (std::size_t i = 0; i < visits.size(); ++i) {
       const Visit& visit = visits[i];
       add_pair(unit, visit, i + 1 < visits.size() ? &visits[i + 1] : nullptr, plan);
       turns_.wait(visit.slot, visit.ticket);
       add_query_gradient(visit, plan);
       turns_.finish(visit.slot, visit.ticket);
+      progress_.step();
     }
     kernels_.add_rows(plan.keys.dk, dim_, inverse_root_, {},
-                      rows_.sums_of_kv_head(buffer.dk, buffer.tokens, tokens, unit.kv_head));
+                      rows_.sums_of_head(buffer, buffer.dk, tokens, unit.kv_head));
     kernels_.add_rows(plan.keys.dv, dim_, 1.0f, {},
-                      rows_.sums_of_kv_head(buffer.dv, buffer.tokens, tokens, unit.kv_head));
+                      rows_.sums_of_head(buffer, buffer.dv, tokens, unit.kv_head));
   }
 
   void add_pair(const Unit& unit, const Visit& visit, const Visit* next,
                 const BackwardScratch& plan) const {
     const QueryRows<Real>& buffer = queries_of(visit);
     float* delta = const_cast<float*>(buffer.delta);  // read only
-    kernels_.backward_load_queries(
-        plan.queries, dim_, rows_.of_head(buffer.q, buffer.tokens, visit.tile, visit.head),
-        rows_.rotation(visit.tile.begin),
-        rows_.of_head(buffer.dout, buffer.tokens, visit.tile, visit.head),
-        rows_.per_head(buffer.lse, buffer.tokens, visit.tile, visit.head),
-        rows_.per_head(delta, buffer.tokens, visit.tile, visit.head));
-    Visible visible = visible_keys_of(visit.queries, visit.tile.begin, {unit.begin, visit.keys.end},
-                                      visit.entry->task.rule);
+    kernels_.backward_load_queries(plan.queries, dim_,
+                                   rows_.of_head(buffer, buffer.q, visit.tile, visit.head),
+                                   rows_.rotation(buffer, visit.tile.begin),
+                                   rows_.of_head(buffer, buffer.dout, visit.tile, visit.head),
+                                   rows_.per_head(buffer, buffer.lse, visit.tile, visit.head),
+                                   rows_.per_head(buffer, delta, visit.tile, visit.head));
+    Visible visible = visible_keys_of(visit.entry->task, visit.queries, visit.tile.begin,
+                                      {unit.begin, visit.keys.end});
     visible.skipped = static_cast<int>(visit.keys.begin - unit.begin);
     kernels_.backward_step(plan.keys, plan.queries, dim_, scale_, visible, upcoming(visit, next));
   }
@@ -198,12 +203,12 @@ class Backward {
     Upcoming rows;
     constexpr int kBytes = static_cast<int>(sizeof(Real)), kSumBytes = sizeof(float);
     const QueryRows<Real>& buffer = queries_of(visit);
-    const SumRows dq = rows_.sums_of_head(buffer.dq, buffer.tokens, visit.queries, visit.head);
+    const SumRows dq = rows_.sums_of_head(buffer, buffer.dq, visit.queries, visit.head);
     rows.add(dq.data, dq.stride, dq.count, dim_, kSumBytes);
     if (next == nullptr) return rows;
     const QueryRows<Real>& other = queries_of(*next);
     for (const Real* what : {other.q, other.dout}) {
-      const Rows piece = rows_.of_head(what, other.tokens, next->tile, next->head);
+      const Rows piece = rows_.of_head(other, what, next->tile, next->head);
       rows.add(piece.data, piece.stride, piece.count, dim_, kBytes);
     }
     return rows;
@@ -213,8 +218,8 @@ class Backward {
     const QueryRows<Real>& buffer = queries_of(visit);
     const std::int64_t first = visit.queries.begin - visit.tile.begin;
     kernels_.add_rows(plan.queries.dq + first * dim_, dim_, inverse_root_,
-                      rows_.rotation(visit.queries.begin),
-                      rows_.sums_of_head(buffer.dq, buffer.tokens, visit.queries, visit.head));
+                      rows_.rotation(buffer, visit.queries.begin),
+                      rows_.sums_of_head(buffer, buffer.dq, visit.queries, visit.head));
   }
 
   const TileKernels& kernels_;
@@ -226,6 +231,7 @@ class Backward {
   const UnitList& units_;
   Slots slots_;
   Turns turns_;
+  Progress progress_;
   std::mutex mutex_;
   std::size_t next_ = 0;
 };

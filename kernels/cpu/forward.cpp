@@ -8,6 +8,7 @@
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
+#include "progress.hpp"
 #include "rows.hpp"
 #include "workspace.hpp"
 
@@ -53,7 +54,8 @@ class Forward {
         dim_(shape.head_dim),
         scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
         list_(list),
-        units_(units) {}
+        units_(units),
+        progress_(list.progress) {}
 
   ForwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
 
@@ -79,23 +81,22 @@ class Forward {
     }
   }
 
-  void run_unit(const Unit& unit, const ForwardScratch& plan) const {
+  void run_unit(const Unit& unit, const ForwardScratch& plan) {
     const QueryRows<Real>& queries = list_.queries[static_cast<std::size_t>(unit.buffer)];
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
       kernels_.forward_begin(state, plan.keys, dim_,
-                             rows_.of_head(queries.q, queries.tokens, tokens, head),
-                             rows_.rotation(tokens.begin),
-                             rows_.sums_of_head(queries.out, queries.tokens, tokens, head),
-                             rows_.per_head(queries.lse, queries.tokens, tokens, head));
+                             rows_.of_head(queries, queries.q, tokens, head),
+                             rows_.rotation(queries, tokens.begin),
+                             rows_.sums_of_head(queries, queries.out, tokens, head),
+                             rows_.per_head(queries, queries.lse, tokens, head));
     });
     for (int first = unit.first_entry, last = first; first < unit.last_entry; first = last) {
       while (last < unit.last_entry && same_keys(task_of(first), task_of(last))) ++last;
       attend(unit, first, last, plan);
     }
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_end(state, dim_,
-                           rows_.sums_of_head(queries.out, queries.tokens, tokens, head),
-                           rows_.per_head(queries.lse, queries.tokens, tokens, head));
+      kernels_.forward_end(state, dim_, rows_.sums_of_head(queries, queries.out, tokens, head),
+                           rows_.per_head(queries, queries.lse, tokens, head));
     });
   }
 
@@ -111,28 +112,29 @@ class Forward {
 
   /// End of the keys that a task's queries see.
   static std::int64_t end_of_keys(const Task& task, Range queries) {
-    return task.rule == Rule::causal ? std::min(task.k.end, queries.end) : task.k.end;
+    if (task.rule == Rule::full) return task.k.end;
+    return std::min(task.k.end, queries.end + task.diagonal);
   }
 
   /// The parts in the unit of tasks that begin at the same key; a tile is loaded once for all.
-  void attend(const Unit& unit, int first, int last, const ForwardScratch& plan) const {
+  void attend(const Unit& unit, int first, int last, const ForwardScratch& plan) {
     const TaskRows& any = task_of(first);
     const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(any.key_rows)];
-    std::int64_t end = 0;
+    std::int64_t end = any.task.k.begin;
     for (int entry = first; entry < last; ++entry) {
       const Task& task = task_of(entry).task;
       end = std::max(end, end_of_keys(task, intersect(task.q, {unit.begin, unit.end})));
     }
     for (std::int64_t begin = any.task.k.begin; begin < end; begin += kKeyTile) {
       const Range keys{begin, std::min(end, begin + kKeyTile)};
-      kernels_.forward_load(plan.keys, dim_,
-                            rows_.of_kv_head(buffer.k, buffer.tokens, keys, unit.kv_head),
-                            rows_.of_kv_head(buffer.v, buffer.tokens, keys, unit.kv_head));
+      kernels_.forward_load(plan.keys, dim_, rows_.of_head(buffer, buffer.k, keys, unit.kv_head),
+                            rows_.of_head(buffer, buffer.v, keys, unit.kv_head));
       Upcoming next =
           upcoming(buffer, {keys.end, std::min(end, keys.end + kKeyTile)}, unit.kv_head);
       for (int entry = first; entry < last; ++entry) {
         add_keys(unit, task_of(entry).task, keys, plan, next);
       }
+      progress_.step();
     }
   }
 
@@ -144,9 +146,9 @@ class Forward {
     if (keys.empty()) return;
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
       const Range part = intersect(queries, tokens);
-      const bool sees = !part.empty() && (task.rule == Rule::full || part.end > keys.begin);
+      const bool sees = !part.empty() && end_of_keys(task, part) > keys.begin;
       if (!sees || head < task.heads.begin || head >= task.heads.end) return;
-      const Visible visible = visible_keys_of(part, tokens.begin, keys, task.rule);
+      const Visible visible = visible_keys_of(task, part, tokens.begin, keys);
       kernels_.forward_step(state, plan.keys, dim_, scale_, visible, next);
       next = {};
     });
@@ -157,7 +159,7 @@ class Forward {
     if (keys.empty()) return rows;
     constexpr int kBytes = static_cast<int>(sizeof(Real));
     for (const Real* what : {buffer.k, buffer.v}) {
-      const Rows next = rows_.of_kv_head(what, buffer.tokens, keys, head);
+      const Rows next = rows_.of_head(buffer, what, keys, head);
       rows.add(next.data, next.stride, next.count, dim_, kBytes);
     }
     return rows;
@@ -169,6 +171,7 @@ class Forward {
   float scale_;
   const TaskList<Real>& list_;
   const UnitList& units_;
+  Progress progress_;
   std::atomic<std::size_t> next_{0};
 };
 

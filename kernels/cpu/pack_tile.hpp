@@ -82,8 +82,8 @@ void rotate_rows(Rows from, int dim, int padded, Rotation rotation, float* to) {
   const int half = rotation.half;
   const int words = dim / M::kDepth;
   for (int r = 0; r < from.count; ++r) {
-    const float* cos = rotation.cos + static_cast<std::int64_t>(r) * half;
-    const float* sin = rotation.sin + static_cast<std::int64_t>(r) * half;
+    const float* cos = rotation.cos + r * rotation.stride;
+    const float* sin = rotation.sin + r * rotation.stride;
     float* row = to + static_cast<std::int64_t>(r) * words;
     for (int d = 0; d < half; d += M::kLanes) {
       const auto low = load_elements<M>(from.data, r * from.stride + d);
@@ -147,10 +147,8 @@ void add_rows(const float* rows, int dim, float factor, Rotation rotation, SumRo
       continue;
     }
     for (int d = 0; d < half; d += M::kLanes) {
-      const auto c =
-          M::multiply(f, M::load(rotation.cos + static_cast<std::int64_t>(r) * half + d));
-      const auto s =
-          M::multiply(f, M::load(rotation.sin + static_cast<std::int64_t>(r) * half + d));
+      const auto c = M::multiply(f, M::load(rotation.cos + r * rotation.stride + d));
+      const auto s = M::multiply(f, M::load(rotation.sin + r * rotation.stride + d));
       const auto low = M::load(in + d);
       const auto high = M::load(in + d + half);
       M::store(out + d, M::fma(high, s, M::fma(low, c, M::load(out + d))));

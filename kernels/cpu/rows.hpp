@@ -2,6 +2,7 @@
 // Tokens of a document to rows of one head in its buffer.
 #pragma once
 
+#include "../tasks/buffers.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "tile_kernels.hpp"
 
@@ -10,57 +11,73 @@ namespace cadenza::kernels::cpu {
 class HeadRows {
  public:
   HeadRows(const AttentionShape& shape, const RotaryTable<float>& rotary)
-      : dim_(shape.head_dim),
-        row_(std::int64_t{shape.heads} * shape.head_dim),
-        kv_row_(std::int64_t{shape.kv_heads} * shape.head_dim),
-        heads_(shape.heads) {
+      : dim_(shape.head_dim), heads_(shape.heads), kv_heads_(shape.kv_heads) {
     if (!rotary.enabled()) return;
-    rotation_ = {rotary.cos.data(), rotary.sin.data(), rotary.half};
+    rotation_ = {rotary.cos.data(), rotary.sin.data(), rotary.half, rotary.half};
   }
 
-  /// `tokens` of the buffer [buffer tokens, heads, D].
-  template <typename Real>
-  Rows of_head(const Real* buffer, Range whole, Range tokens, std::int64_t head) const {
-    return {buffer + (tokens.begin - whole.begin) * row_ + head * dim_, row_, count(tokens)};
+  /// `tokens` of `data`, an array [rows, heads, D] of `buffer`; a query or key-value head.
+  template <typename Buffer, typename Real>
+  Rows of_head(const Buffer& buffer, const Real* data, Range tokens, std::int64_t head) const {
+    const Place place = place_of(buffer, tokens, head);
+    return {data + place.first * dim_, place.step * dim_, count(tokens)};
+  }
+  template <typename Buffer>
+  SumRows sums_of_head(const Buffer& buffer, float* data, Range tokens, std::int64_t head) const {
+    const Place place = place_of(buffer, tokens, head);
+    return {data + place.first * dim_, place.step * dim_, count(tokens)};
+  }
+  /// One number per token and head, [rows, heads].
+  template <typename Buffer>
+  SumRows per_head(const Buffer& buffer, float* data, Range tokens, std::int64_t head) const {
+    const Place place = place_of(buffer, tokens, head);
+    return {data + place.first, place.step, count(tokens)};
   }
   template <typename Real>
-  Rows of_kv_head(const Real* buffer, Range whole, Range tokens, std::int64_t head) const {
-    return {buffer + (tokens.begin - whole.begin) * kv_row_ + head * dim_, kv_row_, count(tokens)};
-  }
-  SumRows sums_of_head(float* buffer, Range whole, Range tokens, std::int64_t head) const {
-    return {buffer + (tokens.begin - whole.begin) * row_ + head * dim_, row_, count(tokens)};
-  }
-  SumRows sums_of_kv_head(float* buffer, Range whole, Range tokens, std::int64_t head) const {
-    return {buffer + (tokens.begin - whole.begin) * kv_row_ + head * dim_, kv_row_, count(tokens)};
-  }
-  /// One number per token and head, [buffer tokens, heads].
-  SumRows per_head(float* buffer, Range whole, Range tokens, std::int64_t head) const {
-    return {buffer + (tokens.begin - whole.begin) * heads_ + head, heads_, count(tokens)};
-  }
-  Rotation rotation(std::int64_t position) const {
+  Rotation rotation(const QueryRows<Real>& buffer, std::int64_t token) const {
     if (rotation_.half == 0) return {};
-    const std::int64_t at = position * rotation_.half;
-    return {rotation_.cos + at, rotation_.sin + at, rotation_.half};
+    const std::int64_t at = position_of(buffer, token) * rotation_.half;
+    return {rotation_.cos + at, rotation_.sin + at, rotation_.half,
+            rotation_.half * buffer.positions.step};
   }
 
  private:
+  /// Of the first token, and from one token to the next, in heads.
+  struct Place {
+    std::int64_t first;
+    std::int64_t step;
+  };
+
   static int count(Range tokens) { return static_cast<int>(tokens.size()); }
 
+  template <typename Real>
+  std::int64_t all_heads(const QueryRows<Real>&) const {
+    return heads_;
+  }
+  template <typename Real>
+  std::int64_t all_heads(const KeyRows<Real>&) const {
+    return kv_heads_;
+  }
+  template <typename Buffer>
+  Place place_of(const Buffer& buffer, Range tokens, std::int64_t head) const {
+    const Range held = held_heads(buffer.heads, all_heads(buffer));
+    return {(tokens.begin - buffer.tokens.begin) * held.size() + head - held.begin, held.size()};
+  }
+
   int dim_;
-  std::int64_t row_;
-  std::int64_t kv_row_;
   std::int64_t heads_;
+  std::int64_t kv_heads_;
   Rotation rotation_;
 };
 
 /// What the queries of a task see of `keys`, in rows of a tile that begins at token `tile`.
-inline Visible visible_keys_of(Range queries, std::int64_t tile, Range keys, Rule rule) {
+inline Visible visible_keys_of(const Task& task, Range queries, std::int64_t tile, Range keys) {
   Visible visible;
   visible.first = static_cast<int>(queries.begin - tile);
   visible.last = static_cast<int>(queries.end - tile);
   visible.keys = static_cast<int>(keys.size());
-  visible.causal = rule == Rule::causal;
-  visible.offset = tile + 1 - keys.begin;
+  visible.causal = task.rule == Rule::causal;
+  visible.offset = tile + task.diagonal + 1 - keys.begin;
   return visible;
 }
 

@@ -55,11 +55,13 @@ struct Upcoming {
   }
 };
 
-/// cos and sin of the first row's position, `half` per row; half 0: no rotation.
+/// cos and sin of the first row's position, `half` each, and how far the next row's are; half 0: no
+/// rotation.
 struct Rotation {
   const float* cos = nullptr;
   const float* sin = nullptr;
   int half = 0;
+  std::int64_t stride = 0;
 };
 
 /// Which keys of a tile the rows of a query tile see: rows [first, last) see the first

@@ -62,17 +62,17 @@ struct ForwardPass {
   KOKKOS_FUNCTION void load_state(const Member& team, const Unit& unit, int head,
                                   Real* state) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
-    const std::int64_t first = unit.begin - buffer.tokens.begin;
     const int rows = static_cast<int>(unit.end - unit.begin);
     const int dim = problem.dim;
+    const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
     const int padded = round_up(dim, kBlockColumns<Real>);
-    load_queries(team, problem, head_rows(buffer.q, first, rows, problem.heads, head, dim),
-                 unit.begin, state + queries, 1, kPitch);
-    const HeadRows<Real> given = head_rows(buffer.out, first, rows, problem.heads, head, dim);
-    const Real* lse = buffer.lse + first * problem.heads + head;
+    load_queries(team, problem, head_rows(buffer.q, place, dim), positions_of(buffer, unit.begin),
+                 state + queries, 1, kPitch);
+    const HeadRows<Real> given = head_rows(buffer.out, place, dim);
+    const Real* lse = buffer.lse + place.first;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
       const Real none = -Kokkos::Experimental::infinity_v<Real>;
-      const Real start = r < rows ? lse[r * problem.heads] : none;
+      const Real start = r < rows ? lse[r * place.stride] : none;
       const bool empty = start == none;
       state[peak + r] = start;
       state[sum + r] = empty ? 0 : 1;
@@ -90,12 +90,10 @@ struct ForwardPass {
     if (heads.begin >= heads.end) return;
     const int dim = problem.dim;
     for_each_key_step<Real>(unit, entry.task, [&](const KeyStep& step) {
-      const std::int64_t first = step.begin - buffer.tokens.begin;
-      const int kv_heads = problem.kv_heads;
-      load_rows(team, head_rows(buffer.k, first, step.keys, kv_heads, unit.kv_head, dim), dim,
-                scratch + keys, problem.dim_pitch);
-      load_rows(team, head_rows(buffer.v, first, step.keys, kv_heads, unit.kv_head, dim), dim,
-                scratch + values, problem.dim_pitch);
+      const HeadPlace place =
+          place_of(buffer, problem.kv_heads, step.begin, step.keys, unit.kv_head);
+      load_rows(team, head_rows(buffer.k, place, dim), dim, scratch + keys, problem.dim_pitch);
+      load_rows(team, head_rows(buffer.v, place, dim), dim, scratch + values, problem.dim_pitch);
       count_seen(team, unit, step, scratch + seen);
       team.team_barrier();
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
@@ -160,11 +158,11 @@ struct ForwardPass {
   KOKKOS_FUNCTION void store_state(const Member& team, const Unit& unit, int head,
                                    const Real* state) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
-    const std::int64_t first = unit.begin - buffer.tokens.begin;
     const int rows = static_cast<int>(unit.end - unit.begin);
     const int dim = problem.dim;
-    const HeadRows<Real> result = head_rows(buffer.out, first, rows, problem.heads, head, dim);
-    Real* lse = buffer.lse + first * problem.heads + head;
+    const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
+    const HeadRows<Real> result = head_rows(buffer.out, place, dim);
+    Real* lse = buffer.lse + place.first;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
       const Real total = state[sum + r];
       if (total == 0) return;  // no key seen, neither before nor now
@@ -172,7 +170,7 @@ struct ForwardPass {
       Real* to = result.data + r * result.stride;
       const Real weight = 1 / total;
       for (int d = 0; d < dim; ++d) to[d] = from[d] * weight;
-      lse[r * problem.heads] = state[peak + r] + Kokkos::log(total);
+      lse[r * place.stride] = state[peak + r] + Kokkos::log(total);
     });
   }
 };

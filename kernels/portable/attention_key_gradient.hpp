@@ -13,7 +13,7 @@ struct KeyGradientPass {
 
   /// Queries of one task and one head against the unit's keys.
   struct QueryStep {
-    Rule rule = Rule::causal;
+    Mask mask;
     Range keys;              ///< tokens of the task inside the unit's tile
     std::int64_t begin = 0;  ///< first query
     int queries = 0;
@@ -53,24 +53,19 @@ struct KeyGradientPass {
     const Unit unit = problem.units(team.league_rank());
     Real* scratch = scratch_of<Real>(team, scratch_level, scratch_size);
     const KeyRows<Real> buffer = problem.keys(unit.buffer);
-    const std::int64_t first = unit.begin - buffer.tokens.begin;
     const int rows = static_cast<int>(unit.end - unit.begin);
     const int dim = problem.dim;
-    const int kv_heads = problem.kv_heads;
-    load_columns(team, head_rows(buffer.k, first, rows, kv_heads, unit.kv_head, dim), dim,
-                 scratch + keys, kPitch);
-    load_columns(team, head_rows(buffer.v, first, rows, kv_heads, unit.kv_head, dim), dim,
-                 scratch + values, kPitch);
+    const HeadPlace place = place_of(buffer, problem.kv_heads, unit.begin, rows, unit.kv_head);
+    load_columns(team, head_rows(buffer.k, place, dim), dim, scratch + keys, kPitch);
+    load_columns(team, head_rows(buffer.v, place, dim), dim, scratch + values, kPitch);
     fill(team, scratch + dk, kKeyTile * problem.dim_pitch, Real(0));
     fill(team, scratch + dv, kKeyTile * problem.dim_pitch, Real(0));
     team.team_barrier();
     for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
       differentiate(team, unit, problem.tasks(problem.entries(entry)), scratch);
     }
-    add_rows(team, scratch + dk, problem.dim_pitch, dim,
-             head_rows(buffer.dk, first, rows, kv_heads, unit.kv_head, dim));
-    add_rows(team, scratch + dv, problem.dim_pitch, dim,
-             head_rows(buffer.dv, first, rows, kv_heads, unit.kv_head, dim));
+    add_rows(team, scratch + dk, problem.dim_pitch, dim, head_rows(buffer.dk, place, dim));
+    add_rows(team, scratch + dv, problem.dim_pitch, dim, head_rows(buffer.dv, place, dim));
   }
 
   KOKKOS_FUNCTION void differentiate(const Member& team, const Unit& unit, const TaskRows& entry,
@@ -79,11 +74,11 @@ struct KeyGradientPass {
     const QueryRows<Real> buffer = problem.queries(entry.query_rows);
     const Range heads = heads_of(unit, task);
     QueryStep step;
-    step.rule = task.rule;
+    step.mask = mask_of(task);
     step.keys.begin = Kokkos::max(task.k.begin, unit.begin);
     step.keys.end = Kokkos::min(task.k.end, unit.end);
-    step.begin =
-        task.rule == Rule::causal ? Kokkos::max(task.q.begin, step.keys.begin) : task.q.begin;
+    step.begin = step.mask.causal ? Kokkos::max(task.q.begin, step.keys.begin - step.mask.diagonal)
+                                  : task.q.begin;
     for (; step.begin < task.q.end; step.begin += kQueryTile) {
       step.queries =
           static_cast<int>(Kokkos::min<std::int64_t>(kQueryTile, task.q.end - step.begin));
@@ -96,14 +91,12 @@ struct KeyGradientPass {
 
   KOKKOS_FUNCTION void load_step(const Member& team, const QueryRows<Real>& buffer,
                                  const QueryStep& step, int head, Real* scratch) const {
-    const std::int64_t first = step.begin - buffer.tokens.begin;
-    load_queries(team, problem,
-                 head_rows(buffer.q, first, step.queries, problem.heads, head, problem.dim),
-                 step.begin, scratch + queries, problem.dim_pitch, 1);
-    load_rows(team, head_rows(buffer.dout, first, step.queries, problem.heads, head, problem.dim),
-              problem.dim, scratch + dout, problem.dim_pitch);
-    load_statistics(team, problem, buffer, first, step.queries, head, scratch + lse,
-                    scratch + delta);
+    const int dim = problem.dim;
+    const HeadPlace place = place_of(buffer, problem.heads, step.begin, step.queries, head);
+    load_queries(team, problem, head_rows(buffer.q, place, dim), positions_of(buffer, step.begin),
+                 scratch + queries, problem.dim_pitch, 1);
+    load_rows(team, head_rows(buffer.dout, place, dim), dim, scratch + dout, problem.dim_pitch);
+    load_statistics(team, buffer, place, scratch + lse, scratch + delta);
     team.team_barrier();
   }
 
@@ -121,7 +114,7 @@ struct KeyGradientPass {
                                                         kPitch, scratch + dscores, kPitch});
     const int first = static_cast<int>(step.keys.begin - unit.begin);
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, step.queries), [&](int r) {
-      const int seen = visible_in_tile(step.rule, step.begin + r, step.keys.begin, columns - first);
+      const int seen = visible_in_tile(step.mask, step.begin + r, step.keys.begin, columns - first);
       probabilities(first, first + seen, columns, scratch + scores + r * kPitch,
                     scratch + dscores + r * kPitch, scratch[lse + r], scratch[delta + r]);
     });

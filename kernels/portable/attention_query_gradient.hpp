@@ -59,24 +59,24 @@ struct QueryGradientPass {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
     const int rows = static_cast<int>(unit.end - unit.begin);
     for (int head = unit.head_begin; head < unit.head_end; ++head) {
+      const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
       const Real* sum = scratch + (head - unit.head_begin) * head_size + dq;
       add_query_gradient(team, problem, sum, problem.dim_pitch,
-                         head_rows(buffer.dq, unit.begin - buffer.tokens.begin, rows, problem.heads,
-                                   head, problem.dim),
-                         unit.begin);
+                         head_rows(buffer.dq, place, problem.dim),
+                         positions_of(buffer, unit.begin));
     }
   }
 
   KOKKOS_FUNCTION void load_head(const Member& team, const Unit& unit, int head,
                                  Real* state) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
-    const std::int64_t first = unit.begin - buffer.tokens.begin;
     const int rows = static_cast<int>(unit.end - unit.begin);
-    load_queries(team, problem, head_rows(buffer.q, first, rows, problem.heads, head, problem.dim),
-                 unit.begin, state + queries, 1, kPitch);
-    load_columns(team, head_rows(buffer.dout, first, rows, problem.heads, head, problem.dim),
-                 problem.dim, state + dout, kPitch);
-    load_statistics(team, problem, buffer, first, rows, head, state + lse, state + delta);
+    const int dim = problem.dim;
+    const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
+    load_queries(team, problem, head_rows(buffer.q, place, dim), positions_of(buffer, unit.begin),
+                 state + queries, 1, kPitch);
+    load_columns(team, head_rows(buffer.dout, place, dim), dim, state + dout, kPitch);
+    load_statistics(team, buffer, place, state + lse, state + delta);
     fill(team, state + dq, kQueryTile * problem.dim_pitch, Real(0));
   }
 
@@ -87,12 +87,10 @@ struct QueryGradientPass {
     if (heads.begin >= heads.end) return;
     const int dim = problem.dim;
     for_each_key_step<Real>(unit, entry.task, [&](const KeyStep& step) {
-      const std::int64_t first = step.begin - buffer.tokens.begin;
-      const int kv_heads = problem.kv_heads;
-      load_rows(team, head_rows(buffer.k, first, step.keys, kv_heads, unit.kv_head, dim), dim,
-                scratch + keys, problem.dim_pitch);
-      load_rows(team, head_rows(buffer.v, first, step.keys, kv_heads, unit.kv_head, dim), dim,
-                scratch + values, problem.dim_pitch);
+      const HeadPlace place =
+          place_of(buffer, problem.kv_heads, step.begin, step.keys, unit.kv_head);
+      load_rows(team, head_rows(buffer.k, place, dim), dim, scratch + keys, problem.dim_pitch);
+      load_rows(team, head_rows(buffer.v, place, dim), dim, scratch + values, problem.dim_pitch);
       count_seen(team, unit, step, scratch + seen);
       team.team_barrier();
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../tasks/buffers.hpp"
 #include "../tasks/work_units.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "tile_product.hpp"

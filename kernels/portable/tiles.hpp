@@ -17,12 +17,26 @@ struct HeadRows {
   int rows = 0;
 };
 
-/// Rows `first` and on of a buffer [tokens, heads, dim], of one head.
+/// Where tokens of one head lie in the arrays of a buffer, counted in heads.
+struct HeadPlace {
+  std::int64_t first = 0;
+  std::int64_t stride = 0;
+  int rows = 0;
+};
+
+/// `rows` tokens from `token` on; `all`: heads of rows whose buffer does not name its heads.
+template <typename Buffer>
+KOKKOS_INLINE_FUNCTION HeadPlace place_of(const Buffer& buffer, int all, std::int64_t token,
+                                          int rows, int head) {
+  const Range held = held_heads(buffer.heads, all);
+  const std::int64_t stride = held.end - held.begin;
+  return {(token - buffer.tokens.begin) * stride + head - held.begin, stride, rows};
+}
+
+/// The same in an array [tokens, heads, dim].
 template <typename Real>
-KOKKOS_INLINE_FUNCTION HeadRows<Real> head_rows(Real* buffer, std::int64_t first, int rows,
-                                                int heads, int head, int dim) {
-  const std::int64_t stride = static_cast<std::int64_t>(heads) * dim;
-  return {buffer + first * stride + static_cast<std::int64_t>(head) * dim, stride, rows};
+KOKKOS_INLINE_FUNCTION HeadRows<Real> head_rows(Real* data, const HeadPlace& place, int dim) {
+  return {data + place.first * dim, place.stride * dim, place.rows};
 }
 
 /// Copies rows, and zeroes the columns that only fill up the last register block.
@@ -53,20 +67,27 @@ KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<cons
   });
 }
 
+/// Document positions of the rows from `token` on.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION Positions positions_of(const QueryRows<Real>& buffer, std::int64_t token) {
+  return {position_of(buffer, token), buffer.positions.step};
+}
+
 /// Queries of one head, rotated by their positions and multiplied by `problem.scale`. Element (r,
-/// d) goes to to[r * row_step + d * dim_step]. `position` is the document position of the first
-/// row.
+/// d) goes to to[r * row_step + d * dim_step].
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>& problem,
-                                         const HeadRows<const Real>& from, std::int64_t position,
-                                         Real* to, int row_step, int dim_step) {
+                                         const HeadRows<const Real>& from,
+                                         const Positions& positions, Real* to, int row_step,
+                                         int dim_step) {
   const int half = problem.half;
   const int dim = problem.dim;
   const Real scale = problem.scale;
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, from.rows), [&](int r) {
     const Real* KOKKOS_RESTRICT in = from.data + r * from.stride;
-    const Real* KOKKOS_RESTRICT cos = problem.cos + (position + r) * half;
-    const Real* KOKKOS_RESTRICT sin = problem.sin + (position + r) * half;
+    const std::int64_t at = (positions.first + r * positions.step) * half;
+    const Real* KOKKOS_RESTRICT cos = problem.cos + at;
+    const Real* KOKKOS_RESTRICT sin = problem.sin + at;
     Real* KOKKOS_RESTRICT out = to + r * row_step;
     for (int d = 0; d < half; ++d) {
       const Real low = in[d] * scale;
@@ -81,15 +102,14 @@ KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>
 /// lse and delta of one head, one per query. A row without keys has lse = -inf; it becomes +inf
 /// here, so that exp(logit - lse) is 0 without a special case.
 template <typename Real>
-KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const Problem<Real>& problem,
-                                            const QueryRows<Real>& buffer, std::int64_t first,
-                                            int rows, int head, Real* lse, Real* delta) {
+KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const QueryRows<Real>& buffer,
+                                            const HeadPlace& place, Real* lse, Real* delta) {
   const Real infinity = Kokkos::Experimental::infinity_v<Real>;
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
-    const std::int64_t at = (first + r) * problem.heads + head;
-    const Real value = r < rows ? buffer.lse[at] : infinity;
+    const std::int64_t at = place.first + r * place.stride;
+    const Real value = r < place.rows ? buffer.lse[at] : infinity;
     lse[r] = value == -infinity ? infinity : value;
-    delta[r] = r < rows ? buffer.delta[at] : 0;
+    delta[r] = r < place.rows ? buffer.delta[at] : 0;
   });
 }
 
@@ -97,14 +117,16 @@ KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const Problem<Re
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void add_query_gradient(const Member& team, const Problem<Real>& problem,
                                                const Real* from, int from_pitch,
-                                               const HeadRows<Real>& to, std::int64_t position) {
+                                               const HeadRows<Real>& to,
+                                               const Positions& positions) {
   const int half = problem.half;
   const int dim = problem.dim;
   const Real scale = problem.scale;
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, to.rows), [&](int r) {
     const Real* KOKKOS_RESTRICT in = from + r * from_pitch;
-    const Real* KOKKOS_RESTRICT cos = problem.cos + (position + r) * half;
-    const Real* KOKKOS_RESTRICT sin = problem.sin + (position + r) * half;
+    const std::int64_t at = (positions.first + r * positions.step) * half;
+    const Real* KOKKOS_RESTRICT cos = problem.cos + at;
+    const Real* KOKKOS_RESTRICT sin = problem.sin + at;
     Real* KOKKOS_RESTRICT out = to.data + r * to.stride;
     for (int d = 0; d < half; ++d) {
       const Real low = in[d] * scale;
@@ -132,18 +154,28 @@ KOKKOS_INLINE_FUNCTION void fill(const Member& team, Real* to, int count, Real v
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count), [&](int i) { to[i] = value; });
 }
 
+/// Which keys a query sees: j <= i + diagonal where causal, all of them otherwise.
+struct Mask {
+  bool causal = true;
+  std::int64_t diagonal = 0;
+};
+
+KOKKOS_INLINE_FUNCTION Mask mask_of(const Task& task) {
+  return {task.rule == Rule::causal, task.diagonal};
+}
+
 /// Keys of [key_begin, key_begin + keys) that query token `query` sees; always the first ones.
-KOKKOS_INLINE_FUNCTION int visible_in_tile(Rule rule, std::int64_t query, std::int64_t key_begin,
-                                           int keys) {
-  if (rule == Rule::full) return keys;
-  const std::int64_t seen = query + 1 - key_begin;
+KOKKOS_INLINE_FUNCTION int visible_in_tile(const Mask& mask, std::int64_t query,
+                                           std::int64_t key_begin, int keys) {
+  if (!mask.causal) return keys;
+  const std::int64_t seen = query + mask.diagonal + 1 - key_begin;
   return seen <= 0 ? 0 : seen < keys ? static_cast<int>(seen) : keys;
 }
 
 /// One step of a unit that owns queries: queries of a task inside the unit's tile, one tile of its
 /// keys.
 struct KeyStep {
-  Rule rule = Rule::causal;
+  Mask mask;
   Range queries;           ///< tokens
   std::int64_t begin = 0;  ///< first key
   int keys = 0;
@@ -156,16 +188,18 @@ struct KeyStep {
 template <typename Real, typename Visit>
 KOKKOS_INLINE_FUNCTION void for_each_key_step(const Unit& unit, const Task& task, Visit&& visit) {
   KeyStep step;
-  step.rule = task.rule;
+  step.mask = mask_of(task);
   step.queries.begin = Kokkos::max(task.q.begin, unit.begin);
   step.queries.end = Kokkos::min(task.q.end, unit.end);
   step.last_row = static_cast<int>(step.queries.end - unit.begin);
-  const bool causal = task.rule == Rule::causal;
-  const std::int64_t end = causal ? Kokkos::min(task.k.end, step.queries.end) : task.k.end;
+  const bool causal = step.mask.causal;
+  const std::int64_t diagonal = step.mask.diagonal;
+  const std::int64_t end =
+      causal ? Kokkos::min(task.k.end, step.queries.end + diagonal) : task.k.end;
   for (step.begin = task.k.begin; step.begin < end; step.begin += kKeyTile) {
     step.keys = static_cast<int>(Kokkos::min<std::int64_t>(kKeyTile, end - step.begin));
     const std::int64_t first =
-        causal ? Kokkos::max(step.queries.begin, step.begin) : step.queries.begin;
+        causal ? Kokkos::max(step.queries.begin, step.begin - diagonal) : step.queries.begin;
     const int row = static_cast<int>(first - unit.begin);
     step.first_row = row - row % kBlockColumns<Real>;
     visit(step);
@@ -180,7 +214,7 @@ KOKKOS_INLINE_FUNCTION void count_seen(const Member& team, const Unit& unit, con
     const std::int64_t query = unit.begin + row;
     const bool inside = query >= step.queries.begin && query < step.queries.end;
     seen[row] =
-        static_cast<Real>(inside ? visible_in_tile(step.rule, query, step.begin, step.keys) : 0);
+        static_cast<Real>(inside ? visible_in_tile(step.mask, query, step.begin, step.keys) : 0);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check_list.hpp"
 
+#include "buffers.hpp"
 #include "cadenza/base/error.hpp"
 
 namespace cadenza::kernels {
@@ -10,6 +11,36 @@ void check_range(const char* what, std::size_t task, const Range& part, const Ra
   if (part.empty() || whole.contains(part)) return;
   fail(ExitCode::usage, "attention task {}: {} [{}, {}) is outside [{}, {})", task, what,
        part.begin, part.end, whole.begin, whole.end);
+}
+
+/// The key-value heads that query heads read.
+Range read_by(const Range& heads, int group) {
+  if (heads.empty()) return {};
+  return {heads.begin / group, (heads.end - 1) / group + 1};
+}
+
+template <typename Real>
+void check_heads(const AttentionShape& shape, std::size_t t, const Range& heads,
+                 const QueryRows<Real>& queries, const KeyRows<Real>& keys) {
+  check_range("heads of the query buffer", t, queries.heads, {0, shape.heads});
+  check_range("heads of the key buffer", t, keys.heads, {0, shape.kv_heads});
+  check_range("heads", t, heads, held_heads(queries.heads, shape.heads));
+  check_range("key-value heads", t, read_by(heads, shape.group()),
+              held_heads(keys.heads, shape.kv_heads));
+}
+
+/// Every row of the buffer must have its place in a rotary table of `count` positions.
+template <typename Real>
+void check_positions(std::size_t t, const QueryRows<Real>& queries, std::int64_t count) {
+  if (queries.positions.step < 1) {
+    fail(ExitCode::usage, "attention task {}: step of positions {}; valid: at least 1", t,
+         queries.positions.step);
+  }
+  if (queries.tokens.empty()) return;
+  check_range("positions", t,
+              {position_of(queries, queries.tokens.begin),
+               position_of(queries, queries.tokens.end - 1) + 1},
+              {0, count});
 }
 
 }  // namespace
@@ -35,12 +66,12 @@ void check_list(const AttentionShape& shape, const RotaryTable<Accumulator<Real>
       fail(ExitCode::usage, "attention task {}: buffers ({}, {}) of only ({}, {})", t,
            entry.query_rows, entry.key_rows, list.queries.size(), list.keys.size());
     }
-    check_range("queries", t, entry.task.q, list.queries[query_rows].tokens);
-    check_range("keys", t, entry.task.k, list.keys[key_rows].tokens);
-    check_range("heads", t, entry.task.heads, {0, shape.heads});
-    if (positions >= 0) {
-      check_range("positions", t, list.queries[query_rows].tokens, {0, positions});
-    }
+    const QueryRows<Real>& queries = list.queries[query_rows];
+    const KeyRows<Real>& keys = list.keys[key_rows];
+    check_range("queries", t, entry.task.q, queries.tokens);
+    check_range("keys", t, entry.task.k, keys.tokens);
+    check_heads(shape, t, entry.task.heads, queries, keys);
+    if (positions >= 0) check_positions(t, queries, positions);
   }
 }
 

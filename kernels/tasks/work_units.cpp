@@ -39,8 +39,9 @@ class Grid {
       unit.begin = tokens.begin + tile * unit_.tile;
       unit.end = std::min(tokens.end, unit.begin + unit_.tile);
       const Range part = intersect(span, {unit.begin, unit.end});
-      const std::int64_t pairs = by_queries ? allowed_pairs(part, other, entry.task.rule)
-                                            : allowed_pairs(other, part, entry.task.rule);
+      const Range& queries = by_queries ? part : other;
+      const Range& keys = by_queries ? other : part;
+      const std::int64_t pairs = allowed_pairs(queries, keys, entry.task.rule, entry.task.diagonal);
       if (pairs == 0) continue;
       const std::int64_t slot = first_[static_cast<std::size_t>(buffer)] + tile * per_tile();
       for_each_chunk(entry.task.heads, slot, unit, pairs, visit);

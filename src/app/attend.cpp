@@ -2,6 +2,7 @@
 // Core attention alone: Q, K, V from a file, through a placement and real messages, results to a
 // file.
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "cadenza/app/agree.hpp"
@@ -9,10 +10,9 @@
 #include "cadenza/app/dtype.hpp"
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/machine.hpp"
+#include "cadenza/attention/core_attention.hpp"
 #include "cadenza/exec/exchange.hpp"
-#include "cadenza/plan/placement.hpp"
-#include "cadenza/plan/validate.hpp"
-#include "cadenza/program/program.hpp"
+#include "cadenza/program/step_plan.hpp"
 #include "cadenza/storage/hdf5.hpp"
 
 namespace cadenza::app {
@@ -73,40 +73,67 @@ Problem read_problem(const storage::File& file) {
   return problem;
 }
 
-/// Whole documents go to trainers in order, each to the one in whose equal share of the tokens it
+/// One layer, one tick: all that attention alone needs of an experiment.
+config::Experiment one_layer(config::Experiment e) {
+  const auto require_one = [](std::int64_t found, const char* key) {
+    if (found == 1) return;
+    fail(ExitCode::usage,
+         "{}: found {}; valid for cadenza attend: 1 (attention alone has data and context ranks and "
+         "dedicated servers)",
+         key, found);
+  };
+  require_one(e.parallel.pipeline, "parallel.pipeline");
+  require_one(e.parallel.tensor, "parallel.tensor");
+  e.model.layers = 1;
+  e.batch.tokens = e.batch.microbatch * e.parallel.data;
+  e.run.recompute = config::Recompute::none;
+  return e;
+}
+
+/// Whole documents go to data ranks in order, each to the one in whose equal share of the tokens it
 /// is centred.
-plan::Workload make_workload(const config::Experiment& experiment, const Problem& problem,
-                             int ranks) {
-  plan::Workload workload;
-  workload.lengths = problem.lengths;
-  workload.shape = problem.shape;
-  workload.ranks = ranks;
-  const auto trainers = experiment.parallel.trainers();
+std::vector<data::Microbatch> deal(const Problem& problem, std::int64_t data_ranks) {
+  std::vector<data::Microbatch> microbatches(static_cast<std::size_t>(data_ranks));
   std::int64_t before = 0;
   for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
     const std::int64_t length = problem.lengths[document];
-    const std::int64_t rank = (2 * before + length) * trainers / (2 * problem.tokens);
-    workload.homes.push_back(
-        {static_cast<Rank>(std::min(rank, trainers - 1)), static_cast<int>(document), {0, length}});
+    const std::int64_t rank = (2 * before + length) * data_ranks / (2 * problem.tokens);
+    microbatches[static_cast<std::size_t>(std::min(rank, data_ranks - 1))].documents.push_back(
+        {static_cast<std::int64_t>(document), {0, length}});
     before += length;
   }
-  workload.servers = plan::attention_servers(experiment);
-  return workload;
+  return microbatches;
 }
 
-/// Tokens of `rank`: contiguous, since documents are laid out in order.
-Range tokens_of(const plan::Workload& workload, Rank rank) {
-  Range range;
-  std::int64_t before = 0;
-  for (const plan::Home& home : workload.homes) {
-    const std::int64_t length = home.tokens.size();
-    if (home.rank == rank) {
-      if (range.empty()) range.begin = before;
-      range.end = before + length;
+std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
+                                           const program::Outline& outline,
+                                           const Problem& problem) {
+  const std::vector<data::Microbatch> microbatches = deal(problem, experiment.parallel.data);
+  std::vector<plan::Occupant> groups;
+  for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
+  plan::Workload workload =
+      plan::make_workload(experiment, groups, outline.layout.dedicated());
+  workload.shape = problem.shape;
+  return program::plan_tick(experiment.attention, workload, program::first_documents(groups));
+}
+
+/// Where the rows of a rank are in the input file, row by row; -1: padding between halves.
+std::vector<std::int64_t> file_rows(const std::vector<program::TickPlans>& plans,
+                                    const Problem& problem, Rank rank) {
+  const plan::Workload& workload = plans.front().forward.workload;
+  const exec::HomeRows home = exec::home_rows(plans.front(), rank, 1);
+  std::vector<std::int64_t> begins{0};
+  for (const std::int64_t length : problem.lengths) begins.push_back(begins.back() + length);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(home.rows()), -1);
+  for (const exec::RowPiece& piece : home.pieces) {
+    const auto document = static_cast<std::size_t>(piece.document);
+    for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
+      rows[static_cast<std::size_t>(piece.row + i)] =
+          begins[document] + plan::position_of(workload.order, problem.lengths[document],
+                                               piece.tokens.begin + i);
     }
-    before += length;
   }
-  return range;
+  return rows;
 }
 
 /// The tensors of this rank's tokens and, on rank 0, the way of results to the output file. Files
@@ -116,21 +143,23 @@ class Rows {
  public:
   using Sum = Accumulator<Real>;
 
-  Rows(comm::Communicator& world, const Problem& problem, const plan::Workload& workload,
-       MemoryLedger& ledger)
-      : world_(world),
-        problem_(problem),
-        workload_(workload),
-        mine_(tokens_of(workload, world.rank())) {
+  Rows(comm::Communicator& world, const Problem& problem,
+       const std::vector<program::TickPlans>& plans, MemoryLedger& ledger)
+      : world_(world), problem_(problem) {
+    for (Rank rank = 0; rank < world.size(); ++rank) {
+      rows_.push_back(file_rows(plans, problem, rank));
+    }
     for (std::size_t at = 0; at < sums_.size(); ++at) {
       const auto what = static_cast<plan::Tensor>(at);
-      const std::int64_t elements = mine_.size() * width(what);
+      const std::int64_t elements = count(world.rank()) * width(what);
       if (exec::is_input(what)) {
         inputs_[at] = allocate<Real>(ledger, MemoryKind::activations, "attend", elements);
       } else {
         sums_[at] = allocate<Sum>(ledger, MemoryKind::activations, "attend", elements);
       }
     }
+    attention::initialise(slot().out, slot().lse, count(world.rank()), problem.shape.heads,
+                          problem.shape.head_dim);
   }
 
   model::AttentionSlot<Real> slot() {
@@ -146,29 +175,33 @@ class Rows {
     const std::vector<Sum> all = file.read<Sum>(dataset, file.shape(dataset));
     const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];
     auto host = Kokkos::create_mirror_view(rows);
-    std::transform(all.begin() + mine_.begin * width(what), all.begin() + mine_.end * width(what),
-                   host.data(), [](Sum value) { return static_cast<Real>(value); });
+    Real* to = host.data();
+    for (const std::int64_t row : rows_[static_cast<std::size_t>(world_.rank())]) {
+      const Sum* from = all.data() + row * width(what);
+      to = std::transform(from, from + width(what), to,
+                          [](Sum value) { return static_cast<Real>(value); });
+    }
     Kokkos::deep_copy(rows, host);
   }
 
-  /// All ranks' rows of `what` on rank 0, in token order. Collective.
+  /// All ranks' rows of `what` on rank 0, in the order of the file. Collective.
   std::vector<Sum> collect(plan::Tensor what) {
     auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{},
                                                     sums_[static_cast<std::size_t>(what)]);
     std::vector<Sum> all;
-    if (world_.rank() == 0) {
-      all.resize(static_cast<std::size_t>(problem_.tokens * width(what)));
-      std::copy_n(host.data(), host.extent(0), all.begin() + mine_.begin * width(what));
-      for (Rank rank = 1; rank < world_.size(); ++rank) {
-        const Range tokens = tokens_of(workload_, rank);
-        const std::span part(all.data() + tokens.begin * width(what),
-                             static_cast<std::size_t>(tokens.size() * width(what)));
-        if (!part.empty()) world_.post_receive(std::as_writable_bytes(part), rank, 0, 0);
-      }
-    } else if (host.extent(0) > 0) {
+    if (world_.rank() != 0) {
       world_.post_send(std::as_bytes(std::span<Sum>(host.data(), host.extent(0))), 0, 0, 0);
+      world_.wait(0);
+      return all;
     }
-    world_.wait(0);
+    all.resize(static_cast<std::size_t>(problem_.tokens * width(what)));
+    put(0, what, host.data(), all);
+    for (Rank rank = 1; rank < world_.size(); ++rank) {
+      std::vector<Sum> part(static_cast<std::size_t>(count(rank) * width(what)));
+      world_.post_receive(std::as_writable_bytes(std::span(part)), rank, 0, 0);
+      world_.wait(0);
+      put(rank, what, part.data(), all);
+    }
     return all;
   }
 
@@ -180,48 +213,54 @@ class Rows {
   }
 
  private:
-  std::int64_t width(plan::Tensor what) const { return exec::row_elements(problem_.shape, what); }
+  std::int64_t width(plan::Tensor what) const {
+    return exec::home_heads(problem_.shape, what) * exec::head_elements(problem_.shape, what);
+  }
+  std::int64_t count(Rank rank) const {
+    return static_cast<std::int64_t>(rows_[static_cast<std::size_t>(rank)].size());
+  }
+  void put(Rank rank, plan::Tensor what, const Sum* from, std::vector<Sum>& all) const {
+    for (const std::int64_t row : rows_[static_cast<std::size_t>(rank)]) {
+      std::copy_n(from, width(what), all.begin() + row * width(what));
+      from += width(what);
+    }
+  }
 
   comm::Communicator& world_;
   const Problem& problem_;
-  const plan::Workload& workload_;
-  Range mine_;
+  std::vector<std::vector<std::int64_t>> rows_;  ///< by rank: rows of the file
   std::array<Array<Real>, 10> inputs_;  ///< by plan::Tensor, as exec::is_input says
   std::array<Array<Sum>, 10> sums_;     ///< the others
 };
 
+template <typename Real>
+using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
+
 /// The attention operations of a one-layer program.
 template <typename Real>
-void run_program(exec::AttentionExchange<Real>& exchange, const program::Program& program,
-                 Pass pass) {
+void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass) {
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
+    exec::AttentionExchange<Real>& exchange = *exchanges[static_cast<std::size_t>(step.part)];
     switch (step.operation) {
       case Operation::begin_attention:
-        exchange.begin(pass);
+        exchange.begin();
         break;
       case Operation::post:
-        exchange.post(pass, step.stage);
+      case Operation::post_results:
+        exchange.post(pass, step.stage, step.operation == Operation::post_results);
         break;
       case Operation::wait:
-        exchange.wait(pass, step.stage);
+      case Operation::wait_results:
+        exchange.wait(pass, step.stage, step.operation == Operation::wait_results);
         break;
       case Operation::attend:
-        exchange.attend(pass, step.stage);
+        exchange.attend(pass, step.stage, {});
         break;
       default:
         break;  // the dense operations of a training step
     }
   }
-}
-
-program::TickPlans make_plans(const config::Experiment& experiment,
-                              const plan::Workload& workload) {
-  program::TickPlans plans;
-  plans.forward = plan::make_plan(experiment.attention, workload);
-  plans.backward = plan::mirror(plans.forward);
-  plan::require_valid(plans.forward, plans.backward);
-  return plans;
 }
 
 template <typename Real>
@@ -230,17 +269,19 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   using plan::Tensor;
   std::optional<storage::File> input;
   Problem problem;
-  program::TickPlans plans;
+  std::vector<program::TickPlans> plans;
+  std::optional<program::Outline> outline;
   together(world, [&] {
     input = storage::File::open(line.input);
     problem = read_problem<Real>(*input);
-    plans = make_plans(experiment, make_workload(experiment, problem, world.size()));
+    outline.emplace(one_layer(experiment));
+    plans = make_plans(experiment, *outline, problem);
   });
   const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
                                          problem.shape.head_dim};
   announce_kernels<Real>(world, shape);
   MemoryLedger ledger;
-  Rows<Real> rows(world, problem, plans.forward.workload, ledger);
+  Rows<Real> rows(world, problem, plans, ledger);
   together(world, [&] {
     rows.load(*input, "q", Tensor::q);
     rows.load(*input, "k", Tensor::k);
@@ -250,13 +291,16 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 
   trace::Recorder recorder(0);
   exec::Tracer tracer(recorder, ledger, false, false);
-  exec::AttentionExchange<Real> exchange(world, shape, {}, tracer, ledger);
-  exchange.bind(plans, 0);
-  exchange.set_layer(0, rows.slot());
-  const auto program = program::make_program(
-      world.rank(), static_cast<int>(experiment.parallel.trainers()), 1, std::span(&plans, 1));
-  run_program(exchange, program, Pass::forward);
-  if (problem.backward) run_program(exchange, program, Pass::backward);
+  Exchanges<Real> exchanges;
+  for (const program::TickPlans& part : plans) {
+    exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
+        world, shape, kernels::RotaryTable<Accumulator<Real>>{}, part.part, tracer, ledger));
+    exchanges.back()->bind({&part}, 1, 1);
+    exchanges.back()->set_place({0, 0, 0, rows.slot()});
+  }
+  const auto program = program::make_program(*outline, world.rank(), plans);
+  run_program(exchanges, program, Pass::forward);
+  if (problem.backward) run_program(exchanges, program, Pass::backward);
 
   std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
   if (problem.backward) {

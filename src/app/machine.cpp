@@ -13,6 +13,7 @@
 #include "cadenza/app/agree.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/matmul.hpp"
+#include "cadenza/program/layout.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -80,9 +81,9 @@ double seconds_to_multiply(std::int64_t size, const Array<Real>& a, const Array<
 
 trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment) {
   const comm::HostPlace place = comm::host_place(world);
-  const auto trainers = static_cast<int>(experiment.parallel.trainers());
-  const bool trainer = world.rank() < trainers;
-  const bool in_place = experiment.attention.servers == 0;
+  const program::Layout layout(experiment);
+  const bool trainer = layout.trains(world.rank());
+  const bool in_place = experiment.attention.servers == 0 || experiment.attention.mixed;
   trace::RankInfo info;
   info.host = place.host;
   info.local_rank = place.local_rank;
@@ -91,9 +92,15 @@ trace::RankInfo describe_rank(comm::Communicator& world, const config::Experimen
   info.role = !trainer   ? trace::Role::attention_server
               : in_place ? trace::Role::both
                          : trace::Role::trainer;
-  info.data = trainer ? world.rank() : -1;
-  info.pipeline = info.tensor = info.context = trainer ? 0 : -1;
-  info.server = in_place ? world.rank() : (trainer ? -1 : world.rank() - trainers);
+  info.data = info.pipeline = info.tensor = info.context = -1;
+  if (trainer) {
+    const program::Coordinates at = layout.coordinates(world.rank());
+    info.data = at.data;
+    info.pipeline = at.pipeline;
+    info.tensor = at.tensor;
+    info.context = at.context;
+  }
+  info.server = in_place ? world.rank() : (trainer ? -1 : world.rank() - layout.trainers());
   info.threads = static_cast<std::int32_t>(Device().concurrency());
   info.device = Device::name();
   return info;
@@ -135,7 +142,8 @@ void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& 
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {
   if (rank >= experiment.parallel.trainers()) return "attention server";
-  return experiment.attention.servers == 0 ? "trainer, server" : "trainer";
+  const bool serves = experiment.attention.servers == 0 || experiment.attention.mixed;
+  return serves ? "trainer, server" : "trainer";
 }
 
 std::string utc_now() {

@@ -15,7 +15,7 @@ namespace cadenza::app {
 void print_plan(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-  const data::Packer packer(*corpus, experiment.data, experiment.batch, experiment.seed);
+  const data::Packer packer(*corpus, experiment);
   std::vector<plan::Plan> forward;
   for (program::TickPlans& tick : program::plan_ticks(experiment, packer.batch(line.step))) {
     forward.push_back(std::move(tick.forward));

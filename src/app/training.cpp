@@ -10,6 +10,7 @@
 #include "cadenza/app/machine.hpp"
 #include "cadenza/app/version.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/estimate.hpp"
 
@@ -21,11 +22,14 @@ using trace::Category;
 constexpr int kClockPings = 100;
 constexpr std::size_t kSpareEvents = 4096;
 
-/// Events of a step: every operation may pack, unpack and exchange a message with every rank.
+/// Events of a step: every operation may pack, unpack and exchange a message with every rank, in
+/// each half and, with recomputation, in three passes.
 std::size_t event_capacity(const config::Experiment& e) {
-  const auto ticks = static_cast<std::size_t>(e.batch.tokens / e.batch.microbatch);
-  const auto per_layer = static_cast<std::size_t>(24 + 8 * e.ranks());
-  return kSpareEvents + ticks * static_cast<std::size_t>(e.model.layers) * 2 * per_layer;
+  const program::Outline outline(e);
+  const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
+  const auto layers = static_cast<std::size_t>(outline.layers * outline.pipeline.chunks);
+  const auto per_layer = static_cast<std::size_t>(48 + 8 * outline.layout.pool_size());
+  return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
 double seconds(std::int64_t nanoseconds) {
@@ -40,6 +44,16 @@ double sum_of_squares(const std::vector<std::int64_t>& lengths) {
   return sum;
 }
 
+/// World ranks that compute attention tasks.
+std::vector<Rank> attention_servers(const config::Experiment& e) {
+  const bool trainers_serve = e.attention.servers == 0 || e.attention.mixed;
+  std::vector<Rank> servers;
+  for (std::int64_t rank = trainers_serve ? 0 : e.parallel.trainers(); rank < e.ranks(); ++rank) {
+    servers.push_back(static_cast<Rank>(rank));
+  }
+  return servers;
+}
+
 Rank home_of(const plan::Workload& workload, const Task& task) {
   for (const plan::Home& home : workload.homes) {
     if (home.document == task.document && home.tokens.contains(task.q)) return home.rank;
@@ -47,7 +61,11 @@ Rank home_of(const plan::Workload& workload, const Task& task) {
   return -1;  // several homes
 }
 
-std::vector<trace::PlannedTask> planned_tasks(const program::StepPlan& step, Rank rank) {
+/// @param rank  as plans count ranks
+/// @param world_rank  (rank of the plan) -> rank of the run
+template <typename WorldRank>
+std::vector<trace::PlannedTask> planned_tasks(const program::StepPlan& step, Rank rank,
+                                              WorldRank world_rank) {
   std::vector<trace::PlannedTask> rows;
   for (std::size_t tick = 0; tick < step.ticks.size(); ++tick) {
     const plan::Plan& plan = step.ticks[tick].forward;
@@ -59,8 +77,9 @@ std::vector<trace::PlannedTask> planned_tasks(const program::StepPlan& step, Ran
         row.step = static_cast<std::uint32_t>(step.batch.step);
         row.tick = static_cast<std::int32_t>(tick);
         row.document = task.document;
-        row.home = home_of(plan.workload, task);
-        row.server = placed.server;
+        const Rank home = home_of(plan.workload, task);
+        row.home = home < 0 ? home : world_rank(home);
+        row.server = world_rank(placed.server);
         row.stage = static_cast<std::int32_t>(stage);
         row.q_begin = task.q.begin;
         row.q_end = task.q.end;
@@ -93,7 +112,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     : world_(world), experiment_(std::move(experiment)) {
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
-    packer_.emplace(*corpus_, experiment_.data, experiment_.batch, experiment_.seed);
+    packer_.emplace(*corpus_, experiment_);
   });
   announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
   rank_info_ = describe_rank(world_, experiment_);
@@ -159,7 +178,13 @@ typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step) c
 template <typename Real>
 program::StepPlan Training<Real>::take_plan(Planned& planned) {
   program::StepPlan plan;
-  together(world_, [&] { plan = planned.get(); });
+  together(world_, [&] {
+    plan = planned.get();
+    if (experiment_.run.memory == 0) return;
+    const program::Outline outline(experiment_);
+    exec::require_memory(experiment_, world_.rank(),
+                         exec::estimate_memory(experiment_, outline, plan.program, plan.ticks));
+  });
   return plan;
 }
 
@@ -227,7 +252,11 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
     memory.peak[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
   }
   memory.peak_total = ledger_.peak_total();
-  writer_->write_plan(planned_tasks(plan, world_.rank()));
+  const program::Layout layout(experiment_);
+  const Rank mine = world_.rank();
+  writer_->write_plan(planned_tasks(plan, layout.in_pool(mine), [&](Rank in_pool) {
+    return layout.world_rank(layout.pool_of(mine), in_pool);
+  }));
   writer_->write_step(step, memory, *recorder_);
 }
 
@@ -244,8 +273,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.model_flops_utilization =
       model::step_flops(experiment_.model, plan.batch.lengths()) / (metrics.seconds * peak_flops_);
-  metrics.attention_imbalance =
-      attention_imbalance(ranks, plan.ticks.front().forward.workload.servers);
+  metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment_));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankStep& step = ranks[rank];
     RankSummary& summary = summaries_[rank];
@@ -267,9 +295,8 @@ template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
   tracer_->time(Category::checkpoint, tracer_->intern("save_checkpoint"), {}, [&] {
     together(world_, [&] {
-      if (world_.rank() != 0) return;
-      model::save_checkpoint(folder_->checkpoints() + "/" + model::checkpoint_name(step),
-                             *executor_->parameters(), step);
+      executor_->write_checkpoint(folder_->checkpoints() + "/" + model::checkpoint_name(step),
+                                  step);
     });
   });
 }

@@ -10,36 +10,57 @@ namespace {
 
 using Items = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
 
-template <typename Real>
+/// Pairs (row, head) of rows that hold all their heads one after another.
+struct AllHeads {
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const { return i; }
+};
+
+/// Pairs (row, head of a slice): where the i-th one lies in rows that hold more heads.
+struct SomeHeads {
+  std::int64_t row_heads;
+  std::int64_t first;
+  std::int64_t count;
+  explicit SomeHeads(const HeadSlice& slice)
+      : row_heads(slice.row_heads), first(slice.heads.begin), count(slice.heads.size()) {}
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const {
+    return i / count * row_heads + first + i % count;
+  }
+};
+
+template <typename Real, typename Heads>
 struct Initialise {
   Real* out;
   Real* lse;
   int head_dim;
+  Heads heads;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    lse[i] = -Kokkos::Experimental::infinity_v<Real>;
-    for (int d = 0; d < head_dim; ++d) out[i * head_dim + d] = 0;
+    const std::int64_t at = heads(i);
+    lse[at] = -Kokkos::Experimental::infinity_v<Real>;
+    for (int d = 0; d < head_dim; ++d) out[at * head_dim + d] = 0;
   }
 };
 
 /// One (row, head). With m the larger lse and e = exp(smaller - m) in [0, 1], nothing overflows
 /// however far apart the two are.
-template <typename Real>
+template <typename Real, typename Heads>
 struct Merge {
   Real* out;
   Real* lse;
   const Real* part_out;
   const Real* part_lse;
   int head_dim;
+  Heads heads;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const Real empty = -Kokkos::Experimental::infinity_v<Real>;
-    const Real old = lse[i];
+    const std::int64_t at = heads(i);
+    const Real old = lse[at];
     const Real part = part_lse[i];
     if (part == empty && old != empty) return;
-    Real* to = out + i * head_dim;
+    Real* to = out + at * head_dim;
     const Real* from = part_out + i * head_dim;
     if (old == empty) {  // takes the part as it is, except that an empty one is zero
       for (int d = 0; d < head_dim; ++d) to[d] = part == empty ? 0 : from[d];
-      lse[i] = part;
+      lse[at] = part;
       return;
     }
     const Real high = old > part ? old : part;
@@ -47,7 +68,7 @@ struct Merge {
     const Real keep = Kokkos::exp(old - high) / sum;
     const Real take = Kokkos::exp(part - high) / sum;
     for (int d = 0; d < head_dim; ++d) to[d] = keep * to[d] + take * from[d];
-    lse[i] = high + Kokkos::log(sum);
+    lse[at] = high + Kokkos::log(sum);
   }
 };
 
@@ -156,14 +177,28 @@ struct JoinGradients {
 template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim) {
   Kokkos::parallel_for("attention_initialise", Items(0, rows * heads),
-                       Initialise<Real>{out, lse, head_dim});
+                       Initialise<Real, AllHeads>{out, lse, head_dim, {}});
+}
+
+template <typename Real>
+void initialise(Real* out, Real* lse, std::int64_t rows, const HeadSlice& slice, int head_dim) {
+  Kokkos::parallel_for("attention_initialise", Items(0, rows * slice.heads.size()),
+                       Initialise<Real, SomeHeads>{out, lse, head_dim, SomeHeads(slice)});
 }
 
 template <typename Real>
 void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse,
                    std::int64_t rows, int heads, int head_dim) {
   Kokkos::parallel_for("attention_merge", Items(0, rows * heads),
-                       Merge<Real>{out, lse, part_out, part_lse, head_dim});
+                       Merge<Real, AllHeads>{out, lse, part_out, part_lse, head_dim, {}});
+}
+
+template <typename Real>
+void merge_partial(Real* out, Real* lse, const HeadSlice& slice, const Real* part_out,
+                   const Real* part_lse, std::int64_t rows, int head_dim) {
+  Kokkos::parallel_for(
+      "attention_merge", Items(0, rows * slice.heads.size()),
+      Merge<Real, SomeHeads>{out, lse, part_out, part_lse, head_dim, SomeHeads(slice)});
 }
 
 template <typename Real>
@@ -211,7 +246,10 @@ void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
 
 #define CADENZA_INSTANTIATE(Sum)                                                                \
   template void initialise<Sum>(Sum*, Sum*, std::int64_t, int, int);                            \
+  template void initialise<Sum>(Sum*, Sum*, std::int64_t, const HeadSlice&, int);               \
   template void merge_partial<Sum>(Sum*, Sum*, const Sum*, const Sum*, std::int64_t, int, int); \
+  template void merge_partial<Sum>(Sum*, Sum*, const HeadSlice&, const Sum*, const Sum*,        \
+                                   std::int64_t, int);                                          \
   template kernels::RotaryTable<Sum> make_rotary_table<Sum>(MemoryLedger&, std::int64_t, int,   \
                                                             double);
 CADENZA_INSTANTIATE(float)

@@ -9,11 +9,14 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
+#include "parts.hpp"
 
 namespace cadenza::comm {
 namespace {
 
 constexpr std::size_t kLargestCount = std::size_t{1} << 30;
+/// Every MPI has it, and no message does.
+constexpr int kUnusedTag = 32767;
 
 void check(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
@@ -66,6 +69,15 @@ void in_pieces(std::size_t count, Piece piece) {
   } while (offset < count);
 }
 
+/// For calls that cannot be cut.
+int whole_count(std::size_t count, const char* call) {
+  if (count > kLargestCount) {
+    fail(ExitCode::communication, "{} of {} elements: at most {} in one call", call, count,
+         kLargestCount);
+  }
+  return static_cast<int>(count);
+}
+
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
@@ -93,9 +105,40 @@ class MpiCommunicator final : public Communicator {
   void all_reduce(std::span<std::uint64_t> data, Reduction op) override { reduce(data, op); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    const int count = static_cast<int>(mine.size());
+    const int count = whole_count(mine.size(), "MPI_Allgather");
     check(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_),
           "MPI_Allgather");
+  }
+  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
+    scatter_sum(all, mine);
+  }
+  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
+    scatter_sum(all, mine);
+  }
+
+  void post_all_reduce(std::span<float> data, int channel) override { post_sum(data, channel); }
+  void post_all_reduce(std::span<double> data, int channel) override { post_sum(data, channel); }
+  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
+                           std::span<float> mine, int channel) override {
+    post_scatter_sum(all, counts, mine, channel);
+  }
+  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
+                           std::span<double> mine, int channel) override {
+    post_scatter_sum(all, counts, mine, channel);
+  }
+  /// A broadcast from every rank: see post_scatter_sum.
+  void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
+                         std::span<std::byte> all, int channel) override {
+    check_parts("post_all_gather_v", byte_counts, {mine.size(), all.size(), rank_, size_});
+    for_each_part(byte_counts, [&](int root, std::size_t first, std::size_t size) {
+      if (size == 0) return;
+      std::byte* part = all.data() + first;
+      if (root == rank_ && part != mine.data()) std::ranges::copy(mine, part);
+      in_pieces(size, [&](std::size_t offset, int count) {
+        check(MPI_Ibcast(part + offset, count, MPI_BYTE, root, comm_, &next(channel)),
+              "MPI_Ibcast");
+      });
+    });
   }
 
   void post_send(std::span<const std::byte> data, int to, int tag, int channel) override {
@@ -116,6 +159,20 @@ class MpiCommunicator final : public Communicator {
           "MPI_Waitall");
     requests.clear();
   }
+  bool test(int channel) override {
+    auto& requests = pending_[channel];
+    int done = 0;
+    check(
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+        "MPI_Testall");
+    if (done != 0) requests.clear();
+    return done != 0;
+  }
+  /// A probe that finds nothing lets the library work; one that finds a message may not.
+  void progress() override {
+    int found = 0;
+    check(MPI_Iprobe(rank_, kUnusedTag, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+  }
 
   void abort(int code) override {
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -135,6 +192,41 @@ class MpiCommunicator final : public Communicator {
       check(MPI_Allreduce(MPI_IN_PLACE, data.data() + offset, count, mpi_type<T>(), mpi_op(op),
                           comm_),
             "MPI_Allreduce");
+    });
+  }
+  template <typename T>
+  void scatter_sum(std::span<const T> all, std::span<T> mine) {
+    if (all.size() != mine.size() * static_cast<std::size_t>(size_)) {
+      fail(ExitCode::communication, "reduce_scatter: {} elements for {} ranks with {} each",
+           all.size(), size_, mine.size());
+    }
+    whole_count(all.size(), "MPI_Reduce_scatter_block");
+    check(MPI_Reduce_scatter_block(all.data(), mine.data(), static_cast<int>(mine.size()),
+                                   mpi_type<T>(), MPI_SUM, comm_),
+          "MPI_Reduce_scatter_block");
+  }
+  template <typename T>
+  void post_sum(std::span<T> data, int channel) {
+    in_pieces(data.size(), [&](std::size_t offset, int count) {
+      check(MPI_Iallreduce(MPI_IN_PLACE, data.data() + offset, count, mpi_type<T>(), MPI_SUM, comm_,
+                           &next(channel)),
+            "MPI_Iallreduce");
+    });
+  }
+  /// One reduction to every rank: unlike MPI_Ireduce_scatter, which Open MPI computes on rank 0
+  /// alone, they share the work, and parts can be cut.
+  template <typename T>
+  void post_scatter_sum(std::span<const T> all, std::span<const std::int64_t> counts,
+                        std::span<T> mine, int channel) {
+    check_parts("post_reduce_scatter", counts, {mine.size(), all.size(), rank_, size_});
+    for_each_part(counts, [&](int root, std::size_t first, std::size_t size) {
+      if (size == 0) return;
+      in_pieces(size, [&](std::size_t offset, int count) {
+        T* to = root == rank_ ? mine.data() + offset : nullptr;
+        check(MPI_Ireduce(all.data() + first + offset, to, count, mpi_type<T>(), MPI_SUM, root,
+                          comm_, &next(channel)),
+              "MPI_Ireduce");
+      });
     });
   }
   MPI_Request& next(int channel) { return pending_[channel].emplace_back(MPI_REQUEST_NULL); }
@@ -183,10 +275,16 @@ HostPlace host_place(Communicator& world) {
   return place;
 }
 
-MpiSession::MpiSession(int& argc, char**& argv) {
+MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {
   int provided = 0;
   // The planning thread makes no MPI calls: only the main thread does.
-  check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  const int wanted = threads == MpiThreads::all ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  check(MPI_Init_thread(&argc, &argv, wanted, &provided), "MPI_Init_thread");
+  if (provided < wanted) {
+    MPI_Finalize();
+    fail(ExitCode::communication, "this MPI does not allow calls from {}",
+         threads == MpiThreads::all ? "all threads" : "a process with threads");
+  }
 }
 
 MpiSession::~MpiSession() {

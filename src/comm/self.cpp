@@ -7,6 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
+#include "parts.hpp"
 
 namespace cadenza::comm {
 namespace {
@@ -24,6 +25,29 @@ class SelfCommunicator final : public Communicator {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::ranges::copy(mine, all.begin());
   }
+  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
+    const auto count = static_cast<std::int64_t>(all.size());
+    take_all("reduce_scatter", {&count, 1}, all, mine);
+  }
+  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
+    const auto count = static_cast<std::int64_t>(all.size());
+    take_all("reduce_scatter", {&count, 1}, all, mine);
+  }
+  void post_all_reduce(std::span<float>, int) override {}
+  void post_all_reduce(std::span<double>, int) override {}
+  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
+                           std::span<float> mine, int) override {
+    take_all("post_reduce_scatter", counts, all, mine);
+  }
+  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
+                           std::span<double> mine, int) override {
+    take_all("post_reduce_scatter", counts, all, mine);
+  }
+  void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
+                         std::span<std::byte> all, int) override {
+    check_parts("post_all_gather_v", byte_counts, {mine.size(), all.size()});
+    if (mine.data() != all.data()) std::ranges::copy(mine, all.begin());
+  }
   void post_send(std::span<const std::byte> data, int, int tag, int) override {
     sent_.push_back({tag, {data.begin(), data.end()}});
     match();
@@ -39,6 +63,11 @@ class SelfCommunicator final : public Communicator {
            want.data.size());
     }
   }
+  bool test(int channel) override {
+    return std::ranges::none_of(expected_,
+                                [&](const Expected& want) { return want.channel == channel; });
+  }
+  void progress() override {}
   void abort(int code) override { std::_Exit(code); }
   std::unique_ptr<Communicator> split(int) override { return make_self(); }
 
@@ -52,6 +81,14 @@ class SelfCommunicator final : public Communicator {
     int channel;
     std::span<std::byte> data;
   };
+
+  /// The sum over one rank.
+  template <typename T>
+  static void take_all(const char* call, std::span<const std::int64_t> counts,
+                       std::span<const T> all, std::span<T> mine) {
+    check_parts(call, counts, {mine.size(), all.size()});
+    std::ranges::copy(all, mine.begin());
+  }
 
   void match() {
     for (auto want = expected_.begin(); want != expected_.end();) {

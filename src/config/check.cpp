@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "cadenza/config/load.hpp"
 #include "words.hpp"
@@ -12,6 +15,20 @@ namespace {
 
 // The byte tokenizer's vocabulary: 256 bytes and begin, end, padding.
 constexpr std::int64_t kByteVocabulary = 259;
+
+/// "1, 2, 3 or 6".
+std::string divisors(std::int64_t number) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t part = 1; part * part <= number; ++part) {
+    if (number % part != 0) continue;
+    all.push_back(part);
+    if (part * part != number) all.push_back(number / part);
+  }
+  std::ranges::sort(all);
+  const std::int64_t last = all.back();
+  all.pop_back();
+  return all.empty() ? fmt::format("{}", last) : fmt::format("{} or {}", fmt::join(all, ", "), last);
+}
 
 class Checker {
  public:
@@ -41,11 +58,114 @@ void check_model(const Checker& check, const Model& m) {
                 m.kv_heads, m.heads);
 }
 
-void check_parallel(const Checker& check, const Parallel& p) {
-  constexpr auto kOnlyOne = "found {}; valid: 1 (this version runs data parallelism)";
-  check.require(p.pipeline == 1, "parallel.pipeline", kOnlyOne, p.pipeline);
-  check.require(p.tensor == 1, "parallel.tensor", kOnlyOne, p.tensor);
-  check.require(p.context == 1, "parallel.context", kOnlyOne, p.context);
+void check_divides(const Checker& check, std::int64_t parts, const char* key, std::int64_t whole,
+                   const char* of) {
+  check.require(whole % parts == 0, key, "found {}, which does not divide {} = {}; valid: {}",
+                parts, of, whole, divisors(whole));
+}
+
+void check_tensor(const Checker& check, const Parallel& p, const Model& m) {
+  check_divides(check, p.tensor, "parallel.tensor", m.heads, "model.heads");
+  check_divides(check, p.tensor, "parallel.tensor", m.kv_heads, "model.kv_heads");
+  check_divides(check, p.tensor, "parallel.tensor", m.ffn, "model.ffn");
+  check.require(p.tensor <= m.vocab, "parallel.tensor",
+                "found {}, more than model.vocab = {} has tokens; valid: at most that", p.tensor,
+                m.vocab);
+}
+
+void check_pipeline(const Checker& check, const Experiment& e) {
+  const Parallel& p = e.parallel;
+  check_divides(check, p.pipeline, "parallel.pipeline", e.model.layers, "model.layers");
+  check_divides(check, p.chunks, "parallel.chunks", e.model.layers / p.pipeline,
+                "model.layers / parallel.pipeline");
+  const PipelineSchedule schedule = p.pipeline_schedule(e.attention.placement);
+  check.require(p.chunks == 1 || schedule == PipelineSchedule::interleaved, "parallel.chunks",
+                "found {} with schedule {} over {} pipeline ranks; valid: 1, or more with schedule "
+                "interleaved and parallel.pipeline > 1",
+                p.chunks, word(schedule), p.pipeline);
+  const std::int64_t microbatches = e.batch.tokens / (e.batch.microbatch * p.data);
+  check.require(schedule != PipelineSchedule::interleaved || microbatches % p.pipeline == 0,
+                "parallel.chunks",
+                "found {} microbatches per data-parallel rank and step, which parallel.pipeline = "
+                "{} does not divide; valid for schedule interleaved: batch.tokens a multiple of {}",
+                microbatches, p.pipeline, e.batch.microbatch * p.data * p.pipeline);
+  check.require(p.pipeline == 1 || !e.model.tie_embeddings, "model.tie_embeddings",
+                "found true with parallel.pipeline = {}: embedding and head are on different "
+                "stages; valid: false, or parallel.pipeline = 1",
+                p.pipeline);
+  check.require(e.attention.servers == 0 || p.pipeline == 1 ||
+                    schedule == PipelineSchedule::phase_aligned,
+                "parallel.schedule",
+                "found {} with dedicated attention servers, which serve all stages in one phase; "
+                "valid: phase_aligned",
+                word(schedule));
+}
+
+/// Placements that keep attention on the ranks of a context group.
+bool stays_in_group(PlacementKind placement) {
+  return placement != PlacementKind::cad && placement != PlacementKind::colocated &&
+         placement != PlacementKind::automatic;
+}
+
+void check_context(const Checker& check, const Experiment& e) {
+  const std::int64_t context = e.parallel.context;
+  const Attention& a = e.attention;
+  const std::int64_t heads = e.model.heads / e.parallel.tensor;
+  check.require(context == 1 || a.placement != PlacementKind::colocated, "attention.placement",
+                "found colocated with parallel.context = {}: no rank has all tokens of a document; "
+                "valid: all_gather, ring, zigzag, striped, block_striped, ulysses, ulysses_ring, "
+                "double_ring, cad",
+                context);
+  if (a.placement == PlacementKind::ulysses) {
+    check.require(heads % context == 0, "parallel.context",
+                  "found {}, which does not divide the {} heads (model.heads / parallel.tensor) "
+                  "that ulysses splits; valid: {}, or placement ulysses_ring",
+                  context, heads, divisors(heads));
+  }
+  if (a.placement == PlacementKind::ulysses_ring) {
+    check_divides(check, a.head_parallel, "attention.head_parallel", context, "parallel.context");
+    check_divides(check, a.head_parallel, "attention.head_parallel", heads,
+                  "model.heads / parallel.tensor");
+  }
+  if (a.placement == PlacementKind::double_ring) {
+    check_divides(check, a.window, "attention.window", context, "parallel.context");
+  }
+}
+
+void check_attention(const Checker& check, const Experiment& e) {
+  const Attention& a = e.attention;
+  const Parallel& p = e.parallel;
+  check.require(a.servers == 0 || !stays_in_group(a.placement), "attention.servers",
+                "found {} dedicated servers with placement {}, which computes on the ranks that "
+                "share a sequence; valid: in_place",
+                a.servers, word(a.placement));
+  check.require(a.servers % p.tensor == 0, "attention.servers",
+                "found {} dedicated ranks; valid: a multiple of parallel.tensor = {}, whose ranks "
+                "serve together",
+                a.servers, p.tensor);
+  check.require(!a.mixed || (a.servers > 0 && a.placement == PlacementKind::cad), "attention.mixed",
+                "found true with {} dedicated servers and placement {}; valid: with placement cad "
+                "and attention.servers >= 1",
+                a.servers, word(a.placement));
+  const bool aligned = p.pipeline > 1 && p.pipeline_schedule(a.placement) ==
+                                             PipelineSchedule::phase_aligned;
+  const bool again = e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
+  check.require(a.inputs == Inputs::resend || !aligned, "attention.inputs",
+                "found keep with schedule phase_aligned: the backward pass of a microbatch may run "
+                "on other servers than its forward pass; valid: resend");
+  check.require(a.inputs == Inputs::resend || !again, "attention.inputs",
+                "found keep with run.recompute = {}, which makes Q, K and V again; valid: resend",
+                word(e.run.recompute));
+  check.require(a.overlap == Overlap::none || !again, "attention.overlap",
+                "found ping_pong with run.recompute = {}: the two halves are in different layers "
+                "and one recomputed layer is held at a time; valid: none, or run.recompute none or "
+                "mlp",
+                word(e.run.recompute));
+  check.require(std::ranges::is_sorted(e.batch.outliers), "batch.outliers",
+                "found lengths that do not ascend; valid: ascending lengths");
+  check.require(e.batch.outliers.empty() || e.batch.packing == Packing::balanced, "batch.outliers",
+                "found thresholds with packing {}; valid: with packing balanced",
+                word(e.batch.packing));
 }
 
 void check_batch(const Checker& check, const Batch& b, const Parallel& p) {
@@ -116,8 +236,11 @@ void check_consistency(const Experiment& experiment, const Value& root) {
                 "any folder)",
                 experiment.name);
   check_model(check, experiment.model);
-  check_parallel(check, experiment.parallel);
+  check_tensor(check, experiment.parallel, experiment.model);
   check_batch(check, experiment.batch, experiment.parallel);
+  check_pipeline(check, experiment);
+  check_context(check, experiment);
+  check_attention(check, experiment);
   check_data(check, experiment.data, experiment.model);
   check.require(experiment.optimizer.betas.size() == 2, "optimizer.betas",
                 "found {} values; valid: two, e.g. [0.9, 0.95]", experiment.optimizer.betas.size());

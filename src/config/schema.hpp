@@ -38,6 +38,7 @@ inline constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max(
 // Keeps products such as ranks x microbatch far from overflow.
 inline constexpr std::int64_t kMaxRanks = 1 << 20;
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
 
 inline constexpr double kMaxNumber = std::numeric_limits<double>::max();
 inline constexpr Numbers kPositive{0.0, kMaxNumber, true};
@@ -91,6 +92,9 @@ void describe(Visitor& visit, Batch& batch) {
   visit.required("microbatch", batch.microbatch, "tokens per microbatch of one data-parallel rank",
                  Integers{2, kMaxSize});
   visit.key("packing", batch.packing);
+  visit.key("longest", batch.longest, Numbers{1.0, kMaxNumber});
+  visit.key("break_even", batch.break_even, Integers{0, kMaxCount});
+  visit.key("outliers", batch.outliers, Integers{1, kMaxCount});
 }
 
 template <typename Visitor>
@@ -99,15 +103,27 @@ void describe(Visitor& visit, Parallel& parallel) {
   visit.key("pipeline", parallel.pipeline, Integers{1, kMaxRanks});
   visit.key("tensor", parallel.tensor, Integers{1, kMaxRanks});
   visit.key("context", parallel.context, Integers{1, kMaxRanks});
+  visit.key("schedule", parallel.schedule);
+  visit.key("chunks", parallel.chunks, Integers{1, kMaxRanks});
+  visit.key("shard", parallel.shard);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, Attention& attention) {
   visit.key("kind", attention.kind);
   visit.key("placement", attention.placement);
+  visit.key("sharding", attention.sharding);
+  visit.key("shard_unit", attention.shard_unit);
+  visit.key("head_parallel", attention.head_parallel, Integers{1, kMaxRanks});
+  visit.key("window", attention.window, Integers{1, kMaxRanks});
   visit.key("servers", attention.servers, ServerCount{{1, kMaxRanks}});
+  visit.key("mixed", attention.mixed);
   visit.key("block", attention.block, Integers{1, kMaxSize});
   visit.key("tolerance", attention.tolerance, Numbers{0.0, 1.0});
+  visit.key("bound", attention.bound);
+  visit.key("priority", attention.priority);
+  visit.key("split_keys", attention.split_keys);
+  visit.key("inputs", attention.inputs);
   visit.key("overlap", attention.overlap);
 }
 
@@ -133,6 +149,8 @@ void describe(Visitor& visit, Run& run) {
   visit.key("steps", run.steps, Integers{0, kMaxCount});
   visit.key("device", run.device);
   visit.key("dtype", run.dtype);
+  visit.key("recompute", run.recompute);
+  visit.key("memory", run.memory, Integers{0, kMaxBytes});
   visit.block("checkpoint", run.checkpoint);
 }
 

@@ -24,13 +24,36 @@ template <>
 inline constexpr auto kWords<Distribution> =
     std::to_array<std::string_view>({"constant", "uniform", "lognormal", "pareto", "list"});
 template <>
-inline constexpr auto kWords<Packing> = std::to_array<std::string_view>({"fixed"});
+inline constexpr auto kWords<Packing> = std::to_array<std::string_view>({"fixed", "balanced",
+                                                                         "pooled"});
+template <>
+inline constexpr auto kWords<PipelineSchedule> =
+    std::to_array<std::string_view>({"auto", "1f1b", "interleaved", "phase_aligned"});
+template <>
+inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
 template <>
 inline constexpr auto kWords<AttentionKind> = std::to_array<std::string_view>({"full"});
 template <>
-inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>({"colocated", "cad"});
+inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>(
+    {"colocated", "all_gather", "ring", "zigzag", "striped", "block_striped", "ulysses",
+     "ulysses_ring", "double_ring", "cad", "auto"});
 template <>
-inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none"});
+inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none", "ping_pong"});
+template <>
+inline constexpr auto kWords<Sharding> = std::to_array<std::string_view>({"contiguous", "zigzag"});
+template <>
+inline constexpr auto kWords<ShardUnit> =
+    std::to_array<std::string_view>({"document", "sequence", "predicted"});
+template <>
+inline constexpr auto kWords<Priority> =
+    std::to_array<std::string_view>({"resident", "paper", "public_code"});
+template <>
+inline constexpr auto kWords<Bound> = std::to_array<std::string_view>({"two_sided", "one_sided"});
+template <>
+inline constexpr auto kWords<Inputs> = std::to_array<std::string_view>({"resend", "keep"});
+template <>
+inline constexpr auto kWords<Recompute> =
+    std::to_array<std::string_view>({"none", "mlp", "attention", "layer"});
 template <>
 inline constexpr auto kWords<OptimizerKind> = std::to_array<std::string_view>({"adamw"});
 template <>

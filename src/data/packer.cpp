@@ -1,131 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
-#include <mutex>
-#include <numeric>
+#include <cmath>
 #include <utility>
 
+#include "balanced.hpp"
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/hash.hpp"
-#include "cadenza/base/random.hpp"
 #include "cadenza/data/batch.hpp"
+#include "stream.hpp"
 
 namespace cadenza::data {
 namespace {
 
-constexpr std::uint64_t kShuffleStream = Hasher().add("data.shuffle").value();
-
-// Fisher-Yates with counter-based draws: the same order on every rank and in every run.
-std::vector<std::int64_t> shuffled(std::size_t documents, std::uint64_t seed, std::int64_t pass) {
-  std::vector<std::int64_t> order(documents);
-  std::iota(order.begin(), order.end(), 0);
-  const std::uint64_t stream = kShuffleStream ^ mix64(static_cast<std::uint64_t>(pass));
-  for (std::size_t i = documents; i > 1; --i) {
-    std::swap(order[i - 1], order[random_bits(seed, stream, i) % i]);
-  }
-  return order;
-}
-
-}  // namespace
-
-/// One pass over the corpus.
-struct Packer::Pass {
-  std::vector<std::int64_t> order;   // corpus document of each place; empty: file order
-  std::vector<std::int64_t> begins;  // stream position of each place; behind the last: the total
-
-  std::int64_t size() const { return static_cast<std::int64_t>(begins.size()) - 1; }
-  std::int64_t document(std::int64_t place) const {
-    return order.empty() ? place : order[static_cast<std::size_t>(place)];
-  }
-  std::int64_t begin(std::int64_t place) const { return begins[static_cast<std::size_t>(place)]; }
-  std::int64_t length(std::int64_t place) const { return begin(place + 1) - begin(place); }
-};
-
-/// The last two shuffled passes in use, for a step may lie on the border of two.
-struct Packer::Recent {
-  struct Slot {
-    std::int64_t index = -1;
-    std::shared_ptr<const Pass> pass;
-  };
-  std::mutex mutex;
-  std::array<Slot, 2> slots;
-};
-
-/// A place in the endless stream of documents.
-class Packer::Cursor {
- public:
-  Cursor(const Packer& packer, std::int64_t position)
-      : packer_(packer),
-        index_(position / packer.file_order_->begins.back()),
-        pass_(packer.pass(index_)) {
-    const std::vector<std::int64_t>& begins = pass_->begins;
-    const std::int64_t within = position % begins.back();
-    place_ = std::upper_bound(begins.begin(), begins.end(), within) - begins.begin() - 1;
-    offset_ = within - pass_->begin(place_);
-  }
-
-  /// The next document, or as much of it as fits in `room` tokens.
-  BatchDocument take(std::int64_t room) {
-    const std::int64_t length = pass_->length(place_);
-    const std::int64_t end = std::min(length, offset_ + room);
-    const BatchDocument taken{pass_->document(place_), {offset_, end}};
-    offset_ = end;
-    if (end == length) next_document();
-    return taken;
-  }
-
- private:
-  void next_document() {
-    offset_ = 0;
-    if (++place_ < pass_->size()) return;
-    place_ = 0;
-    pass_ = packer_.pass(++index_);
-  }
-
-  const Packer& packer_;
-  std::int64_t index_;  // of the pass
-  std::shared_ptr<const Pass> pass_;
-  std::int64_t place_ = 0;   // in the order of the pass
-  std::int64_t offset_ = 0;  // tokens of the document already taken
-};
-
-Packer::Packer(const Corpus& corpus, const config::Data& data, const config::Batch& batch,
-               std::uint64_t seed)
-    : options_(batch), shuffle_(data.shuffle), seed_(seed), recent_(std::make_shared<Recent>()) {
+void check(const Corpus& corpus, const config::Batch& batch) {
   if (corpus.lengths().empty()) fail(ExitCode::data, "data: the corpus holds no documents");
   if (batch.tokens < 1 || batch.microbatch < 1) {
     fail(ExitCode::usage, "batch: found tokens {} and microbatch {}; both are at least 1",
          batch.tokens, batch.microbatch);
   }
-  auto pass = std::make_shared<Pass>();
-  pass->begins.reserve(corpus.lengths().size() + 1);
-  pass->begins.push_back(0);
-  for (const std::int64_t length : corpus.lengths()) {
-    pass->begins.push_back(pass->begins.back() + length);
+  if (!std::is_sorted(batch.outliers.begin(), batch.outliers.end())) {
+    fail(ExitCode::usage,
+         "batch.outliers: found lengths that do not ascend, valid: ascending ones");
   }
-  file_order_ = std::move(pass);
 }
 
-std::shared_ptr<const Packer::Pass> Packer::pass(std::int64_t index) const {
-  if (!shuffle_) return file_order_;
-  const std::lock_guard lock(recent_->mutex);
-  Recent::Slot& slot = recent_->slots[static_cast<std::size_t>(index % 2)];
-  if (slot.index == index) return slot.pass;
+Bins make_bins(const config::Experiment& experiment) {
+  const config::Batch& batch = experiment.batch;
+  Bins bins;
+  bins.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
+  const double longest = std::floor(batch.longest * static_cast<double>(batch.microbatch));
+  bins.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
+  bins.break_even =
+      batch.break_even > 0 ? static_cast<double>(batch.break_even) : break_even(experiment.model);
+  bins.force = batch.packing == config::Packing::pooled;
+  return bins;
+}
 
-  auto pass = std::make_shared<Pass>();
-  pass->order = shuffled(static_cast<std::size_t>(file_order_->size()), seed_, index);
-  pass->begins.reserve(file_order_->begins.size());
-  pass->begins.push_back(0);
-  for (const std::int64_t document : pass->order) {
-    pass->begins.push_back(pass->begins.back() + file_order_->length(document));
+}  // namespace
+
+double break_even(const config::Model& model) {
+  // FLOPs of a token in the forward pass: 2 d_model per earlier token in attention (half of the
+  // 4 d_model of a full row), 2 per weight elsewhere.
+  const std::int64_t kv = model.kv_heads * model.head_dim();
+  const std::int64_t layer = 2 * model.d_model + 2 * kv + 3 * model.ffn;  // weights / d_model
+  return static_cast<double>(layer) +
+         static_cast<double>(model.vocab) / static_cast<double>(model.layers);
+}
+
+Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
+    : options_(experiment.batch) {
+  check(corpus, options_);
+  stream_ = std::make_shared<Stream>(corpus.lengths(), experiment.data.shuffle, experiment.seed);
+  if (options_.packing == config::Packing::fixed) return;
+  bins_ = std::make_shared<const Bins>(make_bins(experiment));
+  if (options_.packing != config::Packing::balanced) return;
+  const std::int64_t longest = std::ranges::max(corpus.lengths());
+  if (std::min(longest, options_.tokens) > bins_->longest) {
+    fail(ExitCode::usage,
+         "batch.longest: found room for {} tokens in a microbatch and a document of {}, valid: "
+         "data.max_document of at most {}",
+         bins_->longest, longest, bins_->longest);
   }
-  slot = {index, std::move(pass)};
-  return slot.pass;
+  balanced_ = std::make_shared<BalancedSteps>(stream_, options_.tokens, *bins_, options_.outliers);
 }
 
 Batch Packer::batch(std::int64_t step) const {
+  if (balanced_) return balanced_->batch(step);
   Batch batch{step, {}};
-  Cursor cursor(*this, step * options_.tokens);
+  Stream::Cursor cursor = stream_->at(step * options_.tokens);
+  if (bins_) {
+    std::vector<Waiting> pool;
+    for (std::int64_t room = options_.tokens; room > 0; room -= pool.back().document.length()) {
+      pool.push_back({cursor.take(room), step, 0});
+    }
+    batch.microbatches = deal(pool, *bins_, step);
+    return batch;
+  }
   for (std::int64_t left = options_.tokens; left > 0;) {
     std::int64_t room = std::min(left, options_.microbatch);
     left -= room;

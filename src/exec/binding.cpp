@@ -2,186 +2,249 @@
 #include "cadenza/exec/binding.hpp"
 
 #include <algorithm>
-#include <map>
 
+#include "arena.hpp"
 #include "cadenza/base/error.hpp"
+#include "pieces.hpp"
 
 namespace cadenza::exec {
 namespace {
 
 using plan::Move;
 using plan::Tensor;
+using program::Pass;
 
-/// Homes of `rank`, one after another in the rank's rows.
-std::vector<RowPiece> home_pieces(const plan::Workload& workload, Rank rank) {
-  std::vector<RowPiece> pieces;
-  std::int64_t row = 0;
-  for (const plan::Home& home : workload.homes) {
-    if (home.rank != rank) continue;
-    pieces.push_back({home.document, home.tokens, row});
-    row += home.tokens.size();
-  }
-  return pieces;
-}
+constexpr std::int64_t kBufferAlignment = 64;
 
-/// Workspace rows for everything of `what` that arrives: ranges of a document that touch are one
-/// piece.
-std::vector<RowPiece> arriving_pieces(const plan::Plan& forward, Rank rank, Tensor what,
-                                      std::int64_t& rows) {
-  std::map<int, std::vector<Range>> ranges;
-  for (const plan::Stage& stage : forward.stages) {
-    for (const Move& move : stage.moves) {
-      if (move.to == rank && move.what == what) ranges[move.document].push_back(move.tokens);
-    }
-  }
-  std::vector<RowPiece> pieces;
-  rows = 0;
-  for (auto& [document, list] : ranges) {
-    std::ranges::sort(list, {}, &Range::begin);
-    const std::size_t first = pieces.size();
-    for (const Range& range : list) {
-      if (pieces.size() > first && pieces.back().tokens.end >= range.begin) {
-        pieces.back().tokens.end = std::max(pieces.back().tokens.end, range.end);
-      } else {
-        pieces.push_back({document, range, 0});
-      }
-    }
-  }
-  for (RowPiece& piece : pieces) {
-    piece.row = rows;
-    rows += piece.tokens.size();
-  }
-  return pieces;
-}
-
-const RowPiece* find_piece(const std::vector<RowPiece>& pieces, int document, Range tokens) {
-  const auto found = std::ranges::find_if(pieces, [&](const RowPiece& piece) {
-    return piece.document == document && piece.tokens.contains(tokens);
-  });
-  return found == pieces.end() ? nullptr : &*found;
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
 }
 
 class Binder {
  public:
-  Binder(const plan::Plan& forward, Rank rank) : rank_(rank), shape_(forward.workload.shape) {
-    binding_.homes = home_pieces(forward.workload, rank);
-    binding_.query_pieces = arriving_pieces(forward, rank, Tensor::q, binding_.query_rows);
-    binding_.key_pieces = arriving_pieces(forward, rank, Tensor::k, binding_.key_rows);
+  Binder(const program::TickPlans& plans, Rank rank, int align)
+      : plans_(plans), rank_(rank), shape_(plans.forward.workload.shape) {
+    binding_.home = home_rows(plans, rank, align);
+    binding_.part = plans.part;
+    binding_.keeps_inputs = plans.forward.keeps_inputs;
+    queries_ = Pieces(plans, rank, binding_.home, false);
+    keys_ = Pieces(plans, rank, binding_.home, true);
+    binding_.query_rows = queries_.workspace_rows();
+    binding_.key_rows = keys_.workspace_rows();
   }
 
-  std::vector<StageBinding> bind_stages(const plan::Plan& plan) const {
-    std::vector<StageBinding> stages;
-    for (const plan::Stage& stage : plan.stages) {
-      StageBinding bound;
-      bound.sends = traffic(stage, &Move::from, &Move::to);
-      bound.receives = traffic(stage, &Move::to, &Move::from);
-      for (const plan::PlacedTask& placed : stage.tasks) {
-        if (placed.server != rank_) continue;
-        bound.tasks.push_back(task_rows(placed.task));
-        bound.flops += placed.cost;
-      }
-      stages.push_back(std::move(bound));
-    }
-    return stages;
-  }
-
-  Binding finish(const program::TickPlans& plans) {
-    binding_.forward = bind_stages(plans.forward);
-    binding_.backward = bind_stages(plans.backward);
+  Binding finish() {
+    binding_.forward = bind_pass(Pass::forward);
+    binding_.backward = bind_pass(Pass::backward);
     return std::move(binding_);
   }
 
  private:
-  /// Index of the buffer (homes first, then pieces) that holds `tokens`.
-  int buffer_index(const std::vector<RowPiece>& pieces, int document, Range tokens) const {
-    if (const RowPiece* home = find_piece(binding_.homes, document, tokens)) {
-      return static_cast<int>(home - binding_.homes.data());
-    }
-    if (const RowPiece* piece = find_piece(pieces, document, tokens)) {
-      return static_cast<int>(binding_.homes.size() +
-                              static_cast<std::size_t>(piece - pieces.data()));
-    }
-    fail(ExitCode::communication, "rank {} holds no rows [{}, {}) of document {} for its task",
-         rank_, tokens.begin, tokens.end, document);
-  }
+  const Pieces& side(Tensor what) const { return plan::is_key_side(what) ? keys_ : queries_; }
 
-  kernels::TaskRows task_rows(const Task& task) const {
-    return {task, buffer_index(binding_.query_pieces, task.document, task.q),
-            buffer_index(binding_.key_pieces, task.document, task.k)};
-  }
-
-  /// This rank's end of a move: at home where the tokens live here, otherwise in the workspace.
-  Segment segment(const Move& move) const {
-    const RowPiece* piece = find_piece(binding_.homes, move.document, move.tokens);
-    const bool home = piece != nullptr;
-    if (!home) {
-      piece = find_piece(plan::is_key_side(move.what) ? binding_.key_pieces : binding_.query_pieces,
-                         move.document, move.tokens);
-    }
-    if (piece == nullptr) {
-      fail(ExitCode::communication, "rank {} has no rows [{}, {}) of document {} for {}", rank_,
-           move.tokens.begin, move.tokens.end, move.document, plan::name(move.what));
-    }
-    return {move.what, home, piece->row + move.tokens.begin - piece->tokens.begin,
-            move.tokens.size(), 0};
-  }
-
-  /// This rank's moves in one direction, grouped by peer in rank order; inside a peer in plan
-  /// order, which is the same on both ends.
-  Traffic traffic(const plan::Stage& stage, Rank Move::*self, Rank Move::*peer) const {
-    std::map<Rank, std::vector<Segment>> by_peer;
-    for (const Move& move : stage.moves) {
-      if (move.*self == rank_) by_peer[move.*peer].push_back(segment(move));
-    }
-    Traffic result;
-    for (auto& [rank, segments] : by_peer) {
-      Message message{rank, result.bytes, 0};
-      for (Segment& part : segments) {
-        part.offset = result.bytes;
-        const int heads = plan::is_key_side(part.what) ? shape_.kv_heads : shape_.heads;
-        result.bytes += plan::move_bytes(shape_, part.what, {0, part.rows}, {0, heads});
-        result.segments.push_back(part);
+  std::vector<StageBinding> bind_pass(Pass pass) {
+    const plan::Plan& plan = plans_.of(pass);
+    std::vector<StageBinding> stages;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      StageBinding& bound = stages.emplace_back();
+      for (const bool results : {false, true}) {
+        Direction& direction = results ? bound.results : bound.inputs;
+        direction.sends = traffic(plan.stages[s], pass, results, &Move::from, &Move::to);
+        direction.receives = traffic(plan.stages[s], pass, results, &Move::to, &Move::from);
       }
-      message.bytes = result.bytes - message.offset;
-      result.messages.push_back(message);
+      for (const plan::PlacedTask& placed : plan.stages[s].tasks) {
+        if (placed.server == rank_) add_task(placed, static_cast<int>(s), bound);
+      }
+    }
+    place_messages(stages);
+    return stages;
+  }
+
+  /// A task reads rows of several buffers: one part for every pair of them.
+  void add_task(const plan::PlacedTask& placed, int stage, StageBinding& bound) {
+    const Task& task = placed.task;
+    const Range kv_heads{task.heads.begin / shape_.group(),
+                         (task.heads.end + shape_.group() - 1) / shape_.group()};
+    bound.flops += placed.cost;
+    std::int64_t pairs = 0;
+    queries_.for_each(task.document, task.q, task.heads, stage, [&](const RowPiece& query) {
+      keys_.for_each(task.document, task.k, kv_heads, stage, [&](const RowPiece& key) {
+        Task part = task;
+        part.q = intersect(task.q, query.tokens);
+        part.k = intersect(task.k, key.tokens);
+        const auto seen = allowed_pairs(part.q, part.k, part.rule, part.diagonal);
+        if (seen == 0) return;
+        pairs += seen;
+        bound.tasks.push_back({part, query_index(query, bound), key_index(key, bound)});
+      });
+    });
+    if (pairs != allowed_pairs(task.q, task.k, task.rule, task.diagonal)) {
+      fail(ExitCode::communication,
+           "rank {} does not hold all rows of its task of document {} q [{}, {}) k [{}, {})", rank_,
+           task.document, task.q.begin, task.q.end, task.k.begin, task.k.end);
+    }
+  }
+
+  static bool same(const RowPiece& a, const RowPiece& b) {
+    return a.home == b.home && a.row == b.row && a.document == b.document && a.tokens == b.tokens;
+  }
+  int query_index(const RowPiece& piece, StageBinding& bound) const {
+    for (std::size_t i = 0; i < bound.queries.size(); ++i) {
+      if (same(bound.queries[i], piece)) return static_cast<int>(i);
+    }
+    bound.queries.push_back(piece);
+    const plan::Workload& workload = plans_.forward.workload;
+    const std::int64_t length = workload.lengths[static_cast<std::size_t>(piece.document)];
+    const bool dealt_singly = !workload.order.natural() && workload.order.run == 1;
+    bound.positions.push_back({plan::position_of(workload.order, length, piece.tokens.begin),
+                               dealt_singly ? workload.order.stripes : 1});
+    return static_cast<int>(bound.queries.size()) - 1;
+  }
+  static int key_index(const RowPiece& piece, StageBinding& bound) {
+    for (std::size_t i = 0; i < bound.keys.size(); ++i) {
+      if (same(bound.keys[i], piece)) return static_cast<int>(i);
+    }
+    bound.keys.push_back(piece);
+    return static_cast<int>(bound.keys.size()) - 1;
+  }
+
+  /// This rank's moves of inputs or results in one direction, grouped by peer in rank order; inside
+  /// a peer in plan order, token by token, which is the same on both ends.
+  Traffic traffic(const plan::Stage& stage, Pass pass, bool results, Rank Move::*self,
+                  Rank Move::*peer) const {
+    std::vector<const Move*> moves;
+    for (const Move& move : stage.moves) {
+      if (move.*self == rank_ && program::is_result(move.what, pass) == results) {
+        moves.push_back(&move);
+      }
+    }
+    std::ranges::stable_sort(moves, {}, [peer](const Move* move) { return move->*peer; });
+    Traffic result;
+    for (const Move* move : moves) {
+      if (result.messages.empty() || result.messages.back().peer != move->*peer) {
+        result.messages.push_back({move->*peer, result.bytes, 0});
+      }
+      add_segments(*move, result);
+      result.messages.back().bytes = result.bytes - result.messages.back().offset;
     }
     return result;
   }
 
+  void add_segments(const Move& move, Traffic& result) const {
+    std::int64_t tokens = 0;
+    side(move.what).for_each(
+        move.document, move.tokens, move.heads, Pieces::kAnyStage, [&](const RowPiece& piece) {
+          const Range part = intersect(move.tokens, piece.tokens);
+          const std::int64_t row_heads = piece.heads.size();
+          const Range heads{move.heads.begin - piece.heads.begin,
+                            move.heads.end - piece.heads.begin};
+          result.segments.push_back(
+              {move.what, piece.home, piece.row + (part.begin - piece.tokens.begin) * row_heads,
+               part.size(), row_heads, heads, result.bytes});
+          result.bytes += plan::move_bytes(shape_, move.what, part, move.heads);
+          tokens += part.size();
+        });
+    if (tokens != move.tokens.size()) {
+      fail(ExitCode::communication, "rank {} has no rows [{}, {}) of document {} for {}", rank_,
+           move.tokens.begin, move.tokens.end, move.document, plan::name(move.what));
+    }
+  }
+
+  /// Buffers live from their post to their wait: program/exchange.cpp says when those are.
+  void place_messages(std::vector<StageBinding>& stages) {
+    const int count = static_cast<int>(stages.size());
+    int end_of_tasks = count;
+    while (end_of_tasks > 0 && is_tail(stages[static_cast<std::size_t>(end_of_tasks) - 1])) {
+      --end_of_tasks;
+    }
+    Arena arena;
+    for (int s = 0; s < count; ++s) {
+      StageBinding& stage = stages[static_cast<std::size_t>(s)];
+      const bool passes_on = std::ranges::any_of(stage.inputs.sends.segments,
+                                                 [](const Segment& part) { return !part.home; });
+      const int posted = passes_on ? s - 1 : -1;
+      const int ended = s < end_of_tasks ? s : count;
+      for (Traffic* traffic : {&stage.inputs.sends, &stage.inputs.receives}) {
+        traffic->buffer = arena.place({posted, s, round_up(traffic->bytes, kBufferAlignment)});
+      }
+      for (Traffic* traffic : {&stage.results.sends, &stage.results.receives}) {
+        traffic->buffer = arena.place({s - 1, ended, round_up(traffic->bytes, kBufferAlignment)});
+      }
+    }
+    binding_.message_bytes = std::max(binding_.message_bytes, arena.size());
+  }
+
+  static bool is_tail(const StageBinding& stage) {
+    return stage.tasks.empty() && stage.inputs.sends.messages.empty() &&
+           stage.inputs.receives.messages.empty();
+  }
+
+  const program::TickPlans& plans_;
   Rank rank_;
   plan::AttentionShape shape_;
+  Pieces queries_;
+  Pieces keys_;
   Binding binding_;
 };
 
 }  // namespace
 
-std::int64_t row_elements(const plan::AttentionShape& shape, Tensor what) {
-  const int heads = plan::is_key_side(what) ? shape.kv_heads : shape.heads;
-  const bool scalar = what == Tensor::lse || what == Tensor::delta;
-  return static_cast<std::int64_t>(heads) * (scalar ? 1 : shape.head_dim);
+HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
+  const plan::Workload& workload = plans.forward.workload;
+  HomeRows home;
+  std::array<std::int64_t, 2> rows{};
+  std::array<std::vector<RowPiece>, 2> pieces;
+  for (const plan::Home& at : workload.homes) {
+    if (at.rank != rank) continue;
+    const Range queries = workload.queries_of(static_cast<std::size_t>(at.document));
+    const bool mine = workload.queries.empty() || queries.contains(at.tokens);
+    const std::size_t part = mine == (plans.part == 0) ? 0 : 1;
+    pieces[part].push_back({at.document, at.tokens, {}, true, rows[part], -1});
+    rows[part] += at.tokens.size();
+  }
+  home.parts[0] = {0, round_up(rows[0], align)};
+  home.parts[1] = {home.parts[0].end, home.parts[0].end + round_up(rows[1], align)};
+  for (RowPiece& piece : pieces[1]) piece.row += home.parts[1].begin;
+  home.pieces = std::move(pieces[0]);
+  home.pieces.insert(home.pieces.end(), pieces[1].begin(), pieces[1].end());
+  return home;
+}
+
+std::int64_t head_elements(const plan::AttentionShape& shape, Tensor what) {
+  return what == Tensor::lse || what == Tensor::delta ? 1 : shape.head_dim;
+}
+
+int home_heads(const plan::AttentionShape& shape, Tensor what) {
+  return plan::is_key_side(what) ? shape.kv_heads : shape.heads;
 }
 
 bool is_input(Tensor what) {
   return what == Tensor::q || what == Tensor::k || what == Tensor::v || what == Tensor::dout;
 }
 
-std::int64_t row_bytes(const plan::AttentionShape& shape, Tensor what) {
-  return row_elements(shape, what) *
-         (is_input(what) ? shape.element_bytes : shape.accumulator_bytes);
+std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
+                             std::int64_t key_rows, std::int64_t copies) {
+  const std::int64_t dim = shape.head_dim;
+  const std::int64_t queries = copies * dim * shape.element_bytes        // q
+                               + dim * shape.element_bytes               // dout
+                               + (2 * dim + 2) * shape.accumulator_bytes;  // out, dq, lse, delta
+  const std::int64_t keys =
+      2 * dim * (copies * shape.element_bytes + shape.accumulator_bytes);  // k, v, dk, dv
+  return query_rows * queries + key_rows * keys;
 }
 
 std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding) {
-  std::int64_t rows = 0;
+  std::int64_t head_rows = 0;
   for (const StageBinding& stage : binding.forward) {
-    for (const Segment& part : stage.receives.segments) {
-      if (part.what == Tensor::o) rows = std::max(rows, part.rows);
+    for (const Segment& part : stage.results.receives.segments) {
+      if (part.what == Tensor::o) head_rows = std::max(head_rows, part.rows * part.heads.size());
     }
   }
-  return rows * (row_elements(shape, Tensor::o) + row_elements(shape, Tensor::lse));
+  return head_rows * (shape.head_dim + 1);
 }
 
-Binding bind(const program::TickPlans& plans, Rank rank) {
-  return Binder(plans.forward, rank).finish(plans);
+Binding bind(const program::TickPlans& plans, Rank rank, int align) {
+  return Binder(plans, rank, align).finish();
 }
 
 }  // namespace cadenza::exec

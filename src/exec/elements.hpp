@@ -13,31 +13,76 @@ namespace cadenza::exec {
 
 using Elements = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
 
-/// Copies elements that may lie at any address: in a message, statistics follow shorter elements.
+/// Rows of a buffer of which `width` elements belong to a message, where they lie one after another.
+struct Block {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  std::int64_t stride = 0;  ///< elements from a row to the next in the buffer
+
+  std::int64_t count() const { return rows * width; }
+  bool contiguous() const { return width == stride || rows <= 1; }
+  /// Where the i-th element of the message lies in the buffer.
+  KOKKOS_INLINE_FUNCTION std::int64_t place(std::int64_t i) const {
+    return i / width * stride + i % width;
+  }
+};
+
+/// Calls each(element of the message, element of the buffer).
+template <typename Each>
+void for_each_element(const char* label, const Block& block, const Each& each) {
+  if (block.contiguous()) {
+    Kokkos::parallel_for(
+        label, Elements(0, block.count()), KOKKOS_LAMBDA(const std::int64_t i) { each(i, i); });
+  } else {
+    Kokkos::parallel_for(
+        label, Elements(0, block.count()),
+        KOKKOS_LAMBDA(const std::int64_t i) { each(i, block.place(i)); });
+  }
+}
+
+/// Buffer to message, rounded to nearest where To is shorter.
+template <typename From, typename To>
+void pack_elements(const From* buffer, To* message, const Block& block) {
+  for_each_element("pack_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+    message[m] = static_cast<To>(buffer[b]);
+  });
+}
+
+/// Message to buffer, widened where To is longer.
+template <typename From, typename To>
+void place_elements(const From* message, To* buffer, const Block& block) {
+  for_each_element("place_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+    buffer[b] = static_cast<To>(message[m]);
+  });
+}
+
+template <typename From, typename To>
+void add_elements(const From* message, To* buffer, const Block& block) {
+  for_each_element("add_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+    buffer[b] += static_cast<To>(message[m]);
+  });
+}
+
+/// Buffer to message, or message to buffer, where the message's elements may lie at any address:
+/// statistics follow shorter elements.
 template <typename T>
-void copy_unaligned(const void* from, void* to, std::int64_t count) {
-  const auto* source = static_cast<const std::byte*>(from);
-  auto* target = static_cast<std::byte*>(to);
-  constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
-  Kokkos::parallel_for(
-      "copy_rows", Elements(0, count), KOKKOS_LAMBDA(const std::int64_t i) {
-        std::memcpy(target + i * kSize, source + i * kSize, sizeof(T));
-      });
+void pack_unaligned(const T* buffer, std::byte* message, const Block& block) {
+  for_each_element("pack_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+    std::memcpy(message + m * static_cast<std::int64_t>(sizeof(T)), buffer + b, sizeof(T));
+  });
+}
+template <typename T>
+void place_unaligned(const std::byte* message, T* buffer, const Block& block) {
+  for_each_element("place_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+    std::memcpy(buffer + b, message + m * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  });
 }
 
-/// Copies, rounds to nearest or widens.
-template <typename From, typename To>
-void convert_elements(const From* from, To* to, std::int64_t count) {
-  Kokkos::parallel_for(
-      "convert_rows", Elements(0, count),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] = static_cast<To>(from[i]); });
-}
-
-template <typename From, typename To>
-void add_elements(const From* from, To* to, std::int64_t count) {
-  Kokkos::parallel_for(
-      "add_rows", Elements(0, count),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] += static_cast<To>(from[i]); });
+/// Zeroes them in the buffer.
+template <typename T>
+void clear_elements(T* buffer, const Block& block) {
+  for_each_element("clear_rows", block,
+                   KOKKOS_LAMBDA(std::int64_t, std::int64_t b) { buffer[b] = T(0); });
 }
 
 template <typename T>

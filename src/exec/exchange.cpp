@@ -29,29 +29,30 @@ bool is_statistic(Tensor what) {
   return what == Tensor::lse || what == Tensor::delta;
 }
 
-/// Rows of the homes of a rank.
-std::int64_t home_rows(const Binding& binding) {
-  return binding.homes.empty() ? 0 : binding.homes.back().row + binding.homes.back().tokens.size();
+bool is_gradient(Tensor what) {
+  return what == Tensor::dq || what == Tensor::dk || what == Tensor::dv;
 }
 
-bool carries_results(const Traffic& traffic, Pass pass) {
-  return std::ranges::any_of(traffic.segments, [pass](const Segment& part) {
-    return program::is_result(part.what, pass);
-  });
+/// Traffic of a direction as part of the message memory.
+template <typename View>
+auto bytes_of(const View& view, const Traffic& traffic) {
+  const auto begin = static_cast<std::size_t>(traffic.buffer);
+  return Kokkos::subview(view, std::pair(begin, begin + static_cast<std::size_t>(traffic.bytes)));
 }
 
 }  // namespace
 
 template <typename Real>
-AttentionExchange<Real>::AttentionExchange(comm::Communicator& world,
+AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool,
                                            const kernels::AttentionShape& shape,
-                                           const kernels::RotaryTable<Sum>& rotary, Tracer& tracer,
-                                           MemoryLedger& ledger)
-    : world_(world),
+                                           const kernels::RotaryTable<Sum>& rotary, int part,
+                                           Tracer& tracer, MemoryLedger& ledger)
+    : pool_(pool),
       shape_(shape),
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
                   static_cast<int>(sizeof(Sum))},
       rotary_(rotary),
+      part_(part),
       tracer_(tracer),
       ledger_(ledger),
       names_{tracer.intern("pack"),
@@ -64,43 +65,47 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& world,
       workspace_(plan_shape_, ledger) {}
 
 template <typename Real>
-void AttentionExchange<Real>::bind(const program::TickPlans& plans, int tick) {
-  const plan::AttentionShape& planned = plans.forward.workload.shape;
-  if (planned.element_bytes != plan_shape_.element_bytes ||
-      planned.accumulator_bytes != plan_shape_.accumulator_bytes) {
-    fail(ExitCode::communication,
-         "the plan moves elements of {} and {} bytes, this run of {} and {}", planned.element_bytes,
-         planned.accumulator_bytes, plan_shape_.element_bytes, plan_shape_.accumulator_bytes);
-  }
-  binding_ = exec::bind(plans, world_.rank());
-  tick_ = tick;
-  workspace_.grow(binding_.query_rows, binding_.key_rows);
-  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving();
-  const std::size_t stages = std::max(binding_.forward.size(), binding_.backward.size());
-  send_.resize(std::max(send_.size(), stages));
-  receive_.resize(std::max(receive_.size(), stages));
-  for (const auto* bound : {&binding_.forward, &binding_.backward}) {
-    for (std::size_t stage = 0; stage < bound->size(); ++stage) {
-      grow(send_[stage], (*bound)[stage].sends.bytes);
-      grow(receive_[stage], (*bound)[stage].receives.bytes);
+void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
+                                   int copies) {
+  bindings_.clear();
+  std::int64_t queries = 0, keys = 0, messages = 0, arriving = 0, kept = 1;
+  std::size_t stages = 0;
+  for (const program::TickPlans* plans : ticks) {
+    const plan::AttentionShape& planned = plans->forward.workload.shape;
+    if (planned.element_bytes != plan_shape_.element_bytes ||
+        planned.accumulator_bytes != plan_shape_.accumulator_bytes) {
+      fail(ExitCode::communication,
+           "the plan moves elements of {} and {} bytes, this run of {} and {}",
+           planned.element_bytes, planned.accumulator_bytes, plan_shape_.element_bytes,
+           plan_shape_.accumulator_bytes);
     }
+    const Binding& next = bindings_.emplace_back(exec::bind(*plans, pool_.rank(), align));
+    queries = std::max(queries, next.query_rows);
+    keys = std::max(keys, next.key_rows);
+    messages = std::max(messages, next.message_bytes);
+    arriving = std::max(arriving, arriving_elements(plan_shape_, next));
+    if (next.keeps_inputs) kept = copies;
+    stages = std::max({stages, next.forward.size(), next.backward.size()});
   }
+  workspace_.grow(queries, keys, kept);
+  grow_messages(messages);
+  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(arriving);
+  posted_.resize(std::max(posted_.size(), 2 * stages));
 }
 
 template <typename Real>
-void AttentionExchange<Real>::grow(Buffer& buffer, std::int64_t bytes) {
-  const auto present = static_cast<std::int64_t>(buffer.device.extent(0));
+void AttentionExchange<Real>::grow_messages(std::int64_t bytes) {
+  const auto present = static_cast<std::int64_t>(messages_.extent(0));
   if (bytes <= present) return;
   ledger_.remove(MemoryKind::communication, present);
-  buffer.host = {};
-  buffer.device = {};
-  buffer.device = allocate<std::byte>(ledger_, MemoryKind::communication, "messages", bytes);
-  buffer.host = Kokkos::create_mirror_view(buffer.device);
+  host_messages_ = {};
+  messages_ = {};
+  messages_ = allocate<std::byte>(ledger_, MemoryKind::communication, "messages", bytes);
+  host_messages_ = Kokkos::create_mirror_view(messages_);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::grow_arriving() {
-  const std::int64_t elements = arriving_elements(plan_shape_, binding_);
+void AttentionExchange<Real>::grow_arriving(std::int64_t elements) {
   const auto present = static_cast<std::int64_t>(arriving_.extent(0));
   if (elements <= present) return;
   ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Sum)));
@@ -109,22 +114,33 @@ void AttentionExchange<Real>::grow_arriving() {
 }
 
 template <typename Real>
-void AttentionExchange<Real>::set_layer(int layer, const model::AttentionSlot<Real>& home) {
-  layer_ = layer;
-  home_ = home;
+void AttentionExchange<Real>::set_place(const AttentionPlace<Real>& place) {
+  place_ = place;
+  workspace_.use_copy(bound().keeps_inputs ? place.copy : 0);
 }
 
 template <typename Real>
-Real* AttentionExchange<Real>::inputs_of(const model::AttentionSlot<Real>& slot, Tensor what,
-                                         std::int64_t row) const {
+const StageBinding& AttentionExchange<Real>::stage_of(Pass pass, int stage) const {
+  return bound().of(pass)[static_cast<std::size_t>(stage)];
+}
+
+template <typename Real>
+const model::AttentionSlot<Real>& AttentionExchange<Real>::slot_of(bool home) const {
+  return home ? place_.home : workspace_.slot();
+}
+
+template <typename Real>
+Real* AttentionExchange<Real>::inputs_of(bool home, Tensor what, std::int64_t head_row) const {
+  const model::AttentionSlot<Real>& slot = slot_of(home);
   Real* base = what == Tensor::q ? slot.q : what == Tensor::k ? slot.k : slot.v;
   if (what == Tensor::dout) base = slot.dout;
-  return base + row * row_elements(plan_shape_, what);
+  return base + head_row * head_elements(plan_shape_, what);
 }
 
 template <typename Real>
-Accumulator<Real>* AttentionExchange<Real>::sums_of(const model::AttentionSlot<Real>& slot,
-                                                    Tensor what, std::int64_t row) const {
+Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
+                                                    std::int64_t head_row) const {
+  const model::AttentionSlot<Real>& slot = slot_of(home);
   Sum* base = nullptr;
   switch (what) {
     case Tensor::lse:
@@ -146,108 +162,131 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(const model::AttentionSlot<R
       base = slot.out;
       break;
   }
-  return base + row * row_elements(plan_shape_, what);
+  return base + head_row * head_elements(plan_shape_, what);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::begin(Pass pass) {
+void AttentionExchange<Real>::begin() {
   tracer_.time(Category::compute_other, names_.begin, {}, [&] {
-    const auto start = [&](const model::AttentionSlot<Real>& slot, std::int64_t query_rows,
-                           std::int64_t key_rows) {
-      if (pass == Pass::forward) {
-        attention::initialise(slot.out, slot.lse, query_rows, shape_.heads, shape_.head_dim);
-        return;
-      }
-      zero_elements(slot.dq, query_rows * row_elements(plan_shape_, Tensor::dq));
-      zero_elements(slot.dk, key_rows * row_elements(plan_shape_, Tensor::dk));
-      zero_elements(slot.dv, key_rows * row_elements(plan_shape_, Tensor::dv));
-    };
-    const std::int64_t rows = home_rows(binding_);
-    start(home_, rows, rows);
-    start(workspace_.slot(), binding_.query_rows, binding_.key_rows);
-    if (pass == Pass::backward) {
-      attention::delta<Real>(home_.out, home_.dout, rows, shape_.heads, shape_.head_dim,
-                             home_.delta);
-    }
+    const Range rows = bound().home.parts[static_cast<std::size_t>(part_)];
+    const std::int64_t first = rows.begin * shape_.heads;
+    attention::delta<Real>(sums_of(true, Tensor::o, first), inputs_of(true, Tensor::dout, first),
+                           rows.size(), shape_.heads, shape_.head_dim,
+                           sums_of(true, Tensor::delta, first));
   });
 }
 
 template <typename Real>
-int AttentionExchange<Real>::tag(Pass pass, int stage) const {
-  // Tags only tell stages apart: order keeps layers and ticks apart.
-  return 2 * stage + (pass == Pass::backward ? 1 : 0);
+int AttentionExchange<Real>::tag(Pass pass, int stage, bool results) const {
+  // Tags only tell stages and halves apart: order keeps layers and ticks apart.
+  return 4 * channel(stage, results) + (pass == Pass::backward ? 2 : 0);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::pack(const Traffic& traffic, const Buffer& buffer) {
+int AttentionExchange<Real>::channel(int stage, bool results) const {
+  return 4 * stage + (results ? 2 : 0) + part_;
+}
+
+template <typename Real>
+std::size_t AttentionExchange<Real>::posted_index(int stage, bool results) const {
+  return static_cast<std::size_t>(2 * stage + (results ? 1 : 0));
+}
+
+template <typename Real>
+Block AttentionExchange<Real>::block_of(const Segment& part) const {
+  const std::int64_t elements = head_elements(plan_shape_, part.what);
+  return {part.rows, part.heads.size() * elements, part.row_heads * elements};
+}
+
+template <typename Real>
+void AttentionExchange<Real>::pack(const Traffic& traffic, Pass pass) {
   for (const Segment& part : traffic.segments) {
-    const auto& slot = part.home ? home_ : workspace_.slot();
-    std::byte* target = buffer.device.data() + part.offset;
-    const std::int64_t count = part.rows * row_elements(plan_shape_, part.what);
+    std::byte* target = device_bytes(traffic) + part.offset;
+    const std::int64_t head_row = part.row + part.heads.begin;
+    const Block block = block_of(part);
     if (is_input(part.what)) {
-      convert_elements(inputs_of(slot, part.what, part.row), as<Real>(target), count);
-    } else if (is_statistic(part.what)) {
-      copy_unaligned<Sum>(sums_of(slot, part.what, part.row), target, count);
-    } else {
-      convert_elements(sums_of(slot, part.what, part.row), as<Real>(target), count);
+      pack_elements(inputs_of(part.home, part.what, head_row), as<Real>(target), block);
+      continue;
     }
+    Sum* values = sums_of(part.home, part.what, head_row);
+    if (is_statistic(part.what)) {
+      pack_unaligned<Sum>(values, target, block);
+    } else {
+      pack_elements(values, as<Real>(target), block);
+    }
+    if (pass == Pass::backward && is_gradient(part.what)) clear_elements(values, block);
   }
-  Kokkos::deep_copy(buffer.host, buffer.device);
+  copy_to_host(traffic);
 }
 
 template <typename Real>
-std::span<std::byte> AttentionExchange<Real>::bytes_of(const Buffer& buffer,
-                                                       const Message& message) {
-  return {buffer.host.data() + message.offset, static_cast<std::size_t>(message.bytes)};
+void AttentionExchange<Real>::copy_to_host(const Traffic& traffic) {
+  Kokkos::deep_copy(bytes_of(host_messages_, traffic), bytes_of(messages_, traffic));
 }
 
 template <typename Real>
-void AttentionExchange<Real>::post(Pass pass, int stage) {
-  const auto at = static_cast<std::size_t>(stage);
-  const StageBinding& bound = binding_.of(pass)[at];
-  for (const Message& message : bound.receives.messages) {
-    world_.post_receive(bytes_of(receive_[at], message), message.peer, tag(pass, stage), stage);
-  }
-  receive_[at].posted_ns = trace::now_ns();
-  if (bound.sends.messages.empty()) return;
-  tracer_.time(Category::compute_other, names_.pack, {bound.sends.bytes},
-               [&] { pack(bound.sends, send_[at]); });
-  send_[at].posted_ns = trace::now_ns();
-  for (const Message& message : bound.sends.messages) {
-    world_.post_send(bytes_of(send_[at], message), message.peer, tag(pass, stage), stage);
-  }
-  tracer_.count_sent(bound.sends.bytes);
+void AttentionExchange<Real>::copy_to_device(const Traffic& traffic) {
+  Kokkos::deep_copy(bytes_of(messages_, traffic), bytes_of(host_messages_, traffic));
 }
 
 template <typename Real>
-void AttentionExchange<Real>::wait(Pass pass, int stage) {
-  const auto at = static_cast<std::size_t>(stage);
-  const StageBinding& bound = binding_.of(pass)[at];
-  tracer_.time(Category::wait, names_.wait, {}, [&] { world_.wait(stage); });
-  record_messages(bound.sends, pass, stage, true, send_[at].posted_ns);
-  record_messages(bound.receives, pass, stage, false, receive_[at].posted_ns);
-  if (bound.receives.messages.empty()) return;
-  tracer_.time(Category::compute_other, names_.unpack, {bound.receives.bytes},
-               [&] { unpack(bound.receives, receive_[at]); });
-  tracer_.count_received(bound.receives.bytes);
+std::span<std::byte> AttentionExchange<Real>::host_bytes(const Traffic& traffic,
+                                                         const Message& message) const {
+  return {host_messages_.data() + traffic.buffer + message.offset,
+          static_cast<std::size_t>(message.bytes)};
+}
+
+template <typename Real>
+void AttentionExchange<Real>::post(Pass pass, int stage, bool results) {
+  const StageBinding& bound = stage_of(pass, stage);
+  const Direction& direction = results ? bound.results : bound.inputs;
+  const int on = channel(stage, results);
+  Posted& posted = posted_[posted_index(stage, results)];
+  for (const Message& message : direction.receives.messages) {
+    pool_.post_receive(host_bytes(direction.receives, message), message.peer,
+                       tag(pass, stage, results), on);
+  }
+  posted.receives_ns = trace::now_ns();
+  if (direction.sends.messages.empty()) return;
+  tracer_.time(Category::compute_other, names_.pack, {direction.sends.bytes},
+               [&] { pack(direction.sends, pass); });
+  posted.sends_ns = trace::now_ns();
+  for (const Message& message : direction.sends.messages) {
+    pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(pass, stage, results),
+                    on);
+  }
+  tracer_.count_sent(direction.sends.bytes);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::wait(Pass pass, int stage, bool results) {
+  const StageBinding& bound = stage_of(pass, stage);
+  const Direction& direction = results ? bound.results : bound.inputs;
+  const Posted& posted = posted_[posted_index(stage, results)];
+  tracer_.time(Category::wait, names_.wait, {}, [&] { pool_.wait(channel(stage, results)); });
+  record_messages(direction.sends, pass, stage, results, true, posted.sends_ns);
+  record_messages(direction.receives, pass, stage, results, false, posted.receives_ns);
+  if (direction.receives.messages.empty()) return;
+  tracer_.time(Category::compute_other, names_.unpack, {direction.receives.bytes},
+               [&] { unpack(direction.receives, pass); });
+  tracer_.count_received(direction.receives.bytes);
 }
 
 template <typename Real>
 void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass, int stage,
-                                              bool sends, std::int64_t begin) {
-  const bool results = carries_results(traffic, pass);
+                                              bool results, bool sends, std::int64_t begin) {
   const std::int64_t end = trace::now_ns();
   for (const Message& message : traffic.messages) {
-    const int from = sends ? world_.rank() : message.peer;
-    const int to = sends ? message.peer : world_.rank();
-    const auto flow = static_cast<std::uint32_t>(Hasher()
-                                                     .add(static_cast<std::uint64_t>(from))
-                                                     .add(static_cast<std::uint64_t>(to))
-                                                     .add(static_cast<std::uint64_t>(tick_))
-                                                     .add(static_cast<std::uint64_t>(layer_))
-                                                     .add(static_cast<std::uint64_t>(stage))
-                                                     .add(static_cast<std::uint64_t>(pass))
-                                                     .value());
+    const int from = sends ? pool_.rank() : message.peer;
+    const int to = sends ? message.peer : pool_.rank();
+    const auto flow = static_cast<std::uint32_t>(
+        Hasher()
+            .add(static_cast<std::uint64_t>(from))
+            .add(static_cast<std::uint64_t>(to))
+            .add(static_cast<std::uint64_t>(place_.tick))
+            .add(static_cast<std::uint64_t>(place_.layer))
+            .add(static_cast<std::uint64_t>(tag(pass, stage, results)))
+            .value());
     tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
                     results ? names_.results : names_.inputs, begin, end,
                     {message.bytes, 0, message.peer, flow});
@@ -255,80 +294,88 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass,
 }
 
 template <typename Real>
-void AttentionExchange<Real>::unpack(const Traffic& traffic, const Buffer& buffer) {
-  Kokkos::deep_copy(buffer.device, buffer.host);
+void AttentionExchange<Real>::unpack(const Traffic& traffic, Pass pass) {
+  copy_to_device(traffic);
   for (const Segment& part : traffic.segments) {
-    const auto& slot = part.home ? home_ : workspace_.slot();
-    const std::byte* source = buffer.device.data() + part.offset;
-    const std::int64_t count = part.rows * row_elements(plan_shape_, part.what);
-    if (is_input(part.what)) {
-      convert_elements(as<const Real>(source), inputs_of(slot, part.what, part.row), count);
-    } else if (part.what == Tensor::o) {
-      merge_output(traffic, part, buffer);
-    } else if (!is_statistic(part.what)) {
-      add_elements(as<const Real>(source), sums_of(slot, part.what, part.row), count);
-    } else if (!part.home) {  // an input of the backward pass; at home, LSE is merged with its O
-      copy_unaligned<Sum>(source, sums_of(slot, part.what, part.row), count);
+    const std::byte* source = device_bytes(traffic) + part.offset;
+    if (part.what == Tensor::o) {
+      merge_output(traffic, part);
+    } else if (is_gradient(part.what)) {
+      add_elements(as<const Real>(source),
+                   sums_of(part.home, part.what, part.row + part.heads.begin), block_of(part));
+    } else if (!part.home) {  // LSE that arrives at home is merged with its O
+      place_input(part, source, pass);
     }
   }
 }
 
 template <typename Real>
-void AttentionExchange<Real>::merge_output(const Traffic& traffic, const Segment& out,
-                                           const Buffer& buffer) {
+void AttentionExchange<Real>::place_input(const Segment& part, const std::byte* source, Pass pass) {
+  const std::int64_t head_row = part.row + part.heads.begin;
+  if (is_statistic(part.what)) {
+    place_unaligned<Sum>(source, sums_of(false, part.what, head_row), block_of(part));
+    return;
+  }
+  place_elements(as<const Real>(source), inputs_of(false, part.what, head_row), block_of(part));
+  if (part.what != Tensor::q || pass == Pass::backward) return;
+  attention::initialise(sums_of(false, Tensor::o, part.row), sums_of(false, Tensor::lse, part.row),
+                        part.rows, static_cast<int>(part.row_heads), shape_.head_dim);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::merge_output(const Traffic& traffic, const Segment& out) {
   // The LSE of the same rows follows its O in the same message.
   const auto lse = std::ranges::find_if(traffic.segments, [&](const Segment& part) {
     return part.what == Tensor::lse && part.row == out.row && part.rows == out.rows &&
-           part.offset > out.offset;
+           part.heads == out.heads && part.offset > out.offset;
   });
   if (lse == traffic.segments.end()) {
-    fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", world_.rank());
+    fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", pool_.rank());
   }
-  const std::byte* part_out = buffer.device.data() + out.offset;
-  const std::byte* part_lse = buffer.device.data() + lse->offset;
+  const std::byte* part_out = device_bytes(traffic) + out.offset;
+  const std::byte* part_lse = device_bytes(traffic) + lse->offset;
   if constexpr (!std::is_same_v<Real, Sum>) {
-    const std::int64_t count = out.rows * row_elements(plan_shape_, Tensor::o);
-    const std::int64_t statistics = out.rows * row_elements(plan_shape_, Tensor::lse);
+    const std::int64_t statistics = out.rows * out.heads.size();
+    const std::int64_t count = statistics * shape_.head_dim;
     Sum* wide = arriving_.data();
-    convert_elements(as<const Real>(part_out), wide, count);
-    copy_unaligned<Sum>(part_lse, wide + count, statistics);
+    place_elements(as<const Real>(part_out), wide, Block{1, count, count});
+    place_unaligned<Sum>(part_lse, wide + count, Block{1, statistics, statistics});
     part_out = reinterpret_cast<const std::byte*>(wide);
     part_lse = reinterpret_cast<const std::byte*>(wide + count);
   }
-  attention::merge_partial<Sum>(sums_of(home_, Tensor::o, out.row),
-                                sums_of(home_, Tensor::lse, out.row), as<const Sum>(part_out),
-                                as<const Sum>(part_lse), out.rows, shape_.heads, shape_.head_dim);
+  const attention::HeadSlice slice{static_cast<int>(out.row_heads), out.heads};
+  attention::merge_partial<Sum>(sums_of(true, Tensor::o, out.row),
+                                sums_of(true, Tensor::lse, out.row), slice, as<const Sum>(part_out),
+                                as<const Sum>(part_lse), out.rows, shape_.head_dim);
 }
 
 template <typename Real>
 void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
   list_.queries.clear();
   list_.keys.clear();
-  const auto queries = [&](const model::AttentionSlot<Real>& slot, const RowPiece& piece) {
-    const auto in = [&](Tensor what) { return inputs_of(slot, what, piece.row); };
-    const auto sum = [&](Tensor what) { return sums_of(slot, what, piece.row); };
+  for (std::size_t i = 0; i < stage.queries.size(); ++i) {
+    const RowPiece& piece = stage.queries[i];
+    const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
+    const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
     list_.queries.push_back({piece.tokens, in(Tensor::q), sum(Tensor::o), sum(Tensor::lse),
-                             in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq)});
-  };
-  const auto keys = [&](const model::AttentionSlot<Real>& slot, const RowPiece& piece) {
-    list_.keys.push_back(
-        {piece.tokens, inputs_of(slot, Tensor::k, piece.row), inputs_of(slot, Tensor::v, piece.row),
-         sums_of(slot, Tensor::dk, piece.row), sums_of(slot, Tensor::dv, piece.row)});
-  };
-  for (const RowPiece& piece : binding_.homes) {
-    queries(home_, piece);
-    keys(home_, piece);
+                             in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq), piece.heads,
+                             stage.positions[i]});
   }
-  for (const RowPiece& piece : binding_.query_pieces) queries(workspace_.slot(), piece);
-  for (const RowPiece& piece : binding_.key_pieces) keys(workspace_.slot(), piece);
+  for (const RowPiece& piece : stage.keys) {
+    const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
+    const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
+    list_.keys.push_back({piece.tokens, in(Tensor::k), in(Tensor::v), sum(Tensor::dk),
+                          sum(Tensor::dv), piece.heads});
+  }
   list_.tasks = stage.tasks;
 }
 
 template <typename Real>
-void AttentionExchange<Real>::attend(Pass pass, int stage) {
-  const StageBinding& bound = binding_.of(pass)[static_cast<std::size_t>(stage)];
+void AttentionExchange<Real>::attend(Pass pass, int stage, const kernels::ProgressHook& progress) {
+  const StageBinding& bound = stage_of(pass, stage);
   tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
     list_tasks(bound);
+    list_.progress = progress;
     if (pass == Pass::forward) {
       kernels::attention_forward(shape_, rotary_, list_);
     } else {

@@ -5,60 +5,91 @@
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
-#include "cadenza/model/estimate.hpp"
-#include "cadenza/model/optimizer.hpp"
-#include "elements.hpp"
+#include "groups.hpp"
+#include "trainer.hpp"
 
 namespace cadenza::exec {
 namespace {
 
 using program::Operation;
 using program::Pass;
-using trace::Category;
+using program::Step;
 
+/// No document is longer than the longest microbatch that packing makes.
 template <typename Sum>
 kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, MemoryLedger& ledger) {
-  // No document is longer than its microbatch.
-  return attention::make_rotary_table<Sum>(ledger, experiment.batch.microbatch,
+  const std::int64_t positions =
+      std::max(experiment.batch.microbatch, experiment.data.max_document);
+  return attention::make_rotary_table<Sum>(ledger, positions,
                                            static_cast<int>(experiment.model.head_dim()),
                                            experiment.model.rope.theta);
 }
 
-void read_batch(const data::Corpus& corpus, const data::Microbatch& microbatch,
-                model::TokenBatch& batch) {
-  batch.tokens = data::read_tokens(corpus, microbatch);
-  batch.positions.clear();
-  batch.targets.clear();
-  std::size_t row = 0;
-  for (const data::BatchDocument& document : microbatch.documents) {
-    for (std::int64_t position = 0; position < document.length(); ++position, ++row) {
-      batch.positions.push_back(static_cast<std::int32_t>(position));
-      const bool last = position + 1 == document.length();
-      batch.targets.push_back(last ? -1 : batch.tokens[row + 1]);
-    }
+bool is_attention(Operation operation) {
+  switch (operation) {
+    case Operation::begin_attention:
+    case Operation::post:
+    case Operation::wait:
+    case Operation::attend:
+    case Operation::post_results:
+    case Operation::wait_results:
+      return true;
+    default:
+      return false;
   }
 }
 
+void make_progress(void* context) {
+  const auto& groups = *static_cast<const Groups*>(context);
+  groups.pool->progress();
+  groups.replicas->progress();
+}
+
 }  // namespace
+
+model::ModelPart model_part(const config::Experiment& experiment, const program::Layout& layout,
+                            Rank trainer) {
+  const program::Coordinates at = layout.coordinates(trainer);
+  const std::int64_t stages = layout.pipeline();
+  const std::int64_t chunks = experiment.parallel.chunks;
+  const std::int64_t layers = experiment.model.layers / (stages * chunks);
+  model::ModelPart part;
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::int64_t first = (chunk * stages + at.pipeline) * layers;
+    part.chunks.push_back({first, first + layers});
+  }
+  part.embedding = at.pipeline == 0;
+  part.head = at.pipeline + 1 == stages;
+  part.tensor_rank = at.tensor;
+  part.tensor_size = layout.tensor();
+  return part;
+}
 
 template <typename Real>
 Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicator& world,
                          const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger)
     : experiment_(experiment),
+      outline_(experiment),
       world_(world),
-      trainers_(world.split(world.rank() < experiment.parallel.trainers() ? 0 : 1)),
-      corpus_(corpus),
+      groups_(std::make_unique<Groups>(world, outline_.layout)),
       tracer_(tracer),
-      rotary_(rotary_table<Sum>(experiment, ledger)),
-      exchange_(world, model::attention_shape(experiment.model), rotary_, tracer, ledger) {
-  for (int operation = 0; operation <= static_cast<int>(Operation::optimize); ++operation) {
-    names_[static_cast<std::size_t>(operation)] =
-        tracer.intern(program::name(static_cast<Operation>(operation)));
+      rotary_(rotary_table<Sum>(experiment, ledger)) {
+  for (int part = 0; part < outline_.parts; ++part) {
+    exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
+        *groups_->pool, model::attention_shape(experiment.model, outline_.layout.tensor()), rotary_,
+        part, tracer, ledger));
   }
-  if (world.rank() >= experiment.parallel.trainers()) return;
-  parameters_ = model::make_parameters<Real>(experiment.model, experiment.seed, ledger);
-  gradients_ = Kokkos::create_mirror_view(parameters_->gradients);
-  llama_.emplace(experiment.model, experiment.batch.microbatch, rotary_, *parameters_, ledger);
+  if (!outline_.layout.trains(world.rank())) return;
+  trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,
+                                             corpus, tracer, ledger);
+}
+
+template <typename Real>
+Executor<Real>::~Executor() = default;
+
+template <typename Real>
+const model::Parameters<Real>* Executor<Real>::parameters() const {
+  return trainer_ ? &trainer_->parameters() : nullptr;
 }
 
 template <typename Real>
@@ -76,147 +107,101 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 }
 
 template <typename Real>
+void Executor<Real>::bind(const program::StepPlan& plan) {
+  const int layers = outline_.layers * outline_.pipeline.chunks;
+  for (int part = 0; part < outline_.parts; ++part) {
+    std::vector<const program::TickPlans*> ticks;
+    for (const program::TickPlans& tick : plan.ticks) {
+      if (tick.part == part) ticks.push_back(&tick);
+    }
+    exchange_[static_cast<std::size_t>(part)]->bind(ticks, outline_.layout.tensor(),
+                                                    plan.program.slots * layers);
+  }
+  if (!trainer_) return;
+  std::int64_t rows = 0;
+  for (std::size_t tick = 0; tick < plan.ticks.size() / exchange_.size(); ++tick) {
+    rows = std::max(rows, exchange_.front()->binding(static_cast<int>(tick)).home.rows());
+  }
+  trainer_->begin_step(plan, rows, loss_scale_);
+}
+
+template <typename Real>
 StepResult Executor<Real>::run(const program::StepPlan& plan) {
   tracer_.time_collective(world_, "agree_on_plan", {}, [&] { agree_on_plan(plan); });
-  result_ = {};
-  loss_sum_ = 0;
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
-  bound_tick_ = -1;
-  if (parameters_) zero_elements(parameters_->gradients.data(), parameters_->table.elements);
-  for (const program::Step& step : plan.program.steps) run_operation(step, plan);
-
+  bind(plan);
+  for (const Step& step : plan.program.steps) run_operation(step, plan);
   tracer_.set_place(-1, -1, trace::Phase::other);
-  tracer_.time_collective(world_, "agree_on_loss", {}, [&] {
-    std::array<double, 3> sums = {loss_sum_, 0, 0};
-    if (world_.rank() == 0) sums = {loss_sum_, result_.gradient_norm, result_.learning_rate};
-    world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
-    result_ = {sums[0] * loss_scale_, sums[1], sums[2]};
-  });
-  return result_;
+  StepResult result;
+  tracer_.time_collective(world_, "agree_on_loss", {}, [&] { result = agree_on_result(); });
+  return result;
 }
 
 template <typename Real>
-void Executor<Real>::run_operation(const program::Step& step, const program::StepPlan& plan) {
-  const bool updates =
-      step.operation == Operation::reduce_gradients || step.operation == Operation::optimize;
-  tracer_.set_place(step.tick, step.layer,
-                    updates                      ? trace::Phase::optimizer
-                    : step.pass == Pass::forward ? trace::Phase::forward
-                                                 : trace::Phase::backward);
-  if (step.tick >= 0 && step.tick != bound_tick_) {
-    exchange_.bind(plan.ticks[static_cast<std::size_t>(step.tick)], step.tick);
-    bound_tick_ = step.tick;
+StepResult Executor<Real>::agree_on_result() {
+  std::array<double, 3> sums{};
+  if (trainer_) sums[0] = trainer_->loss_sum();
+  if (world_.rank() == 0) {
+    sums[1] = trainer_->gradient_norm();
+    sums[2] = trainer_->learning_rate();
   }
-  switch (step.operation) {
-    case Operation::embed:
-      load_microbatch(plan, step.tick);
-      run_dense(step);
-      break;
-    case Operation::begin_attention:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-      run_attention(step);
-      break;
-    case Operation::reduce_gradients:
-      reduce_gradients();
-      break;
-    case Operation::optimize:
-      optimize(plan.batch.step);
-      break;
-    default:
-      run_dense(step);
-      break;
+  world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
+  return {sums[0] * loss_scale_, sums[1], sums[2]};
+}
+
+template <typename Real>
+void Executor<Real>::set_place(const Step& step) {
+  trace::Phase phase = step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
+  if (step.again) phase = trace::Phase::recompute;
+  if (step.tick < 0) phase = trace::Phase::optimizer;
+  tracer_.set_place(step.microbatch, step.layer, phase);
+}
+
+template <typename Real>
+void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
+  set_place(step);
+  if (is_attention(step.operation)) {
+    run_attention(step);
+    return;
   }
+  const int tick = std::max(step.tick, 0) / outline_.parts;
+  trainer_->run(step, plan, exchange_.front()->binding(tick).home);
+  groups_->pool->progress();
 }
 
 template <typename Real>
-void Executor<Real>::load_microbatch(const program::StepPlan& plan, int tick) {
-  tracer_.time(Category::data, tracer_.intern("read_tokens"), {}, [&] {
-    const auto index = static_cast<std::size_t>(tick * experiment_.parallel.data + world_.rank());
-    read_batch(corpus_, plan.batch.microbatches[index], batch_);
-    llama_->set_batch(batch_);
-  });
-}
-
-template <typename Real>
-void Executor<Real>::run_dense(const program::Step& step) {
-  const auto name = names_[static_cast<std::size_t>(step.operation)];
-  const std::int64_t rows = llama_->rows();
-  const bool forward = step.pass == Pass::forward;
-  const double factor = forward ? 1.0 : 2.0;
-  const auto dense = [&](double flops, auto operation) {
-    tracer_.time(Category::compute_dense, name, {0, flops}, operation);
-  };
-  switch (step.operation) {
-    case Operation::attention_inputs:
-      dense(factor * model::attention_inputs_flops(experiment_.model, rows), [&] {
-        forward ? llama_->attention_inputs(step.layer)
-                : llama_->attention_inputs_gradient(step.layer);
-      });
-      break;
-    case Operation::attention_outputs:
-      dense(factor * model::attention_outputs_flops(experiment_.model, rows), [&] {
-        forward ? llama_->attention_outputs(step.layer)
-                : llama_->attention_outputs_gradient(step.layer);
-      });
-      break;
-    case Operation::loss:
-      dense(3.0 * model::head_flops(experiment_.model, rows),
-            [&] { loss_sum_ += llama_->loss(loss_scale_); });
-      tracer_.sample_memory();
-      break;
-    case Operation::embed:
-      tracer_.time(Category::compute_other, name, {}, [&] { llama_->embed(); });
-      break;
-    default:
-      tracer_.time(Category::compute_other, name, {}, [&] { llama_->embed_gradient(); });
-      break;
-  }
-}
-
-template <typename Real>
-void Executor<Real>::run_attention(const program::Step& step) {
-  exchange_.set_layer(step.layer, llama_ ? llama_->slot(step.layer) : model::AttentionSlot<Real>{});
+void Executor<Real>::run_attention(const Step& step) {
+  AttentionExchange<Real>& exchange = *exchange_[static_cast<std::size_t>(step.part)];
+  AttentionPlace<Real> place;
+  place.tick = step.tick / outline_.parts;
+  place.layer = step.layer;
+  const int layers = outline_.layers * outline_.pipeline.chunks;
+  place.copy = std::max(step.slot, 0) * layers + step.layer;
+  if (step.slot >= 0) place.home = trainer_->slot(step);
+  exchange.set_place(place);
+  const bool results = step.operation == Operation::post_results ||
+                       step.operation == Operation::wait_results;
   switch (step.operation) {
     case Operation::begin_attention:
-      exchange_.begin(step.pass);
+      exchange.begin();
       break;
     case Operation::post:
-      exchange_.post(step.pass, step.stage);
+    case Operation::post_results:
+      exchange.post(step.pass, step.stage, results);
       break;
     case Operation::wait:
-      exchange_.wait(step.pass, step.stage);
+    case Operation::wait_results:
+      exchange.wait(step.pass, step.stage, results);
       break;
     default:
-      exchange_.attend(step.pass, step.stage);
+      exchange.attend(step.pass, step.stage, {make_progress, groups_.get()});
       break;
   }
 }
 
 template <typename Real>
-void Executor<Real>::reduce_gradients() {
-  const std::int64_t bytes = parameters_->table.elements * static_cast<std::int64_t>(sizeof(Sum));
-  const auto name = program::name(Operation::reduce_gradients);
-  tracer_.time_collective(*trainers_, name, {bytes}, [&] {
-    Kokkos::deep_copy(gradients_, parameters_->gradients);
-    trainers_->all_reduce(std::span<Sum>(gradients_.data(), gradients_.extent(0)),
-                          comm::Reduction::sum);
-    Kokkos::deep_copy(parameters_->gradients, gradients_);
-  });
-}
-
-template <typename Real>
-void Executor<Real>::optimize(std::int64_t step) {
-  const auto name = names_[static_cast<std::size_t>(Operation::optimize)];
-  tracer_.time(Category::optimizer, name, {}, [&] {
-    result_.learning_rate =
-        model::learning_rate(experiment_.optimizer, step, experiment_.run.steps);
-    result_.gradient_norm = model::gradient_norm(*parameters_);
-    model::adamw(*parameters_, experiment_.optimizer, result_.learning_rate, result_.gradient_norm,
-                 step);
-  });
-  tracer_.sample_memory();
+void Executor<Real>::write_checkpoint(const std::string& path, std::int64_t step) {
+  if (trainer_) trainer_->write_checkpoint(path, step);
 }
 
 template class Executor<bfloat16>;

@@ -11,11 +11,12 @@ using plan::Tensor;
 
 template <typename Real>
 template <typename T>
-T* Workspace<Real>::allocate_rows(std::vector<Array<T>>& arrays, const char* label, Tensor what) {
+T* Workspace<Real>::allocate_rows(std::vector<Array<T>>& arrays, const char* label, Tensor what,
+                                  std::int64_t copies) {
   const std::int64_t rows = plan::is_key_side(what) ? key_rows_ : query_rows_;
   return arrays
-      .emplace_back(
-          allocate<T>(ledger_, MemoryKind::attention, label, rows * row_elements(shape_, what)))
+      .emplace_back(allocate<T>(ledger_, MemoryKind::attention, label,
+                                copies * rows * head_elements(shape_, what)))
       .data();
 }
 
@@ -29,22 +30,33 @@ void Workspace<Real>::release(std::vector<Array<T>>& arrays) {
 }
 
 template <typename Real>
-void Workspace<Real>::grow(std::int64_t query_rows, std::int64_t key_rows) {
-  if (query_rows <= query_rows_ && key_rows <= key_rows_) return;
+void Workspace<Real>::grow(std::int64_t query_rows, std::int64_t key_rows, std::int64_t copies) {
+  if (query_rows <= query_rows_ && key_rows <= key_rows_ && copies <= copies_) return;
   query_rows_ = std::max(query_rows_, query_rows);
   key_rows_ = std::max(key_rows_, key_rows);
+  copies_ = std::max(copies_, copies);
   release(inputs_);
   release(sums_);
-  slot_.q = allocate_rows(inputs_, "workspace_q", Tensor::q);
-  slot_.k = allocate_rows(inputs_, "workspace_k", Tensor::k);
-  slot_.v = allocate_rows(inputs_, "workspace_v", Tensor::v);
-  slot_.out = allocate_rows(sums_, "workspace_o", Tensor::o);
-  slot_.lse = allocate_rows(sums_, "workspace_lse", Tensor::lse);
-  slot_.dout = allocate_rows(inputs_, "workspace_dout", Tensor::dout);
-  slot_.delta = allocate_rows(sums_, "workspace_delta", Tensor::delta);
-  slot_.dq = allocate_rows(sums_, "workspace_dq", Tensor::dq);
-  slot_.dk = allocate_rows(sums_, "workspace_dk", Tensor::dk);
-  slot_.dv = allocate_rows(sums_, "workspace_dv", Tensor::dv);
+  first_.q = allocate_rows(inputs_, "workspace_q", Tensor::q, copies_);
+  first_.k = allocate_rows(inputs_, "workspace_k", Tensor::k, copies_);
+  first_.v = allocate_rows(inputs_, "workspace_v", Tensor::v, copies_);
+  first_.dout = allocate_rows(inputs_, "workspace_dout", Tensor::dout, 1);
+  first_.out = allocate_rows(sums_, "workspace_o", Tensor::o, 1);
+  first_.lse = allocate_rows(sums_, "workspace_lse", Tensor::lse, 1);
+  first_.delta = allocate_rows(sums_, "workspace_delta", Tensor::delta, 1);
+  first_.dq = allocate_rows(sums_, "workspace_dq", Tensor::dq, 1);
+  first_.dk = allocate_rows(sums_, "workspace_dk", Tensor::dk, 1);
+  first_.dv = allocate_rows(sums_, "workspace_dv", Tensor::dv, 1);
+  slot_ = first_;
+}
+
+template <typename Real>
+void Workspace<Real>::use_copy(std::int64_t copy) {
+  const std::int64_t queries = query_rows_ * shape_.head_dim;
+  const std::int64_t keys = key_rows_ * shape_.head_dim;
+  slot_.q = first_.q + copy * queries;
+  slot_.k = first_.k + copy * keys;
+  slot_.v = first_.v + copy * keys;
 }
 
 template class Workspace<bfloat16>;

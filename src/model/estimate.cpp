@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/estimate.hpp"
 
-#include <algorithm>
-
 #include "cadenza/base/task.hpp"
-#include "cadenza/model/layers.hpp"
-#include "cadenza/model/llama.hpp"
+#include "cadenza/model/parameters.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -14,17 +11,17 @@ double as_double(std::int64_t value) {
 }
 }  // namespace
 
-double attention_inputs_flops(const config::Model& m, std::int64_t rows) {
-  return 2.0 * as_double(rows) * as_double(m.d_model) *
-         as_double((m.heads + 2 * m.kv_heads) * m.head_dim());
+double attention_inputs_flops(const config::Model& m, const ModelPart& part, std::int64_t rows) {
+  return 2.0 * as_double(rows) * as_double(m.d_model) * as_double(PartShape(m, part).joined());
 }
 
-double attention_outputs_flops(const config::Model& m, std::int64_t rows) {
-  return 2.0 * as_double(rows) * as_double(m.d_model) * as_double(m.d_model + 3 * m.ffn);
+double attention_outputs_flops(const config::Model& m, const ModelPart& part, std::int64_t rows) {
+  const PartShape shape(m, part);
+  return 2.0 * as_double(rows) * as_double(m.d_model) * as_double(shape.queries + 3 * shape.ffn);
 }
 
-double head_flops(const config::Model& m, std::int64_t rows) {
-  return 2.0 * as_double(rows) * as_double(m.d_model) * as_double(m.vocab);
+double head_flops(const config::Model& m, const ModelPart& part, std::int64_t rows) {
+  return 2.0 * as_double(rows) * as_double(m.d_model) * as_double(PartShape(m, part).vocab.size());
 }
 
 double step_flops(const config::Model& m, std::span<const std::int64_t> lengths) {
@@ -36,40 +33,36 @@ double step_flops(const config::Model& m, std::span<const std::int64_t> lengths)
     attention += forward_flops({0, whole, whole, {0, m.heads}, Rule::causal},
                                static_cast<int>(m.head_dim()));
   }
-  const double dense = as_double(m.layers) * (attention_inputs_flops(m, tokens) +
-                                              attention_outputs_flops(m, tokens)) +
-                       head_flops(m, tokens);
+  const ModelPart part = whole_model(m);
+  const double dense = as_double(m.layers) * (attention_inputs_flops(m, part, tokens) +
+                                              attention_outputs_flops(m, part, tokens)) +
+                       head_flops(m, part, tokens);
   return 3.0 * dense + (1.0 + kBackwardFlopsRatio) * as_double(m.layers) * attention;
 }
 
 std::int64_t parameter_elements(const config::Model& m) {
-  const std::int64_t kv_width = m.kv_heads * m.head_dim();
-  const std::int64_t layer = m.d_model * (2 * m.d_model + 2 * kv_width + 3 * m.ffn) + 2 * m.d_model;
-  const std::int64_t heads = m.tie_embeddings ? 1 : 2;
-  return m.layers * layer + heads * m.vocab * m.d_model + m.d_model;
+  return make_parameter_table(m, whole_model(m)).elements;
 }
 
-std::int64_t parameter_bytes(const config::Model& m, config::Dtype dtype) {
+std::int64_t parameter_bytes(const config::Model& m, const ModelPart& part, config::Dtype dtype,
+                             std::int64_t owned) {
   const auto [real, sum] = config::element_bytes(dtype);
-  // values, gradients and two moments; the working copy is the values where the types are the same
+  // The working copy is the values where the types are the same.
   const std::int64_t working = real == sum ? 0 : real;
-  return parameter_elements(m) * (4 * sum + working);
+  return make_parameter_table(m, part).elements * (2 * sum + working) + owned * 2 * sum;
 }
 
-std::int64_t activation_bytes(const config::Model& m, std::int64_t rows, config::Dtype dtype) {
-  const auto [real, sum] = config::element_bytes(dtype);
-  const bool rounds = real != sum;
-  const std::int64_t width = m.d_model;
-  const std::int64_t kv_width = m.kv_heads * m.head_dim();
-  const std::int64_t layer = sum * (3 * width + m.heads + 2)  // streams, out, lse, rstd
-                             + real * (width + 2 * kv_width + 2 * m.ffn);
-  const std::int64_t shared_sums = 4 * width + 2 * kv_width + m.heads + 1;
-  const std::int64_t shared_reals =
-      (rounds ? 3 : 2) * width + std::max(m.ffn, width + 2 * kv_width);
-  const std::int64_t ids = 3 * std::int64_t{sizeof(std::int32_t)};
-  const std::int64_t logits = logit_rows(m.vocab, rows) * m.vocab;
-  return rows * (m.layers * layer + sum * shared_sums + real * shared_reals + ids) +
-         sum * (norm_partials(rows, width) + logits) + (rounds ? real * logits : 0);
+std::int64_t activation_bytes(const config::Model& m, const ModelPart& part,
+                              const Capacity& capacity, config::Recompute recompute,
+                              config::Dtype dtype) {
+  switch (dtype) {
+    case config::Dtype::bfloat16:
+      return count_activation_bytes<bfloat16>(m, part, capacity, recompute);
+    case config::Dtype::float32:
+      return count_activation_bytes<float>(m, part, capacity, recompute);
+    default:
+      return count_activation_bytes<double>(m, part, capacity, recompute);
+  }
 }
 
 }  // namespace cadenza::model

@@ -18,18 +18,23 @@ std::int64_t columns_per_item(std::int64_t width) {
 }  // namespace
 
 template <typename Sum>
-void embed(const Sum* table, const std::int32_t* tokens, std::int64_t rows, std::int64_t width,
-           Sum* x) {
+void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
+           std::int64_t width, Sum* x) {
   for_rows(
       "embed", rows, KOKKOS_LAMBDA(const Team& team, const std::int64_t row) {
-        const Sum* from = table + tokens[row] * width;
+        const std::int64_t token = tokens[row];
         Sum* to = x + row * width;
+        if (token < vocab.begin || token >= vocab.end) {
+          for_columns(team, width, [=](const std::int64_t c) { to[c] = 0; });
+          return;
+        }
+        const Sum* from = table + (token - vocab.begin) * width;
         for_columns(team, width, [=](const std::int64_t c) { to[c] = from[c]; });
       });
 }
 
 template <typename Sum>
-void embed_gradient(const Sum* dx, const std::int32_t* tokens, std::int64_t rows,
+void embed_gradient(const Sum* dx, Range vocab, const std::int32_t* tokens, std::int64_t rows,
                     std::int64_t width, Sum* dtable) {
   const std::int64_t columns = columns_per_item(width);
   Kokkos::parallel_for(
@@ -40,7 +45,9 @@ void embed_gradient(const Sum* dx, const std::int32_t* tokens, std::int64_t rows
         const std::int64_t first = item * columns;
         const std::int64_t last = first + columns < width ? first + columns : width;
         for (std::int64_t row = 0; row < rows; ++row) {
-          Sum* to = dtable + tokens[row] * width;
+          const std::int64_t token = tokens[row];
+          if (token < vocab.begin || token >= vocab.end) continue;
+          Sum* to = dtable + (token - vocab.begin) * width;
           const Sum* from = dx + row * width;
           CADENZA_SIMD()
           for (std::int64_t c = first; c < last; ++c) to[c] += from[c];
@@ -52,6 +59,24 @@ template <typename Real>
 void round(const Accumulator<Real>* from, std::int64_t count, Real* to) {
   for_elements(
       "round", count, KOKKOS_LAMBDA(const std::int64_t i) { narrow(from[i], to[i]); });
+}
+
+template <typename Sum>
+void clear(Sum* values, std::int64_t count) {
+  for_elements(
+      "clear", count, KOKKOS_LAMBDA(const std::int64_t i) { values[i] = 0; });
+}
+
+template <typename Sum>
+void copy(const Sum* from, std::int64_t count, Sum* to) {
+  for_elements(
+      "copy", count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = from[i]; });
+}
+
+template <typename Sum>
+void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to) {
+  for_elements(
+      "add", count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = a[i] + b[i]; });
 }
 
 template <typename Sum>
@@ -73,8 +98,12 @@ double sum_of_squares(const Sum* values, std::int64_t count) {
 }
 
 #define CADENZA_INSTANTIATE(Sum)                                                                   \
-  template void embed(const Sum*, const std::int32_t*, std::int64_t, std::int64_t, Sum*);          \
-  template void embed_gradient(const Sum*, const std::int32_t*, std::int64_t, std::int64_t, Sum*); \
+  template void embed(const Sum*, Range, const std::int32_t*, std::int64_t, std::int64_t, Sum*);   \
+  template void embed_gradient(const Sum*, Range, const std::int32_t*, std::int64_t, std::int64_t, \
+                               Sum*);                                                              \
+  template void clear(Sum*, std::int64_t);                                                         \
+  template void copy(const Sum*, std::int64_t, Sum*);                                              \
+  template void add(const Sum*, const Sum*, std::int64_t, Sum*);                                   \
   template double sum_of_squares(const Sum*, std::int64_t);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -15,9 +15,10 @@ struct AdamwStep {
   double rate, beta1, beta2, correction1, correction2, eps, decay, scale;
 };
 
-/// Parameters [first, first + count): weights, moments and the rounded weights in one pass.
+/// Parameters of `range`: weights, moments, which lie from `moment` on, and the rounded weights in
+/// one pass.
 template <typename Real>
-void update(const Parameters<Real>& p, std::int64_t first, std::int64_t count, const AdamwStep& s) {
+void update(const Parameters<Real>& p, Range range, std::int64_t moment, const AdamwStep& s) {
   using Sum = Accumulator<Real>;
   const Sum beta1 = static_cast<Sum>(s.beta1), beta2 = static_cast<Sum>(s.beta2);
   const Sum rest1 = static_cast<Sum>(1.0 - s.beta1), rest2 = static_cast<Sum>(1.0 - s.beta2);
@@ -25,13 +26,13 @@ void update(const Parameters<Real>& p, std::int64_t first, std::int64_t count, c
   const Sum root = static_cast<Sum>(1.0 / std::sqrt(s.correction2));
   const Sum eps = static_cast<Sum>(s.eps), scale = static_cast<Sum>(s.scale);
   const Sum keep = static_cast<Sum>(1.0 - s.rate * s.decay);
-  Sum* values = p.values.data() + first;
-  Sum* first_moment = p.first_moment.data() + first;
-  Sum* second_moment = p.second_moment.data() + first;
-  const Sum* gradients = p.gradients.data() + first;
-  Real* working = p.working.data() + first;
+  Sum* values = p.values.data() + range.begin;
+  Sum* first_moment = p.first_moment.data() + moment;
+  Sum* second_moment = p.second_moment.data() + moment;
+  const Sum* gradients = p.gradients.data() + range.begin;
+  Real* working = p.working.data() + range.begin;
   for_elements(
-      "adamw", count, KOKKOS_LAMBDA(const std::int64_t i) {
+      "adamw", range.size(), KOKKOS_LAMBDA(const std::int64_t i) {
         const Sum g = gradients[i] * scale;
         const Sum m = beta1 * first_moment[i] + rest1 * g;
         const Sum v = beta2 * second_moment[i] + rest2 * g * g;
@@ -56,8 +57,15 @@ double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std:
 }
 
 template <typename Real>
-double gradient_norm(const Parameters<Real>& parameters) {
-  return std::sqrt(sum_of_squares(parameters.gradients.data(), parameters.table.elements));
+double squared_gradient_norm(const Parameters<Real>& p) {
+  const bool first = p.table.tensor_rank == 0;
+  const Range counted{0, first ? p.table.elements : p.table.matrix_elements};
+  double sum = 0;
+  for (const Range& owned : p.owned) {
+    const Range range = intersect(owned, counted);
+    if (!range.empty()) sum += sum_of_squares(p.gradients.data() + range.begin, range.size());
+  }
+  return sum;
 }
 
 template <typename Real>
@@ -67,22 +75,30 @@ void adamw(Parameters<Real>& p, const config::Optimizer& optimizer, double rate,
   const double beta2 = optimizer.betas[1];
   const double updates = static_cast<double>(step + 1);
   const bool clips = optimizer.clip > 0 && norm > optimizer.clip;
-  AdamwStep s{rate,
-              beta1,
-              beta2,
-              1.0 - std::pow(beta1, updates),
-              1.0 - std::pow(beta2, updates),
-              optimizer.eps,
-              optimizer.weight_decay,
-              clips ? optimizer.clip / norm : 1.0};
-  const std::int64_t matrices = p.table.matrix_elements;
-  update(p, 0, matrices, s);
-  s.decay = 0;
-  update(p, matrices, p.table.elements - matrices, s);
+  const AdamwStep s{rate,
+                    beta1,
+                    beta2,
+                    1.0 - std::pow(beta1, updates),
+                    1.0 - std::pow(beta2, updates),
+                    optimizer.eps,
+                    optimizer.weight_decay,
+                    clips ? optimizer.clip / norm : 1.0};
+  const Range matrices{0, p.table.matrix_elements};
+  const Range norms{matrices.end, p.table.elements};
+  AdamwStep without_decay = s;
+  without_decay.decay = 0;
+  std::int64_t moment = 0;
+  for (const Range& owned : p.owned) {
+    const Range decaying = intersect(owned, matrices);
+    const Range others = intersect(owned, norms);
+    if (!decaying.empty()) update(p, decaying, moment, s);
+    if (!others.empty()) update(p, others, moment + others.begin - owned.begin, without_decay);
+    moment += owned.size();
+  }
 }
 
-#define CADENZA_INSTANTIATE(Real)                         \
-  template double gradient_norm(const Parameters<Real>&); \
+#define CADENZA_INSTANTIATE(Real)                                 \
+  template double squared_gradient_norm(const Parameters<Real>&); \
   template void adamw(Parameters<Real>&, const config::Optimizer&, double, double, std::int64_t);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

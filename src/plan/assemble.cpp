@@ -2,7 +2,6 @@
 #include "assemble.hpp"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include "merges.hpp"
@@ -11,10 +10,32 @@
 namespace cadenza::plan {
 namespace {
 
-PlacedTask place(const Assignment& assignment, const AttentionShape& shape) {
-  const Task task{
-      assignment.document, assignment.q, {0, assignment.q.end}, {0, shape.heads}, Rule::causal};
-  return {assignment.server, task, forward_flops(task, shape.head_dim)};
+/// Rows of a document that a server needs for its tasks. Needs that overlap are one: a row travels
+/// once.
+struct Need {
+  int document = 0;
+  Rank server = 0;
+  Range tokens;
+};
+
+/// Sorts by (document, server) and joins what overlaps or touches.
+void unite(std::vector<Need>& needs) {
+  const auto key = [](const Need& n) { return std::tuple(n.document, n.server, n.tokens.begin); };
+  std::sort(needs.begin(), needs.end(),
+            [&](const Need& a, const Need& b) { return key(a) < key(b); });
+  std::size_t kept = 0;
+  for (const Need& next : needs) {
+    if (kept > 0) {
+      Need& last = needs[kept - 1];
+      if (last.document == next.document && last.server == next.server &&
+          next.tokens.begin <= last.tokens.end) {
+        last.tokens.end = std::max(last.tokens.end, next.tokens.end);
+        continue;
+      }
+    }
+    needs[kept++] = next;
+  }
+  needs.resize(kept);
 }
 
 class Assembler {
@@ -23,7 +44,21 @@ class Assembler {
 
   std::vector<Stage> stages(const std::vector<Assignment>& assignments) {
     for (const Assignment& assignment : assignments) add(assignment);
-    for (const auto& [place, end] : key_end_) add_keys(place.first, place.second, end);
+    unite(queries_);
+    unite(keys_);
+    for (const Need& need : queries_) {
+      for_each_sent(need, [&](const Home& part) {
+        add_move(remote_, part.rank, need.server, Tensor::q, part);
+        add_move(results_, need.server, part.rank, Tensor::o, part);
+        add_move(results_, need.server, part.rank, Tensor::lse, part);
+      });
+    }
+    for (const Need& need : keys_) {
+      for_each_sent(need, [&](const Home& part) {
+        add_move(remote_, part.rank, need.server, Tensor::k, part);
+        add_move(remote_, part.rank, need.server, Tensor::v, part);
+      });
+    }
     std::vector<Stage> stages;
     stages.push_back(std::move(local_));
     if (!remote_.tasks.empty()) stages.push_back(std::move(remote_));
@@ -34,38 +69,33 @@ class Assembler {
 
  private:
   void add(const Assignment& assignment) {
-    const PlacedTask placed = place(assignment, workload_.shape);
-    const Task& task = placed.task;
-    if (homes_.holds(placed.server, task.document, task.q) &&
-        homes_.holds(placed.server, task.document, task.k)) {
+    const auto& [document, asked, server, keys] = assignment;
+    Range q = intersect(asked, workload_.queries_of(static_cast<std::size_t>(document)));
+    const Range k = keys.empty() ? Range{0, q.end} : intersect(keys, {0, q.end});
+    q.begin = std::max(q.begin, k.begin);  // earlier ones see none of the keys
+    if (q.empty() || k.empty()) return;
+    const Task task{document, q, k, {0, workload_.shape.heads}, Rule::causal};
+    const PlacedTask placed{server, task, forward_flops(task, workload_.shape.head_dim)};
+    if (homes_.holds(server, document, task.k) && homes_.holds(server, document, q)) {
       local_.tasks.push_back(placed);
       return;
     }
     remote_.tasks.push_back(placed);
-    std::int64_t& end = key_end_[{placed.server, task.document}];
-    end = std::max(end, task.k.end);
-    homes_.for_each_part(task.document, task.q, [&](const Home& part) {
-      if (part.rank == placed.server) return;
-      add_move(remote_, part.rank, placed.server, Tensor::q, part);
-      add_move(results_, placed.server, part.rank, Tensor::o, part);
-      add_move(results_, placed.server, part.rank, Tensor::lse, part);
-    });
+    queries_.push_back({document, server, q});
+    keys_.push_back({document, server, task.k});
   }
 
-  // The tasks of a document on one server share its keys: their union is [0, end).
-  void add_keys(Rank server, int document, std::int64_t end) {
-    homes_.for_each_part(document, {0, end}, [&](const Home& part) {
-      if (part.rank == server) return;
-      add_move(remote_, part.rank, server, Tensor::k, part);
-      add_move(remote_, part.rank, server, Tensor::v, part);
+  template <typename Visit>
+  void for_each_sent(const Need& need, Visit&& visit) const {
+    homes_.for_each_part(need.document, need.tokens, [&](const Home& part) {
+      if (part.rank != need.server) visit(part);
     });
   }
 
   void add_move(Stage& stage, Rank from, Rank to, Tensor what, const Home& part) const {
-    const AttentionShape& shape = workload_.shape;
-    const Range heads{0, is_key_side(what) ? shape.kv_heads : shape.heads};
-    stage.moves.push_back({from, to, what, part.document, part.tokens, heads,
-                           move_bytes(shape, what, part.tokens, heads)});
+    stage.moves.push_back(
+        make_move(workload_.shape, from, to, what, part.document, part.tokens,
+                  {0, is_key_side(what) ? workload_.shape.kv_heads : workload_.shape.heads}));
   }
 
   const Workload& workload_;
@@ -73,26 +103,82 @@ class Assembler {
   Stage local_;
   Stage remote_;
   Stage results_;
-  std::map<std::pair<Rank, int>, std::int64_t> key_end_;  // of remote tasks, by (server, document)
+  std::vector<Need> queries_;  // of remote tasks
+  std::vector<Need> keys_;
 };
+
+bool sees_all(const Assignment& a) {
+  return a.k.empty() || (a.k.begin == 0 && a.k.end >= a.q.end);
+}
+
+/// Joins every assignment with the next one where `join` can grow the first by the second.
+template <typename Join>
+void join_neighbours(std::vector<Assignment>& list, Join&& join) {
+  std::size_t kept = 0;
+  for (const Assignment& next : list) {
+    if (kept > 0 && join(list[kept - 1], next)) continue;
+    list[kept++] = next;
+  }
+  list.resize(kept);
+}
+
+bool same_place(const Assignment& a, const Assignment& b) {
+  return a.document == b.document && a.server == b.server;
+}
+
+bool join_queries(Assignment& a, const Assignment& b) {
+  if (!same_place(a, b) || a.q.end != b.q.begin) return false;
+  // Keys of `a` that end at its diagonal may grow with those of `b`: the mask hides what is new.
+  if (!a.k.empty() && (a.k.begin != b.k.begin ||
+                       (a.k.end != b.k.end && !(a.k.end == a.q.end && b.k.end > a.k.end)))) {
+    return false;
+  }
+  a.q.end = b.q.end;
+  a.k.end = b.k.end;
+  return true;
+}
+
+bool join_keys(Assignment& a, const Assignment& b) {
+  if (!same_place(a, b) || a.q != b.q || a.k.empty() || a.k.end != b.k.begin) return false;
+  a.k.end = b.k.end;
+  return true;
+}
+
+/// Parts along the keys first: sorted by place, those of one query range become neighbours.
+void join_key_parts(std::vector<Assignment>& list) {
+  for (Assignment& a : list) {
+    a.k = sees_all(a) ? Range{0, a.q.end} : Range{a.k.begin, std::min(a.k.end, a.q.end)};
+  }
+  const auto by_query = [](const Assignment& a) {
+    return std::tuple(a.document, a.server, a.q.begin, a.k.begin);
+  };
+  const auto by_key = [](const Assignment& a) {
+    return std::tuple(a.document, a.server, a.k.begin, a.q.begin);
+  };
+  std::sort(list.begin(), list.end(),
+            [&](const auto& a, const auto& b) { return by_query(a) < by_query(b); });
+  join_neighbours(list, join_keys);
+  std::sort(list.begin(), list.end(),
+            [&](const auto& a, const auto& b) { return by_key(a) < by_key(b); });
+  join_neighbours(list, join_queries);
+  for (Assignment& a : list) {
+    if (sees_all(a)) a.k = {};
+  }
+}
 
 }  // namespace
 
 void coalesce(std::vector<Assignment>& assignments) {
-  std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) {
-    return std::tie(a.document, a.q.begin) < std::tie(b.document, b.q.begin);
+  std::erase_if(assignments, [](const Assignment& a) {
+    return a.q.empty() || (!a.k.empty() && a.k.begin >= a.q.end);
   });
-  std::vector<Assignment> joined;
-  for (const Assignment& next : assignments) {
-    if (next.q.empty()) continue;
-    if (!joined.empty() && joined.back().document == next.document &&
-        joined.back().server == next.server && joined.back().q.end == next.q.begin) {
-      joined.back().q.end = next.q.end;
-    } else {
-      joined.push_back(next);
-    }
-  }
-  assignments = std::move(joined);
+  const bool cut_keys = std::any_of(assignments.begin(), assignments.end(),
+                                    [](const Assignment& a) { return !a.k.empty(); });
+  if (cut_keys) join_key_parts(assignments);
+  std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) {
+    return std::tie(a.document, a.q.begin, a.k.begin) < std::tie(b.document, b.q.begin, b.k.begin);
+  });
+  if (!cut_keys) join_neighbours(assignments, join_queries);
 }
 
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments) {

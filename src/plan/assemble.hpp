@@ -9,19 +9,22 @@
 
 namespace cadenza::plan {
 
-/// Queries of a document, with all keys they see and all heads, on one server.
+/// Queries of a document on one server, with the keys of `k` that they see and all heads.
 struct Assignment {
   int document = 0;
   Range q;  ///< tokens of the document
   Rank server = 0;
+  Range k = {};  ///< empty: all keys that the queries see
 };
 
-/// Sorts by (document, query) and joins neighbours on the same server.
+/// Sorts by (document, query, key) and joins neighbours on the same server whose keys are the same
+/// or touch. What sees all keys has an empty `k` again.
 void coalesce(std::vector<Assignment>& assignments);
 
 /// The plan of at most three stages: 0, tasks whose rows are all at home on their server; 1, Q, K
-/// and V travel (each row once per destination, none that is at home there) and the remaining tasks
-/// run; 2, O and LSE return. Stage 1 and 2 exist where something moves.
+/// and V travel (each row once per destination, whatever tasks share it there, none that is at home
+/// there) and the remaining tasks run; 2, O and LSE return. Stage 1 and 2 exist where something
+/// moves. Only workload.queries are computed; tokens are in the order of the text.
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments);
 
 }  // namespace cadenza::plan

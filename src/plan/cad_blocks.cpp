@@ -2,7 +2,9 @@
 #include "cad_blocks.hpp"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
+#include <utility>
 
 namespace cadenza::plan {
 namespace {
@@ -24,6 +26,7 @@ class BlockRefiner {
         assignments_(assignments),
         by_rank_(static_cast<std::size_t>(workload.ranks)) {
     for (std::size_t i = 0; i < assignments_.size(); ++i) on(assignments_[i].server).push_back(i);
+    for (Rank rank = 0; rank < loads_.ranks(); ++rank) by_load_.insert({-loads_.load(rank), rank});
   }
 
   void run() {
@@ -34,11 +37,15 @@ class BlockRefiner {
  private:
   std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
 
-  /// One move to the server with the smallest load; false when nothing is left to gain. Each move
-  /// lowers the sum of squared loads, so steps end.
+  /// One move to the server with the smallest load, from the largest one that can; false when
+  /// nothing is left to gain. Each move lowers the sum of squared loads, so steps end.
   bool step() {
     const Rank to = loads_.least();
-    for (Rank from : donors(to)) {
+    const bool takes_any = loads_.under(to);
+    for (const auto& [negative_load, from] : by_load_) {
+      const bool gives = loads_.over(from) || (takes_any && loads_.surplus(from) > 0);
+      if (!gives && loads_.serves(from)) return false;  // nor do those with less
+      if (!gives) continue;
       const std::int64_t gap = loads_.load(from) - loads_.load(to);
       Piece piece = best_run(from, to, std::min(loads_.surplus(from), loads_.deficit(to)));
       if (piece.gain < 0) piece = cheapest_block(from, to, gap - 1);
@@ -49,16 +56,10 @@ class BlockRefiner {
     return false;
   }
 
-  std::vector<Rank> donors(Rank to) const {
-    std::vector<Rank> list;
-    for (Rank server : loads_.servers()) {
-      if (loads_.over(server) || (loads_.under(to) && loads_.surplus(server) > 0)) {
-        list.push_back(server);
-      }
-    }
-    std::stable_sort(list.begin(), list.end(),
-                     [&](Rank a, Rank b) { return loads_.load(a) > loads_.load(b); });
-    return list;
+  void change(Rank rank, std::int64_t pairs) {
+    by_load_.erase({-loads_.load(rank), rank});
+    loads_.add(rank, pairs);
+    by_load_.insert({-loads_.load(rank), rank});
   }
 
   Range first_blocks(Range q, std::int64_t count) const {
@@ -121,8 +122,8 @@ class BlockRefiner {
   }
 
   void apply(const Piece& piece, Rank from, Rank to) {
-    loads_.add(from, -piece.cost);
-    loads_.add(to, piece.cost);
+    change(from, -piece.cost);
+    change(to, piece.cost);
     traffic_.bring(to, assignments_[piece.assignment].document, piece.q.end);
     const int document = assignments_[piece.assignment].document;
     Range& rest = assignments_[piece.assignment].q;
@@ -145,7 +146,8 @@ class BlockRefiner {
   Loads& loads_;
   Traffic& traffic_;
   std::vector<Assignment>& assignments_;
-  std::vector<std::vector<std::size_t>> by_rank_;  // indices of assignments
+  std::vector<std::vector<std::size_t>> by_rank_;    // indices of assignments
+  std::set<std::pair<std::int64_t, Rank>> by_load_;  // largest first: (-load, rank)
 };
 
 }  // namespace

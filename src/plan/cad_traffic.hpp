@@ -5,7 +5,7 @@
 #pragma once
 
 #include <initializer_list>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
@@ -18,7 +18,9 @@ class Traffic {
   Traffic(const Workload& workload, const Homes& homes);
 
   /// Bytes of Q, O and LSE per query row that is not at home.
-  std::int64_t query_bytes() const { return query_bytes_; }
+  std::int64_t query_bytes() const { return query_bytes_ + result_bytes_; }
+  /// Bytes of O and LSE of them.
+  std::int64_t result_bytes() const { return result_bytes_; }
   /// Bytes of K and V per key row that is not there.
   std::int64_t key_bytes() const { return key_bytes_; }
 
@@ -29,16 +31,17 @@ class Traffic {
   void bring(Rank to, int document, std::int64_t key_end);
 
   /// Whether rows of the document are at home on the rank or were brought there.
-  bool present(Rank rank, int document) const {
-    return present_[static_cast<std::size_t>(rank)].contains(document);
-  }
+  bool present(Rank rank, int document) const { return find(rank, document) != nullptr; }
 
  private:
+  using Brought = std::pair<int, std::int64_t>;  // document, end of the keys brought
+  const Brought* find(Rank rank, int document) const;
+
   const Homes& homes_;
   std::int64_t query_bytes_;
+  std::int64_t result_bytes_;
   std::int64_t key_bytes_;
-  std::vector<std::map<int, std::int64_t>>
-      present_;  // by rank: document -> end of the keys brought
+  std::vector<std::vector<Brought>> present_;  // by rank, ascending by document
 };
 
 }  // namespace cadenza::plan

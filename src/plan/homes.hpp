@@ -2,6 +2,7 @@
 // Where tokens live: the homes of a workload, by document.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -26,9 +27,13 @@ class Homes {
   /// Calls visit(Home) for every part of `tokens`, ascending, cut where the home changes.
   template <typename Visit>
   void for_each_part(int document, Range tokens, Visit&& visit) const {
-    for (const Home& home : of(document)) {
-      const Range part = intersect(home.tokens, tokens);
-      if (!part.empty()) visit(Home{home.rank, document, part});
+    if (tokens.empty()) return;
+    const std::span<const Home> homes = of(document);
+    // Documents over many ranks have many homes: begin at the first that reaches `tokens`.
+    auto home = std::partition_point(homes.begin(), homes.end(),
+                                     [&](const Home& h) { return h.tokens.end <= tokens.begin; });
+    for (; home != homes.end() && home->tokens.begin < tokens.end; ++home) {
+      visit(Home{home->rank, document, intersect(home->tokens, tokens)});
     }
   }
 

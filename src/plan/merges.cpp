@@ -2,6 +2,7 @@
 #include "merges.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "grid.hpp"
 
@@ -45,14 +46,19 @@ void join_heads(std::vector<Merge>& merges, std::size_t first) {
   merges.resize(kept);
 }
 
-void merge_document(int document, std::int64_t length, const Homes& homes, Range all_heads,
-                    const std::vector<const PlacedTask*>& tasks, std::vector<Merge>& merges) {
+/// The tasks of one document.
+using Tasks = std::span<const PlacedTask* const>;
+
+void merge_document(int document, Range queries, const Homes& homes, Range all_heads, Tasks tasks,
+                    std::vector<Merge>& merges) {
   Grid grid;
-  for (const Home& home : homes.of(document)) grid.cut(home.tokens, all_heads);
+  grid.cut(queries, all_heads);
+  homes.for_each_part(document, queries,
+                      [&](const Home& part) { grid.cut(part.tokens, all_heads); });
   for (const PlacedTask* placed : tasks) grid.cut(placed->task.q, placed->task.heads);
   grid.finish();
   std::vector<Cell> cells(grid.cells());
-  homes.for_each_part(document, {0, length}, [&](const Home& part) {
+  homes.for_each_part(document, queries, [&](const Home& part) {
     grid.for_each(part.tokens, all_heads, [&](std::size_t c) { cells[c].owner = part.rank; });
   });
   for (const PlacedTask* placed : tasks) {
@@ -74,16 +80,29 @@ void merge_document(int document, std::int64_t length, const Homes& homes, Range
 
 std::vector<Merge> make_merges(const Workload& workload, const Homes& homes,
                                const std::vector<Stage>& stages) {
-  std::vector<std::vector<const PlacedTask*>> tasks(workload.lengths.size());
+  std::vector<const PlacedTask*> tasks;
   for (const Stage& stage : stages) {
-    for (const PlacedTask& placed : stage.tasks) {
-      tasks[static_cast<std::size_t>(placed.task.document)].push_back(&placed);
-    }
+    for (const PlacedTask& placed : stage.tasks) tasks.push_back(&placed);
   }
+  std::stable_sort(tasks.begin(), tasks.end(), [](const PlacedTask* a, const PlacedTask* b) {
+    return a->task.document < b->task.document;
+  });
+  const Range all_heads{0, workload.shape.heads};
   std::vector<Merge> merges;
-  for (std::size_t document = 0; document < tasks.size(); ++document) {
-    merge_document(static_cast<int>(document), workload.lengths[document], homes,
-                   {0, workload.shape.heads}, tasks[document], merges);
+  auto begin = tasks.begin();
+  for (std::size_t i = 0; i < workload.lengths.size(); ++i) {
+    const int document = static_cast<int>(i);
+    const auto end = std::find_if(begin, tasks.end(), [&](const PlacedTask* placed) {
+      return placed->task.document != document;
+    });
+    const Range queries = workload.queries_of(i);
+    if (end - begin == 1 && homes.of(document).size() == 1 && (*begin)->task.heads == all_heads) {
+      merges.push_back(
+          {homes.of(document).front().rank, document, queries, all_heads, {(*begin)->server}});
+    } else if (!queries.empty()) {
+      merge_document(document, queries, homes, all_heads, {begin, end}, merges);
+    }
+    begin = end;
   }
   return merges;
 }

@@ -1,24 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward plan, derived from the forward plan's tasks and moves alone, so that it holds for
-// every placement. Servers keep nothing between the passes (DistCA's "resend" mode, distca section
-// 1): memory on a server is bounded by one tick. Gradients are sums, so their moves say all: no
-// merges.
+// The backward plan, derived from the forward plan's moves and tasks alone, so that it holds for
+// every placement. Inputs take the forward plan's ways, stage by stage. Gradients go from every
+// server straight to their owner, in the stage after the server's last task with their rows, which
+// it needs no more then. They are sums, so their moves say all: no merges.
+#include <algorithm>
+#include <span>
+#include <tuple>
+
+#include "grid.hpp"
+#include "homes.hpp"
 #include "order.hpp"
 
 namespace cadenza::plan {
 namespace {
 
+/// Rows of a document that a server's task works with.
+struct Part {
+  int document = 0;
+  Rank server = 0;
+  Range tokens;
+  Range heads;
+  std::size_t stage = 0;
+};
+
 class Mirror {
  public:
-  explicit Mirror(const Plan& forward) : shape_(forward.workload.shape) {
-    for (const Stage& stage : forward.stages) add_stage(stage);
-    // Results travel when all tasks have run: in the forward plan's stage of results, if it ends
-    // with one.
-    if (!returns_.moves.empty()) {
-      if (!stages_.empty() && stages_.back().tasks.empty() && stages_.back().moves.empty()) {
-        stages_.pop_back();
-      }
-      stages_.push_back(std::move(returns_));
+  explicit Mirror(const Plan& forward)
+      : shape_(forward.workload.shape),
+        keeps_inputs_(forward.keeps_inputs),
+        homes_(forward.workload),
+        stages_(forward.stages.size() + 1) {
+    for (std::size_t i = 0; i < forward.stages.size(); ++i) add_stage(forward.stages[i], i);
+    add_returns(queries_, {Tensor::dq});
+    add_returns(keys_, {Tensor::dk, Tensor::dv});
+    while (stages_.size() > 1 && stages_.back().moves.empty() && stages_.back().tasks.empty()) {
+      stages_.pop_back();
     }
     for (Stage& stage : stages_) sort_stage(stage);
   }
@@ -26,50 +42,82 @@ class Mirror {
   std::vector<Stage> take() { return std::move(stages_); }
 
  private:
-  void add_stage(const Stage& forward) {
-    Stage& stage = stages_.emplace_back();
-    for (const Move& move : forward.moves) add_move(stage, move);
+  void add_stage(const Stage& forward, std::size_t index) {
+    Stage& stage = stages_[index];
+    for (const Move& move : forward.moves) add_inputs(stage, move);
     for (const PlacedTask& placed : forward.tasks) {
-      stage.tasks.push_back({placed.server, placed.task, placed.cost * kBackwardFlopsRatio});
+      const Task& task = placed.task;
+      stage.tasks.push_back({placed.server, task, placed.cost * kBackwardFlopsRatio});
+      const std::span<const Home> homes = homes_.of(task.document);
+      if (homes.size() == 1 && homes.front().rank == placed.server) continue;
+      queries_.push_back({task.document, placed.server, task.q, task.heads, index});
+      keys_.push_back({task.document, placed.server, task.k, key_heads(shape_, task.heads), index});
     }
   }
 
-  void add_move(Stage& stage, const Move& move) {
-    switch (move.what) {
-      case Tensor::q:
-        for (Tensor what : {Tensor::q, Tensor::dout, Tensor::lse, Tensor::delta}) {
-          stage.moves.push_back(like(move, what, move.from, move.to));
-        }
-        break;
-      case Tensor::k:
-        stage.moves.push_back(move);
-        returns_.moves.push_back(like(move, Tensor::dk, move.to, move.from));
-        break;
-      case Tensor::v:
-        stage.moves.push_back(move);
-        returns_.moves.push_back(like(move, Tensor::dv, move.to, move.from));
-        break;
-      case Tensor::o:
-        returns_.moves.push_back(like(move, Tensor::dq, move.from, move.to));
-        break;
-      default:  // LSE returns with O; the others are no part of a forward plan.
-        break;
+  void add_inputs(Stage& stage, const Move& move) {
+    if (!is_result(move.what) && !keeps_inputs_) stage.moves.push_back(move);
+    if (move.what != Tensor::q) return;
+    for (Tensor what : {Tensor::dout, Tensor::lse, Tensor::delta}) {
+      stage.moves.push_back(
+          make_move(shape_, move.from, move.to, what, move.document, move.tokens, move.heads));
     }
   }
 
-  Move like(const Move& move, Tensor what, Rank from, Rank to) const {
-    return {from,
-            to,
-            what,
-            move.document,
-            move.tokens,
-            move.heads,
-            move_bytes(shape_, what, move.tokens, move.heads)};
+  void add_returns(std::vector<Part>& parts, const std::vector<Tensor>& gradients) {
+    const auto same = [](const Part& a, const Part& b) {
+      return a.document == b.document && a.server == b.server;
+    };
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return std::tie(a.document, a.server) < std::tie(b.document, b.server);
+    });
+    for (auto begin = parts.begin(); begin != parts.end();) {
+      const auto end =
+          std::find_if(begin, parts.end(), [&](const Part& part) { return !same(part, *begin); });
+      return_rows({begin, end}, gradients);
+      begin = end;
+    }
+  }
+
+  /// Rows of one document from one server, those that are used last in the same stage together.
+  void return_rows(std::span<const Part> parts, const std::vector<Tensor>& gradients) {
+    Grid grid;
+    for (const Part& part : parts) grid.cut(part.tokens, part.heads);
+    grid.finish();
+    constexpr std::size_t kUnused = 0;
+    std::vector<std::size_t> due(grid.cells(), kUnused);  // stage in which a cell returns
+    for (const Part& part : parts) {
+      grid.for_each(part.tokens, part.heads,
+                    [&](std::size_t c) { due[c] = std::max(due[c], part.stage + 1); });
+    }
+    for (std::size_t c = 0; c < due.size();) {
+      std::size_t end = c + 1;
+      while (end < due.size() && due[end] == due[c] && grid.heads(end) == grid.heads(c)) ++end;
+      if (due[c] != kUnused) {
+        const Range tokens{grid.tokens(c).begin, grid.tokens(end - 1).end};
+        send_home({parts.front().document, parts.front().server, tokens, grid.heads(c), due[c]},
+                  gradients);
+      }
+      c = end;
+    }
+  }
+
+  void send_home(const Part& rows, const std::vector<Tensor>& gradients) {
+    homes_.for_each_part(rows.document, rows.tokens, [&](const Home& part) {
+      if (part.rank == rows.server) return;
+      for (Tensor what : gradients) {
+        stages_[rows.stage].moves.push_back(make_move(shape_, rows.server, part.rank, what,
+                                                      part.document, part.tokens, rows.heads));
+      }
+    });
   }
 
   AttentionShape shape_;
+  bool keeps_inputs_;
+  Homes homes_;
   std::vector<Stage> stages_;
-  Stage returns_;
+  std::vector<Part> queries_;
+  std::vector<Part> keys_;
 };
 
 }  // namespace
@@ -77,6 +125,7 @@ class Mirror {
 Plan mirror(const Plan& forward) {
   Plan backward;
   backward.workload = forward.workload;
+  backward.keeps_inputs = forward.keeps_inputs;
   backward.stages = Mirror(forward).take();
   add_totals(backward);
   return backward;

@@ -25,7 +25,8 @@ void add_integers(Hasher& hasher, Integers... values) {
 void add_workload(Hasher& hasher, const Workload& workload) {
   const AttentionShape& shape = workload.shape;
   add_integers(hasher, workload.ranks, shape.heads, shape.kv_heads, shape.head_dim,
-               shape.element_bytes, shape.accumulator_bytes);
+               shape.element_bytes, shape.accumulator_bytes, workload.context,
+               workload.order.stripes, workload.order.run);
   add_integers(hasher, workload.lengths.size());
   for (std::int64_t length : workload.lengths) add_integers(hasher, length);
   add_integers(hasher, workload.homes.size());
@@ -35,6 +36,8 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   }
   add_integers(hasher, workload.servers.size());
   for (Rank server : workload.servers) add_integers(hasher, server);
+  add_integers(hasher, workload.queries.size());
+  for (Range queries : workload.queries) add_range(hasher, queries);
 }
 
 void add_stage(Hasher& hasher, const Stage& stage) {
@@ -46,7 +49,8 @@ void add_stage(Hasher& hasher, const Stage& stage) {
   }
   add_integers(hasher, stage.tasks.size());
   for (const PlacedTask& placed : stage.tasks) {
-    add_integers(hasher, placed.server, placed.task.document, placed.task.rule);
+    add_integers(hasher, placed.server, placed.task.document, placed.task.rule,
+                 placed.task.diagonal);
     add_range(hasher, placed.task.q);
     add_range(hasher, placed.task.k);
     add_range(hasher, placed.task.heads);
@@ -77,10 +81,20 @@ bool is_result(Tensor what) {
          what == Tensor::dv;
 }
 
+Range key_heads(const AttentionShape& shape, Range heads) {
+  const std::int64_t group = shape.group();
+  return {heads.begin / group, (heads.end + group - 1) / group};
+}
+
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads) {
   const bool scalar = what == Tensor::lse || what == Tensor::delta;
   return tokens.size() * heads.size() *
          (scalar ? shape.accumulator_bytes : shape.head_dim * shape.element_bytes);
+}
+
+Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int document,
+               Range tokens, Range heads) {
+  return {from, to, what, document, tokens, heads, move_bytes(shape, what, tokens, heads)};
 }
 
 void add_totals(Plan& plan) {
@@ -111,7 +125,7 @@ double imbalance(const Plan& plan) {
 std::uint64_t hash(const Plan& plan) {
   Hasher hasher;
   add_workload(hasher, plan.workload);
-  add_integers(hasher, plan.stages.size());
+  add_integers(hasher, plan.keeps_inputs, plan.stages.size());
   for (const Stage& stage : plan.stages) add_stage(hasher, stage);
   add_integers(hasher, plan.merges.size());
   for (const Merge& merge : plan.merges) add_merge(hasher, merge);

@@ -20,7 +20,7 @@ Places places(const Plan& plan) {
   const auto key = [](const std::pair<Rank, Task>& place) {
     const Task& t = place.second;
     return std::tuple(place.first, t.document, t.q.begin, t.q.end, t.k.begin, t.k.end,
-                      t.heads.begin, t.heads.end, t.rule);
+                      t.heads.begin, t.heads.end, t.rule, t.diagonal);
   };
   std::sort(list.begin(), list.end(),
             [&](const auto& a, const auto& b) { return key(a) < key(b); });
@@ -32,7 +32,8 @@ bool same_workload(const Workload& a, const Workload& b) {
          a.ranks == b.ranks && a.shape.heads == b.shape.heads &&
          a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
          a.shape.element_bytes == b.shape.element_bytes &&
-         a.shape.accumulator_bytes == b.shape.accumulator_bytes;
+         a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&
+         a.order == b.order && a.queries == b.queries;
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ std::vector<std::string> violations(const Plan& forward) {
   const Homes homes(forward.workload);
   for (const DocumentView& view : by_document(forward)) {
     check_coverage(forward.workload, view, faults);
-    check_presence(forward.workload, homes, view, pass, faults);
+    check_presence(forward.workload, homes, view, pass, nullptr, faults);
     check_merging(forward.workload, homes, view, pass, true, faults);
   }
   check_totals(forward, pass, faults);
@@ -59,6 +60,10 @@ std::vector<std::string> mirror_violations(const Plan& forward, const Plan& back
     faults.add("coverage", "the backward plan has another workload");
     return faults.lines();
   }
+  if (forward.keeps_inputs != backward.keeps_inputs) {
+    faults.add("presence", "the forward plan keeps its inputs: {}, the backward plan: {}",
+               forward.keeps_inputs, backward.keeps_inputs);
+  }
   check_form(backward, pass, faults);
   if (!faults.empty()) return faults.lines();
   if (places(forward) != places(backward)) {
@@ -69,8 +74,11 @@ std::vector<std::string> mirror_violations(const Plan& forward, const Plan& back
                backward.merges.size());
   }
   const Homes homes(backward.workload);
+  const std::vector<DocumentView> before = by_document(forward);
   for (const DocumentView& view : by_document(backward)) {
-    check_presence(backward.workload, homes, view, pass, faults);
+    const DocumentView* kept =
+        forward.keeps_inputs ? &before[static_cast<std::size_t>(view.document)] : nullptr;
+    check_presence(backward.workload, homes, view, pass, kept, faults);
     check_merging(backward.workload, homes, view, pass, false, faults);
   }
   check_totals(backward, pass, faults);

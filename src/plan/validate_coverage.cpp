@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule `coverage`. If no task reaches outside the mask, no two tasks share an allowed pair, and
-// together they have as many pairs as the mask, then every pair is covered exactly once: no pair is
-// looked at alone, so million-token documents are checked in microseconds.
+// Rule `coverage`. If the mask of every task is the document's on its rectangle, no two tasks share
+// an allowed pair, and together they have as many pairs as the queries may see, then every pair is
+// covered exactly once: no pair is looked at alone, so million-token documents are checked in
+// microseconds.
 #include <algorithm>
 
+#include "token_order.hpp"
 #include "validate_rules.hpp"
 
 namespace cadenza::plan {
@@ -11,11 +13,11 @@ namespace {
 
 /// Whether two tasks of one document compute an allowed pair of the same head twice.
 bool share_pairs(const Task& a, const Task& b) {
+  if (!a.heads.overlaps(b.heads)) return false;
   const Range q = intersect(a.q, b.q);
   const Range k = intersect(a.k, b.k);
-  if (q.empty() || k.empty() || !a.heads.overlaps(b.heads)) return false;
-  if (a.rule == Rule::full && b.rule == Rule::full) return true;
-  return k.begin < q.end;  // the last query sees the first key
+  // Where both masks are the document's, one tells for both.
+  return allowed_pairs(q, k, a.rule, a.diagonal) > 0 && allowed_pairs(q, k, b.rule, b.diagonal) > 0;
 }
 
 void check_disjoint(const std::vector<const PlacedTask*>& tasks, Faults& faults) {
@@ -35,25 +37,33 @@ void check_disjoint(const std::vector<const PlacedTask*>& tasks, Faults& faults)
 }  // namespace
 
 void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults) {
+  const auto document = static_cast<std::size_t>(view.document);
+  const std::int64_t length = workload.lengths[document];
+  const Range queries = workload.queries_of(document);
   std::vector<const PlacedTask*> tasks;
   std::int64_t pairs = 0;
   for (const auto& [stage, placed] : view.tasks) {
     const Task& task = placed->task;
-    if (task.rule == Rule::full && task.k.end > task.q.begin + 1) {
-      faults.add("coverage", "{}: rule full reaches keys after their query", describe(*placed));
+    if (!is_masked(workload.order, length, task)) {
+      faults.add("coverage", "{}: rule {}, diagonal {} is not the document's mask there",
+                 describe(*placed), task.rule == Rule::full ? "full" : "causal", task.diagonal);
     }
-    pairs += allowed_pairs(task.q, task.k, task.rule) * task.heads.size();
+    if (!queries.contains(task.q)) {
+      faults.add("coverage", "{}: not among the plan's queries {}", describe(*placed),
+                 describe(queries));
+    }
+    pairs += allowed_pairs(task.q, task.k, task.rule, task.diagonal) * task.heads.size();
     tasks.push_back(placed);
   }
   std::sort(tasks.begin(), tasks.end(), [](const PlacedTask* a, const PlacedTask* b) {
     return a->task.q.begin < b->task.q.begin;
   });
   check_disjoint(tasks, faults);
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(view.document)];
-  const std::int64_t expected = length * (length + 1) / 2 * workload.shape.heads;
+  const std::int64_t expected = mask_pairs(workload.order, length, queries) * workload.shape.heads;
   if (pairs != expected) {
-    faults.add("coverage", "document {} of {} tokens: tasks compute {} pairs, the mask allows {}",
-               view.document, length, pairs, expected);
+    faults.add("coverage",
+               "document {} of {} tokens, queries {}: tasks compute {} pairs, the mask allows {}",
+               view.document, length, describe(queries), pairs, expected);
   }
 }
 

@@ -46,6 +46,12 @@ class Form {
       faults_.add("totals", "elements of {} bytes cannot add up in {} bytes", shape.element_bytes,
                   shape.accumulator_bytes);
     }
+    const TokenOrder& order = workload_.order;
+    if (workload_.context < 1 || order.stripes < 1 || order.run < 1) {
+      faults_.add("coverage", "context {}, {} stripes, runs of {} tokens: valid: 1 or more",
+                  workload_.context, order.stripes, order.run);
+    }
+    check_queries();
     const std::vector<Rank>& pool = workload_.servers;
     if (!std::is_sorted(pool.begin(), pool.end()) ||
         std::adjacent_find(pool.begin(), pool.end()) != pool.end() ||
@@ -63,15 +69,34 @@ class Form {
     if (faults_.empty()) check_homes();
   }
 
+  void check_queries() {
+    const std::vector<Range>& queries = workload_.queries;
+    if (!queries.empty() && queries.size() != workload_.lengths.size()) {
+      faults_.add("coverage", "queries of {} documents, there are {}", queries.size(),
+                  workload_.lengths.size());
+      return;
+    }
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      const std::int64_t size = workload_.lengths[i];
+      const bool part = queries[i].begin >= 0 && queries[i].begin <= queries[i].end &&
+                        queries[i].end <= size && (queries[i].begin == 0 || queries[i].end == size);
+      if (!part) {
+        faults_.add("coverage", "queries {} of document {} begin or end inside its {} tokens",
+                    describe(queries[i]), i, size);
+      }
+    }
+  }
+
   void check_homes() {
     const Homes homes(workload_);
     for (std::size_t document = 0; document < workload_.lengths.size(); ++document) {
       std::int64_t end = 0;
+      bool once = true;
       for (const Home& home : homes.of(static_cast<int>(document))) {
-        if (home.tokens.begin != end) break;
-        end = home.tokens.end;
+        once = once && home.tokens.begin == end;
+        if (once) end = home.tokens.end;
       }
-      if (end != workload_.lengths[document]) {
+      if (!once || end != workload_.lengths[document]) {
         faults_.add("presence",
                     "the homes of document {} hold its tokens not once each, found "
                     "a gap or overlap at token {} of {}",

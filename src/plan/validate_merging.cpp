@@ -2,7 +2,9 @@
 // Rule `merging`: partial results reach their owner exactly once, after all their parts were
 // computed, and the merges say from whom they come.
 #include <algorithm>
-#include <map>
+#include <array>
+#include <span>
+#include <tuple>
 
 #include "grid.hpp"
 #include "validate_rules.hpp"
@@ -10,18 +12,31 @@
 namespace cadenza::plan {
 namespace {
 
-/// What a server did about one cell.
-struct Contribution {
+/// What happens to rows of a document on one server.
+enum class Event { computed, received, returned };
+
+struct Entry {
+  Rank server = 0;
+  Event event = Event::computed;
+  std::size_t stage = 0;
+  Range tokens;
+  Range heads;
+  const Move* move = nullptr;  ///< of `returned`
+};
+
+/// What one server did about one cell.
+struct Part {
+  bool touched = false;
   bool computed = false;
-  bool received = false;  ///< its keys travelled there, so that a (zero) gradient may return
   std::size_t last_stage = 0;
-  std::map<Tensor, int> returned;  ///< to the owner
+  std::array<int, 2> returned = {};  ///< to the owner, by result
 };
 
 struct Cell {
   Rank owner = -1;
   int merges = 0;
-  std::map<Rank, Contribution> servers;
+  std::vector<Rank> computed;  ///< servers, ascending
+  Part part;                   ///< of the server that is looked at
 };
 
 /// Queries or keys of one document.
@@ -34,29 +49,24 @@ class Side {
         shape_(shape),
         results_(results),
         all_heads_{0, keys ? shape.kv_heads : shape.heads} {
+    list_entries();
     cut(homes);
     for (const Home& home : homes.of(view.document)) {
       grid_.for_each(home.tokens, all_heads_, [&](std::size_t c) { cells_[c].owner = home.rank; });
     }
-    for (const auto& [stage, placed] : view.tasks) {
-      grid_.for_each(tokens(placed->task), heads(placed->task),
-                     [&, s = stage, p = placed](std::size_t c) {
-                       Contribution& part = cells_[c].servers[p->server];
-                       part.computed = true;
-                       part.last_stage = std::max(part.last_stage, s);
-                     });
-    }
   }
 
   void check_returns(Faults& faults) {
-    if (keys_) note_received();
-    for (const auto& [stage, move] : view_.moves) {
-      if (is_result_here(move->what)) check_return(*move, stage, faults);
+    for (auto begin = entries_.begin(); begin != entries_.end();) {
+      const auto end = std::find_if(
+          begin, entries_.end(), [&](const Entry& entry) { return entry.server != begin->server; });
+      check_server(begin->server, {begin, end}, faults);
+      begin = end;
     }
-    for (std::size_t c = 0; c < cells_.size(); ++c) check_all_returned(c, faults);
   }
 
-  void check_merges(Faults& faults) {
+  /// After check_returns.
+  void check_merges(Range queries, Faults& faults) {
     for (const Merge* merge : view_.merges) {
       grid_.for_each(merge->tokens, merge->heads, [&](std::size_t c) {
         ++cells_[c].merges;
@@ -64,8 +74,9 @@ class Side {
       });
     }
     for (std::size_t c = 0; c < cells_.size(); ++c) {
-      if (cells_[c].merges != 1) {
-        faults.add("merging", "{}: in {} merges, valid: 1", where(c), cells_[c].merges);
+      const int expected = queries.overlaps(grid_.tokens(c)) ? 1 : 0;
+      if (cells_[c].merges != expected) {
+        faults.add("merging", "{}: in {} merges, valid: {}", where(c), cells_[c].merges, expected);
       }
     }
   }
@@ -73,19 +84,32 @@ class Side {
  private:
   Range tokens(const Task& task) const { return keys_ ? task.k : task.q; }
   Range heads(const Task& task) const { return keys_ ? key_heads(shape_, task.heads) : task.heads; }
-  bool is_result_here(Tensor what) const {
-    return std::find(results_.begin(), results_.end(), what) != results_.end();
+  std::size_t result(Tensor what) const {
+    return static_cast<std::size_t>(std::find(results_.begin(), results_.end(), what) -
+                                    results_.begin());
   }
-  bool concerns(const Move& move) const { return is_key_side(move.what) == keys_; }
+
+  void list_entries() {
+    for (const auto& [stage, placed] : view_.tasks) {
+      const Task& task = placed->task;
+      entries_.push_back({placed->server, Event::computed, stage, tokens(task), heads(task)});
+    }
+    for (const auto& [stage, move] : view_.moves) {
+      if (is_key_side(move->what) != keys_) continue;
+      if (result(move->what) < results_.size()) {
+        entries_.push_back({move->from, Event::returned, stage, move->tokens, move->heads, move});
+      } else if (keys_) {  // keys that came: their (zero) gradient may return
+        entries_.push_back({move->to, Event::received, stage, move->tokens, move->heads});
+      }
+    }
+    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+      return std::tie(a.server, a.event) < std::tie(b.server, b.event);
+    });
+  }
 
   void cut(const Homes& homes) {
     for (const Home& home : homes.of(view_.document)) grid_.cut(home.tokens, all_heads_);
-    for (const auto& [stage, placed] : view_.tasks) {
-      grid_.cut(tokens(placed->task), heads(placed->task));
-    }
-    for (const auto& [stage, move] : view_.moves) {
-      if (concerns(*move)) grid_.cut(move->tokens, move->heads);
-    }
+    for (const Entry& entry : entries_) grid_.cut(entry.tokens, entry.heads);
     if (!keys_) {
       for (const Merge* merge : view_.merges) grid_.cut(merge->tokens, merge->heads);
     }
@@ -93,47 +117,57 @@ class Side {
     cells_.resize(grid_.cells());
   }
 
-  void note_received() {
-    for (const auto& [stage, move] : view_.moves) {
-      if (is_result_here(move->what) || !concerns(*move)) continue;
-      grid_.for_each(move->tokens, move->heads, [&, s = stage, m = move](std::size_t c) {
-        Contribution& part = cells_[c].servers[m->to];
-        part.received = true;
-        part.last_stage = std::max(part.last_stage, s);
+  void check_server(Rank server, std::span<const Entry> entries, Faults& faults) {
+    std::vector<std::size_t> touched;
+    for (const Entry& entry : entries) {
+      if (entry.event == Event::returned) {
+        check_return(entry, faults);
+        continue;
+      }
+      grid_.for_each(entry.tokens, entry.heads, [&](std::size_t c) {
+        Part& part = cells_[c].part;
+        if (!part.touched) touched.push_back(c);
+        part.touched = true;
+        part.computed = part.computed || entry.event == Event::computed;
+        part.last_stage = std::max(part.last_stage, entry.stage);
       });
+    }
+    for (std::size_t c : touched) {
+      check_all_returned(server, c, faults);
+      if (cells_[c].part.computed) cells_[c].computed.push_back(server);
+      cells_[c].part = {};
     }
   }
 
-  void check_return(const Move& move, std::size_t stage, Faults& faults) {
+  void check_return(const Entry& entry, Faults& faults) {
     std::string fault;  // one line per move is enough
     bool merging = false;
-    grid_.for_each(move.tokens, move.heads, [&](std::size_t c) {
+    grid_.for_each(entry.tokens, entry.heads, [&](std::size_t c) {
       Cell& cell = cells_[c];
-      const auto part = cell.servers.find(move.from);
-      if (part == cell.servers.end() || !(part->second.computed || part->second.received)) {
+      if (!cell.part.touched) {
         fault = "the sender computes no part of it";
-      } else if (part->second.last_stage >= stage) {
+      } else if (cell.part.last_stage >= entry.stage) {
         fault = "sent before its last task has run";
-      } else if (move.to != cell.owner) {
+      } else if (entry.move->to != cell.owner) {
         fault = fmt::format("the owner is rank {}", cell.owner);
         merging = true;
       } else {
-        ++part->second.returned[move.what];
+        ++cell.part.returned[result(entry.move->what)];
       }
     });
-    if (!fault.empty())
-      faults.add(merging ? "merging" : "presence", "{}: {}", describe(move), fault);
+    if (!fault.empty()) {
+      faults.add(merging ? "merging" : "presence", "{}: {}", describe(*entry.move), fault);
+    }
   }
 
-  void check_all_returned(std::size_t c, Faults& faults) {
-    for (auto& [server, part] : cells_[c].servers) {
-      if (server == cells_[c].owner) continue;
-      for (Tensor what : results_) {
-        const int count = part.returned[what];
-        if (count > 1 || (count == 0 && part.computed)) {
-          faults.add("merging", "{} of {} reaches its owner, rank {}, {} times from rank {}",
-                     name(what), where(c), cells_[c].owner, count, server);
-        }
+  void check_all_returned(Rank server, std::size_t c, Faults& faults) const {
+    const Cell& cell = cells_[c];
+    if (server == cell.owner) return;
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      const int count = cell.part.returned[i];
+      if (count > 1 || (count == 0 && cell.part.computed)) {
+        faults.add("merging", "{} of {} reaches its owner, rank {}, {} times from rank {}",
+                   name(results_[i]), where(c), cell.owner, count, server);
       }
     }
   }
@@ -143,13 +177,9 @@ class Side {
       faults.add("merging", "{}: merged by rank {}, the owner is rank {}", where(c), merge.owner,
                  cells_[c].owner);
     }
-    std::vector<Rank> expected;
-    for (const auto& [server, part] : cells_[c].servers) {
-      if (part.computed) expected.push_back(server);
-    }
-    if (merge.contributors != expected) {
+    if (merge.contributors != cells_[c].computed) {
       faults.add("merging", "{}: merged from ranks [{}], computed on ranks [{}]", where(c),
-                 fmt::join(merge.contributors, ","), fmt::join(expected, ","));
+                 fmt::join(merge.contributors, ","), fmt::join(cells_[c].computed, ","));
     }
   }
 
@@ -165,6 +195,7 @@ class Side {
   Range all_heads_;
   Grid grid_;
   std::vector<Cell> cells_;
+  std::vector<Entry> entries_;  // by server, what is returned last
 };
 
 }  // namespace
@@ -173,7 +204,9 @@ void check_merging(const Workload& workload, const Homes& homes, const DocumentV
                    const Pass& pass, bool merged, Faults& faults) {
   Side queries(homes, view, false, workload.shape, pass.query_results);
   queries.check_returns(faults);
-  if (merged) queries.check_merges(faults);
+  if (merged) {
+    queries.check_merges(workload.queries_of(static_cast<std::size_t>(view.document)), faults);
+  }
   if (!pass.key_results.empty()) {
     Side keys(homes, view, true, workload.shape, pass.key_results);
     keys.check_returns(faults);

@@ -70,9 +70,4 @@ std::vector<DocumentView> by_document(const Plan& plan) {
   return views;
 }
 
-Range key_heads(const AttentionShape& shape, Range heads) {
-  const std::int64_t group = shape.group();
-  return {heads.begin / group, (heads.end + group - 1) / group};
-}
-
 }  // namespace cadenza::plan

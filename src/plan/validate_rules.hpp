@@ -68,15 +68,13 @@ struct DocumentView {
 };
 std::vector<DocumentView> by_document(const Plan& plan);
 
-/// Key-value heads that query heads read.
-Range key_heads(const AttentionShape& shape, Range heads);
-
 // The rules. The first must find nothing before the others may look: they rely on indices and
 // ranges.
 void check_form(const Plan& plan, const Pass& pass, Faults& faults);
 void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults);
+/// @param kept  a forward plan's part whose inputs servers kept; none: nullptr
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
-                    const Pass& pass, Faults& faults);
+                    const Pass& pass, const DocumentView* kept, Faults& faults);
 /// @param merged  the plan's merges must name each row's owner and contributors
 void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
                    const Pass& pass, bool merged, Faults& faults);

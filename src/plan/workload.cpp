@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/base/error.hpp"
+// Which ranks hold which tokens of a tick, as the placement wants them.
 #include "cadenza/plan/placement.hpp"
+#include "sharding.hpp"
 
 namespace cadenza::plan {
 namespace {
 
+using config::PlacementKind;
+
 AttentionShape attention_shape(const config::Experiment& experiment) {
+  const std::int64_t tensor = experiment.parallel.tensor;
   AttentionShape shape;
-  shape.heads = static_cast<int>(experiment.model.heads);
-  shape.kv_heads = static_cast<int>(experiment.model.kv_heads);
+  // Tensor-parallel ranks follow the same plan, each on its own heads.
+  shape.heads = static_cast<int>(experiment.model.heads / tensor);
+  shape.kv_heads = static_cast<int>(experiment.model.kv_heads / tensor);
   shape.head_dim = static_cast<int>(experiment.model.head_dim());
   const config::ElementBytes bytes = config::element_bytes(experiment.run.dtype);
   shape.element_bytes = bytes.element;
@@ -16,35 +21,76 @@ AttentionShape attention_shape(const config::Experiment& experiment) {
   return shape;
 }
 
-}  // namespace
-
-std::vector<Rank> attention_servers(const config::Experiment& experiment) {
-  const bool in_place = experiment.attention.servers == 0;
-  std::vector<Rank> servers;
-  for (std::int64_t rank = in_place ? 0 : experiment.parallel.trainers(); rank < experiment.ranks();
-       ++rank) {
-    servers.push_back(static_cast<Rank>(rank));
+TokenOrder token_order(const config::Experiment& experiment) {
+  switch (experiment.attention.placement) {
+    case PlacementKind::striped:
+      return {experiment.parallel.context, 1};
+    case PlacementKind::block_striped:
+      return {experiment.parallel.context, experiment.attention.block};
+    default:
+      return {};
   }
-  return servers;
 }
 
-Workload make_workload(const config::Experiment& experiment, const data::Batch& batch, int tick) {
-  const std::int64_t data_ranks = experiment.parallel.data;
-  const auto ticks = static_cast<std::int64_t>(batch.microbatches.size()) / data_ranks;
-  if (tick < 0 || tick >= ticks) {
-    fail(ExitCode::usage, "plan: found tick {}, step {} has ticks [0, {})", tick, batch.step,
-         ticks);
+int chunks_per_rank(const config::Attention& attention) {
+  switch (attention.placement) {
+    case PlacementKind::ring:
+    case PlacementKind::ulysses:
+      return 1;
+    case PlacementKind::zigzag:
+      return 2;
+    default:
+      return attention.sharding == config::Sharding::zigzag ? 2 : 1;
   }
+}
+
+/// Homes of one group's documents, ranks counted from 0.
+std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& order,
+                        std::span<const std::int64_t> lengths, int first) {
+  const config::Attention& attention = experiment.attention;
+  if (!order.natural()) return shard_stripes(lengths, first, order);
+  const int ranks = static_cast<int>(experiment.parallel.context);
+  const int parts = attention.placement == PlacementKind::ulysses_ring
+                        ? static_cast<int>(attention.head_parallel)
+                        : 1;
+  const auto cut = [&](bool documents) {
+    const Cut whole{ranks / parts, chunks_per_rank(attention), documents};
+    return split_ranks(shard(lengths, first, whole), whole.ranks, parts);
+  };
+  if (attention.shard_unit != config::ShardUnit::predicted) {
+    return cut(attention.shard_unit == config::ShardUnit::document);
+  }
+  const std::vector<Home> documents = cut(true);
+  const std::vector<Home> sequence = cut(false);
+  return predicted_tiles(sequence, ranks) < predicted_tiles(documents, ranks) ? sequence
+                                                                              : documents;
+}
+
+}  // namespace
+
+Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
+                       int dedicated) {
   Workload workload;
-  workload.ranks = static_cast<int>(experiment.ranks());
+  const int context = static_cast<int>(experiment.parallel.context);
+  const int trainers = static_cast<int>(groups.size()) * context;
+  workload.ranks = trainers + dedicated;
+  workload.context = context;
   workload.shape = attention_shape(experiment);
-  workload.servers = attention_servers(experiment);
-  for (std::int64_t rank = 0; rank < data_ranks; ++rank) {
-    const auto microbatch = static_cast<std::size_t>(tick * data_ranks + rank);
-    for (const data::BatchDocument& document : batch.microbatches[microbatch].documents) {
-      const int index = static_cast<int>(workload.lengths.size());
+  workload.order = token_order(experiment);
+  const bool in_place = dedicated == 0 || experiment.attention.mixed;
+  for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {
+    workload.servers.push_back(rank);
+  }
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    if (groups[group] == nullptr) continue;
+    const std::size_t first = workload.lengths.size();
+    for (const data::BatchDocument& document : groups[group]->documents) {
       workload.lengths.push_back(document.length());
-      workload.homes.push_back({static_cast<Rank>(rank), index, {0, document.length()}});
+    }
+    const std::span<const std::int64_t> lengths = std::span(workload.lengths).subspan(first);
+    for (Home home : share(experiment, workload.order, lengths, static_cast<int>(first))) {
+      home.rank += static_cast<Rank>(group) * context;
+      workload.homes.push_back(home);
     }
   }
   return workload;

@@ -3,6 +3,7 @@
 // more.
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -11,18 +12,25 @@
 namespace cadenza::program {
 namespace {
 
-/// A stage of one layer of one tick in one pass: what posts and waits refer to.
-using Exchange = std::tuple<Pass, int, int, int>;
+/// Messages of a stage of one layer in one pass: what posts and waits refer to.
+using Messages = std::tuple<int, Pass, bool, int, int, bool>;
+
+Messages messages(const Step& step, bool results) {
+  return {step.tick, step.pass, step.again, step.layer, step.stage, results};
+}
+
+/// Residual streams from one rank to another, in one pass: they arrive in the order they are sent.
+using Stream = std::tuple<Rank, Rank, Pass>;
 
 class Machine {
  public:
-  Machine(std::span<const Program> programs, int trainers, std::span<const TickPlans> ticks)
-      : programs_(programs),
-        trainers_(trainers),
+  Machine(const Outline& outline, std::span<const Program> programs,
+          std::span<const TickPlans> ticks)
+      : layout_(outline.layout),
+        programs_(programs),
         ticks_(ticks),
         next_(programs.size(), 0),
-        posted_(programs.size()),
-        collectives_(programs.size(), 0) {}
+        posted_(programs.size()) {}
 
   void run() {
     for (bool moved = true; moved;) {
@@ -54,62 +62,83 @@ class Machine {
   }
 
   bool can_run(std::size_t rank, const Step& step) {
+    const auto self = static_cast<Rank>(rank);
     switch (step.operation) {
       case Operation::post:
-        posted_[rank].insert(exchange(step));
+      case Operation::post_results:
+        posted_[rank].insert(messages(step, step.operation == Operation::post_results));
         return true;
       case Operation::wait:
-        return peers_posted(rank, step);
+      case Operation::wait_results:
+        return peers_posted(self, step);
+      case Operation::send:
+        ++streams_[{self, step.peer, step.pass}];
+        return true;
+      case Operation::receive:
+        return take_stream(self, step);
       case Operation::reduce_gradients:
-        return collective(rank);
+      case Operation::gather_parameters:
+        return collective(self, step, layout_.coordinates(self).pipeline);
+      case Operation::optimize:  // the norm is everybody's
+        return collective(self, step, -1);
       default:
         return true;
     }
   }
 
-  static Exchange exchange(const Step& step) {
-    return {step.pass, step.tick, step.layer, step.stage};
-  }
-
-  bool peers_posted(std::size_t rank, const Step& step) const {
-    if (!posted_[rank].contains(exchange(step))) return false;
-    const auto& stages = ticks_[static_cast<std::size_t>(step.tick)].of(step.pass).stages;
-    for (const plan::Move& move : stages[static_cast<std::size_t>(step.stage)].moves) {
-      const auto self = static_cast<Rank>(rank);
-      if (move.from != self && move.to != self) continue;
-      const auto peer = static_cast<std::size_t>(move.from == self ? move.to : move.from);
-      if (peer >= posted_.size() || !posted_[peer].contains(exchange(step))) return false;
+  bool peers_posted(Rank self, const Step& step) const {
+    const bool results = step.operation == Operation::wait_results;
+    const Messages key = messages(step, results);
+    if (!posted_[static_cast<std::size_t>(self)].contains(key)) return false;
+    const plan::Plan& plan = ticks_[static_cast<std::size_t>(step.tick)].of(step.pass);
+    const int pool = layout_.pool_of(self);
+    const Rank mine = layout_.in_pool(self);
+    for (const plan::Move& move : plan.stages[static_cast<std::size_t>(step.stage)].moves) {
+      if (move.from != mine && move.to != mine) continue;
+      if (is_result(move.what, step.pass) != results) continue;
+      const Rank peer = layout_.world_rank(pool, move.from == mine ? move.to : move.from);
+      const auto index = static_cast<std::size_t>(peer);
+      if (index >= posted_.size() || !posted_[index].contains(key)) return false;
     }
     return true;
   }
 
-  /// A rank arrives at its n-th collective once and leaves when all trainers have arrived there.
-  bool collective(std::size_t rank) {
-    if (!waiting_.contains(rank)) {
-      waiting_.insert(rank);
-      ++collectives_[rank];
-    }
-    for (int trainer = 0; trainer < trainers_; ++trainer) {
-      if (collectives_[static_cast<std::size_t>(trainer)] < collectives_[rank]) return false;
-    }
-    waiting_.erase(rank);
+  bool take_stream(Rank self, const Step& step) {
+    int& sent = streams_[{step.peer, self, step.pass}];
+    if (sent == 0) return false;
+    --sent;
     return true;
   }
 
+  /// A rank arrives at its n-th such collective once and leaves when everybody has arrived there:
+  /// all trainers, or those of its stage.
+  bool collective(Rank self, const Step& step, int pipeline) {
+    auto& arrivals = arrivals_[{step.operation, pipeline}];
+    if (waiting_.insert(self).second) ++arrivals[self];
+    for (const Program& program : programs_) {
+      if (!layout_.trains(program.rank)) continue;
+      if (pipeline >= 0 && layout_.coordinates(program.rank).pipeline != pipeline) continue;
+      if (arrivals[program.rank] < arrivals[self]) return false;
+    }
+    waiting_.erase(self);
+    return true;
+  }
+
+  const Layout& layout_;
   std::span<const Program> programs_;
-  int trainers_;
   std::span<const TickPlans> ticks_;
   std::vector<std::size_t> next_;
-  std::vector<std::set<Exchange>> posted_;
-  std::vector<int> collectives_;
-  std::set<std::size_t> waiting_;
+  std::vector<std::set<Messages>> posted_;
+  std::map<Stream, int> streams_;
+  std::map<std::pair<Operation, int>, std::map<Rank, int>> arrivals_;
+  std::set<Rank> waiting_;  ///< in a collective
 };
 
 }  // namespace
 
-std::vector<std::string> deadlocks(std::span<const Program> programs, int trainers,
+std::vector<std::string> deadlocks(const Outline& outline, std::span<const Program> programs,
                                    std::span<const TickPlans> ticks) {
-  Machine machine(programs, trainers, ticks);
+  Machine machine(outline, programs, ticks);
   machine.run();
   return machine.stuck();
 }

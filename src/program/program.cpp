@@ -5,98 +5,287 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
+
+#include "exchange.hpp"
+#include "slots.hpp"
 
 namespace cadenza::program {
 namespace {
 
-constexpr std::array<std::string_view, 11> kNames = {
-    "embed",          "attention_inputs", "begin_attention",   "post",
-    "wait",           "attend",           "attention_outputs", "loss",
-    "embed_gradient", "reduce_gradients", "optimize"};
+constexpr std::array<std::string_view, kOperations> kNames = {"load",
+                                                              "embed",
+                                                              "receive",
+                                                              "send",
+                                                              "attention_inputs",
+                                                              "begin_attention",
+                                                              "post",
+                                                              "wait",
+                                                              "attend",
+                                                              "post_results",
+                                                              "wait_results",
+                                                              "attention_outputs",
+                                                              "loss",
+                                                              "embed_gradient",
+                                                              "reduce_layer",
+                                                              "reduce_gradients",
+                                                              "optimize",
+                                                              "gather_parameters"};
 
-bool takes_part(const plan::Stage& stage, Rank rank) {
-  return std::ranges::any_of(
-      stage.moves, [rank](const plan::Move& move) { return move.from == rank || move.to == rank; });
-}
-
-bool has_tasks(const plan::Stage& stage, Rank rank) {
-  return std::ranges::any_of(stage.tasks,
-                             [rank](const plan::PlacedTask& task) { return task.server == rank; });
-}
-
-/// Inputs lie ready when attention begins; results exist only after tasks.
-bool moves_inputs_only(const plan::Stage& stage, Pass pass) {
-  return std::ranges::none_of(
-      stage.moves, [pass](const plan::Move& move) { return is_result(move.what, pass); });
-}
+/// A pass of a microbatch through a chunk on this rank; microbatch -1: only its attention tasks.
+struct Unit {
+  Pass pass = Pass::forward;
+  int tick = 0;
+  int microbatch = -1;
+  int chunk = 0;
+};
 
 /// Appends one rank's operations to a program.
 class Builder {
  public:
-  Builder(Rank rank, int trainers, int layers)
-      : program_{rank, {}}, trainer_(rank < trainers), layers_(layers) {}
+  Builder(const Outline& outline, Rank rank, std::span<const TickPlans> ticks)
+      : outline_(outline),
+        layout_(outline.layout),
+        trainer_(layout_.trains(rank)),
+        at_(trainer_ ? layout_.coordinates(rank) : Coordinates{}),
+        ticks_(ticks),
+        program_{rank, 1, {}} {}
 
-  void add_tick(int tick, const TickPlans& plans) {
-    if (trainer_) add(Operation::embed, Pass::forward, tick);
-    for (int layer = 0; layer < layers_; ++layer) {
-      if (trainer_) add(Operation::attention_inputs, Pass::forward, tick, layer);
-      add_attention(tick, layer, Pass::forward, plans.forward);
-      if (trainer_) add(Operation::attention_outputs, Pass::forward, tick, layer);
+  Program build() {
+    for (const Unit& unit : units()) {
+      unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
     }
-    if (trainer_) add(Operation::loss, Pass::forward, tick);
-    for (int layer = layers_ - 1; layer >= 0; --layer) {
-      if (trainer_) add(Operation::attention_outputs, Pass::backward, tick, layer);
-      add_attention(tick, layer, Pass::backward, plans.backward);
-      if (trainer_) add(Operation::attention_inputs, Pass::backward, tick, layer);
+    if (trainer_) add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
+    if (trainer_) add({.operation = Operation::optimize, .pass = Pass::backward});
+    if (trainer_ && outline_.shards_optimizer) {
+      add({.operation = Operation::gather_parameters, .pass = Pass::backward});
     }
-    if (trainer_) add(Operation::embed_gradient, Pass::backward, tick);
-  }
-
-  Program finish() {
-    if (trainer_) {
-      add(Operation::reduce_gradients, Pass::backward);
-      add(Operation::optimize, Pass::backward);
-    }
+    program_.slots = slots_.count();
     return std::move(program_);
   }
 
  private:
-  void add(Operation operation, Pass pass, int tick = -1, int layer = -1, int stage = -1) {
-    program_.steps.push_back({operation, pass, tick, layer, stage});
+  std::vector<Unit> units() const {
+    std::vector<Unit> units;
+    if (layout_.pools_stages()) {
+      const std::vector<Tick> ticks = outline_.ticks();
+      for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
+        const auto& tick = ticks[static_cast<std::size_t>(t)];
+        const int microbatch =
+            trainer_ ? tick.microbatch[static_cast<std::size_t>(at_.pipeline)] : -1;
+        units.push_back({tick.phase, t, microbatch, 0});
+        // With one stage a tick is a microbatch: forward, then backward with the same plans.
+        if (layout_.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
+      }
+      return units;
+    }
+    for (const Turn& turn : one_f_one_b(outline_.pipeline, at_.pipeline)) {
+      units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
+    }
+    return units;
   }
 
-  /// Messages of inputs are under way while the tasks that need none of them run; those of results
-  /// start when every earlier task is done.
-  void add_attention(int tick, int layer, Pass pass, const plan::Plan& plan) {
-    const Rank rank = program_.rank;
-    const int stages = static_cast<int>(plan.stages.size());
-    const bool idle = std::ranges::none_of(plan.stages, [rank](const plan::Stage& stage) {
-      return takes_part(stage, rank) || has_tasks(stage, rank);
+  // --- one unit ---
+
+  void add_forward(const Unit& unit) {
+    if (unit.microbatch >= 0) {
+      slots_.take(unit.microbatch, unit.chunk);
+      add(of(unit, Operation::load));
+      enter(unit);
+    }
+    add_layers(unit, Pass::forward);
+    if (unit.microbatch >= 0 && !is_last(unit)) {
+      add(to_peer(of(unit, Operation::send), +1));
+    }
+  }
+
+  void add_backward(const Unit& unit) {
+    const bool trains = unit.microbatch >= 0;
+    if (trains && is_last(unit)) add_parts(of(unit, Operation::loss));
+    if (trains && !is_last(unit)) add(to_peer(of(unit, Operation::receive), +1));
+    add_layers(unit, Pass::backward);
+    if (!trains) return;
+    if (is_first(unit)) {
+      add_parts(of(unit, Operation::embed_gradient));
+    } else {
+      add(to_peer(of(unit, Operation::send), -1));
+    }
+    slots_.release(unit.microbatch, unit.chunk);
+  }
+
+  void enter(const Unit& unit) {
+    if (is_first(unit)) {
+      add_parts(of(unit, Operation::embed));
+    } else {
+      add(to_peer(of(unit, Operation::receive), -1));
+    }
+  }
+
+  /// The layers of a unit in the order of its pass. The halves of a microbatch take turns: the
+  /// transfers of one are under way while the other computes (DistCA, figure 7).
+  void add_layers(const Unit& unit, Pass pass) {
+    const int layers = outline_.layers;
+    for (int i = 0; i < layers; ++i) {
+      if (i == 0) for_each_part(pass, [&](int part) { add_start(unit, pass, i, part); });
+      for_each_part(pass, [&](int part) { add_tasks(unit, pass, i, part); });
+      for_each_part(pass, [&](int part) {
+        add_end(unit, pass, i, part);
+        if (i + 1 < layers) add_start(unit, pass, i + 1, part);
+      });
+    }
+  }
+
+  /// What precedes the attention of the pass' i-th layer, up to its first messages.
+  void add_start(const Unit& unit, Pass pass, int i, int part) {
+    const Step step = at_layer(unit, pass, i, part);
+    const bool trains = unit.microbatch >= 0;
+    if (pass == Pass::forward) {
+      if (trains) add(with(step, Operation::attention_inputs));
+    } else {
+      if (recomputes_attention()) add_again(step, trains);
+      if (trains) add(with(step, Operation::attention_outputs));
+      if (trains) add(with(step, Operation::begin_attention));
+    }
+    exchange(step).add_start(step, program_.steps);
+  }
+
+  void add_tasks(const Unit& unit, Pass pass, int i, int part) {
+    const Step step = at_layer(unit, pass, i, part);
+    exchange(step).add_tasks(step, program_.steps);
+  }
+
+  void add_end(const Unit& unit, Pass pass, int i, int part) {
+    const Step step = at_layer(unit, pass, i, part);
+    exchange(step).add_end(step, program_.steps);
+    if (unit.microbatch < 0) return;
+    if (pass == Pass::forward) {
+      add(with(step, Operation::attention_outputs));
+      return;
+    }
+    add(with(step, Operation::attention_inputs));
+    const bool last_part = part == 0;  // the backward pass runs the second half first
+    if (last_part && unit.microbatch + 1 == outline_.pipeline.microbatches) {
+      add(with(step, Operation::reduce_layer));
+    }
+  }
+
+  /// The forward pass of a layer's attention block once more.
+  void add_again(Step step, bool trains) {
+    step.again = true;
+    step.pass = Pass::forward;
+    if (trains) add(with(step, Operation::attention_inputs));
+    const Exchange& again = exchange(step);
+    again.add_start(step, program_.steps);
+    again.add_tasks(step, program_.steps);
+    again.add_end(step, program_.steps);
+    if (trains && outline_.recompute == config::Recompute::layer) {
+      add(with(step, Operation::attention_outputs));
+    }
+  }
+
+  bool recomputes_attention() const {
+    return outline_.recompute == config::Recompute::attention ||
+           outline_.recompute == config::Recompute::layer;
+  }
+
+  // --- steps ---
+
+  void add(const Step& step) { program_.steps.push_back(step); }
+
+  void add_parts(Step step) {
+    for_each_part(step.pass, [&](int part) {
+      step.part = part;
+      step.tick = plan_of(step.tick / outline_.parts, part);
+      add(step);
     });
-    if (idle && !trainer_) return;
-    add(Operation::begin_attention, pass, tick, layer);
-    for (int stage = 0; stage < stages; ++stage) {
-      if (takes_part(plan.stages[stage], rank) && moves_inputs_only(plan.stages[stage], pass)) {
-        add(Operation::post, pass, tick, layer, stage);
-      }
-    }
-    for (int stage = 0; stage < stages; ++stage) {
-      if (takes_part(plan.stages[stage], rank)) {
-        if (!moves_inputs_only(plan.stages[stage], pass)) {
-          add(Operation::post, pass, tick, layer, stage);
-        }
-        add(Operation::wait, pass, tick, layer, stage);
-      }
-      if (has_tasks(plan.stages[stage], rank)) add(Operation::attend, pass, tick, layer, stage);
+  }
+
+  template <typename Action>
+  void for_each_part(Pass pass, Action action) const {
+    for (int n = 0; n < outline_.parts; ++n) {
+      action(pass == Pass::forward ? n : outline_.parts - 1 - n);
     }
   }
 
-  Program program_;
+  static Step with(Step step, Operation operation) {
+    step.operation = operation;
+    return step;
+  }
+
+  Step of(const Unit& unit, Operation operation) const {
+    Step step;
+    step.operation = operation;
+    step.pass = unit.pass;
+    step.tick = plan_of(unit.tick, 0);
+    step.microbatch = unit.microbatch;
+    step.chunk = unit.chunk;
+    if (unit.microbatch >= 0) step.slot = slots_.of(unit.microbatch, unit.chunk);
+    return step;
+  }
+
+  /// @param i  0 is the first layer that the pass runs
+  Step at_layer(const Unit& unit, Pass pass, int i, int part) const {
+    Step step = of(unit, Operation::post);
+    step.tick = plan_of(unit.tick, part);
+    step.part = part;
+    const int within = pass == Pass::forward ? i : outline_.layers - 1 - i;
+    step.layer = unit.chunk * outline_.layers + within;
+    return step;
+  }
+
+  int plan_of(int tick, int part) const { return tick * outline_.parts + part; }
+
+  const Exchange& exchange(const Step& step) {
+    const auto key = std::pair(step.tick, step.pass);
+    const auto found = exchanges_.find(key);
+    if (found != exchanges_.end()) return found->second;
+    const plan::Plan& plan = ticks_[static_cast<std::size_t>(step.tick)].of(step.pass);
+    return exchanges_.emplace(key, Exchange(plan, step.pass, layout_.in_pool(program_.rank)))
+        .first->second;
+  }
+
+  bool is_first(const Unit& unit) const { return at_.pipeline == 0 && unit.chunk == 0; }
+  bool is_last(const Unit& unit) const {
+    return at_.pipeline + 1 == layout_.pipeline() && unit.chunk + 1 == outline_.pipeline.chunks;
+  }
+
+  /// The stage before (-1) or after (+1) this one in the order of layers.
+  Step to_peer(Step step, int direction) const {
+    Coordinates peer = at_;
+    const int stages = layout_.pipeline();
+    peer.pipeline = (at_.pipeline + direction + stages) % stages;
+    step.peer = layout_.rank(peer);
+    return step;
+  }
+
+  const Outline& outline_;
+  const Layout& layout_;
   bool trainer_;
-  int layers_;
+  Coordinates at_;
+  std::span<const TickPlans> ticks_;
+  std::map<std::pair<int, Pass>, Exchange> exchanges_;
+  Slots slots_;
+  Program program_;
 };
 
 }  // namespace
+
+Outline::Outline(const config::Experiment& e)
+    : layout(e),
+      pipeline{static_cast<int>(e.parallel.pipeline), static_cast<int>(e.parallel.chunks),
+               static_cast<int>(e.batch.tokens / (e.batch.microbatch * e.parallel.data))},
+      layers(static_cast<int>(e.model.layers / (e.parallel.pipeline * e.parallel.chunks))),
+      parts(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
+      recompute(e.run.recompute),
+      shards_optimizer(e.parallel.shard == config::Shard::optimizer) {}
+
+std::vector<Tick> Outline::ticks() const {
+  if (layout.pools_stages() && layout.pipeline() > 1) return phase_aligned(pipeline);
+  std::vector<Tick> ticks;
+  for (int m = 0; m < pipeline.microbatches; ++m) ticks.push_back({Pass::forward, {m}});
+  return ticks;
+}
 
 bool is_result(plan::Tensor what, Pass pass) {
   return plan::is_result(what) && !(pass == Pass::backward && what == plan::Tensor::lse);
@@ -106,12 +295,8 @@ std::string_view name(Operation operation) {
   return kNames[static_cast<std::size_t>(operation)];
 }
 
-Program make_program(Rank rank, int trainers, int layers, std::span<const TickPlans> ticks) {
-  Builder builder(rank, trainers, layers);
-  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
-    builder.add_tick(static_cast<int>(tick), ticks[tick]);
-  }
-  return builder.finish();
+Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks) {
+  return Builder(outline, rank, ticks).build();
 }
 
 std::string to_string(const Step& step) {
@@ -120,7 +305,9 @@ std::string to_string(const Step& step) {
   if (step.layer >= 0) text += fmt::format("layer {} ", step.layer);
   text += fmt::format("{} {}", step.pass == Pass::forward ? "forward" : "backward",
                       name(step.operation));
+  if (step.again) text += " again";
   if (step.stage >= 0) text += fmt::format(" stage {}", step.stage);
+  if (step.peer >= 0) text += fmt::format(" with rank {}", step.peer);
   return text;
 }
 

@@ -2,21 +2,71 @@
 #include "cadenza/program/step_plan.hpp"
 
 #include "cadenza/base/hash.hpp"
-#include "cadenza/plan/placement.hpp"
 #include "cadenza/plan/validate.hpp"
 
 namespace cadenza::program {
+namespace {
+
+/// What every context group of a pool holds in a tick.
+std::vector<plan::Occupant> occupants(const Layout& layout, const data::Batch& batch,
+                                      const Tick& tick) {
+  std::vector<plan::Occupant> groups;
+  for (const int microbatch : tick.microbatch) {
+    for (int data = 0; data < layout.data(); ++data) {
+      groups.push_back(microbatch < 0 ? nullptr : &microbatch_of(layout, batch, data, microbatch));
+    }
+  }
+  return groups;
+}
+
+TickPlans make_plans(const config::Attention& attention, const plan::Workload& workload, int part,
+                     const std::vector<int>& first_document) {
+  TickPlans plans;
+  plans.part = part;
+  plans.first_document = first_document;
+  plans.forward = plan::make_plan(attention, workload);
+  plans.backward = plan::mirror(plans.forward);
+  plan::require_valid(plans.forward, plans.backward);
+  return plans;
+}
+
+}  // namespace
+
+const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& batch, int data,
+                                      int microbatch) {
+  return batch.microbatches.at(static_cast<std::size_t>(microbatch * layout.data() + data));
+}
+
+std::vector<int> first_documents(std::span<const plan::Occupant> groups) {
+  std::vector<int> first;
+  int documents = 0;
+  for (const plan::Occupant group : groups) {
+    first.push_back(documents);
+    if (group != nullptr) documents += static_cast<int>(group->documents.size());
+  }
+  return first;
+}
+
+std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan::Workload& whole,
+                                 const std::vector<int>& first_document) {
+  if (attention.overlap == config::Overlap::none) {
+    return {make_plans(attention, whole, 0, first_document)};
+  }
+  const std::array<plan::Workload, 2> halves = plan::halves(whole);
+  return {make_plans(attention, halves[0], 0, first_document),
+          make_plans(attention, halves[1], 1, first_document)};
+}
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch) {
-  const auto microbatches = static_cast<std::int64_t>(batch.microbatches.size());
-  const int ticks = static_cast<int>(microbatches / experiment.parallel.data);
+  const Outline outline(experiment);
   std::vector<TickPlans> plans;
-  for (int tick = 0; tick < ticks; ++tick) {
-    const plan::Workload workload = plan::make_workload(experiment, batch, tick);
-    plan::Plan forward = plan::make_plan(experiment.attention, workload);
-    plan::Plan backward = plan::mirror(forward);
-    plan::require_valid(forward, backward);
-    plans.push_back({std::move(forward), std::move(backward)});
+  for (const Tick& tick : outline.ticks()) {
+    const auto groups = occupants(outline.layout, batch, tick);
+    const plan::Workload whole =
+        plan::make_workload(experiment, groups, outline.layout.dedicated());
+    for (TickPlans& part : plan_tick(experiment.attention, whole, first_documents(groups))) {
+      plans.push_back(std::move(part));
+    }
   }
   return plans;
 }
@@ -26,8 +76,7 @@ StepPlan plan_step(const config::Experiment& experiment, const data::Packer& pac
   StepPlan result;
   result.batch = packer.batch(step);
   result.ticks = plan_ticks(experiment, result.batch);
-  result.program = make_program(rank, static_cast<int>(experiment.parallel.trainers()),
-                                static_cast<int>(experiment.model.layers), result.ticks);
+  result.program = make_program(Outline(experiment), rank, result.ticks);
   Hasher hasher;
   for (const TickPlans& tick : result.ticks) {
     hasher.add(plan::hash(tick.forward)).add(plan::hash(tick.backward));

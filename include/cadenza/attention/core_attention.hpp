@@ -13,9 +13,19 @@
 
 namespace cadenza::attention {
 
+/// Some heads of rows that hold `row_heads` of them: head h of row r is at (r * row_heads + h).
+struct HeadSlice {
+  int row_heads = 1;
+  Range heads;  ///< inside [0, row_heads)
+};
+
 /// The result of no keys: out [rows, heads, head_dim] = 0, lse [rows, heads] = -inf.
 template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim);
+
+/// The same for some heads of [rows, slice.row_heads, head_dim]; the others keep what they hold.
+template <typename Real>
+void initialise(Real* out, Real* lse, std::int64_t rows, const HeadSlice& slice, int head_dim);
 
 /// Merges the result of other keys into (out, lse), both [rows, heads, head_dim] and [rows, heads]:
 /// lse = log(exp(lse) + exp(part_lse)), out weighted by exp(lse_p - lse). A part whose lse is -inf
@@ -24,6 +34,12 @@ void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim
 template <typename Real>
 void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse,
                    std::int64_t rows, int heads, int head_dim);
+
+/// The same for some heads of (out, lse), [rows, slice.row_heads, head_dim] and [rows,
+/// slice.row_heads]; the part is compact: [rows, slice.heads.size(), head_dim].
+template <typename Real>
+void merge_partial(Real* out, Real* lse, const HeadSlice& slice, const Real* part_out,
+                   const Real* part_lse, std::int64_t rows, int head_dim);
 
 /// delta [rows, heads] = sum over head_dim of dout * out, with `out` the merged output.
 template <typename Real>

@@ -30,13 +30,39 @@ class Communicator {
   virtual void all_reduce(std::span<std::uint64_t> data, Reduction op) = 0;
   /// Every rank's `mine` (equal sizes) one after another, on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  /// The sum over ranks of `all`, of which rank r gets the r-th of size() equal parts.
+  virtual void reduce_scatter(std::span<const float> all, std::span<float> mine) = 0;
+  virtual void reduce_scatter(std::span<const double> all, std::span<double> mine) = 0;
 
-  /// Non-blocking messages. Those posted on a channel (a small integer >= 0) are completed together
-  /// by wait(channel); their buffers live until then. Messages of one pair and tag arrive in the
-  /// order in which they were posted.
+  /// Non-blocking collectives and messages. What is posted on a channel (a small integer >= 0) is
+  /// completed together by wait(channel); its buffers live until then. All ranks post collectives
+  /// in the same order, whatever their channels; messages may come between them in any order.
+
+  /// `data` becomes its sum over ranks, the same bits on every rank.
+  virtual void post_all_reduce(std::span<float> data, int channel) = 0;
+  virtual void post_all_reduce(std::span<double> data, int channel) = 0;
+  /// The sum over ranks of `all`, which is counts[0] elements for rank 0, counts[1] for rank 1 and
+  /// so on (0 is allowed; the same counts everywhere); `mine` are the counts[rank()] of this rank,
+  /// elsewhere in memory.
+  virtual void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
+                                   std::span<float> mine, int channel) = 0;
+  virtual void post_reduce_scatter(std::span<const double> all,
+                                   std::span<const std::int64_t> counts, std::span<double> mine,
+                                   int channel) = 0;
+  /// Every rank's `mine` (byte_counts[rank()] bytes) one after another, on every rank. `mine` may
+  /// be its own place in `all`.
+  virtual void post_all_gather_v(std::span<const std::byte> mine,
+                                 std::span<const std::int64_t> byte_counts,
+                                 std::span<std::byte> all, int channel) = 0;
+  /// Messages of one pair and tag arrive in the order in which they were posted.
   virtual void post_send(std::span<const std::byte> data, int to, int tag, int channel) = 0;
   virtual void post_receive(std::span<std::byte> data, int from, int tag, int channel) = 0;
   virtual void wait(int channel) = 0;
+  /// True when wait(channel) would return at once. Moves messages on, as progress() does.
+  virtual bool test(int channel) = 0;
+  /// Moves on what this process has under way, on all channels of all groups. Cheap, completes
+  /// nothing; called at any time by the thread that posts.
+  virtual void progress() = 0;
 
   /// Ends all processes of the job at once with `code`, from one rank alone.
   virtual void abort(int code) = 0;
@@ -63,10 +89,13 @@ struct HostPlace {
 };
 HostPlace host_place(Communicator& world);
 
+/// Threads of a process that may call MPI.
+enum class MpiThreads { main, all };
+
 /// MPI for the lifetime of the object; one per process, around every communicator.
 class MpiSession {
  public:
-  MpiSession(int& argc, char**& argv);
+  MpiSession(int& argc, char**& argv, MpiThreads threads = MpiThreads::main);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

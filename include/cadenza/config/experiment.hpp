@@ -55,33 +55,89 @@ struct Data {
   Lengths lengths;                      ///< synthetic
 };
 
-enum class Packing { fixed };
+enum class Packing { fixed, balanced, pooled };
 
 struct Batch {
   std::int64_t tokens = 0;      ///< per step over all ranks
   std::int64_t microbatch = 0;  ///< tokens per microbatch of one data-parallel rank
   Packing packing = Packing::fixed;
+  /// balanced, pooled: a microbatch holds at most this many times batch.microbatch tokens.
+  double longest = 1.25;
+  /// balanced, pooled: length at which a document's attention costs as much as its other layers
+  /// (attention-linear break-even); 0: from the model's shape.
+  std::int64_t break_even = 0;
+  /// balanced: documents longer than outliers[i] wait in queue i until there is one for every
+  /// microbatch of a step.
+  std::vector<std::int64_t> outliers;
 };
+
+enum class AttentionKind { full };
+enum class PlacementKind {
+  colocated,
+  all_gather,
+  ring,
+  zigzag,
+  striped,
+  block_striped,
+  ulysses,
+  ulysses_ring,
+  double_ring,
+  cad,
+  automatic,
+};
+
+/// Order of a pipeline's forward and backward passes; `automatic`: phase_aligned where placement
+/// pools attention over stages, otherwise one_f_one_b, interleaved with more than one chunk.
+enum class PipelineSchedule { automatic, one_f_one_b, interleaved, phase_aligned };
+/// What every data-parallel rank keeps whole; `optimizer` is ZeRO's stage 1.
+enum class Shard { none, optimizer };
 
 struct Parallel {
   std::int64_t data = 1;
   std::int64_t pipeline = 1;
   std::int64_t tensor = 1;
   std::int64_t context = 1;
+  PipelineSchedule schedule = PipelineSchedule::automatic;
+  std::int64_t chunks = 1;  ///< interleaved: groups of layers per pipeline rank
+  Shard shard = Shard::none;
 
   std::int64_t trainers() const { return data * pipeline * tensor * context; }
+  /// What `automatic` stands for. With one stage all schedules are the same.
+  PipelineSchedule pipeline_schedule(PlacementKind placement) const {
+    if (schedule != PipelineSchedule::automatic) return schedule;
+    if (placement == PlacementKind::cad) return PipelineSchedule::phase_aligned;
+    return chunks > 1 ? PipelineSchedule::interleaved : PipelineSchedule::one_f_one_b;
+  }
 };
 
-enum class AttentionKind { full };
-enum class PlacementKind { colocated, cad };
-enum class Overlap { none };
+enum class Overlap { none, ping_pong };
+/// How a context group shares tokens where the placement leaves it open (all_gather, double_ring,
+/// ulysses_ring, cad). `zigzag`: 2 x context chunks, rank r has chunks r and 2 x context - 1 - r.
+enum class Sharding { contiguous, zigzag };
+/// What is cut into a context group's chunks: every document, the whole microbatch, or whichever
+/// is predicted to be faster for the microbatch (WLB-LLM).
+enum class ShardUnit { document, sequence, predicted };
+/// What a move of CAD is judged by; see docs/plan.md.
+enum class Priority { resident, paper, public_code };
+enum class Bound { two_sided, one_sided };
+/// What a server does with Q, K, V between the passes.
+enum class Inputs { resend, keep };
 
 struct Attention {
   AttentionKind kind = AttentionKind::full;
   PlacementKind placement = PlacementKind::cad;
+  Sharding sharding = Sharding::zigzag;
+  ShardUnit shard_unit = ShardUnit::document;
+  std::int64_t head_parallel = 1;  ///< ulysses_ring: ranks of a context group that split the heads
+  std::int64_t window = 1;         ///< double_ring: ranks of an inner ring, a node
   std::int64_t servers = 0;  ///< 0: in_place (every trainer serves); N: dedicated ranks
+  bool mixed = false;        ///< with dedicated ranks: trainers serve as well
   std::int64_t block = 128;  ///< tokens, the smallest piece that is placed on its own
   double tolerance = 0.1;    ///< cad: allowed deviation of a server's cost from the mean
+  Bound bound = Bound::two_sided;
+  Priority priority = Priority::resident;
+  bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost
+  Inputs inputs = Inputs::resend;
   Overlap overlap = Overlap::none;
 };
 
@@ -121,10 +177,16 @@ struct Checkpoint {
   std::int64_t every = 0;  ///< steps; 0: none
 };
 
+/// Activations that the backward pass computes again instead of keeping them: of the feed-forward,
+/// of the attention block, or of the whole layer.
+enum class Recompute { none, mlp, attention, layer };
+
 struct Run {
   std::int64_t steps = 20;
   DeviceKind device = DeviceKind::host;
   Dtype dtype = Dtype::float32;
+  Recompute recompute = Recompute::none;
+  std::int64_t memory = 0;  ///< bytes a rank may use; 0: no limit
   Checkpoint checkpoint;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing: the documents of each step's microbatches, a pure function of lengths, step and seed.
+// Packing: the documents of each step's microbatches, a pure function of lengths, options, step
+// and seed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace cadenza::data {
 /// start at 0, attention stays inside, its last token has no target.
 struct BatchDocument {
   std::int64_t corpus_document = 0;
-  Range tokens;  ///< in tokens of the corpus document
+  Range tokens;            ///< in tokens of the corpus document
+  std::int64_t delay = 0;  ///< balanced: steps that it waited
   std::int64_t length() const { return tokens.size(); }
   friend bool operator==(const BatchDocument&, const BatchDocument&) = default;
 };
@@ -26,7 +28,8 @@ struct Microbatch {
   std::int64_t tokens() const;
 };
 
-/// All microbatches of a step; microbatch i belongs to data-parallel rank i mod parallel.data.
+/// All microbatches of a step; microbatch i belongs to data-parallel rank i mod parallel.data. Some
+/// may be empty (balanced, pooled: fewer documents than microbatches), never all of them.
 struct Batch {
   std::int64_t step = 0;
   std::vector<Microbatch> microbatches;
@@ -36,31 +39,39 @@ struct Batch {
   std::vector<std::int64_t> lengths() const;  ///< of all documents, in order
 };
 
-/// Packing `fixed`: the corpus is one stream of documents, repeated when it ends; step s takes
-/// tokens [s * batch.tokens, (s + 1) * batch.tokens) of it and cuts them every batch.microbatch
-/// tokens. A document across a cut becomes two batch documents.
-/// With shuffle each pass over the corpus has its own order, given by (seed, pass).
+class Stream;
+class BalancedSteps;
+struct Bins;
+
+/// Length at which a document's attention costs as many FLOPs as all other layers.
+double break_even(const config::Model& model);
+
+/// The corpus is one stream of documents, repeated when it ends; with shuffle each pass over it has
+/// its own order, given by (seed, pass).
+/// - `fixed`: step s takes tokens [s * batch.tokens, (s + 1) * batch.tokens) of it and cuts them
+///   every batch.microbatch tokens. A document across a cut becomes two batch documents.
+/// - `pooled`: the same tokens, documents cut at the step's edges alone, dealt to microbatches of
+///   equal cost and unequal length.
+/// - `balanced`: likewise, but no microbatch is longer than batch.longest x batch.microbatch: what
+///   fits nowhere comes in a later step, as do outliers until every microbatch can have one. A step
+///   reads batch.tokens less those carried to it, from where the last one stopped.
 class Packer {
  public:
-  /// Copies the lengths; `corpus` need not outlive the packer.
-  /// @throws Error(data) when the corpus has no documents.
-  Packer(const Corpus& corpus, const config::Data& data, const config::Batch& batch,
-         std::uint64_t seed);
-  /// The microbatches of `step` (from 0), in any order of calls and from any thread; each holds
-  /// batch.microbatch tokens, the last one of a step the rest of batch.tokens.
+  /// Uses `data`, `batch`, `seed` and, for the break-even, `model`. Copies the lengths; `corpus`
+  /// need not outlive the packer.
+  /// @throws Error(data) when the corpus has no documents; Error(usage) where a document can never
+  /// be packed.
+  Packer(const Corpus& corpus, const config::Experiment& experiment);
+  /// The batch.tokens / batch.microbatch (rounded up) microbatches of `step` (from 0), in any order
+  /// of calls and from any thread. `fixed`: each holds batch.microbatch tokens, the last one of a
+  /// step the rest. `balanced` replays earlier steps where calls do not ascend.
   Batch batch(std::int64_t step) const;
 
  private:
-  struct Pass;    // the documents of one pass with prefix sums of their lengths
-  struct Recent;  // shuffled passes in use
-  class Cursor;   // a place in the stream
-  std::shared_ptr<const Pass> pass(std::int64_t index) const;
-
   config::Batch options_;
-  bool shuffle_;
-  std::uint64_t seed_;
-  std::shared_ptr<const Pass> file_order_;
-  std::shared_ptr<Recent> recent_;
+  std::shared_ptr<const Stream> stream_;
+  std::shared_ptr<const Bins> bins_;         // balanced, pooled
+  std::shared_ptr<BalancedSteps> balanced_;  // balanced; locks itself
 };
 
 /// Reads the tokens of `microbatch`, documents one after another.

@@ -3,6 +3,7 @@
 // per tick and used for every layer.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -12,51 +13,74 @@
 
 namespace cadenza::exec {
 
-/// Rows of a buffer that hold tokens of one document.
+/// Rows of a buffer that hold tokens of one document. A "head row" is one head of one row: the unit
+/// in which buffers of any number of heads are measured.
 struct RowPiece {
   int document = 0;
   Range tokens;
-  std::int64_t row = 0;
+  Range heads;           ///< query heads or key-value heads that its rows hold
+  bool home = false;     ///< in the model's rows; otherwise in the server's workspace
+  std::int64_t row = 0;  ///< first head row
+  int arrives = -1;      ///< stage that brings it; -1: at home
 };
 
-/// Rows of one tensor inside a message. At home: in the model's rows; otherwise in the server's
-/// workspace.
+/// Where a rank's tokens are among the rows of its microbatch: in the order of its homes, the second
+/// half of ping-pong after the first, each padded to a multiple of `align` rows.
+struct HomeRows {
+  std::vector<RowPiece> pieces;  ///< `row` counts rows here, not head rows
+  std::array<Range, 2> parts;    ///< rows of the halves; the second empty without ping-pong
+  std::int64_t rows() const { return std::max(parts[0].end, parts[1].end); }
+};
+HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align);
+
+/// Rows of one tensor inside a message.
 struct Segment {
   plan::Tensor what = plan::Tensor::q;
   bool home = false;
-  std::int64_t row = 0;
+  std::int64_t row = 0;  ///< first head row of the first row
   std::int64_t rows = 0;
-  std::int64_t offset = 0;  ///< first byte in the stage's buffer
+  std::int64_t row_heads = 0;  ///< heads of a row where it lies
+  Range heads;                 ///< those of them that travel
+  std::int64_t offset = 0;     ///< first byte in the direction's buffer
 };
 
-/// One peer's part of a stage's buffer: contiguous, one message.
+/// One peer's part of a buffer: contiguous, one message.
 struct Message {
   Rank peer = 0;
-  std::int64_t offset = 0;  ///< first byte in the stage's buffer
+  std::int64_t offset = 0;  ///< first byte in the direction's buffer
   std::int64_t bytes = 0;
 };
 
-/// One direction of a stage on this rank.
+/// Inputs or results of a stage, in one direction on this rank.
 struct Traffic {
   std::vector<Segment> segments;
   std::vector<Message> messages;
   std::int64_t bytes = 0;
+  std::int64_t buffer = 0;  ///< first byte in the exchange's message memory
+};
+
+struct Direction {
+  Traffic sends;
+  Traffic receives;
 };
 
 struct StageBinding {
-  Traffic sends;
-  Traffic receives;
+  Direction inputs;
+  Direction results;
+  std::vector<RowPiece> queries;  ///< buffers that its tasks read
+  std::vector<RowPiece> keys;
+  std::vector<kernels::Positions> positions;  ///< of `queries`
   std::vector<kernels::TaskRows> tasks;
   double flops = 0;
 };
 
-/// Buffers are numbered as kernels see them: first the homes, then the workspace pieces.
 struct Binding {
-  std::vector<RowPiece> homes;
-  std::vector<RowPiece> query_pieces;
-  std::vector<RowPiece> key_pieces;
-  std::int64_t query_rows = 0;  ///< workspace rows
+  HomeRows home;
+  int part = 0;
+  bool keeps_inputs = false;
+  std::int64_t query_rows = 0;  ///< head rows of the workspace
   std::int64_t key_rows = 0;
+  std::int64_t message_bytes = 0;
   std::vector<StageBinding> forward;
   std::vector<StageBinding> backward;
   const std::vector<StageBinding>& of(program::Pass pass) const {
@@ -64,20 +88,26 @@ struct Binding {
   }
 };
 
-/// Elements of one row of a tensor, wherever it lies.
-std::int64_t row_elements(const plan::AttentionShape& shape, plan::Tensor what);
+/// Elements of one head row of a tensor.
+std::int64_t head_elements(const plan::AttentionShape& shape, plan::Tensor what);
+
+/// Heads of a row at home.
+int home_heads(const plan::AttentionShape& shape, plan::Tensor what);
 
 /// Q, K, V, dO: what kernels read and no one adds to. In a slot or workspace their elements are of
 /// the experiment's type, all others are sums of its accumulator's.
 bool is_input(plan::Tensor what);
 
-/// Bytes of one row of a tensor in a slot or workspace. In a message it has plan::move_bytes.
-std::int64_t row_bytes(const plan::AttentionShape& shape, plan::Tensor what);
+/// Bytes of a server's workspace: `copies` of Q, K and V where it keeps them, one of all else.
+std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
+                             std::int64_t key_rows, std::int64_t copies);
 
 /// Elements of the longest O that arrives in one piece, with its LSE: what is widened at a time
 /// where messages carry shorter elements than sums have.
 std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding);
 
-Binding bind(const program::TickPlans& plans, Rank rank);
+/// @param rank   as the plan counts ranks
+/// @param align  rows of a half are a multiple of it: the size of the tensor group
+Binding bind(const program::TickPlans& plans, Rank rank, int align);
 
 }  // namespace cadenza::exec

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core attention of one layer through a plan: rows travel to servers, tasks run there, results
-// travel back and merge. The executor calls begin, post, wait and attend in the order of the rank's
-// program.
+// travel back and merge. The executor calls the operations in the order of the rank's program. In
+// ping-pong each half of a microbatch has an exchange of its own.
 //
 // In messages Q, K, V, dO, O, dQ, dK, dV are Real: sums are rounded when they leave and widened
 // before they merge or add up. LSE and delta travel as they are, in Accumulator<Real>.
@@ -21,71 +21,95 @@
 
 namespace cadenza::exec {
 
+struct Block;
+
+/// What the attention operations that follow belong to.
+template <typename Real>
+struct AttentionPlace {
+  int tick = 0;   ///< of this exchange: index into what was bound
+  int layer = 0;  ///< of the trace
+  int copy = 0;   ///< where a server that keeps its inputs keeps this layer's
+  model::AttentionSlot<Real> home;  ///< null rows on dedicated servers
+};
+
 template <typename Real>
 class AttentionExchange {
  public:
   using Sum = Accumulator<Real>;
 
-  /// @param world  of all ranks of the plans
-  AttentionExchange(comm::Communicator& world, const kernels::AttentionShape& shape,
-                    const kernels::RotaryTable<Sum>& rotary, Tracer& tracer, MemoryLedger& ledger);
+  /// @param pool  the ranks that plans speak of
+  /// @param part  half of the microbatch, 0 without ping-pong
+  AttentionExchange(comm::Communicator& pool, const kernels::AttentionShape& shape,
+                    const kernels::RotaryTable<Sum>& rotary, int part, Tracer& tracer,
+                    MemoryLedger& ledger);
 
-  /// Takes the plans of the tick that follows; grows buffers where it needs more than any tick
-  /// before.
-  /// @throws Error(communication) where they were made for elements of other sizes
-  void bind(const program::TickPlans& plans, int tick);
+  /// Takes a step's plans, one per tick; grows buffers where one needs more than any before: no
+  /// memory is allocated until the next call.
+  /// @param copies  layers x slots whose inputs a server keeps, where plans say so
+  /// @throws Error(communication) where a plan was made for elements of other sizes
+  void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
 
-  /// Sets the layer whose attention follows. `home` has null rows on dedicated servers.
-  void set_layer(int layer, const model::AttentionSlot<Real>& home);
+  void set_place(const AttentionPlace<Real>& place);
+  const Binding& binding(int tick) const { return bindings_[static_cast<std::size_t>(tick)]; }
 
-  /// Forward: empty outputs (O = 0, LSE = -inf). Backward: delta at home, zero gradients.
-  void begin(program::Pass pass);
+  /// Backward: delta of this rank's own rows.
+  void begin();
   /// Packs and starts this rank's messages of a stage.
-  void post(program::Pass pass, int stage);
-  /// Completes them: inputs are placed in the workspace, results are merged at home.
-  void wait(program::Pass pass, int stage);
-  /// Runs this rank's tasks of a stage.
-  void attend(program::Pass pass, int stage);
+  void post(program::Pass pass, int stage, bool results);
+  /// Completes them: inputs are placed in the workspace, results are merged or added at home.
+  void wait(program::Pass pass, int stage, bool results);
+  /// Runs this rank's tasks of a stage. `progress` is called now and then meanwhile.
+  void attend(program::Pass pass, int stage, const kernels::ProgressHook& progress);
 
  private:
-  struct Buffer {
-    Array<std::byte> device;
-    HostArray<std::byte> host;  ///< what messages are sent from and received into
-    std::int64_t posted_ns = 0;
-  };
   struct Names {
     std::uint16_t pack, unpack, wait, attend, begin, inputs, results;
   };
+  struct Posted {
+    std::int64_t sends_ns = 0;
+    std::int64_t receives_ns = 0;
+  };
 
-  static std::span<std::byte> bytes_of(const Buffer& buffer, const Message& message);
-  void grow_arriving();
-  void grow(Buffer& buffer, std::int64_t bytes);
-  Real* inputs_of(const model::AttentionSlot<Real>& slot, plan::Tensor what,
-                  std::int64_t row) const;
-  Sum* sums_of(const model::AttentionSlot<Real>& slot, plan::Tensor what, std::int64_t row) const;
-  void pack(const Traffic& traffic, const Buffer& buffer);
-  void unpack(const Traffic& traffic, const Buffer& buffer);
-  void merge_output(const Traffic& traffic, const Segment& out, const Buffer& buffer);
+  const Binding& bound() const { return binding(place_.tick); }
+  const StageBinding& stage_of(program::Pass pass, int stage) const;
+  std::byte* device_bytes(const Traffic& traffic) const {
+    return messages_.data() + traffic.buffer;
+  }
+  std::span<std::byte> host_bytes(const Traffic& traffic, const Message& message) const;
+  void copy_to_host(const Traffic& traffic);
+  void copy_to_device(const Traffic& traffic);
+  void grow_messages(std::int64_t bytes);
+  void grow_arriving(std::int64_t elements);
+  const model::AttentionSlot<Real>& slot_of(bool home) const;
+  Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
+  Sum* sums_of(bool home, plan::Tensor what, std::int64_t head_row) const;
+  Block block_of(const Segment& part) const;
+  void pack(const Traffic& traffic, program::Pass pass);
+  void unpack(const Traffic& traffic, program::Pass pass);
+  void place_input(const Segment& part, const std::byte* source, program::Pass pass);
+  void merge_output(const Traffic& traffic, const Segment& out);
   void list_tasks(const StageBinding& stage);
-  void record_messages(const Traffic& traffic, program::Pass pass, int stage, bool sends,
-                       std::int64_t begin);
-  int tag(program::Pass pass, int stage) const;
+  void record_messages(const Traffic& traffic, program::Pass pass, int stage, bool results,
+                       bool sends, std::int64_t begin);
+  int tag(program::Pass pass, int stage, bool results) const;
+  int channel(int stage, bool results) const;
+  std::size_t posted_index(int stage, bool results) const;
 
-  comm::Communicator& world_;
+  comm::Communicator& pool_;
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
   kernels::RotaryTable<Sum> rotary_;
+  int part_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
   Names names_;
-  Binding binding_;
-  int tick_ = 0;
-  int layer_ = 0;
-  model::AttentionSlot<Real> home_;
+  std::vector<Binding> bindings_;
+  AttentionPlace<Real> place_;
   Workspace<Real> workspace_;
-  std::vector<Buffer> send_;     ///< by stage
-  std::vector<Buffer> receive_;  ///< by stage
-  Array<Sum> arriving_;          ///< O, then LSE, of a segment, widened; empty if Real is Sum
+  Array<std::byte> messages_;
+  HostArray<std::byte> host_messages_;  ///< what messages are sent from and received into
+  std::vector<Posted> posted_;
+  Array<Sum> arriving_;  ///< O, then LSE, of a segment, widened; empty if Real is Sum
   kernels::TaskList<Real> list_;
 };
 

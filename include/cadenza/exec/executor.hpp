@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
@@ -22,50 +23,51 @@ struct StepResult {
   double learning_rate = 0;
 };
 
+/// The layers that a trainer holds.
+model::ModelPart model_part(const config::Experiment& experiment, const program::Layout& layout,
+                            Rank trainer);
+
+template <typename Real>
+class Trainer;
+struct Groups;
+
 template <typename Real>
 class Executor {
  public:
   using Sum = Accumulator<Real>;
 
-  /// Collective over `world`: trainers are ranks [0, parallel.trainers()), attention servers
-  /// follow.
+  /// Collective over `world`: ranks are laid out as program::Layout says.
   Executor(const config::Experiment& experiment, comm::Communicator& world,
            const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
+  ~Executor();
 
   /// Collective. @throws Error(communication) when ranks hold different plans.
   StepResult run(const program::StepPlan& plan);
 
+  /// Writes all parameters and moments to `path` on rank 0. Collective.
+  void write_checkpoint(const std::string& path, std::int64_t step);
+
   /// Null on dedicated servers.
-  const model::Parameters<Real>* parameters() const {
-    return parameters_ ? &*parameters_ : nullptr;
-  }
-  bool is_trainer() const { return parameters_.has_value(); }
+  const model::Parameters<Real>* parameters() const;
+  bool is_trainer() const { return trainer_ != nullptr; }
 
  private:
   void agree_on_plan(const program::StepPlan& plan);
+  void bind(const program::StepPlan& plan);
   void run_operation(const program::Step& step, const program::StepPlan& plan);
-  void load_microbatch(const program::StepPlan& plan, int tick);
-  void run_dense(const program::Step& step);
+  void set_place(const program::Step& step);
   void run_attention(const program::Step& step);
-  void reduce_gradients();
-  void optimize(std::int64_t step);
+  StepResult agree_on_result();
 
   config::Experiment experiment_;
+  program::Outline outline_;
   comm::Communicator& world_;
-  std::unique_ptr<comm::Communicator> trainers_;  ///< trainers among themselves, servers likewise
-  const data::Corpus& corpus_;
+  std::unique_ptr<Groups> groups_;
   Tracer& tracer_;
   kernels::RotaryTable<Sum> rotary_;
-  std::optional<model::Parameters<Real>> parameters_;
-  HostArray<Sum> gradients_;  ///< where the host sums them; the device's own on a host build
-  std::optional<model::Llama<Real>> llama_;
-  model::TokenBatch batch_;
-  AttentionExchange<Real> exchange_;
-  std::array<std::uint16_t, 16> names_{};  ///< of operations, forward then backward
-  int bound_tick_ = -1;
-  double loss_scale_ = 0;  ///< 1 / targets of the step
-  double loss_sum_ = 0;    ///< of this rank
-  StepResult result_;
+  std::unique_ptr<Trainer<Real>> trainer_;                         ///< null on dedicated servers
+  std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part
+  double loss_scale_ = 0;                                           ///< 1 / targets of the step
 };
 
 }  // namespace cadenza::exec

@@ -10,6 +10,8 @@
 
 namespace cadenza::exec {
 
+/// Rows are measured in head rows: one head of one row. Gradients are zero wherever no backward
+/// pass is adding to them: who sends them away leaves zeros.
 template <typename Real>
 class Workspace {
  public:
@@ -18,15 +20,19 @@ class Workspace {
   Workspace(const plan::AttentionShape& shape, MemoryLedger& ledger)
       : shape_(shape), ledger_(ledger) {}
 
-  /// Makes room for so many rows of queries (Q, O, LSE, dO, delta, dQ) and of keys (K, V, dK, dV);
-  /// what the rows held is lost where it has to grow.
-  void grow(std::int64_t query_rows, std::int64_t key_rows);
+  /// Makes room for so many head rows of queries (Q, O, LSE, dO, delta, dQ) and of keys (K, V, dK,
+  /// dV), `copies` times for Q, K and V; what the rows held is lost where it has to grow.
+  void grow(std::int64_t query_rows, std::int64_t key_rows, std::int64_t copies);
+
+  /// Chooses the copy of Q, K and V that slot() shows.
+  void use_copy(std::int64_t copy);
 
   const model::AttentionSlot<Real>& slot() const { return slot_; }
 
  private:
   template <typename T>
-  T* allocate_rows(std::vector<Array<T>>& arrays, const char* label, plan::Tensor what);
+  T* allocate_rows(std::vector<Array<T>>& arrays, const char* label, plan::Tensor what,
+                   std::int64_t copies);
   template <typename T>
   void release(std::vector<Array<T>>& arrays);
 
@@ -34,8 +40,10 @@ class Workspace {
   MemoryLedger& ledger_;
   std::int64_t query_rows_ = 0;
   std::int64_t key_rows_ = 0;
+  std::int64_t copies_ = 0;
   std::vector<Array<Real>> inputs_;
   std::vector<Array<Sum>> sums_;
+  model::AttentionSlot<Real> first_;  ///< with the first copy
   model::AttentionSlot<Real> slot_;
 };
 

@@ -2,9 +2,13 @@
 // The seam of core attention kernels: plain rows and tasks in, outputs merged or gradients added.
 //
 // Notation: D head_dim, H query heads, G key-value heads; query head h reads key-value head h / (H
-// / G). Rows are [heads, D] and contiguous; a buffer's row r is token tokens.begin + r of its
-// document. K is rotated already (rotary embedding at its document position); Q is not: kernels
-// rotate it by the document-relative position of its row, so that one Q serves every placement.
+// / G). Rows are [heads, D] and contiguous, of the heads that their buffer holds; a buffer's row r
+// is token tokens.begin + r of its document. K is rotated already (rotary embedding at its document
+// position); Q is not: kernels rotate it by the document-relative position of its row, so that one
+// Q serves every placement.
+//
+// Where documents are dealt to ranks in stripes, tokens count a rank's rows and not the document's:
+// any integers, which masks compare (Task::diagonal) and which Positions turn into positions.
 //
 // Real is what Q, K, V and dO are stored as; what merges or adds up is kept in Accumulator<Real>.
 #pragma once
@@ -38,29 +42,39 @@ struct AttentionShape {
   int group() const { return heads / kv_heads; }
 };
 
+/// Document positions of the rows of a buffer: row r is at first + r * step. Read by the rotation
+/// only; masks compare tokens.
+struct Positions {
+  std::int64_t first = -1;  ///< of the row of tokens.begin; -1: tokens.begin itself
+  std::int64_t step = 1;    ///< at least 1
+};
+
 /// Rows of queries of one document and what belongs to them. Device pointers to the row of
-/// tokens.begin; null where the pass does not use them.
+/// tokens.begin; null where the pass does not use them. h = heads.size(), or H where it is empty.
 template <typename Real>
 struct QueryRows {
   using Sum = Accumulator<Real>;
   Range tokens;
-  const Real* q = nullptr;  ///< [rows, H, D], not rotated
-  Sum* out = nullptr;       ///< [rows, H, D]   forward: merged into
-  Sum* lse = nullptr;  ///< [rows, H]      forward: merged into (-inf: nothing yet); backward: read
-  const Real* dout = nullptr;  ///< [rows, H, D]   backward
-  const Sum* delta = nullptr;  ///< [rows, H]      backward: rowsum(dO * O) of the merged O
-  Sum* dq = nullptr;           ///< [rows, H, D]   backward: added to; gradient of the un-rotated Q
+  const Real* q = nullptr;  ///< [rows, h, D], not rotated
+  Sum* out = nullptr;       ///< [rows, h, D]   forward: merged into
+  Sum* lse = nullptr;  ///< [rows, h]      forward: merged into (-inf: nothing yet); backward: read
+  const Real* dout = nullptr;  ///< [rows, h, D]   backward
+  const Sum* delta = nullptr;  ///< [rows, h]      backward: rowsum(dO * O) of the merged O
+  Sum* dq = nullptr;           ///< [rows, h, D]   backward: added to; gradient of the un-rotated Q
+  Range heads = {};            ///< query heads that the rows hold; empty: all H
+  Positions positions = {};
 };
 
-/// Rows of keys and values of one document.
+/// Rows of keys and values of one document. g = heads.size(), or G where it is empty.
 template <typename Real>
 struct KeyRows {
   using Sum = Accumulator<Real>;
   Range tokens;
-  const Real* k = nullptr;  ///< [rows, G, D], rotated
-  const Real* v = nullptr;  ///< [rows, G, D]
-  Sum* dk = nullptr;        ///< [rows, G, D]   backward: added to; gradient of the rotated K
-  Sum* dv = nullptr;        ///< [rows, G, D]   backward: added to
+  const Real* k = nullptr;  ///< [rows, g, D], rotated
+  const Real* v = nullptr;  ///< [rows, g, D]
+  Sum* dk = nullptr;        ///< [rows, g, D]   backward: added to; gradient of the rotated K
+  Sum* dv = nullptr;        ///< [rows, g, D]   backward: added to
+  Range heads = {};         ///< key-value heads that the rows hold; empty: all G
 };
 
 /// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains
@@ -71,6 +85,12 @@ struct TaskRows {
   int key_rows = 0;
 };
 
+/// What the calling thread does now and then while a call computes, such as moving messages on.
+struct ProgressHook {
+  void (*call)(void* context) = nullptr;  ///< null: nothing
+  void* context = nullptr;
+};
+
 /// Tasks of one call. Tasks may share buffers: tasks with the same (query, head) merge, tasks with
 /// the same keys add. Buffers in `queries` do not overlap each other, nor do those in `keys`.
 template <typename Real>
@@ -78,6 +98,9 @@ struct TaskList {
   std::vector<QueryRows<Real>> queries;
   std::vector<KeyRows<Real>> keys;
   std::vector<TaskRows> tasks;
+  /// Called between units of work, at most every 0.5 ms, by the thread that made the call and by no
+  /// other. Host kernels only: a device computes without its host.
+  ProgressHook progress = {};
 };
 
 /// What computes calls of this shape, for people: an instruction set or "portable", with the reason

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "cadenza/base/range.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 
 namespace cadenza::model {
@@ -59,14 +60,15 @@ void swiglu(const Real* gate_up, std::int64_t rows, std::int64_t width, Real* ou
 template <typename Real>
 void swiglu_gradient(Real* gate_up, std::int64_t rows, std::int64_t width, Real* hidden);
 
-/// x[t] = table[tokens[t]]. table [V, C], x [T, C].
+/// Rows of a table that is `vocab` of the whole: x[t] = table[tokens[t] - vocab.begin], zero for
+/// other tokens. table [vocab, C], x [T, C].
 template <typename Sum>
-void embed(const Sum* table, const std::int32_t* tokens, std::int64_t rows, std::int64_t width,
-           Sum* x);
+void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
+           std::int64_t width, Sum* x);
 
-/// dtable[tokens[t]] += dx[t], in token order.
+/// dtable[tokens[t] - vocab.begin] += dx[t], in token order; other tokens are left out.
 template <typename Sum>
-void embed_gradient(const Sum* dx, const std::int32_t* tokens, std::int64_t rows,
+void embed_gradient(const Sum* dx, Range vocab, const std::int32_t* tokens, std::int64_t rows,
                     std::int64_t width, Sum* dtable);
 
 /// Cross-entropy of `rows` rows of logits [rows, V] against targets (-1: the row has none).
@@ -77,9 +79,47 @@ template <typename Real>
 double cross_entropy(Accumulator<Real>* logits, const std::int32_t* targets, std::int64_t rows,
                      std::int64_t vocab, double scale, Real* dlogits);
 
+/// What cross_entropy is made of where each rank has logits [rows, vocab] of a slice of the
+/// vocabulary, and what is known of a row is reduced over the ranks in between. Device pointers,
+/// [rows] each; rows without a target say nothing.
+template <typename Sum>
+struct RowStatistics {
+  Sum* largest = nullptr;  ///< logit
+  Sum* sum = nullptr;      ///< of exp(logit - largest)
+  Sum* picked = nullptr;   ///< the target's logit - largest
+};
+
+/// Largest logits of the slice: reduced by their maximum.
+template <typename Sum>
+void slice_largest(const Sum* logits, const std::int32_t* targets, std::int64_t rows, Range vocab,
+                   const RowStatistics<Sum>& statistics);
+
+/// Reads `largest`; the slice's sum, and what it picked or 0: both reduced by their sum. The logits
+/// become exp(logit - largest).
+template <typename Sum>
+void slice_sums(Sum* logits, const std::int32_t* targets, std::int64_t rows, Range vocab,
+                const RowStatistics<Sum>& statistics);
+
+/// From the exponentials and the reduced statistics: dlogits as of cross_entropy.
+/// @return sum of the rows' losses (not scaled), of the whole vocabulary
+template <typename Real>
+double slice_gradient(const Accumulator<Real>* exponentials, const std::int32_t* targets,
+                      std::int64_t rows, Range vocab, double scale,
+                      const RowStatistics<Accumulator<Real>>& statistics, Real* dlogits);
+
 /// to[i] = from[i] rounded.
 template <typename Real>
 void round(const Accumulator<Real>* from, std::int64_t count, Real* to);
+
+template <typename Sum>
+void clear(Sum* values, std::int64_t count);
+
+template <typename Sum>
+void copy(const Sum* from, std::int64_t count, Sum* to);
+
+/// to = a + b; `to` may be one of them.
+template <typename Sum>
+void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to);
 
 /// Sum of squares in double.
 template <typename Sum>

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama-style transformer without its core attention: everything before Q, K, V and after O of
-// every layer, forward and backward, written by hand. The executor calls the parts in the order of
-// a program and fills the attention slot in between.
+// A rank's part of the Llama-style transformer without its core attention: everything before Q, K,
+// V and after O of its layers, forward and backward, written by hand. The executor calls the parts
+// in the order of a program and fills the attention slot in between.
 //
-// T tokens of the microbatch, C width, H query heads, G key-value heads, D head_dim, F feed-forward
-// width, V vocabulary. Activations are assigned, gradients of parameters are added to.
+// Operations work on rows [begin, end) of the microbatch in a slot, both multiples of the tensor
+// group's size T. What lives from one operation to the next is disjoint for disjoint rows, so that
+// two halves of a microbatch may take turns. Layers are local ones, counted through all chunks; a
+// slot holds the activations of one chunk. Activations are assigned, gradients of parameters are
+// added to.
+//
+// Sequence parallelism: between the products, rank t of the tensor group holds rows [begin + t n /
+// T, ...) of an operation's n rows; their place in storage is their number / T. Q, K, V and O are
+// of all rows and this rank's heads.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/kernels/device.hpp"
+#include "cadenza/model/activations.hpp"
 #include "cadenza/model/parameters.hpp"
+#include "cadenza/model/part.hpp"
+#include "cadenza/model/tensor_group.hpp"
 
 namespace cadenza::model {
 
@@ -26,14 +35,11 @@ struct TokenBatch {
   std::vector<std::int32_t> targets;
 };
 
-/// Rows whose logits are made at a time, for a microbatch of `rows`: the whole [T, V] is never
-/// held.
-std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
+/// The attention of a rank of a tensor group as kernels take it.
+kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1);
 
-/// The attention of a model as kernels take it.
-kernels::AttentionShape attention_shape(const config::Model& model);
-
-/// Rows of the attention slot of one layer, all on the device.
+/// Rows of the attention slot of one layer, all on the device. T rows, H query heads and G
+/// key-value heads of this rank, D head_dim.
 template <typename Real>
 struct AttentionSlot {
   using Sum = Accumulator<Real>;
@@ -54,81 +60,125 @@ class Llama {
  public:
   using Sum = Accumulator<Real>;
 
-  /// @param tokens  rows of a microbatch; all memory is allocated here, none during a step
-  Llama(const config::Model& model, std::int64_t tokens, const kernels::RotaryTable<Sum>& rotary,
-        Parameters<Real>& parameters, MemoryLedger& ledger);
+  /// @param capacity  all memory is allocated here and in reserve(), none during a step
+  /// @param group     of the part's tensor_size; null with a size of one
+  /// `parameters` (of the same part), `group` and `ledger` outlive the model.
+  Llama(const config::Model& model, const ModelPart& part, Capacity capacity,
+        config::Recompute recompute, const kernels::RotaryTable<Sum>& rotary,
+        Parameters<Real>& parameters, TensorGroup<Sum>* group, MemoryLedger& ledger);
 
-  /// Sets the microbatch that the following calls work on (at most `tokens` rows).
-  void set_batch(const TokenBatch& batch);
+  /// Makes room in all slots for microbatches of `rows`. What slots hold is lost: between steps
+  /// only, and pointers of slot() are made anew.
+  void reserve(std::int64_t rows);
 
-  void embed();
-  void attention_inputs(int layer);   ///< residual stream -> q, rotated k, v of the slot
-  void attention_outputs(int layer);  ///< out of the slot -> residual stream of the next layer
+  /// Sets the microbatch of a slot: at most the reserved rows, a multiple of tensor_size (padding:
+  /// token 0, position 0, target -1).
+  void set_batch(int slot, const TokenBatch& batch);
+  std::int64_t rows(int slot) const { return at(slot).rows; }
+
+  void embed(int slot, Range rows);
+  /// Residual stream -> q, rotated k, v; O = 0 and LSE = -inf in these rows.
+  void attention_inputs(int slot, int layer, Range rows);
+  /// O -> residual stream of the next layer.
+  void attention_outputs(int slot, int layer, Range rows);
 
   /// Final norm, logits in chunks, loss and the gradient of `scale` times the sum of the token
-  /// losses.
-  /// @return the sum over targets, not scaled
-  double loss(double scale);
-  void attention_outputs_gradient(int layer);  ///< -> dout of the slot
-  void attention_inputs_gradient(int layer);   ///< dq, dk, dv of the slot -> residual gradient
-  void embed_gradient();
+  /// losses, when the backward pass of the last chunk begins.
+  /// @return the sum over the targets of all these rows, not scaled; the same on every rank of the
+  ///         tensor group
+  double loss(int slot, Range rows, double scale);
+  /// Residual gradient -> dout; dq, dk and dv = 0 in these rows.
+  void attention_outputs_gradient(int slot, int layer, Range rows);
+  /// dq, dk, dv -> residual gradient.
+  void attention_inputs_gradient(int slot, int layer, Range rows);
+  void embed_gradient(int slot, Range rows);
 
-  AttentionSlot<Real> slot(int layer);
-  std::int64_t rows() const { return rows_; }
+  /// run.recompute attention and layer, before the attention of a backward pass:
+  /// attention_inputs again, from the stream that was kept.
+  void recompute_inputs(int slot, int layer, Range rows);
+  /// run.recompute layer: attention_outputs again, as far as its gradient reads it; the next
+  /// layer's stream is left alone.
+  void recompute_outputs(int slot, int layer, Range rows);
+
+  // Pipeline boundaries: rows of the residual stream that this rank holds, contiguous, on the
+  // device.
+  std::int64_t boundary_elements(Range rows) const;
+  /// The residual stream after the last layer of the slot's chunk, right after its
+  /// attention_outputs.
+  void output(int slot, Range rows, Sum* to);
+  /// The residual stream before the first layer of the slot's chunk.
+  void set_input(int slot, Range rows, const Sum* from);
+  /// The residual gradient.
+  void gradient(Range rows, Sum* to) const;
+  void set_gradient(Range rows, const Sum* from);
+
+  AttentionSlot<Real> slot(int slot, int layer);
+
+  /// Sums the gradients of norms over the tensor group, whose ranks saw different rows: once per
+  /// step, before other reductions.
+  void reduce_norm_gradients();
 
  private:
-  struct Layer {
-    Array<Sum> input;     ///< [T, C] residual stream
-    Array<Sum> rstd1;     ///< [T]
-    Array<Real> q, k, v;  ///< slot
-    Array<Sum> out, lse;  ///< slot
-    Array<Sum> middle;    ///< [T, C] residual stream after attention
-    Array<Sum> rstd2;     ///< [T]
-    Array<Real> gate_up;  ///< [T, 2F]: gate and up of a row, one after the other
+  /// Rows of an operation.
+  struct Span {
+    std::int64_t begin, count;  ///< of the microbatch: Q, K, V, O, feed-forward
+    std::int64_t row, held;     ///< in storage of the stream: this rank's
   };
-  Layer& at(int layer) { return layers_[static_cast<std::size_t>(layer)]; }
+  Span span(Range rows) const;
+  SlotActivations<Real>& at(int slot) { return work_.slots[static_cast<std::size_t>(slot)]; }
+  const SlotActivations<Real>& at(int slot) const {
+    return work_.slots[static_cast<std::size_t>(slot)];
+  }
+  int in_chunk(int layer) const { return layer % static_cast<int>(shape_.chunk_layers); }
+  LayerActivations<Real>& at(int slot, int layer) {
+    return at(slot).layers[static_cast<std::size_t>(in_chunk(layer))];
+  }
   const LayerOffsets& offsets(int layer) const {
     return parameters_.table.layers[static_cast<std::size_t>(layer)];
   }
   const Sum* value(std::int64_t offset) const { return parameters_.values.data() + offset; }
-  Sum* gradient(std::int64_t offset) { return parameters_.gradients.data() + offset; }
-  /// The residual stream that enters a layer, the last one's output after the last.
-  Sum* stream(int layer);
-  /// What the feed-forward of the layer before added to, still without it; null before layer 0.
-  const Sum* residual(int layer);
-  /// `values` [T, C] as matrix products read them: rounded to `rounded`, or themselves.
-  const Real* as_real(const Sum* values, Real* rounded);
-  /// y [T, out] = x [T, in] W^T.
-  template <typename Out>
-  void project(const Real* x, std::int64_t weight, std::int64_t in, std::int64_t out, Out* y);
-  /// dx [T, in] = dy [T, out] W.
-  template <typename Out>
-  void project_back(const Real* dy, std::int64_t weight, std::int64_t in, std::int64_t out,
-                    Out* dx);
-  /// dW += dy^T x.
-  void weight_gradient(const Real* x, const Real* dy, std::int64_t weight, std::int64_t in,
-                       std::int64_t out);
+  const Real* weight(std::int64_t offset) const { return parameters_.working.data() + offset; }
+  Sum* gradient_of(std::int64_t offset) { return parameters_.gradients.data() + offset; }
+  bool keeps_layers() const { return recompute_ != config::Recompute::layer; }
 
-  /// From dnormed_: dx_ and rounded_ grow by the gradient of a norm, normed_ is its output again.
-  void norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight);
+  /// The residual stream after a layer: the next one's input, or the chunk's output.
+  Sum* stream_after(int slot, int layer);
+  /// What the feed-forward before a layer of the chunk (0: its first, chunk_layers: after its last)
+  /// added to, still without it; null where the stream is complete.
+  const Sum* residual(int slot, std::int64_t layer, const Span& rows);
+
+  /// Norm, q, k, v and empty outputs, adding `residual` to the stream unless null.
+  void make_inputs(int slot, int layer, const Sum* residual, const Span& rows);
+  /// O and its projection into `middle`; without the stream it adds to.
+  void project_attention(int slot, int layer, const Span& rows);
+  /// Norm, gate and up, adding `residual` to `middle` unless null.
+  void make_gate_up(int slot, int layer, const Sum* residual, const Span& rows);
+  /// Logits in chunks; the gradient towards `normed` goes to `dnormed`. @return the loss
+  double token_losses(int slot, const Real* normed, double scale, const Span& rows, Sum* dnormed);
+  /// Of one chunk of logits, which becomes its gradient.
+  double chunk_loss(const std::int32_t* targets, std::int64_t count, double scale);
+  /// From the partial dnormed: dx and rounded grow by the gradient of a norm, normed is its output
+  /// again.
+  void norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& rows);
+
+  /// `values` as matrix products read them: rounded to `rounded`, or themselves.
+  const Real* as_real(const Sum* values, std::int64_t count, Real* rounded);
+  /// All `rows.count` rows of what each rank of the tensor group holds of [rows.held, C].
+  const Real* gather(const Real* held, const Span& rows);
+  /// Where a product that every rank has a part of goes, before reduce() sums it into `held`.
+  Sum* partial(Sum* held) { return group_ == nullptr ? held : work_.partial.data(); }
+  void reduce(Sum* held, const Span& rows);
 
   config::Model model_;
+  ModelPart part_;
+  PartShape shape_;
+  Capacity capacity_;
+  config::Recompute recompute_;
   kernels::RotaryTable<Sum> rotary_;
   Parameters<Real>& parameters_;
-  std::int64_t rows_ = 0;
-  Array<std::int32_t> tokens_, positions_, targets_;
-  std::vector<Layer> layers_;
-  Array<Sum> last_, rstd_last_;      ///< output of the last layer [T, C], [T]
-  Array<Real> normed_;               ///< [T, C] scratch
-  Array<Sum> dnormed_, dx_;          ///< [T, C] scratch, residual gradient
-  Array<Real> rounded_;              ///< [T, C] dx as matrix products read it
-  Array<Real> hidden_;               ///< [T, F] scratch; also [T, (H + 2 G) D]
-  Array<Real> dout_;                 ///< gradients of the slot
-  Array<Sum> delta_, dq_, dk_, dv_;  ///< gradients of the slot
-  Array<Sum> logits_;                ///< [chunk, V]
-  Array<Real> dlogits_;              ///< [chunk, V]; `logits` itself where the types are the same
-  Array<Sum> norm_partials_;         ///< [row blocks, C] of rms_norm_gradient
-  std::int64_t logit_rows_ = 0;
+  TensorGroup<Sum>* group_;
+  MemoryLedger& ledger_;
+  Activations<Real> work_;
 };
 
 }  // namespace cadenza::model

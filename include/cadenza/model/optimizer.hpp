@@ -13,12 +13,15 @@ namespace cadenza::model {
 /// to zero at `steps`.
 double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std::int64_t steps);
 
-/// Global L2 norm of the gradients.
+/// Sum of squares of the owned gradients, in double. Parameters that every rank of a tensor group
+/// has count on its rank 0 alone: summed over the ranks that own different elements, it is the
+/// squared global norm.
 template <typename Real>
-double gradient_norm(const Parameters<Real>& parameters);
+double squared_gradient_norm(const Parameters<Real>& parameters);
 
-/// One AdamW update with the gradients scaled by min(1, clip / norm): values, moments and the
-/// working copy of the values in one pass. Decay acts on matrices only.
+/// One AdamW update of the owned elements with the gradients scaled by min(1, clip / norm): values,
+/// moments and the working copy of the values in one pass. Decay acts on matrices only.
+/// @param norm  global L2 norm of the gradients
 /// @param step  from 0 (bias correction uses step + 1)
 template <typename Real>
 void adamw(Parameters<Real>& parameters, const config::Optimizer& optimizer, double rate,

@@ -7,60 +7,87 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/range.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
+#include "cadenza/model/part.hpp"
 
 namespace cadenza::model {
 
-/// One parameter: [rows, columns] for matrices ([out, in]), [rows] for vectors (columns 0).
+/// This rank's block of one parameter: [rows, columns] of a matrix [out, in], [rows] of a vector
+/// (columns 0), and where the block lies in the whole.
 struct ParameterInfo {
   std::string name;  ///< e.g. "model.layers.0.self_attn.q_proj.weight"
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t offset = 0;  ///< first element in the flat arrays
+  std::int64_t row_begin = 0;
+  std::int64_t column_begin = 0;
+  std::int64_t whole_rows = 0;
+  std::int64_t whole_columns = 0;  ///< 0: a vector
+  bool replicated = false;         ///< every rank of a tensor group has the whole: vectors
   bool is_matrix() const { return columns > 0; }
   std::int64_t count() const { return is_matrix() ? rows * columns : rows; }
+  std::int64_t whole_count() const { return is_matrix() ? whole_rows * whole_columns : whole_rows; }
 };
 
 /// Offsets of a layer's parameters in the flat arrays.
 struct LayerOffsets {
   std::int64_t input_norm, q, k, v, o, post_norm, gate, up, down;
+  Range matrices;  ///< all but the norms
 };
 
 /// Where everything lies. Matrices come first, so that weight decay is one range.
 struct ParameterTable {
   std::vector<ParameterInfo> entries;
-  std::vector<LayerOffsets> layers;
-  std::int64_t embedding = 0;
-  std::int64_t final_norm = 0;
-  std::int64_t head = 0;             ///< equals embedding when tied
-  std::int64_t matrix_elements = 0;  ///< elements [0, matrix_elements) decay
+  std::vector<LayerOffsets> layers;  ///< local ones, counted through all chunks
+  std::int64_t embedding = -1;       ///< -1: not of this part
+  std::int64_t final_norm = -1;      ///< -1: not of this part
+  std::int64_t head = -1;            ///< equals embedding when tied; -1: not of this part
+  std::int64_t matrix_elements = 0;  ///< elements [0, matrix_elements) decay; norms follow
   std::int64_t elements = 0;
+  int tensor_rank = 0;
 };
 
-ParameterTable make_parameter_table(const config::Model& model);
+ParameterTable make_parameter_table(const config::Model& model, const ModelPart& part);
+
+/// The matrices of a local layer: what the overlapped reduction sums when its gradients are done.
+Range layer_elements(const ParameterTable& table, int layer);
+/// Everything else, in order.
+std::vector<Range> remaining_elements(const ParameterTable& table);
+/// Everything, as one range: what a rank owns that shares no optimizer state.
+std::vector<Range> all_elements(const ParameterTable& table);
 
 /// Real is what matrix products read; everything that adds up is kept in Accumulator<Real>.
 template <typename Real>
 struct Parameters {
   using Sum = Accumulator<Real>;
   ParameterTable table;
+  std::vector<Range> owned;  ///< of the flat arrays, in order: what this rank updates
   Array<Sum> values;
   Array<Real> working;  ///< values rounded to Real; `values` itself where the types are the same
   Array<Sum> gradients;
-  Array<Sum> first_moment;
+  Array<Sum> first_moment;  ///< of the owned elements, range after range
   Array<Sum> second_moment;
 };
 
 /// Allocates and initialises: matrices normal(0, 0.02), norms one. A value depends on (seed, name,
-/// element index) alone, so that every layout starts from the same numbers.
+/// element's index in the whole parameter) alone, so that every layout starts from the same
+/// numbers.
+/// @param owned  disjoint, in order: all_elements(), or this rank's share (ZeRO-1)
 template <typename Real>
-Parameters<Real> make_parameters(const config::Model& model, std::uint64_t seed,
-                                 MemoryLedger& ledger);
+Parameters<Real> make_parameters(const config::Model& model, const ModelPart& part,
+                                 std::uint64_t seed, MemoryLedger& ledger,
+                                 const std::vector<Range>& owned);
 
-/// Rounds all values to `working`: after they were written from outside. Updates do it themselves.
+/// Rounds values of `range` to `working`: after they were written from outside. Updates do it
+/// themselves.
 template <typename Real>
-void round_working(Parameters<Real>& parameters);
+void round_working(Parameters<Real>& parameters, Range range);
+
+/// Writes a rank's block into the whole parameter: both on the host.
+template <typename Sum>
+void place_block(const ParameterInfo& info, const Sum* block, Sum* whole);
 
 }  // namespace cadenza::model

@@ -3,6 +3,8 @@
 // src/plan; nothing outside plan/ knows their names.
 #pragma once
 
+#include <array>
+#include <span>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
@@ -11,23 +13,54 @@
 
 namespace cadenza::plan {
 
-/// The pool of an experiment: all trainers in place, or the dedicated ranks that follow them.
-std::vector<Rank> attention_servers(const config::Experiment& experiment);
+/// What a context group (workload.context consecutive ranks) computes in a tick: a microbatch, or
+/// nothing while its pipeline stage idles.
+using Occupant = const data::Microbatch*;
 
-/// Microbatches that run at the same time: one per data-parallel rank.
-/// @param tick  microbatch index on every data-parallel rank, in [0, microbatches / parallel.data)
-Workload make_workload(const config::Experiment& experiment, const data::Batch& batch, int tick);
+/// The workload of groups that run at the same time: group g is ranks [g * context, (g + 1) *
+/// context), dedicated servers follow the last one. Tokens are shared inside a group as the placement
+/// wants them: src/plan/sharding.hpp.
+/// @param dedicated  attention servers beside the trainers; they alone serve unless
+/// attention.mixed
+Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
+                       int dedicated);
 
-/// Plans a tick with the placement that `attention` names.
+/// The two halves of a workload in ping-pong: the same homes, the first and the last queries of
+/// every document. A rank's rows of the first half come first. @see Workload::queries
+std::array<Workload, 2> halves(const Workload& workload);
+
+/// Plans a tick with the placement that `attention` names; `automatic` must have been resolved.
 Plan make_plan(const config::Attention& attention, const Workload& workload);
 
 /// Every task runs on its query's home rank (or, with dedicated servers, trainer t's on server t
 /// mod N).
 Plan colocated(const Workload& workload);
 
+/// Context placements. All compute on the ranks of the group that has the tokens, which must serve.
+
+/// Every rank gets all keys and values of its group at once (Llama 3).
+Plan all_gather(const Workload& workload);
+
+/// Keys and values go round the group, rank by rank: ring, zigzag, striped and block-striped
+/// attention, as homes and order have it.
+Plan ring(const Workload& workload);
+
+/// Rings of `window` ranks inside a ring of such nodes.
+/// @throws Error(usage) where window does not divide workload.context
+Plan double_ring(const Workload& workload, std::int64_t window);
+
+/// Heads instead of tokens (DeepSpeed-Ulysses).
+/// @throws Error(usage) where workload.context does not divide the heads
+Plan ulysses(const Workload& workload);
+
+/// Heads over groups of `head_parallel` ranks, a ring over these groups.
+/// @throws Error(usage) where head_parallel does not divide workload.context and the heads
+Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel);
+
 /// Core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and appendix B): head-tail
 /// items in blocks move from servers above the mean to servers below it, by balance gained per byte
-/// moved, until every server is within `tolerance` of the mean, on both sides.
-Plan cad(const Workload& workload, std::int64_t block, double tolerance);
+/// moved, until every server is within `attention.tolerance` of the mean. Of `attention` it reads
+/// block, tolerance, bound, priority and split_keys.
+Plan cad(const Workload& workload, const config::Attention& attention);
 
 }  // namespace cadenza::plan

@@ -22,6 +22,23 @@ struct AttentionShape {
   int group() const { return heads / kv_heads; }
 };
 
+/// The order in which a plan counts the tokens of its documents, so that what a rank holds is a
+/// range. Stripe c has the runs c, c + stripes, c + 2 stripes, ... of `run` tokens each; the tokens
+/// of stripe 0 are counted first, then those of stripe 1, ... With one stripe it is the order of the
+/// text. Every "token" of a plan - homes, moves, tasks, merges - is such a count.
+struct TokenOrder {
+  std::int64_t stripes = 1;
+  std::int64_t run = 1;
+  bool natural() const { return stripes == 1; }
+  friend bool operator==(const TokenOrder&, const TokenOrder&) = default;
+};
+
+/// The text position of a token that a plan counts as `token`, in a document of `length` tokens.
+std::int64_t position_of(const TokenOrder& order, std::int64_t length, std::int64_t token);
+
+/// The tokens of a stripe, as a plan counts them; empty where the document is too short for it.
+Range stripe_tokens(const TokenOrder& order, std::int64_t length, std::int64_t stripe);
+
 /// Tokens of a document that live on a trainer rank. The rows of a rank's token buffer hold its
 /// homes one after another, in the order in which they are listed.
 struct Home {
@@ -36,8 +53,17 @@ struct Workload {
   std::vector<std::int64_t> lengths;  ///< tokens of each document
   std::vector<Home> homes;            ///< cover every token of every document exactly once
   std::vector<Rank> servers;          ///< the pool, ascending world ranks
-  int ranks = 1;                      ///< world size
+  int ranks = 1;                      ///< ranks that the plan speaks of
   AttentionShape shape;
+  /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
+  int context = 1;
+  TokenOrder order;  ///< of every document
+  /// By document: the queries whose attention the plan is for; empty: all of every document. Half of
+  /// a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
+  std::vector<Range> queries;
+  Range queries_of(std::size_t document) const {
+    return queries.empty() ? Range{0, lengths[document]} : queries[document];
+  }
 };
 
 /// What a move carries. `delta` is rowsum(dO * O) of the merged O.
@@ -66,8 +92,8 @@ struct PlacedTask {
 };
 
 /// A stage: its moves arrive, then its tasks run. A move of inputs (Q, K, V, dO, LSE, delta) takes
-/// what its source's home holds; a move of results (O, LSE; dQ, dK, dV) takes what tasks of earlier
-/// stages produced.
+/// what its source holds: at home, or brought there by an earlier stage (a ring passes keys on); a
+/// move of results (O, LSE; dQ, dK, dV) takes what tasks of earlier stages produced.
 struct Stage {
   std::vector<Move> moves;
   std::vector<PlacedTask> tasks;
@@ -87,12 +113,21 @@ struct Plan {
   Workload workload;
   std::vector<Stage> stages;
   std::vector<Merge> merges;
-  std::vector<double> cost_per_rank;              ///< FLOPs, world ranks
-  std::vector<std::int64_t> bytes_sent_per_rank;  ///< world ranks
+  std::vector<double> cost_per_rank;              ///< FLOPs
+  std::vector<std::int64_t> bytes_sent_per_rank;
+  /// Servers keep Q, K and V from the forward to the backward pass.
+  bool keeps_inputs = false;
 };
+
+/// Key-value heads that query heads read.
+Range key_heads(const AttentionShape& shape, Range heads);
 
 /// Bytes of a move: tokens x heads x (head_dim x element_bytes, or accumulator_bytes).
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads);
+
+/// A move with its bytes.
+Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int document,
+               Range tokens, Range heads);
 
 /// Fills cost_per_rank and bytes_sent_per_rank from tasks and moves.
 void add_totals(Plan& plan);
@@ -101,8 +136,9 @@ void add_totals(Plan& plan);
 double imbalance(const Plan& plan);
 
 /// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V
-/// to a server, the backward one moves Q, dO, LSE, delta and K, V there (servers keep nothing
-/// between the passes) and dQ, dK, dV back. Gradients are sums: its `merges` are empty.
+/// to a server, the backward one moves Q, dO, LSE, delta and K, V there (dO, LSE and delta alone
+/// where the plan keeps its inputs) and dQ, dK, dV back to their owners as soon as the server's last
+/// task with them has run. Gradients are sums: its `merges` are empty.
 Plan mirror(const Plan& forward);
 
 /// Equal plans have equal hashes; ranks compare them before the first byte moves.

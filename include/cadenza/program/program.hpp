@@ -10,40 +10,57 @@
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
+#include "cadenza/program/layout.hpp"
+#include "cadenza/program/schedule.hpp"
 
 namespace cadenza::program {
 
-enum class Pass : std::uint8_t { forward, backward };
-
 enum class Operation : std::uint8_t {
+  load,               ///< tokens, positions and targets of a microbatch, into a slot
   embed,              ///< tokens -> first residual stream
+  receive,            ///< residual stream (backward: its gradient) from a neighbouring stage
+  send,               ///< ... to the next one; does not wait
   attention_inputs,   ///< norm, Q K V projections, rotation of K (backward: their gradients)
-  begin_attention,    ///< empty outputs or gradients (backward: delta as well)
-  post,               ///< packs and starts this rank's messages of a stage
-  wait,               ///< completes them; places inputs, merges results
+  begin_attention,    ///< backward: delta of this rank's own rows
+  post,               ///< packs and starts this rank's messages of inputs of a stage
+  wait,               ///< completes them and places what arrived
   attend,             ///< this rank's tasks of a stage
+  post_results,       ///< packs and starts this rank's messages of results of a stage
+  wait_results,       ///< completes them, merges or adds what arrived
   attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
   loss,               ///< final norm, logits, loss and its gradient
   embed_gradient,
-  reduce_gradients,  ///< sum over data-parallel ranks
-  optimize,          ///< clipping and parameter update
+  reduce_layer,       ///< starts the sum of a layer's gradients over ranks that hold the same part
+  reduce_gradients,   ///< sums the others and completes all sums
+  optimize,           ///< clipping and parameter update
+  gather_parameters,  ///< optimizer shards: updated parameters from the ranks that own them
 };
+inline constexpr int kOperations = 18;
 std::string_view name(Operation operation);
 
 /// One operation. -1 where a field does not apply.
 struct Step {
   Operation operation = Operation::embed;
   Pass pass = Pass::forward;
-  int tick = -1;
-  int layer = -1;
-  int stage = -1;
+  bool again = false;   ///< a forward operation in the backward pass (recomputation)
+  int tick = -1;        ///< index into the step's plans
+  int microbatch = -1;  ///< of this rank's data coordinate
+  int slot = -1;        ///< where the microbatch's activations are
+  int chunk = -1;       ///< group of layers
+  int layer = -1;       ///< of this rank, over all chunks
+  int stage = -1;       ///< of the plan
+  int part = 0;         ///< half of the microbatch in ping-pong
+  Rank peer = -1;       ///< world rank that a residual stream comes from or goes to
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The plans of a tick: one serves all layers.
+/// The plans of a tick (in ping-pong of one half of it): they serve all layers.
 struct TickPlans {
   plan::Plan forward;
   plan::Plan backward;
+  /// By context group of the pool: number of its first document in the plans.
+  std::vector<int> first_document;
+  int part = 0;
   const plan::Plan& of(Pass pass) const { return pass == Pass::forward ? forward : backward; }
 };
 
@@ -51,18 +68,34 @@ struct TickPlans {
 /// backward pass), dQ, dK, dV backward.
 bool is_result(plan::Tensor what, Pass pass);
 
+/// What all ranks' programs of an experiment have in common.
+struct Outline {
+  explicit Outline(const config::Experiment& experiment);
+
+  Layout layout;
+  PipelineShape pipeline;
+  int layers = 1;  ///< of a chunk
+  int parts = 1;   ///< 2: ping-pong
+  config::Recompute recompute = config::Recompute::none;
+  bool shards_optimizer = false;
+  /// The ticks of a pool, in order. Where stages are not pooled: one per microbatch, all forward,
+  /// of one stage.
+  std::vector<Tick> ticks() const;
+};
+
 struct Program {
   Rank rank = 0;
+  int slots = 1;  ///< microbatches x chunks in flight
   std::vector<Step> steps;
 };
 
-/// @param trainers  ranks [0, trainers) hold the model; the others are dedicated attention servers
-Program make_program(Rank rank, int trainers, int layers, std::span<const TickPlans> ticks);
+/// @param ticks  of the rank's pool: index = tick x parts + part
+Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks);
 
 /// Runs all ranks' programs against each other, without data: one line for every rank that can
-/// never go on (a wait whose peer never posts, a collective that not all trainers reach), none when
-/// all of them end.
-std::vector<std::string> deadlocks(std::span<const Program> programs, int trainers,
+/// never go on (a wait whose peer never posts, a stream that nobody sends, a collective that not all
+/// of its ranks reach), none when all of them end.
+std::vector<std::string> deadlocks(const Outline& outline, std::span<const Program> programs,
                                    std::span<const TickPlans> ticks);
 
 /// "tick 0 layer 3 forward attend stage 1".

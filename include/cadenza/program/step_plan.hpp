@@ -8,6 +8,7 @@
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
+#include "cadenza/plan/placement.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::program {
@@ -23,7 +24,20 @@ struct StepPlan {
 StepPlan plan_step(const config::Experiment& experiment, const data::Packer& packer, Rank rank,
                    std::int64_t step);
 
-/// Plans of a step for all ranks, without programs (cadenza plan, dry runs).
+/// Plans of a step for all ranks of a pool, without programs (cadenza plan, dry runs): index = tick
+/// x parts + part. All pools have the same.
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch);
+
+/// The plans of one tick: one, or those of both halves in ping-pong.
+/// @param first_document  by context group
+std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan::Workload& whole,
+                                 const std::vector<int>& first_document);
+
+/// By context group of a workload: number of its first document.
+std::vector<int> first_documents(std::span<const plan::Occupant> groups);
+
+/// The microbatch of a step that a data-parallel rank counts as its `microbatch`-th.
+const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& batch, int data,
+                                      int microbatch);
 
 }  // namespace cadenza::program

@@ -132,6 +132,46 @@ TEST(CoreAttention, MergeLeavesAResultAloneWhenThePartIsEmpty) {
   }
 }
 
+/// Rows of several heads, merged as a whole and by slices of heads from compact parts.
+TEST(CoreAttention, MergeBySlicesOfHeadsEqualsTheWhole) {
+  constexpr int kRows = 7, kHeads = 5;
+  std::mt19937_64 random(6);
+  auto lse = normal(kRows * kHeads, random), part_lse = normal(kRows * kHeads, random);
+  lse[3] = lse[11] = part_lse[11] = part_lse[20] = -kInfinity;
+  const auto out = normal(lse.size() * kDim, random), part = normal(out.size(), random);
+  const auto merged_out = upload(out), merged_lse = upload(lse);
+  merge_partial(merged_out.data(), merged_lse.data(), upload(part).data(), upload(part_lse).data(),
+                kRows, kHeads, kDim);
+  const auto sliced_out = upload(out), sliced_lse = upload(lse);
+  for (const Range heads : {Range{0, 2}, Range{2, 2}, Range{2, 3}, Range{3, 5}}) {
+    std::vector<double> compact, compact_lse;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const auto from = row * kHeads + heads.begin, to = row * kHeads + heads.end;
+      compact.insert(compact.end(), part.begin() + from * kDim, part.begin() + to * kDim);
+      compact_lse.insert(compact_lse.end(), part_lse.begin() + from, part_lse.begin() + to);
+    }
+    merge_partial(sliced_out.data(), sliced_lse.data(), {kHeads, heads}, upload(compact).data(),
+                  upload(compact_lse).data(), kRows, kDim);
+  }
+  fence();
+  EXPECT_EQ(download(sliced_out), download(merged_out));
+  EXPECT_EQ(download(sliced_lse), download(merged_lse));
+}
+
+TEST(CoreAttention, InitialiseOfSomeHeadsLeavesTheOthers) {
+  const auto out = upload(std::vector<float>(3 * 4 * 2, 7.0f));
+  const auto lse = upload(std::vector<float>(3 * 4, 7.0f));
+  initialise(out.data(), lse.data(), 3, HeadSlice{4, {1, 3}}, 2);
+  fence();
+  const auto outs = download(out), sums = download(lse);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const bool inside = i % 4 == 1 || i % 4 == 2;
+    EXPECT_EQ(sums[i], inside ? -std::numeric_limits<float>::infinity() : 7.0f);
+    EXPECT_EQ(outs[2 * i], inside ? 0.0f : 7.0f);
+    EXPECT_EQ(outs[2 * i + 1], inside ? 0.0f : 7.0f);
+  }
+}
+
 TEST(CoreAttention, MergeKeepsNan) {
   const Partial some{{1, 2, 3}, 0}, broken{{1, 2, 3}, std::nan("")};
   EXPECT_TRUE(std::isnan(merge({some, broken}).lse));

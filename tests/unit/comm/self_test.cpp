@@ -69,6 +69,55 @@ TEST(Self, CollectivesKeepTheirOnlyContribution) {
   self->all_gather({}, {});
 }
 
+TEST(Self, PostedCollectivesKeepTheirOnlyContribution) {
+  const auto self = make_self();
+  std::vector<float> summed = {1, 2};
+  self->post_all_reduce(std::span(summed), 0);
+  const std::vector<double> all = {3, 4, 5};
+  std::vector<double> mine(3), shard(3);
+  const std::int64_t count = 3, bytes_each = 3 * sizeof(double);
+  self->post_reduce_scatter(std::span(all), {&count, 1}, std::span(mine), 1);
+  self->reduce_scatter(std::span(all), std::span(shard));
+  std::vector<double> gathered(3);
+  self->post_all_gather_v(std::as_bytes(std::span(all)), {&bytes_each, 1},
+                          std::as_writable_bytes(std::span(gathered)), 2);
+  const std::int64_t none = 0;
+  self->post_all_gather_v({}, {&none, 1}, {}, 2);
+  self->progress();
+  for (int channel = 0; channel < 3; ++channel) {
+    EXPECT_TRUE(self->test(channel));
+    self->wait(channel);
+  }
+  EXPECT_THAT(summed, ElementsAre(1, 2));
+  EXPECT_EQ(mine, all);
+  EXPECT_EQ(shard, all);
+  EXPECT_EQ(gathered, all);
+}
+
+TEST(Self, PartsMustFitTheirCounts) {
+  const auto self = make_self();
+  std::vector<float> all(4), mine(4);
+  const auto scatter = [&](const std::vector<std::int64_t>& counts, std::size_t size) {
+    self->post_reduce_scatter(std::span<const float>(all), counts, std::span(mine).first(size), 0);
+  };
+  expect_error("2 counts for 1 ranks", [&] { scatter({2, 2}, 4); });
+  expect_error("a count of -4", [&] { scatter({-4}, 4); });
+  expect_error("rank 0 has 4 of 4 elements, where the counts say 3 of 3", [&] { scatter({3}, 4); });
+  expect_error("rank 0 has 3 of 4 elements, where the counts say 4 of 4", [&] { scatter({4}, 3); });
+}
+
+TEST(Self, TestTellsWhetherWaitWouldReturn) {
+  const auto self = make_self();
+  const int value = 1;
+  int received = 0;
+  EXPECT_TRUE(self->test(0));
+  self->post_receive(bytes(received), 0, 3, 0);
+  EXPECT_FALSE(self->test(0));
+  EXPECT_TRUE(self->test(1));
+  self->post_send(bytes(value), 0, 3, 1);
+  EXPECT_TRUE(self->test(0));
+}
+
 TEST(Self, MessagesOfATagArriveInPostingOrder) {
   const auto self = make_self();
   const std::array<int, 3> sent = {1, 2, 3};

@@ -13,26 +13,14 @@ namespace {
 
 using testing::ElementsAre;
 
-// Documents whose tokens number the whole corpus, so that a token tells where it was.
-MemoryCorpus numbered(const std::vector<std::int64_t>& lengths) {
-  std::vector<std::vector<Token>> all;
-  Token next = 0;
-  for (const std::int64_t length : lengths) {
-    all.emplace_back(static_cast<std::size_t>(length));
-    std::iota(all.back().begin(), all.back().end(), next);
-    next += static_cast<Token>(length);
-  }
-  return MemoryCorpus(std::move(all));
-}
-
 Packer packer(const Corpus& corpus, std::int64_t tokens, std::int64_t microbatch,
               bool shuffle = false, std::uint64_t seed = 1) {
-  config::Data data;
-  data.shuffle = shuffle;
-  config::Batch batch;
-  batch.tokens = tokens;
-  batch.microbatch = microbatch;
-  return Packer(corpus, data, batch, seed);
+  config::Experiment experiment;
+  experiment.data.shuffle = shuffle;
+  experiment.batch.tokens = tokens;
+  experiment.batch.microbatch = microbatch;
+  experiment.seed = seed;
+  return Packer(corpus, experiment);
 }
 
 std::vector<std::vector<BatchDocument>> layout(const Batch& batch) {

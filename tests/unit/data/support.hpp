@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,18 @@ class MemoryCorpus : public Corpus {
   std::vector<std::vector<Token>> documents_;
   std::vector<std::int64_t> lengths_;
 };
+
+/// Documents whose tokens number the whole corpus, so that a token tells where it was.
+inline MemoryCorpus numbered(const std::vector<std::int64_t>& lengths) {
+  std::vector<std::vector<Token>> all;
+  Token next = 0;
+  for (const std::int64_t length : lengths) {
+    all.emplace_back(static_cast<std::size_t>(length));
+    std::iota(all.back().begin(), all.back().end(), next);
+    next += static_cast<Token>(length);
+  }
+  return MemoryCorpus(std::move(all));
+}
 
 /// Expects `call` to throw Error(code) whose message holds every one of `parts`.
 template <typename Call>

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "unit/kernels/device_data.hpp"
 
@@ -41,6 +42,52 @@ std::vector<Range> random_cuts(Range whole, bool cut, std::mt19937_64& random) {
   return parts;
 }
 
+const Range& slice_with(const std::vector<Range>& slices, std::int64_t head) {
+  return *std::find_if(slices.begin(), slices.end(), [&](const Range& slice) {
+    return slice.contains({head, head + 1});
+  });
+}
+
+Storage random_storage(const CaseOptions& options, std::mt19937_64& random) {
+  Storage made;
+  made.query_slices = random_cuts({0, options.shape.heads}, options.sliced, random);
+  made.key_slices = random_cuts({0, options.shape.kv_heads}, options.sliced, random);
+  if (!options.striped) return made;
+  made.query_token = static_cast<std::int64_t>(random() % 500) - 250;
+  made.key_token = static_cast<std::int64_t>(random() % 500) - 250;
+  made.positions.first = static_cast<std::int64_t>(random() % 40);
+  made.positions.step = 1 + static_cast<std::int64_t>(random() % 4);
+  return made;
+}
+
+/// Parts of `heads` of which each is in one slice of both sides.
+std::vector<Range> cut_at_slices(const Range& heads, const Storage& storage, int group) {
+  std::vector<Range> parts;
+  for (const Range& slice : storage.query_slices) {
+    for (const Range& read : storage.key_slices) {
+      const Range part = intersect(intersect(heads, slice), {read.begin * group, read.end * group});
+      if (!part.empty()) parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+/// Adds the parts of a task that its document's storage makes of it.
+void add_task(Case& made, const CaseOptions& options, const Piece& piece, std::mt19937_64& random) {
+  const auto document = static_cast<std::size_t>(piece.task.document);
+  const Storage& storage = made.documents[document].storage;
+  for (const Range& heads : cut_at_slices(piece.task.heads, storage, options.shape.group())) {
+    Piece part = piece;
+    part.task.heads = heads;
+    if (options.striped) {
+      const auto reach = static_cast<std::uint64_t>(made.documents[document].length) + 20;
+      part.task.diagonal =
+          static_cast<std::int64_t>(random() % (2 * reach)) - static_cast<std::int64_t>(reach);
+    }
+    made.pieces.push_back(part);
+  }
+}
+
 void add_pieces(Case& made, int document, const CaseOptions& options, std::mt19937_64& random) {
   const Range whole{0, options.lengths[static_cast<std::size_t>(document)]};
   std::uniform_real_distribution<double> share(0, 1);
@@ -52,7 +99,8 @@ void add_pieces(Case& made, int document, const CaseOptions& options, std::mt199
           for (const Range& heads : random_cuts({0, options.shape.heads}, options.cut, random)) {
             const Rule rule = share(random) < options.full_share ? Rule::full : Rule::causal;
             if (share(random) < options.dropped_share) continue;
-            made.pieces.push_back({{document, q, k, heads, rule}, query_buffer, key_buffer});
+            add_task(made, options, {{document, q, k, heads, rule}, query_buffer, key_buffer},
+                     random);
           }
         }
       }
@@ -60,13 +108,21 @@ void add_pieces(Case& made, int document, const CaseOptions& options, std::mt199
   }
 }
 
-/// Rotates [rows, heads, D] by angle(row) = sign * row * theta^(-2d / D), as complex numbers.
-void rotate(Vector& x, int heads, int dim, double theta, double sign) {
+/// Document position of a row of queries.
+std::int64_t position_of(const Storage& storage, std::int64_t row) {
+  const std::int64_t first =
+      storage.positions.first < 0 ? storage.query_token : storage.positions.first;
+  return first + row * storage.positions.step;
+}
+
+/// Rotates [rows, heads, D] by angle(row) = sign * position * theta^(-2d / D), as complex numbers.
+void rotate(Vector& x, int heads, int dim, double theta, double sign, const Storage& storage) {
   if (theta == 0) return;
   const std::size_t row_size = static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
   const int half = dim / 2;
   for (std::size_t at = 0; at < x.size(); at += static_cast<std::size_t>(dim)) {
-    const auto position = static_cast<double>(at / row_size);
+    const auto position =
+        static_cast<double>(position_of(storage, static_cast<std::int64_t>(at / row_size)));
     for (int d = 0; d < half; ++d) {
       const std::size_t low = at + static_cast<std::size_t>(d);
       const std::size_t high = low + static_cast<std::size_t>(half);
@@ -94,7 +150,8 @@ std::vector<bool> seen_keys(const Case& of, int document, std::int64_t query, in
       continue;
     }
     for (std::int64_t j = task.k.begin; j < task.k.end; ++j) {
-      if (task.rule == Rule::full || j <= query) seen[static_cast<std::size_t>(j)] = true;
+      const bool allowed = task.rule == Rule::full || j <= query + task.diagonal;
+      if (allowed) seen[static_cast<std::size_t>(j)] = true;
     }
   }
   return seen;
@@ -143,7 +200,6 @@ void reference_row(const Case& of, int document, std::int64_t query, int head, c
   }
 }
 
-/// One document's tensors on the device.
 template <typename Real>
 std::vector<Real> stored(const Vector& values) {
   std::vector<Real> result;
@@ -151,74 +207,129 @@ std::vector<Real> stored(const Vector& values) {
   return result;
 }
 
+enum class Way { into_slices, out_of_slices };
+
+/// Rows of all heads [length, heads, width] to [length, heads of the slice, width] for one slice
+/// after another, or back. `slices` cover the heads.
+template <typename T>
+std::vector<T> moved(const std::vector<T>& from, const std::vector<Range>& slices,
+                     std::int64_t length, std::int64_t width, Way way) {
+  std::vector<T> to(from.size());
+  const std::int64_t heads = slices.empty() ? 0 : slices.back().end;
+  std::size_t at = 0;  // in slices
+  for (const Range& slice : slices) {
+    for (std::int64_t row = 0; row < length; ++row) {
+      for (std::int64_t e = slice.begin * width; e < slice.end * width; ++e, ++at) {
+        const auto whole = static_cast<std::size_t>(row * heads * width + e);
+        if (way == Way::into_slices) {
+          to[at] = from[whole];
+        } else {
+          to[whole] = from[at];
+        }
+      }
+    }
+  }
+  return to;
+}
+
+/// One document's tensors on the device, by slices.
 template <typename Real>
 struct DeviceDocument {
   Array<Real> q, k, v, dout;
   Array<Accumulator<Real>> out, lse, delta, dq, dk, dv;
 
-  explicit DeviceDocument(const DocumentData& data)
-      : q(upload(stored<Real>(data.q))),
-        k(upload(stored<Real>(data.k))),
-        v(upload(stored<Real>(data.v))),
-        dout(upload(stored<Real>(data.dout))),
+  DeviceDocument(const DocumentData& data, int dim)
+      : q(placed(data.q, data.storage.query_slices, data.length, dim)),
+        k(placed(data.k, data.storage.key_slices, data.length, dim)),
+        v(placed(data.v, data.storage.key_slices, data.length, dim)),
+        dout(placed(data.dout, data.storage.query_slices, data.length, dim)),
         out("out", q.extent(0)),
         dq("dq", q.extent(0)),
         dk("dk", k.extent(0)),
         dv("dv", k.extent(0)) {}
-};
 
-template <typename Real>
-kernels::RotaryTable<Real> rotary_table(const Case& of) {
-  std::int64_t longest = 0;
-  for (const DocumentData& data : of.documents) longest = std::max(longest, data.length);
-  const int half = of.shape.head_dim / 2;
-  if (of.theta == 0) return {};
-  std::vector<Real> cos, sin;
-  for (std::int64_t p = 0; p < longest; ++p) {
-    for (int d = 0; d < half; ++d) {
-      const double angle =
-          static_cast<double>(p) * std::pow(of.theta, -2.0 * d / of.shape.head_dim);
-      cos.push_back(static_cast<Real>(std::cos(angle)));
-      sin.push_back(static_cast<Real>(std::sin(angle)));
-    }
+  static Array<Real> placed(const Vector& values, const std::vector<Range>& slices,
+                            std::int64_t length, int dim) {
+    return upload(moved(stored<Real>(values), slices, length, dim, Way::into_slices));
   }
-  return {upload(cos), upload(sin), half};
-}
+
+  DocumentResult result(const DocumentData& data, int dim) const {
+    const Storage& storage = data.storage;
+    const auto whole = [&](const Array<Accumulator<Real>>& from, const std::vector<Range>& slices,
+                           int width) {
+      return convert<double>(moved(download(from), slices, data.length, width, Way::out_of_slices));
+    };
+    return {whole(out, storage.query_slices, dim), whole(lse, storage.query_slices, 1),
+            whole(dq, storage.query_slices, dim), whole(dk, storage.key_slices, dim),
+            whole(dv, storage.key_slices, dim)};
+  }
+};
 
 template <typename Real>
 class ListBuilder {
  public:
   ListBuilder(const Case& of, std::vector<DeviceDocument<Real>>& documents)
-      : shape_(of.shape), documents_(documents) {}
+      : of_(of), documents_(documents) {}
 
   void add(const Piece& piece) {
     const int document = piece.task.document;
-    auto& data = documents_[static_cast<std::size_t>(document)];
-    const auto heads = piece.query_buffer.begin * shape_.heads;
-    const auto q_at = heads * shape_.head_dim;
-    const auto kv_at = piece.key_buffer.begin * shape_.kv_heads * shape_.head_dim;
+    const Storage& storage = of_.documents[static_cast<std::size_t>(document)].storage;
+    const std::int64_t head = piece.task.heads.begin;
+    const Range slice = slice_with(storage.query_slices, head);
+    const Range kv_slice = slice_with(storage.key_slices, head / of_.shape.group());
     const auto [query, new_query] = query_index_.try_emplace(
-        {document, piece.query_buffer.begin}, static_cast<int>(list_.queries.size()));
-    if (new_query) {
-      list_.queries.push_back({piece.query_buffer, data.q.data() + q_at, data.out.data() + q_at,
-                               data.lse.data() + heads, data.dout.data() + q_at,
-                               data.delta.data() + heads, data.dq.data() + q_at});
-    }
-    const auto [key, new_key] = key_index_.try_emplace({document, piece.key_buffer.begin},
-                                                       static_cast<int>(list_.keys.size()));
-    if (new_key) {
-      list_.keys.push_back({piece.key_buffer, data.k.data() + kv_at, data.v.data() + kv_at,
-                            data.dk.data() + kv_at, data.dv.data() + kv_at});
-    }
+        {document, piece.query_buffer.begin, slice.begin}, static_cast<int>(list_.queries.size()));
+    if (new_query) add_queries(document, piece.query_buffer, slice);
+    const auto [key, new_key] = key_index_.try_emplace(
+        {document, piece.key_buffer.begin, kv_slice.begin}, static_cast<int>(list_.keys.size()));
+    if (new_key) add_keys(document, piece.key_buffer, kv_slice);
     list_.tasks.push_back({piece.task, query->second, key->second});
+    Task& task = list_.tasks.back().task;
+    task.q = moved(task.q, storage.query_token);
+    task.k = moved(task.k, storage.key_token);
+    task.diagonal += storage.key_token - storage.query_token;
   }
   const kernels::TaskList<Real>& list() const { return list_; }
 
  private:
-  kernels::AttentionShape shape_;
+  static Range moved(const Range& rows, std::int64_t by) {
+    return {rows.begin + by, rows.end + by};
+  }
+
+  void add_queries(int document, const Range& rows, const Range& slice) {
+    const DocumentData& data = of_.documents[static_cast<std::size_t>(document)];
+    auto& on_device = documents_[static_cast<std::size_t>(document)];
+    const auto heads = data.length * slice.begin + rows.begin * slice.size();
+    const auto at = heads * of_.shape.head_dim;
+    kernels::QueryRows<Real> made{moved(rows, data.storage.query_token),
+                                  on_device.q.data() + at,
+                                  on_device.out.data() + at,
+                                  on_device.lse.data() + heads,
+                                  on_device.dout.data() + at,
+                                  on_device.delta.data() + heads,
+                                  on_device.dq.data() + at};
+    if (slice.size() < of_.shape.heads) made.heads = slice;
+    made.positions = data.storage.positions;
+    if (made.positions.first >= 0) made.positions.first += rows.begin * made.positions.step;
+    list_.queries.push_back(made);
+  }
+
+  void add_keys(int document, const Range& rows, const Range& slice) {
+    const DocumentData& data = of_.documents[static_cast<std::size_t>(document)];
+    auto& on_device = documents_[static_cast<std::size_t>(document)];
+    const auto at = (data.length * slice.begin + rows.begin * slice.size()) * of_.shape.head_dim;
+    kernels::KeyRows<Real> made{moved(rows, data.storage.key_token), on_device.k.data() + at,
+                                on_device.v.data() + at, on_device.dk.data() + at,
+                                on_device.dv.data() + at};
+    if (slice.size() < of_.shape.kv_heads) made.heads = slice;
+    list_.keys.push_back(made);
+  }
+
+  const Case& of_;
   std::vector<DeviceDocument<Real>>& documents_;
   kernels::TaskList<Real> list_;
-  std::map<std::pair<int, std::int64_t>, int> query_index_, key_index_;
+  /// Document, first row, first head.
+  std::map<std::tuple<int, std::int64_t, std::int64_t>, int> query_index_, key_index_;
 };
 
 template <typename Real>
@@ -258,6 +369,7 @@ Case make_case(const CaseOptions& options, std::mt19937_64& random) {
     data.k = normal(length * kv_row, random);
     data.v = normal(length * kv_row, random);
     data.dout = normal(length * q_row, random);
+    data.storage = random_storage(options, random);
     made.documents.push_back(std::move(data));
     add_pieces(made, static_cast<int>(d), options, random);
   }
@@ -276,23 +388,45 @@ std::vector<DocumentResult> reference(const Case& of) {
     result.dv.resize(data.k.size());
     result.lse.assign(data.q.size() / static_cast<std::size_t>(of.shape.head_dim), -kInfinity);
     Vector q = data.q;
-    rotate(q, of.shape.heads, of.shape.head_dim, of.theta, 1);
+    rotate(q, of.shape.heads, of.shape.head_dim, of.theta, 1, data.storage);
     for (std::int64_t i = 0; i < data.length; ++i) {
       for (int h = 0; h < of.shape.heads; ++h)
         reference_row(of, static_cast<int>(n), i, h, q, result);
     }
-    rotate(result.dq, of.shape.heads, of.shape.head_dim, of.theta, -1);
+    rotate(result.dq, of.shape.heads, of.shape.head_dim, of.theta, -1, data.storage);
     results.push_back(std::move(result));
   }
   return results;
 }
 
 template <typename Real>
+kernels::RotaryTable<Real> rotary_table(const Case& of) {
+  std::int64_t longest = 0;
+  for (const DocumentData& data : of.documents) {
+    longest = std::max(longest, position_of(data.storage, data.length - 1) + 1);
+  }
+  const int half = of.shape.head_dim / 2;
+  if (of.theta == 0) return {};
+  std::vector<Real> cos, sin;
+  for (std::int64_t p = 0; p < longest; ++p) {
+    for (int d = 0; d < half; ++d) {
+      const double angle =
+          static_cast<double>(p) * std::pow(of.theta, -2.0 * d / of.shape.head_dim);
+      cos.push_back(static_cast<Real>(std::cos(angle)));
+      sin.push_back(static_cast<Real>(std::sin(angle)));
+    }
+  }
+  return {upload(cos), upload(sin), half};
+}
+
+template kernels::RotaryTable<double> rotary_table<double>(const Case&);
+
+template <typename Real>
 std::vector<DocumentResult> computed(const Case& of, int calls, const Kernels<Real>& by) {
   using Sum = Accumulator<Real>;
   std::vector<DeviceDocument<Real>> documents;
   for (const DocumentData& data : of.documents) {
-    auto& document = documents.emplace_back(data);
+    auto& document = documents.emplace_back(data, of.shape.head_dim);
     const auto rows = document.q.extent(0) / static_cast<std::size_t>(of.shape.head_dim);
     document.lse = upload(std::vector<Sum>(rows, -std::numeric_limits<Sum>::infinity()));
   }
@@ -308,10 +442,8 @@ std::vector<DocumentResult> computed(const Case& of, int calls, const Kernels<Re
   }
   Kokkos::fence();
   std::vector<DocumentResult> results;
-  for (const auto& d : documents) {
-    results.push_back({convert<double>(download(d.out)), convert<double>(download(d.lse)),
-                       convert<double>(download(d.dq)), convert<double>(download(d.dk)),
-                       convert<double>(download(d.dv))});
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    results.push_back(documents[d].result(of.documents[d], of.shape.head_dim));
   }
   return results;
 }

@@ -14,10 +14,20 @@ namespace cadenza::testing {
 
 using Vector = std::vector<double>;
 
+/// How kernels are told of a document's rows.
+struct Storage {
+  std::int64_t query_token = 0;     ///< token of row 0 on the query side
+  std::int64_t key_token = 0;       ///< token of row 0 on the key side
+  kernels::Positions positions;     ///< of the query rows; first -1: their tokens
+  std::vector<Range> query_slices;  ///< heads held together, in buffers of their own; cover [0, H)
+  std::vector<Range> key_slices;    ///< the same of key-value heads; cover [0, G)
+};
+
 /// One document's tensors: q, dout [length, H, D]; k (rotated), v [length, G, D].
 struct DocumentData {
   std::int64_t length = 0;
   Vector q, k, v, dout;
+  Storage storage;
 };
 
 /// Results per document, shaped like the inputs; lse [length, H].
@@ -25,7 +35,8 @@ struct DocumentResult {
   Vector out, lse, dq, dk, dv;
 };
 
-/// A piece of work: a task and the buffers (as token ranges of its document) that hold its rows.
+/// A piece of work: a task and the buffers that hold its rows. Ranges and the diagonal are in rows
+/// of the document, which its Storage turns into tokens.
 struct Piece {
   Task task;
   Range query_buffer;
@@ -46,6 +57,8 @@ struct CaseOptions {
   bool cut = true;           ///< random buffers and tasks; otherwise one task per document
   double full_share = 0;     ///< share of tasks whose rule is full
   double dropped_share = 0;  ///< share of tasks left out, so that some rows see few keys or none
+  bool striped = false;      ///< random diagonals, tokens and positions
+  bool sliced = false;       ///< random slices of heads in buffers of their own
 };
 
 /// Unit-normal data that is exact in float, so that both precisions compute the same numbers.
@@ -53,6 +66,10 @@ Case make_case(const CaseOptions& options, std::mt19937_64& random);
 
 /// Softmax over every (query, head, key) that some piece allows, and its gradients, by definition.
 std::vector<DocumentResult> reference(const Case& of);
+
+/// The positions that a case's rotation reads; no table without rotation.
+template <typename Real>
+kernels::RotaryTable<Real> rotary_table(const Case& of);
 
 /// What computes a call; the seam's choice unless a test says otherwise.
 template <typename Real>

@@ -58,6 +58,104 @@ TEST(Attention, EqualsDefinitionForRandomTasks) {
   }
 }
 
+/// Diagonals anywhere, tokens that count something else than positions, rows that see nothing.
+TEST(Attention, EqualsDefinitionForStripedTasks) {
+  std::mt19937_64 random(12);
+  for (int round = 0; round < 16; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    CaseOptions options{{4, 2, 12}, round % 4 == 0 ? 0.0 : 10000.0, {}, true, 0.2, 0.3, true};
+    for (int d = 0; d < 3; ++d)
+      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 150));
+    expect_both_precisions(make_case(options, random), 1 + round % 3);
+  }
+}
+
+/// Buffers that hold some heads only, as after an exchange of tokens for heads.
+TEST(Attention, EqualsDefinitionForSlicesOfHeads) {
+  std::mt19937_64 random(13);
+  const kernels::AttentionShape shapes[] = {{4, 4, 12}, {8, 2, 8}, {6, 3, 16}, {4, 1, 9}};
+  for (int round = 0; round < 16; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    CaseOptions options{shapes[round % 4], 10000, {}, true, 0.2, 0.1, round % 2 == 1, true};
+    for (int d = 0; d < 2; ++d)
+      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 120));
+    expect_both_precisions(make_case(options, random), 1 + round % 3);
+  }
+}
+
+constexpr std::int64_t kStripes = 3, kStripeRows = 60;
+
+/// Rows [tokens of the document, ...] dealt to stripes in turn, one stripe after another.
+Vector striped(const Vector& rows) {
+  const std::size_t width = rows.size() / (kStripes * kStripeRows);
+  Vector made;
+  for (std::size_t stripe = 0; stripe < kStripes; ++stripe) {
+    for (std::size_t row = 0; row < kStripeRows; ++row) {
+      const auto from =
+          rows.begin() + static_cast<std::ptrdiff_t>((row * kStripes + stripe) * width);
+      made.insert(made.end(), from, from + static_cast<std::ptrdiff_t>(width));
+    }
+  }
+  return made;
+}
+
+/// Row r of stripe a is token r * stripes + a, and sees row s of stripe b when s <= r, or s < r
+/// where b > a.
+kernels::TaskList<double> striped_list(const kernels::QueryRows<double>& queries,
+                                       const kernels::KeyRows<double>& keys) {
+  constexpr std::int64_t kHeads = 2, kDim = 8;
+  kernels::TaskList<double> list;
+  for (std::int64_t a = 0; a < kStripes; ++a) {
+    const std::int64_t heads = a * kStripeRows * kHeads, at = heads * kDim, kv = at / kHeads;
+    list.queries.push_back({{0, kStripeRows},
+                            queries.q + at,
+                            queries.out + at,
+                            queries.lse + heads,
+                            queries.dout + at,
+                            queries.delta + heads,
+                            queries.dq + at,
+                            {},
+                            {a, kStripes}});
+    list.keys.push_back(
+        {{0, kStripeRows}, keys.k + kv, keys.v + kv, keys.dk + kv, keys.dv + kv, {}});
+    for (std::int64_t b = 0; b < kStripes; ++b) {
+      list.tasks.push_back(
+          {{0, {0, kStripeRows}, {0, kStripeRows}, {0, kHeads}, Rule::causal, b > a ? -1 : 0},
+           static_cast<int>(a),
+           static_cast<int>(b)});
+    }
+  }
+  return list;
+}
+
+TEST(Attention, StripesOfADocumentAddUpToIt) {
+  std::mt19937_64 random(14);
+  const kernels::AttentionShape shape{2, 1, 8};
+  const Case whole = make_case({shape, 10000, {kStripes * kStripeRows}, false, 0, 0}, random);
+  const DocumentResult expected = computed<double>(whole)[0];
+  const DocumentData& data = whole.documents[0];
+  const auto q = upload(striped(data.q)), k = upload(striped(data.k)), v = upload(striped(data.v)),
+             dout = upload(striped(data.dout)), out = upload(Vector(data.q.size())),
+             lse = upload(Vector(expected.lse.size(), -std::numeric_limits<double>::infinity())),
+             dq = upload(Vector(data.q.size())), dk = upload(Vector(data.k.size())),
+             dv = upload(Vector(data.v.size()));
+  const auto rotary = rotary_table<double>(whole);
+  Vector sums(expected.lse.size());  // rowsum(dO * O)
+  const Vector expected_out = striped(expected.out), rows = striped(data.dout);
+  for (std::size_t i = 0; i < rows.size(); ++i) sums[i / 8] += expected_out[i] * rows[i];
+  const auto delta = upload(sums);
+  const auto list = striped_list(
+      {{}, q.data(), out.data(), lse.data(), dout.data(), delta.data(), dq.data(), {}, {}},
+      {{}, k.data(), v.data(), dk.data(), dv.data(), {}});
+  kernels::attention_forward(shape, rotary, list);
+  kernels::attention_backward(shape, rotary, list);
+  fence();
+  const DocumentResult got{download(out), download(lse), download(dq), download(dk), download(dv)};
+  const DocumentResult dealt{expected_out, striped(expected.lse), striped(expected.dq),
+                             striped(expected.dk), striped(expected.dv)};
+  expect_close({got}, {dealt}, kDoubleForward, kDoubleBackward);
+}
+
 TEST(Attention, LongDocumentInOnePiece) {
   std::mt19937_64 random(4);
   expect_both_precisions(make_case({{2, 1, 64}, 10000, {513}, false, 0, 0}, random), 1);
@@ -262,29 +360,69 @@ TEST(Attention, NothingToDo) {
 }
 
 TEST(Attention, RefusesTasksOutsideTheirBuffers) {
-  const auto refused = [](const kernels::AttentionShape& shape, const Task& task, int key_rows) {
-    kernels::TaskList<float> list;
-    list.queries.push_back({{8, 16}, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr});
-    list.keys.push_back({{0, 16}, nullptr, nullptr, nullptr, nullptr});
-    list.tasks.push_back({task, 0, key_rows});
+  struct Call {
+    kernels::AttentionShape shape{4, 2, 8};
+    Task task{0, {8, 16}, {0, 16}, {0, 4}, Rule::causal};
+    kernels::QueryRows<float> queries{.tokens = {8, 16}};
+    kernels::KeyRows<float> keys{.tokens = {0, 16}};
+    int key_rows = 0;
+    int positions = 0;  ///< of the rotary table; 0: none
+  };
+  const auto refused = [](const auto& change) {
+    Call call;
+    change(call);
+    kernels::TaskList<float> list{{call.queries}, {call.keys}, {{call.task, 0, call.key_rows}}};
+    const auto count = static_cast<std::size_t>(call.positions) * 4;
+    const kernels::RotaryTable<float> rotary{upload(std::vector<float>(count)),
+                                             upload(std::vector<float>(count)), 4};
     try {
-      kernels::attention_forward(shape, {}, list);
+      kernels::attention_forward(call.shape, rotary, list);
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string("accepted");
   };
   using ::testing::HasSubstr;
-  EXPECT_THAT(refused({4, 2, 8}, {0, {4, 16}, {0, 16}, {0, 4}, Rule::causal}, 0),
-              HasSubstr("queries [4, 16)"));
-  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 17}, {0, 4}, Rule::causal}, 0),
-              HasSubstr("keys [0, 17)"));
-  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 16}, {0, 5}, Rule::causal}, 0),
-              HasSubstr("heads [0, 5)"));
-  EXPECT_THAT(refused({4, 2, 8}, {0, {8, 16}, {0, 16}, {0, 4}, Rule::causal}, 1),
-              HasSubstr("buffers (0, 1)"));
-  EXPECT_THAT(refused({4, 3, 8}, {0, {8, 16}, {0, 16}, {0, 4}, Rule::causal}, 0),
-              HasSubstr("multiple"));
+  EXPECT_THAT(refused([](Call& of) { of.task.q = {4, 16}; }), HasSubstr("queries [4, 16)"));
+  EXPECT_THAT(refused([](Call& of) { of.task.k = {0, 17}; }), HasSubstr("keys [0, 17)"));
+  EXPECT_THAT(refused([](Call& of) { of.task.heads = {0, 5}; }), HasSubstr("heads [0, 5)"));
+  EXPECT_THAT(refused([](Call& of) { of.key_rows = 1; }), HasSubstr("buffers (0, 1)"));
+  EXPECT_THAT(refused([](Call& of) { of.shape.kv_heads = 3; }), HasSubstr("multiple"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.queries.heads = {0, 2};
+              }),
+              HasSubstr("heads [0, 4) is outside [0, 2)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.queries.heads = {2, 5};
+              }),
+              HasSubstr("heads of the query buffer [2, 5) is outside [0, 4)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.keys.heads = {1, 2};
+              }),
+              HasSubstr("key-value heads [0, 2) is outside [1, 2)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.keys.heads = {0, 3};
+              }),
+              HasSubstr("heads of the key buffer [0, 3) is outside [0, 2)"));
+  EXPECT_THAT(refused([](Call& of) { of.positions = 15; }),
+              HasSubstr("positions [8, 16) is outside [0, 15)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.positions = 16;
+                of.queries.positions = {3, 2};
+              }),
+              HasSubstr("positions [3, 18) is outside [0, 16)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.positions = 16;
+                of.queries.positions.step = 0;
+              }),
+              HasSubstr("step of positions 0; valid: at least 1"));
+  EXPECT_THAT(refused([](Call& of) {  // the first head of the second group alone
+                of.task.heads = {2, 3};
+                of.queries.heads = {2, 4};
+                of.keys.heads = {1, 2};
+                of.task.k = {16, 16};  // nothing to compute
+              }),
+              "accepted");
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 // itself with other numbers of threads.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "../../../kernels/cpu/attention.hpp"
 #include "../../../kernels/portable/attention.hpp"
@@ -104,6 +106,27 @@ TEST(CpuAttention, EqualsDefinitionForRandomTasksOfEveryRule) {
       CaseOptions options{{4, 2, 32}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
       for (int d = 0; d < 3; ++d) {
         options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 300));
+      }
+      const Case of = rounded_case(options, random);
+      expect_within(computed(of, 1 + round % 3, tuned<decltype(real)>(table)), reference(of),
+                    bounds);
+    }
+  });
+}
+
+/// Random diagonals, tokens and positions; slices of heads in buffers of their own.
+TEST(CpuAttention, EqualsDefinitionForStripesAndSlicesOfHeads) {
+  for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
+    std::mt19937_64 random(11);
+    const kernels::AttentionShape shapes[] = {{4, 2, 32}, {4, 4, 64}, {6, 1, 32}};
+    for (int round = 0; round < 18; ++round) {
+      SCOPED_TRACE("round " + std::to_string(round));
+      CaseOptions options{
+          shapes[round % 3], round % 5 == 0 ? 0.0 : 10000.0, {}, round % 4 != 3, 0.1, 0.2};
+      options.striped = round % 3 != 0;
+      options.sliced = round % 2 == 0;
+      for (int d = 0; d < 2; ++d) {
+        options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 400));
       }
       const Case of = rounded_case(options, random);
       expect_within(computed(of, 1 + round % 3, tuned<decltype(real)>(table)), reference(of),
@@ -285,6 +308,46 @@ TEST(CpuAttention, NothingToDo) {
     list.tasks.push_back({{0, {0, 0}, {0, 0}, {0, 4}, Rule::causal}, 0, 0});
     tuned<Real>(table).forward({4, 2, 64}, {}, list);
     tuned<Real>(table).backward({4, 2, 64}, {}, list);
+  });
+}
+
+TEST(CpuAttention, ProgressIsCalledNowAndThenByTheCallersThreadAlone) {
+  struct Calls {
+    std::thread::id caller = std::this_thread::get_id();
+    std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+    int count = 0, early = 0, elsewhere = 0;
+    static void step(void* context) {
+      auto& of = *static_cast<Calls*>(context);
+      const auto now = std::chrono::steady_clock::now();
+      ++of.count;
+      of.early += now - of.last < std::chrono::microseconds(500) ? 1 : 0;
+      of.elsewhere += std::this_thread::get_id() != of.caller ? 1 : 0;
+      of.last = now;
+    }
+  };
+  for_each_table([](const TileKernels& table, auto real, const Bounds&) {
+    using Real = decltype(real);
+    constexpr std::int64_t kRows = 3000;
+    const std::vector<Real> rows(kRows * 64, Real(1.0f));
+    std::vector<float> sums(kRows * 64), lse(kRows), delta(kRows);
+    for (const auto& call : {tuned<Real>(table).forward, tuned<Real>(table).backward}) {
+      Calls calls;
+      kernels::TaskList<Real> list;
+      list.queries.push_back({{0, kRows},
+                              rows.data(),
+                              sums.data(),
+                              lse.data(),
+                              rows.data(),
+                              delta.data(),
+                              sums.data()});
+      list.keys.push_back({{0, kRows}, rows.data(), rows.data(), sums.data(), sums.data()});
+      list.tasks.push_back({{0, {0, kRows}, {0, kRows}, {0, 1}, Rule::causal}, 0, 0});
+      list.progress = {Calls::step, &calls};
+      call({1, 1, 64}, {}, list);
+      EXPECT_GT(calls.count, 0);
+      EXPECT_EQ(calls.early, 0);
+      EXPECT_EQ(calls.elsewhere, 0);
+    }
   });
 }
 

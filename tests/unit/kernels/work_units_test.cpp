@@ -16,8 +16,8 @@ using Cell = std::tuple<int, std::int64_t, std::int64_t, int>;  // buffer, token
 /// Pairs of `task` for one row of a side.
 std::int64_t pairs_of_row(const Task& task, Side side, std::int64_t token) {
   const Range row{token, token + 1};
-  return side == Side::queries ? allowed_pairs(row, task.k, task.rule)
-                               : allowed_pairs(task.q, row, task.rule);
+  return side == Side::queries ? allowed_pairs(row, task.k, task.rule, task.diagonal)
+                               : allowed_pairs(task.q, row, task.rule, task.diagonal);
 }
 
 std::map<Cell, int> wanted(const std::vector<TaskRows>& tasks, Side side) {
@@ -62,8 +62,9 @@ std::int64_t cost(const Unit& unit, const UnitList& list, const std::vector<Task
         tasks[static_cast<std::size_t>(list.entries[static_cast<std::size_t>(e)])].task;
     const Range rows = intersect(side == Side::queries ? task.q : task.k, {unit.begin, unit.end});
     const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
-    total += heads.size() * (side == Side::queries ? allowed_pairs(rows, task.k, task.rule)
-                                                   : allowed_pairs(task.q, rows, task.rule));
+    total += heads.size() * (side == Side::queries
+                                 ? allowed_pairs(rows, task.k, task.rule, task.diagonal)
+                                 : allowed_pairs(task.q, rows, task.rule, task.diagonal));
   }
   return total;
 }
@@ -76,7 +77,7 @@ Range random_part(Range whole, std::mt19937& random) {
 
 TEST(WorkUnits, CoverEveryTaskOnceLongestFirst) {
   std::mt19937 random(1);
-  const std::vector<Range> query_buffers = {{0, 37}, {40, 41}, {100, 180}};
+  const std::vector<Range> query_buffers = {{-17, 20}, {40, 41}, {100, 180}};
   const std::vector<Range> key_buffers = {{0, 50}, {90, 170}};
   for (int round = 0; round < 30; ++round) {
     const AttentionShape shape = round % 2 == 0 ? AttentionShape{6, 2, 8} : AttentionShape{5, 1, 8};
@@ -85,10 +86,12 @@ TEST(WorkUnits, CoverEveryTaskOnceLongestFirst) {
       TaskRows entry;
       entry.query_rows = static_cast<int>(random() % query_buffers.size());
       entry.key_rows = static_cast<int>(random() % key_buffers.size());
-      entry.task = {
-          0, random_part(query_buffers[static_cast<std::size_t>(entry.query_rows)], random),
-          random_part(key_buffers[static_cast<std::size_t>(entry.key_rows)], random),
-          random_part({0, shape.heads}, random), random() % 3 == 0 ? Rule::full : Rule::causal};
+      entry.task = {0,
+                    random_part(query_buffers[static_cast<std::size_t>(entry.query_rows)], random),
+                    random_part(key_buffers[static_cast<std::size_t>(entry.key_rows)], random),
+                    random_part({0, shape.heads}, random),
+                    random() % 3 == 0 ? Rule::full : Rule::causal,
+                    round % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % 200) - 100};
       tasks.push_back(entry);
     }
     for (const Side side : {Side::queries, Side::keys}) {

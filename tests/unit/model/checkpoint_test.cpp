@@ -23,11 +23,29 @@ template <typename Real>
 Parameters<Real> distinct_parameters(const config::Model& model) {
   MemoryLedger ledger;
   std::mt19937_64 random(1);
-  Parameters<Real> parameters = make_parameters<Real>(model, 1, ledger);
+  Parameters<Real> parameters = test::whole_parameters<Real>(model, 1, ledger);
   for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
     test::write_rows(test::normal(parameters.table.elements, random), array.data());
   }
   return parameters;
+}
+
+/// Every parameter and moment of a rank that has them all.
+template <typename Real>
+void save(const std::string& path, const Parameters<Real>& parameters, std::int64_t step) {
+  CheckpointWriter writer(path, step);
+  for (const auto& [prefix, array] :
+       {std::pair(std::string(), parameters.values),
+        std::pair(std::string(kFirstMomentPrefix), parameters.first_moment),
+        std::pair(std::string(kSecondMomentPrefix), parameters.second_moment)}) {
+    const auto values = testing::download(array);
+    for (const ParameterInfo& info : parameters.table.entries) {
+      std::vector<std::int64_t> shape = {info.rows};
+      if (info.is_matrix()) shape.push_back(info.columns);
+      writer.write(prefix + info.name, shape, values.data() + info.offset);
+    }
+  }
+  writer.finish();
 }
 
 template <typename Real>
@@ -50,7 +68,7 @@ void expect_round_trip(bool tied) {
   const TemporaryFolder folder;
   const Parameters<Real> parameters = distinct_parameters<Real>(test::small_model(tied));
   const std::string path = folder / checkpoint_name(12);
-  save_checkpoint(path, parameters, 12);
+  save(path, parameters, 12);
   const storage::File file = storage::File::open(path);
   EXPECT_EQ(file.read_attribute("step"), 12);
   EXPECT_EQ(file.contains("lm_head.weight"), !tied);
@@ -84,10 +102,20 @@ TEST(Checkpoint, LeavesOneFileAndReplacesAnOlderOne) {
   const TemporaryFolder folder;
   const auto parameters = distinct_parameters<float>(test::small_model(false));
   const std::string path = folder / "step.h5";
-  save_checkpoint(path, parameters, 1);
-  save_checkpoint(path, parameters, 2);
+  save(path, parameters, 1);
+  save(path, parameters, 2);
   EXPECT_THAT(files_of(folder), ::testing::ElementsAre("step.h5"));
   EXPECT_EQ(storage::File::open(path).read_attribute("step"), 2);
+}
+
+TEST(Checkpoint, UnfinishedOneLeavesNothing) {
+  const TemporaryFolder folder;
+  {
+    CheckpointWriter writer(folder / "step.h5", 3);
+    writer.write("model.norm.weight", {2}, std::vector<float>{1, 2}.data());
+    EXPECT_THAT(files_of(folder), ::testing::ElementsAre("step.h5.partial"));
+  }
+  EXPECT_THAT(files_of(folder), IsEmpty());
 }
 
 TEST(Checkpoint, UnwritablePlaceIsADataError) {
@@ -96,7 +124,7 @@ TEST(Checkpoint, UnwritablePlaceIsADataError) {
   std::filesystem::create_directory(folder / "taken.h5");
   for (const std::string& path : {folder / "missing/step.h5", folder / "taken.h5"}) {
     try {
-      save_checkpoint(path, parameters, 1);
+      save(path, parameters, 1);
       ADD_FAILURE() << path << " was written";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::data);
@@ -108,15 +136,15 @@ TEST(Checkpoint, UnwritablePlaceIsADataError) {
 
 TEST(Checkpoint, FullDiskLeavesTheOlderOneAndNothingElse) {
   const TemporaryFolder folder;
-  config::Model model = test::small_model(false);
-  model.vocab = 5000;
-  const auto parameters = distinct_parameters<float>(model);
   const std::string path = folder / "step.h5";
-  save_checkpoint(path, distinct_parameters<float>(test::small_model(false)), 1);
+  save(path, distinct_parameters<float>(test::small_model(false)), 1);
+  const std::vector<float> values(100'000, 1.5F);
   const auto child = cadenza::test::run_child([&] {
     cadenza::test::limit_file_size(200'000);
     try {
-      save_checkpoint(path, parameters, 2);
+      CheckpointWriter writer(path, 2);
+      writer.write("model.norm.weight", {100'000}, values.data());
+      writer.finish();
     } catch (const Error& error) {
       std::printf("%s\n", error.what());
       return static_cast<int>(error.code());

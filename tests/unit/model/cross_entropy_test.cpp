@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "cadenza/model/layers.hpp"
 #include "unit/model/support.hpp"
@@ -190,6 +191,83 @@ TEST(CrossEntropy, NanAndInfinityReachTheLoss) {
   }
   EXPECT_TRUE(std::isnan(run<float>({kNan, 0, 0}, {1}, 3).loss));
   EXPECT_FALSE(std::isfinite(run<float>({-kInfinity, -kInfinity}, {1}, 2).loss));
+}
+
+/// The same over slices of the vocabulary, whose statistics are reduced here.
+Result run_slices(const Vector& logits, const std::vector<std::int32_t>& targets,
+                  std::int64_t vocab, std::int64_t slices, double scale) {
+  const auto rows = static_cast<std::int64_t>(targets.size());
+  const auto at = testing::upload(targets);
+  std::vector<Array<double>> values, statistics;
+  std::vector<Range> ranges;
+  const auto of = [&](const Array<double>& all) {
+    return RowStatistics<double>{all.data(), all.data() + rows, all.data() + 2 * rows};
+  };
+  for (std::int64_t slice = 0; slice < slices; ++slice) {
+    const Range range{slice * vocab / slices, (slice + 1) * vocab / slices};
+    Vector part;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      part.insert(part.end(), logits.begin() + row * vocab + range.begin,
+                  logits.begin() + row * vocab + range.end);
+    }
+    ranges.push_back(range);
+    values.push_back(test::upload_as<double>(part));
+    statistics.push_back(Array<double>("statistics", static_cast<std::size_t>(3 * rows)));
+    slice_largest<double>(values.back().data(), at.data(), rows, range, of(statistics.back()));
+  }
+  Vector all(static_cast<std::size_t>(3 * rows), -kInfinity);
+  const auto reduce = [&](std::size_t first, std::size_t last, const auto& combine) {
+    for (const Array<double>& array : statistics) {
+      const Vector part = test::download_double(array);
+      for (std::size_t i = first; i < last; ++i) all[i] = combine(all[i], part[i]);
+    }
+    for (const Array<double>& array : statistics) test::write_rows(all, array.data());
+  };
+  const auto count = static_cast<std::size_t>(rows);
+  reduce(0, count, [](double a, double b) { return std::max(a, b); });
+  for (std::size_t s = 0; s < values.size(); ++s) {
+    slice_sums<double>(values[s].data(), at.data(), rows, ranges[s], of(statistics[s]));
+  }
+  std::fill(all.begin() + rows, all.end(), 0.0);
+  reduce(count, 3 * count, std::plus<>());
+  Result result{0, Vector(logits.size())};
+  for (std::size_t s = 0; s < values.size(); ++s) {
+    result.loss = slice_gradient<double>(values[s].data(), at.data(), rows, ranges[s], scale,
+                                         of(statistics[s]), values[s].data());
+    const Vector part = test::download_double(values[s]);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(part.size()); ++i) {
+      const std::int64_t width = ranges[s].size();
+      result.gradient[static_cast<std::size_t>(i / width * vocab + ranges[s].begin + i % width)] =
+          part[static_cast<std::size_t>(i)];
+    }
+  }
+  return result;
+}
+
+TEST(CrossEntropy, SlicesOfTheVocabularyGiveTheWhole) {
+  std::mt19937_64 random(6);
+  for (const Shape& shape : kShapes) {
+    for (const std::int64_t slices : {1, 2, 3, 4}) {
+      if (slices > shape.vocab) continue;
+      SCOPED_TRACE(::testing::Message() << shape.vocab << " in " << slices);
+      const Vector logits = normal(shape.rows * shape.vocab, random, 5);
+      const auto targets = test::ids(shape.rows, -1, shape.vocab - 1, random);
+      const Result whole = run<double>(logits, targets, shape.vocab, 0.37);
+      const Result got = run_slices(logits, targets, shape.vocab, slices, 0.37);
+      EXPECT_NEAR(got.loss, whole.loss, 1e-12 * (1 + whole.loss));
+      EXPECT_THAT(got.gradient, ::testing::Pointwise(::testing::DoubleNear(1e-14), whole.gradient));
+    }
+  }
+}
+
+TEST(CrossEntropy, NanAndInfinityInASliceReachTheLossOfAll) {
+  for (const double bad : {kNan, kInfinity}) {
+    for (std::size_t at = 0; at < 4; ++at) {
+      Vector logits = {0.1, 0.2, 0.3, 0.4};
+      logits[at] = bad;
+      EXPECT_FALSE(std::isfinite(run_slices(logits, {1}, 4, 2, 1).loss)) << bad << " at " << at;
+    }
+  }
 }
 
 TEST(CrossEntropy, NanInARowWithoutTargetIsNotSeen) {

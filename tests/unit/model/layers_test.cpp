@@ -22,22 +22,28 @@ struct Shape {
 };
 const std::vector<Shape> kShapes = {{1, 1}, {1, 7}, {5, 1}, {3, 17}, {4, 16}, {7, 33}, {131, 5}};
 
-TEST(Embed, CopiesTheRowsOfTheTokens) {
+/// Slices of a vocabulary of six: all, its ends, its middle, none.
+const std::vector<Range> kSlices = {{0, 6}, {0, 2}, {3, 6}, {2, 4}, {4, 4}};
+
+TEST(Embed, CopiesTheRowsOfTheSlicesTokens) {
   std::mt19937_64 random(8);
   for (const Shape shape : kShapes) {
-    const std::int64_t vocab = 6;
-    const Vector table = normal(vocab * shape.width, random);
-    const auto tokens = test::ids(shape.rows, 0, vocab - 1, random);
-    const auto values = upload_as<float>(table);
-    const auto at = upload(tokens);
-    Array<float> x("x", shape.elements());
-    embed<float>(values.data(), at.data(), shape.rows, shape.width, x.data());
-    fence();
-    const Vector got = download_double(x);
-    for (std::int64_t i = 0; i < shape.rows * shape.width; ++i) {
-      const auto row = static_cast<std::size_t>(i / shape.width);
-      EXPECT_EQ(got[static_cast<std::size_t>(i)],
-                table[static_cast<std::size_t>(tokens[row] * shape.width + i % shape.width)]);
+    for (const Range slice : kSlices) {
+      const Vector table = normal(slice.size() * shape.width, random);
+      const auto tokens = test::ids(shape.rows, 0, 5, random);
+      const auto values = upload_as<float>(table);
+      const auto at = upload(tokens);
+      const auto x = upload_as<float>(normal(shape.rows * shape.width, random));
+      embed<float>(values.data(), slice, at.data(), shape.rows, shape.width, x.data());
+      fence();
+      const Vector got = download_double(x);
+      for (std::int64_t i = 0; i < shape.rows * shape.width; ++i) {
+        const std::int64_t token = tokens[static_cast<std::size_t>(i / shape.width)];
+        const std::int64_t from = (token - slice.begin) * shape.width + i % shape.width;
+        const bool here = slice.contains({token, token + 1});
+        EXPECT_EQ(got[static_cast<std::size_t>(i)],
+                  here ? table[static_cast<std::size_t>(from)] : 0.0);
+      }
     }
   }
 }
@@ -45,22 +51,41 @@ TEST(Embed, CopiesTheRowsOfTheTokens) {
 TEST(Embed, GradientAddsTheRowsInTheirOrder) {
   std::mt19937_64 random(9);
   for (const Shape shape : kShapes) {
-    const std::int64_t vocab = 3;  // so that tokens repeat
-    const auto dx = testing::convert<float>(normal(shape.rows * shape.width, random));
-    const auto start = testing::convert<float>(normal(vocab * shape.width, random));
-    const auto tokens = test::ids(shape.rows, 0, vocab - 1, random);
-    const auto grad = upload(dx);
-    const auto dtable = upload(start);
-    const auto at = upload(tokens);
-    embed_gradient<float>(grad.data(), at.data(), shape.rows, shape.width, dtable.data());
-    fence();
-    std::vector<float> expected = start;
-    for (std::int64_t i = 0; i < shape.rows * shape.width; ++i) {
-      const auto row = static_cast<std::size_t>(i / shape.width);
-      expected[static_cast<std::size_t>(tokens[row] * shape.width + i % shape.width)] +=
-          dx[static_cast<std::size_t>(i)];
+    for (const Range slice : kSlices) {
+      const auto dx = testing::convert<float>(normal(shape.rows * shape.width, random));
+      const auto start = testing::convert<float>(normal(slice.size() * shape.width, random));
+      const auto tokens = test::ids(shape.rows, 0, 5, random);
+      const auto grad = upload(dx);
+      const auto dtable = upload(start);
+      const auto at = upload(tokens);
+      embed_gradient<float>(grad.data(), slice, at.data(), shape.rows, shape.width, dtable.data());
+      fence();
+      std::vector<float> expected = start;
+      for (std::int64_t i = 0; i < shape.rows * shape.width; ++i) {
+        const std::int64_t token = tokens[static_cast<std::size_t>(i / shape.width)];
+        if (!slice.contains({token, token + 1})) continue;
+        const std::int64_t to = (token - slice.begin) * shape.width + i % shape.width;
+        expected[static_cast<std::size_t>(to)] += dx[static_cast<std::size_t>(i)];
+      }
+      EXPECT_EQ(download(dtable), expected);  // bit by bit: the order is part of the contract
     }
-    EXPECT_EQ(download(dtable), expected);  // bit by bit: the order is part of the contract
+  }
+}
+
+TEST(FlatArrays, AreClearedCopiedAndAdded) {
+  std::mt19937_64 random(10);
+  for (const std::int64_t count : {1, 7, 4096, 10001}) {
+    const Vector a = normal(count, random), b = normal(count, random);
+    const auto left = upload_as<double>(a), right = upload_as<double>(b);
+    Array<double> to("to", static_cast<std::size_t>(count));
+    add<double>(left.data(), right.data(), count, to.data());
+    Vector sum = a;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
+    EXPECT_EQ(download_double(to), sum);
+    copy<double>(left.data(), count, to.data());
+    EXPECT_EQ(download_double(to), a);
+    clear(to.data(), count);
+    EXPECT_THAT(download_double(to), ::testing::Each(0.0));
   }
 }
 

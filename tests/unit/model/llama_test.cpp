@@ -185,18 +185,19 @@ void count_allocation(Kokkos::Tools::SpaceHandle, const char*, const void*, std:
 /// Everything but the attention slot, which is left as it is.
 template <typename Real>
 void run_dense(Llama<Real>& llama, const TokenBatch& batch, int layers) {
-  llama.set_batch(batch);
-  llama.embed();
+  const Range rows{0, static_cast<std::int64_t>(batch.tokens.size())};
+  llama.set_batch(0, batch);
+  llama.embed(0, rows);
   for (int layer = 0; layer < layers; ++layer) {
-    llama.attention_inputs(layer);
-    llama.attention_outputs(layer);
+    llama.attention_inputs(0, layer, rows);
+    llama.attention_outputs(0, layer, rows);
   }
-  llama.loss(1);
+  llama.loss(0, rows, 1);
   for (int layer = layers - 1; layer >= 0; --layer) {
-    llama.attention_outputs_gradient(layer);
-    llama.attention_inputs_gradient(layer);
+    llama.attention_outputs_gradient(0, layer, rows);
+    llama.attention_inputs_gradient(0, layer, rows);
   }
-  llama.embed_gradient();
+  llama.embed_gradient(0, rows);
 }
 
 template <typename Real>

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -60,7 +61,7 @@ void expect_reference_updates() {
   std::mt19937_64 random(1);
   MemoryLedger ledger;
   const config::Optimizer optimizer = options();
-  Parameters<Real> parameters = make_parameters<Real>(test::small_model(false), 5, ledger);
+  Parameters<Real> parameters = test::whole_parameters<Real>(test::small_model(false), 5, ledger);
   const auto count = static_cast<std::size_t>(parameters.table.elements);
   std::vector<Scalar> expected(count);
   const Vector start = test::download_double(parameters.values);
@@ -69,7 +70,7 @@ void expect_reference_updates() {
     const double deviation = (step % 2 == 0 ? 0.5 : 2.0) / std::sqrt(static_cast<double>(count));
     Vector gradient = test::normal(static_cast<std::int64_t>(count), random, 2 * deviation);
     test::write_rows(gradient, parameters.gradients.data());
-    const double norm = gradient_norm(parameters);
+    const double norm = std::sqrt(squared_gradient_norm(parameters));
     EXPECT_NEAR(norm, norm_of(gradient), 1e-12 * norm);
     EXPECT_EQ(norm > optimizer.clip, step % 2 == 1);
     const double rate = 1e-2 / (1 + step);
@@ -103,7 +104,8 @@ TEST(Adamw, FollowsTheScalarAlgorithm) {
 Vector updated(const config::Optimizer& optimizer, double norm) {
   MemoryLedger ledger;
   std::mt19937_64 random(2);
-  Parameters<double> parameters = make_parameters<double>(test::small_model(true), 5, ledger);
+  Parameters<double> parameters =
+      test::whole_parameters<double>(test::small_model(true), 5, ledger);
   test::write_rows(test::normal(parameters.table.elements, random, 1e-6),
                    parameters.gradients.data());
   adamw(parameters, optimizer, 0.1, norm, 0);
@@ -122,13 +124,111 @@ TEST(Adamw, ClipsOnlyAboveTheThreshold) {
 TEST(Adamw, WithoutGradientMatricesDecayAndVectorsStay) {
   MemoryLedger ledger;
   const config::Optimizer optimizer = options();
-  Parameters<double> parameters = make_parameters<double>(test::small_model(false), 5, ledger);
+  Parameters<double> parameters =
+      test::whole_parameters<double>(test::small_model(false), 5, ledger);
   const Vector before = test::download_double(parameters.values);
   adamw(parameters, optimizer, 0.1, 0.0, 0);
   const Vector after = test::download_double(parameters.values);
   for (std::size_t i = 0; i < before.size(); ++i) {
     const double keep = decays(parameters.table, i) ? 1 - 0.1 * optimizer.weight_decay : 1.0;
     EXPECT_DOUBLE_EQ(after[i], keep * before[i]);
+  }
+}
+
+/// Ranges that cut [0, elements) into shares, dealt to `ranks` in turn: some ranks get several
+/// pieces, some cuts lie inside of parameters and some shares on both sides of the last matrix.
+std::vector<std::vector<Range>> random_shares(std::int64_t elements, std::size_t ranks,
+                                              std::mt19937_64& random) {
+  std::vector<std::int64_t> cuts = {0, elements};
+  std::uniform_int_distribution<std::int64_t> cut(0, elements);
+  for (int n = 0; n < 7; ++n) cuts.push_back(cut(random));
+  std::sort(cuts.begin(), cuts.end());
+  std::vector<std::vector<Range>> shares(ranks);
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    if (cuts[i] < cuts[i + 1]) shares[i % ranks].push_back({cuts[i], cuts[i + 1]});
+  }
+  return shares;
+}
+
+/// What each rank updated of the values, moments as well; the rest of them stays as it is.
+template <typename Real>
+void expect_shares_equal_whole(std::uint64_t seed) {
+  using Sum = Accumulator<Real>;
+  std::mt19937_64 random(seed);
+  MemoryLedger ledger;
+  const config::Model model = test::small_model(seed % 2 == 0);
+  Parameters<Real> whole = test::whole_parameters<Real>(model, 5, ledger);
+  const std::int64_t elements = whole.table.elements;
+  std::vector<Parameters<Real>> ranks;
+  for (const auto& owned : random_shares(elements, 1 + seed % 4, random)) {
+    ranks.push_back(make_parameters<Real>(model, whole_model(model), 5, ledger, owned));
+  }
+  const Vector start = test::download_double(whole.values);
+  const Vector start_working = test::download_double(whole.working);
+  const Vector gradient = test::normal(elements, random);
+  test::write_rows(gradient, whole.gradients.data());
+  for (int step = 0; step < 2; ++step) adamw(whole, options(), 0.1, 4.0, step);
+  const Vector values = test::download_double(whole.values);
+  const Vector working = test::download_double(whole.working);
+  double squares = 0;
+  for (Parameters<Real>& rank : ranks) {
+    test::write_rows(gradient, rank.gradients.data());
+    squares += squared_gradient_norm(rank);
+    for (int step = 0; step < 2; ++step) adamw(rank, options(), 0.1, 4.0, step);
+    Vector expected = start, expected_working = start_working;
+    std::int64_t moment = 0;
+    for (const Range& owned : rank.owned) {
+      std::copy(values.begin() + owned.begin, values.begin() + owned.end,
+                expected.begin() + owned.begin);
+      std::copy(working.begin() + owned.begin, working.begin() + owned.end,
+                expected_working.begin() + owned.begin);
+      for (const auto& [mine, all] : {std::pair(rank.first_moment, whole.first_moment),
+                                      std::pair(rank.second_moment, whole.second_moment)}) {
+        EXPECT_EQ(test::read_rows<Sum>(mine.data() + moment, owned.size()),
+                  test::read_rows<Sum>(all.data() + owned.begin, owned.size()));
+      }
+      moment += owned.size();
+    }
+    EXPECT_EQ(rank.first_moment.extent(0), static_cast<std::size_t>(moment));
+    EXPECT_EQ(test::download_double(rank.values), expected);
+    EXPECT_EQ(test::download_double(rank.working), expected_working);
+    round_working(rank, {0, elements});
+    EXPECT_EQ(test::download_double(rank.working), test::rounded_to<Real>(expected));
+  }
+  EXPECT_NEAR(squares, squared_gradient_norm(whole), 1e-12 * squares);
+}
+
+TEST(Adamw, SharesOfTheElementsMakeTheWholeUpdate) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    expect_shares_equal_whole<double>(seed);
+    expect_shares_equal_whole<float>(seed);
+    expect_shares_equal_whole<bfloat16>(seed);
+  }
+}
+
+TEST(GradientNorm, CountsWhatATensorGroupRepeatsOnce) {
+  std::mt19937_64 random(3);
+  for (const int size : {1, 2}) {
+    double squares = 0, expected = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      MemoryLedger ledger;
+      config::Model model = test::small_model(false);
+      model.ffn = 12;
+      ModelPart part = whole_model(model);
+      part.tensor_rank = rank;
+      part.tensor_size = size;
+      auto parameters = make_parameters<double>(model, part, 5, ledger,
+                                                all_elements(make_parameter_table(model, part)));
+      const Vector gradient = test::normal(parameters.table.elements, random);
+      test::write_rows(gradient, parameters.gradients.data());
+      squares += squared_gradient_norm(parameters);
+      const std::int64_t counted =
+          rank == 0 ? parameters.table.elements : parameters.table.matrix_elements;
+      const double norm = norm_of({gradient.begin(), gradient.begin() + counted});
+      expected += norm * norm;
+    }
+    EXPECT_NEAR(squares, expected, 1e-12 * expected);
   }
 }
 

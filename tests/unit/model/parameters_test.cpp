@@ -44,7 +44,7 @@ std::map<std::string, ParameterInfo> by_name(const ParameterTable& table) {
 
 TEST(ParameterTable, NamesAndShapesAreHuggingFaces) {
   for (const bool tied : {false, true}) {
-    const ParameterTable table = make_parameter_table(small_model(tied));
+    const ParameterTable table = test::whole_table(small_model(tied));
     std::map<std::string, std::pair<std::int64_t, std::int64_t>> found;
     for (const ParameterInfo& info : table.entries) found[info.name] = {info.rows, info.columns};
     EXPECT_EQ(found, expected_shapes(tied));
@@ -54,7 +54,7 @@ TEST(ParameterTable, NamesAndShapesAreHuggingFaces) {
 
 TEST(ParameterTable, EntriesFillTheArraysMatricesFirst) {
   for (const bool tied : {false, true}) {
-    const ParameterTable table = make_parameter_table(small_model(tied));
+    const ParameterTable table = test::whole_table(small_model(tied));
     std::int64_t next = 0;
     for (const ParameterInfo& info : table.entries) {
       EXPECT_EQ(info.offset, next) << info.name;
@@ -67,7 +67,7 @@ TEST(ParameterTable, EntriesFillTheArraysMatricesFirst) {
 
 TEST(ParameterTable, OffsetsPointAtTheirNames) {
   for (const bool tied : {false, true}) {
-    const ParameterTable table = make_parameter_table(small_model(tied));
+    const ParameterTable table = test::whole_table(small_model(tied));
     const auto at = [found = by_name(table)](const std::string& name) {
       return found.at(name).offset;
     };
@@ -94,7 +94,7 @@ TEST(ParameterTable, OffsetsPointAtTheirNames) {
 template <typename Real>
 std::map<std::string, Vector> values_by_name(const config::Model& model, std::uint64_t seed) {
   MemoryLedger ledger;
-  const Parameters<Real> parameters = make_parameters<Real>(model, seed, ledger);
+  const Parameters<Real> parameters = test::whole_parameters<Real>(model, seed, ledger);
   const Vector all = test::download_double(parameters.values);
   std::map<std::string, Vector> values;
   for (const ParameterInfo& info : parameters.table.entries) {
@@ -147,21 +147,25 @@ TEST(Parameters, FloatIsRoundedDouble) {
 
 TEST(Parameters, WorkingValuesAreTheValuesOrRounded) {
   MemoryLedger ledger;
-  const auto same = make_parameters<float>(small_model(false), 3, ledger);
+  const auto same = test::whole_parameters<float>(small_model(false), 3, ledger);
   EXPECT_EQ(same.working.data(), same.values.data());
-  auto rounded = make_parameters<bfloat16>(small_model(false), 3, ledger);
+  auto rounded = test::whole_parameters<bfloat16>(small_model(false), 3, ledger);
   const Vector values = test::download_double(rounded.values);
   EXPECT_EQ(values, test::download_double(same.values));
   EXPECT_EQ(test::download_double(rounded.working), test::rounded_to<bfloat16>(values));
   test::write_rows(Vector(values.size(), 1 + 0x1p-9), rounded.values.data());
-  round_working(rounded);
+  round_working(rounded, {3, 5});
+  Vector expected = test::rounded_to<bfloat16>(values);
+  expected[3] = expected[4] = 1.0;
+  EXPECT_EQ(test::download_double(rounded.working), expected);
+  round_working(rounded, {0, rounded.table.elements});
   EXPECT_THAT(test::download_double(rounded.working), ::testing::Each(1.0));
 }
 
 /// Products read Q, K and V as one matrix, and gate and up as another.
 TEST(ParameterTable, MatricesThatAreReadTogetherAreNeighbours) {
   const config::Model model = small_model(false);
-  for (const LayerOffsets& layer : make_parameter_table(model).layers) {
+  for (const LayerOffsets& layer : test::whole_table(model).layers) {
     EXPECT_EQ(layer.k, layer.q + 16 * 16);
     EXPECT_EQ(layer.v, layer.k + 8 * 16);
     EXPECT_EQ(layer.up, layer.gate + 11 * 16);
@@ -192,13 +196,103 @@ TEST(Parameters, MatricesAreNormalAndNormsOne) {
 
 TEST(Parameters, EverythingElseStartsAtZero) {
   MemoryLedger ledger;
-  const auto parameters = make_parameters<float>(small_model(false), 1, ledger);
+  const auto parameters = test::whole_parameters<float>(small_model(false), 1, ledger);
   for (const auto& array :
        {parameters.gradients, parameters.first_moment, parameters.second_moment}) {
     ASSERT_EQ(array.extent(0), static_cast<std::size_t>(parameters.table.elements));
     EXPECT_THAT(testing::download(array), ::testing::Each(0.0F));
   }
 }
+
+/// Every part of a layout: stages with their chunks, each in slices.
+std::vector<ModelPart> parts_of(std::int64_t stages, std::int64_t chunks, std::int64_t chunk_layers,
+                                int tensor) {
+  std::vector<ModelPart> parts;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    for (int rank = 0; rank < tensor; ++rank) {
+      ModelPart part{{}, stage == 0, stage + 1 == stages, rank, tensor};
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const std::int64_t first = (chunk * stages + stage) * chunk_layers;
+        part.chunks.push_back({first, first + chunk_layers});
+      }
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+config::Model divisible_model() {
+  config::Model model = small_model(false);
+  model.layers = 4;
+  model.kv_heads = 4;
+  model.ffn = 12;
+  return model;
+}
+
+struct PartsCase {
+  std::int64_t stages, chunks, chunk_layers;
+  int tensor;
+};
+
+class Parts : public ::testing::TestWithParam<PartsCase> {};
+
+/// Elements that no block wrote stay NaN and compare unequal.
+TEST_P(Parts, BlocksMakeUpTheWholeModel) {
+  const auto [stages, chunks, chunk_layers, tensor] = GetParam();
+  const auto whole = values_by_name<double>(divisible_model(), 7);
+  std::map<std::string, Vector> assembled;
+  std::map<std::string, std::int64_t> written;
+  for (const ModelPart& part : parts_of(stages, chunks, chunk_layers, tensor)) {
+    MemoryLedger ledger;
+    const auto parameters = make_parameters<double>(divisible_model(), part, 7, ledger, {});
+    const Vector values = test::download_double(parameters.values);
+    for (const ParameterInfo& info : parameters.table.entries) {
+      EXPECT_EQ(info.whole_count(), static_cast<std::int64_t>(whole.at(info.name).size()));
+      EXPECT_EQ(info.replicated, info.name.find("norm") != info.name.npos);
+      Vector& target = assembled[info.name];
+      target.resize(whole.at(info.name).size(), std::nan(""));
+      place_block(info, values.data() + info.offset, target.data());
+      if (!info.replicated || part.tensor_rank == 0) written[info.name] += info.count();
+    }
+  }
+  EXPECT_EQ(assembled, whole);
+  for (const auto& [name, count] : written) {
+    EXPECT_EQ(count, static_cast<std::int64_t>(whole.at(name).size())) << name;
+  }
+}
+
+TEST_P(Parts, LayersAndTheRestAreAllElementsOnce) {
+  const auto [stages, chunks, chunk_layers, tensor] = GetParam();
+  for (const ModelPart& part : parts_of(stages, chunks, chunk_layers, tensor)) {
+    const ParameterTable table = make_parameter_table(divisible_model(), part);
+    std::vector<int> times(static_cast<std::size_t>(table.elements), 0);
+    const auto count = [&](const Range& range) {
+      for (std::int64_t i = range.begin; i < range.end; ++i) ++times[static_cast<std::size_t>(i)];
+    };
+    for (int layer = 0; layer < static_cast<int>(part.layers()); ++layer) {
+      const Range range = layer_elements(table, layer);
+      const LayerOffsets& offsets = table.layers[static_cast<std::size_t>(layer)];
+      EXPECT_EQ(range.begin, offsets.q);
+      EXPECT_EQ(range.end, offsets.down + 12 * 16 / tensor);
+      count(range);
+    }
+    for (const Range& range : remaining_elements(table)) {
+      EXPECT_FALSE(range.empty());
+      count(range);
+    }
+    EXPECT_THAT(times, ::testing::Each(1));
+    EXPECT_EQ(all_elements(table), std::vector<Range>({{0, table.elements}}));
+    EXPECT_EQ(table.embedding >= 0, part.embedding);
+    EXPECT_EQ(table.head >= 0, part.head);
+    EXPECT_EQ(table.final_norm >= 0, part.head);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Parts,
+                         ::testing::Values(PartsCase{1, 1, 4, 1}, PartsCase{1, 1, 4, 2},
+                                           PartsCase{1, 1, 4, 4}, PartsCase{2, 1, 2, 1},
+                                           PartsCase{4, 1, 1, 2}, PartsCase{2, 2, 1, 1},
+                                           PartsCase{2, 2, 1, 4}, PartsCase{1, 2, 2, 2}));
 
 }  // namespace
 }  // namespace cadenza::model

@@ -8,6 +8,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/llama.hpp"
+#include "unit/model/layout.hpp"
 #include "unit/model/reference_model.hpp"
 #include "unit/model/support.hpp"
 
@@ -45,7 +46,7 @@ struct ByDefinition : Filler<Real> {
   }
 };
 
-/// The kernels, one task per document.
+/// The kernels, one task per document. They merge into what the model left in the slot.
 template <typename Real>
 struct ByKernels : Filler<Real> {
   int heads() const { return static_cast<int>(this->model.heads); }
@@ -71,19 +72,15 @@ struct ByKernels : Filler<Real> {
     return list;
   }
   void forward(const AttentionSlot<Real>& slot) const {
-    attention::initialise(slot.out, slot.lse, this->rows(), heads(), head_dim());
     kernels::attention_forward<Real>(shape(), this->rotary, tasks(slot));
   }
   void backward(const AttentionSlot<Real>& slot) const {
     attention::delta<Real>(slot.out, slot.dout, this->rows(), heads(), head_dim(), slot.delta);
-    write_rows(Vector(static_cast<std::size_t>(this->query_elements()), 0.0), slot.dq);
-    write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dk);
-    write_rows(Vector(static_cast<std::size_t>(this->key_elements()), 0.0), slot.dv);
     kernels::attention_backward<Real>(shape(), this->rotary, tasks(slot));
   }
 };
 
-/// A model with parameters large enough that every part of it matters.
+/// The whole model on one rank.
 template <typename Real>
 struct Subject {
   using Sum = Accumulator<Real>;
@@ -91,21 +88,16 @@ struct Subject {
       : model(m),
         rotary(attention::make_rotary_table<Sum>(ledger, tokens, static_cast<int>(m.head_dim()),
                                                  m.rope.theta)),
-        parameters(make_parameters<Real>(m, 1, ledger)),
-        llama(m, tokens, rotary, parameters, ledger) {
-    std::mt19937_64 random(seed);
-    values = normal(parameters.table.elements, random, 0.4);
-    // Norms around one; float keeps them as they are drawn.
-    for (std::size_t i = static_cast<std::size_t>(parameters.table.matrix_elements);
-         i < values.size(); ++i) {
-      values[i] = static_cast<float>(1 + values[i]);
-    }
+        parameters(whole_parameters<Real>(m, 1, ledger)),
+        llama(m, whole_model(m), {tokens, 1}, config::Recompute::none, rotary, parameters, nullptr,
+              ledger) {
+    values = strong_values(m, seed);
     set(values);
   }
 
   void set(const Vector& all) {
     write_rows(all, parameters.values.data());
-    round_working(parameters);
+    round_working(parameters, {0, parameters.table.elements});
   }
 
   /// Forward and backward of one microbatch. @return the loss
@@ -113,20 +105,21 @@ struct Subject {
   double run(const TokenBatch& batch, double scale) {
     const Attention<Real> attention{{model, rotary, batch}};
     const int layers = static_cast<int>(model.layers);
-    llama.set_batch(batch);
-    llama.embed();
+    const Range rows{0, static_cast<std::int64_t>(batch.tokens.size())};
+    llama.set_batch(0, batch);
+    llama.embed(0, rows);
     for (int layer = 0; layer < layers; ++layer) {
-      llama.attention_inputs(layer);
-      attention.forward(llama.slot(layer));
-      llama.attention_outputs(layer);
+      llama.attention_inputs(0, layer, rows);
+      attention.forward(llama.slot(0, layer));
+      llama.attention_outputs(0, layer, rows);
     }
-    const double loss = llama.loss(scale);
+    const double loss = llama.loss(0, rows, scale);
     for (int layer = layers - 1; layer >= 0; --layer) {
-      llama.attention_outputs_gradient(layer);
-      attention.backward(llama.slot(layer));
-      llama.attention_inputs_gradient(layer);
+      llama.attention_outputs_gradient(0, layer, rows);
+      attention.backward(llama.slot(0, layer));
+      llama.attention_inputs_gradient(0, layer, rows);
     }
-    llama.embed_gradient();
+    llama.embed_gradient(0, rows);
     fence();
     return loss;
   }

@@ -110,6 +110,19 @@ inline config::Model small_model(bool tied) {
   return model;
 }
 
+/// All of a model's parameters on one rank, with their moments.
+template <typename Real>
+Parameters<Real> whole_parameters(const config::Model& model, std::uint64_t seed,
+                                  MemoryLedger& ledger) {
+  const ModelPart part = whole_model(model);
+  return make_parameters<Real>(model, part, seed, ledger,
+                               all_elements(make_parameter_table(model, part)));
+}
+
+inline ParameterTable whole_table(const config::Model& model) {
+  return make_parameter_table(model, whole_model(model));
+}
+
 /// Packed documents of these lengths with random tokens; each token's target is the next one of its
 /// document.
 inline TokenBatch packed(const std::vector<std::int64_t>& lengths, std::int64_t vocab,

@@ -11,6 +11,19 @@
 #include "cadenza/plan/placement.hpp"
 #include "cadenza/plan/plan.hpp"
 
+namespace cadenza::plan {
+
+/// CAD that cuts queries alone.
+inline Plan cad(const Workload& workload, std::int64_t block, double tolerance) {
+  config::Attention attention;
+  attention.block = block;
+  attention.tolerance = tolerance;
+  attention.split_keys = false;
+  return cad(workload, attention);
+}
+
+}  // namespace cadenza::plan
+
 namespace cadenza::plan::test {
 
 /// Documents by trainer rank, each whole on its rank; `dedicated` servers after the trainers, or in
@@ -50,6 +63,35 @@ class Draw {
   std::uint64_t seed_;
   std::uint64_t next_ = 0;
 };
+
+/// Context groups, one list of document lengths each, as an experiment has them.
+inline Workload group_workload(const config::Experiment& experiment,
+                               const std::vector<std::vector<std::int64_t>>& groups,
+                               int dedicated = 0) {
+  std::vector<data::Microbatch> microbatches(groups.size());
+  std::vector<Occupant> occupants;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (std::int64_t length : groups[i]) {
+      data::BatchDocument document;
+      document.tokens = {0, length};
+      microbatches[i].documents.push_back(document);
+    }
+    occupants.push_back(&microbatches[i]);
+  }
+  return make_workload(experiment, occupants, dedicated);
+}
+
+/// An experiment of one layer: heads, key-value heads, head_dim 8, float32.
+inline config::Experiment experiment(config::PlacementKind placement, std::int64_t context,
+                                     std::int64_t heads = 4, std::int64_t kv_heads = 2) {
+  config::Experiment e;
+  e.model.heads = heads;
+  e.model.kv_heads = kv_heads;
+  e.model.d_model = heads * 8;
+  e.parallel.context = context;
+  e.attention.placement = placement;
+  return e;
+}
 
 /// 1 to 9 ranks, in place or dedicated, lengths around the block and far from it.
 inline Workload random_workload(Draw& draw, std::int64_t block) {

@@ -3,37 +3,28 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
+#include "cases.hpp"
 
 namespace cadenza::plan {
 namespace {
 
-config::Experiment experiment(std::int64_t data, std::int64_t servers) {
-  config::Experiment e;
-  e.model.d_model = 64;
-  e.model.heads = 8;
-  e.model.kv_heads = 2;
-  e.parallel.data = data;
-  e.attention.servers = servers;
-  return e;
+using config::PlacementKind;
+using test::group_workload;
+
+config::Experiment experiment() {
+  return test::experiment(PlacementKind::cad, 1, 8, 2);
 }
 
-data::Batch batch(const std::vector<std::vector<std::int64_t>>& microbatches) {
-  data::Batch b;
-  for (const auto& lengths : microbatches) {
-    data::Microbatch& microbatch = b.microbatches.emplace_back();
-    for (std::int64_t length : lengths) microbatch.documents.push_back({9, {5, 5 + length}});
-  }
-  return b;
-}
-
-TEST(MakeWorkload, TickTakesOneMicrobatchOfEveryDataRank) {
-  const data::Batch b = batch({{10}, {20, 21}, {30, 31, 32}, {40}});
-  const Workload w = make_workload(experiment(2, 0), b, 1);
+TEST(MakeWorkload, GroupsFollowOneAnother) {
+  const Workload w = group_workload(experiment(), {{30, 31, 32}, {40}});
   EXPECT_THAT(w.lengths, testing::ElementsAre(30, 31, 32, 40));
   EXPECT_THAT(w.homes, testing::ElementsAre(Home{0, 0, {0, 30}}, Home{0, 1, {0, 31}},
                                             Home{0, 2, {0, 32}}, Home{1, 3, {0, 40}}));
   EXPECT_THAT(w.servers, testing::ElementsAre(0, 1));
   EXPECT_EQ(w.ranks, 2);
+  EXPECT_EQ(w.context, 1);
+  EXPECT_TRUE(w.order.natural());
+  EXPECT_TRUE(w.queries.empty());
   EXPECT_EQ(w.shape.heads, 8);
   EXPECT_EQ(w.shape.kv_heads, 2);
   EXPECT_EQ(w.shape.head_dim, 8);
@@ -41,39 +32,84 @@ TEST(MakeWorkload, TickTakesOneMicrobatchOfEveryDataRank) {
   EXPECT_EQ(w.shape.accumulator_bytes, 4);
 }
 
+TEST(MakeWorkload, GroupsShareAndIdleGroupsHaveNoTokens) {
+  data::Microbatch microbatch;
+  data::BatchDocument document;
+  document.tokens = {5, 13};
+  microbatch.documents = {document};
+  config::Experiment e = test::experiment(PlacementKind::ring, 2);
+  const std::vector<Occupant> groups = {nullptr, &microbatch, nullptr};
+  const Workload w = make_workload(e, groups, 0);
+  EXPECT_THAT(w.homes, testing::ElementsAre(Home{2, 0, {0, 4}}, Home{3, 0, {4, 8}}));
+  EXPECT_THAT(w.servers, testing::ElementsAre(0, 1, 2, 3, 4, 5));
+  e.attention.placement = PlacementKind::striped;
+  EXPECT_EQ(make_workload(e, groups, 0).order, (TokenOrder{2, 1}));
+  e.attention.placement = PlacementKind::block_striped;
+  e.attention.block = 3;
+  EXPECT_EQ(make_workload(e, groups, 0).order, (TokenOrder{2, 3}));
+}
+
 TEST(MakeWorkload, DedicatedServersFollowTheTrainers) {
-  config::Experiment e = experiment(2, 3);
+  config::Experiment e = experiment();
   e.run.dtype = config::Dtype::float64;
-  const Workload w = make_workload(e, batch({{10}, {20}}), 0);
+  const Workload w = group_workload(e, {{10}, {20}}, 3);
   EXPECT_THAT(w.servers, testing::ElementsAre(2, 3, 4));
   EXPECT_EQ(w.ranks, 5);
   EXPECT_EQ(w.shape.element_bytes, 8);
   EXPECT_EQ(w.shape.accumulator_bytes, 8);
+  e.attention.mixed = true;
+  EXPECT_THAT(group_workload(e, {{10}, {20}}, 3).servers, testing::ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(MakeWorkload, TensorRanksHaveTheirHeads) {
+  config::Experiment e = experiment();
+  e.parallel.tensor = 2;
+  const Workload w = group_workload(e, {{10}});
+  EXPECT_EQ(w.shape.heads, 4);
+  EXPECT_EQ(w.shape.kv_heads, 1);
+  EXPECT_EQ(w.shape.head_dim, 8);
 }
 
 TEST(MakeWorkload, Bfloat16AddsUpInFloat) {
-  config::Experiment e = experiment(1, 0);
+  config::Experiment e = experiment();
   e.run.dtype = config::Dtype::bfloat16;
-  const Workload w = make_workload(e, batch({{10}}), 0);
+  const Workload w = group_workload(e, {{10}});
   EXPECT_EQ(w.shape.element_bytes, 2);
   EXPECT_EQ(w.shape.accumulator_bytes, 4);
 }
 
-TEST(MakeWorkload, RefusesTicksThatTheStepDoesNotHave) {
-  const data::Batch b = batch({{10}, {20}});
-  EXPECT_THROW(make_workload(experiment(2, 0), b, 1), Error);
-  EXPECT_THROW(make_workload(experiment(2, 0), b, -1), Error);
+TEST(MakePlan, TakesTheNamedPlacement) {
+  config::Attention attention;
+  attention.tolerance = 0;
+  attention.window = 2;
+  attention.head_parallel = 2;
+  config::Experiment e = test::experiment(PlacementKind::ring, 4);
+  const Workload w = group_workload(e, {{5000, 200}});
+  const auto planned = [&](PlacementKind placement) {
+    attention.placement = placement;
+    return hash(make_plan(attention, w));
+  };
+  EXPECT_EQ(planned(PlacementKind::colocated), hash(colocated(w)));
+  EXPECT_EQ(planned(PlacementKind::all_gather), hash(all_gather(w)));
+  for (const PlacementKind placement : {PlacementKind::ring, PlacementKind::zigzag,
+                                        PlacementKind::striped, PlacementKind::block_striped}) {
+    EXPECT_EQ(planned(placement), hash(ring(w)));
+  }
+  EXPECT_EQ(planned(PlacementKind::double_ring), hash(double_ring(w, 2)));
+  EXPECT_EQ(planned(PlacementKind::ulysses), hash(ulysses(w)));
+  EXPECT_EQ(planned(PlacementKind::ulysses_ring), hash(ulysses_ring(w, 2)));
+  EXPECT_EQ(planned(PlacementKind::cad), hash(cad(w, attention)));
+  EXPECT_THROW(planned(PlacementKind::automatic), Error);
 }
 
-TEST(MakePlan, TakesTheNamedPlacement) {
-  config::Experiment e = experiment(2, 0);
-  e.attention.tolerance = 0;
-  const Workload w = make_workload(e, batch({{5000}, {200}}), 0);
-  e.attention.placement = config::PlacementKind::colocated;
-  EXPECT_EQ(hash(make_plan(e.attention, w)), hash(colocated(w)));
-  e.attention.placement = config::PlacementKind::cad;
-  EXPECT_EQ(hash(make_plan(e.attention, w)), hash(cad(w, 128, 0)));
-  EXPECT_NE(hash(cad(w, 128, 0)), hash(colocated(w)));
+TEST(MakePlan, SaysWhetherServersKeepTheirInputs) {
+  config::Attention attention;
+  const Workload w = group_workload(experiment(), {{5000}, {200}});
+  EXPECT_FALSE(make_plan(attention, w).keeps_inputs);
+  attention.inputs = config::Inputs::keep;
+  const Plan plan = make_plan(attention, w);
+  EXPECT_TRUE(plan.keeps_inputs);
+  EXPECT_TRUE(mirror(plan).keeps_inputs);
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank will allocate for a step, from plans and programs alone: before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::exec {
+
+/// Bytes of a rank by what they are for: the kinds of the memory ledger.
+struct MemoryEstimate {
+  std::int64_t parameters = 0;  ///< with gradients and optimizer moments
+  std::int64_t activations = 0;
+  std::int64_t attention = 0;      ///< workspace of foreign rows, rotation table
+  std::int64_t communication = 0;  ///< message buffers
+  std::int64_t total() const { return parameters + activations + attention + communication; }
+  /// "activations 1.2 GB": the largest of them.
+  std::string largest() const;
+};
+
+/// @param program  of the rank
+/// @param ticks    of its pool
+MemoryEstimate estimate_memory(const config::Experiment& experiment,
+                               const program::Outline& outline, const program::Program& program,
+                               std::span<const program::TickPlans> ticks);
+
+/// @throws Error(usage) where a rank needs more than run.memory, naming what would help
+void require_memory(const config::Experiment& experiment, Rank rank, const MemoryEstimate& memory);
+
+}  // namespace cadenza::exec

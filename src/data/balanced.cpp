@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "balanced.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace cadenza::data {
+namespace {
+
+// Steps between states that are kept: a jump back replays fewer, some 50 us each.
+constexpr std::int64_t kRemembered = 1024;
+
+struct Bin {
+  std::int64_t tokens = 0;
+  double cost = 0;
+};
+
+template <typename Key>
+std::size_t smallest(const std::vector<Bin>& bins, Key Bin::*key) {
+  const auto least = std::min_element(bins.begin(), bins.end(),
+                                      [&](const Bin& a, const Bin& b) { return a.*key < b.*key; });
+  return static_cast<std::size_t>(least - bins.begin());
+}
+
+std::int64_t total_tokens(const std::vector<Waiting>& documents) {
+  std::int64_t total = 0;
+  for (const Waiting& waiting : documents) total += waiting.document.length();
+  return total;
+}
+
+}  // namespace
+
+std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, std::int64_t step) {
+  // Without the first key a document could wait for ever behind costlier ones of every new step.
+  std::stable_sort(pool.begin(), pool.end(), [](const Waiting& a, const Waiting& b) {
+    return std::tuple(a.carried, a.document.length()) > std::tuple(b.carried, b.document.length());
+  });
+  std::vector<Microbatch> microbatches(static_cast<std::size_t>(options.count));
+  std::vector<Bin> bins(microbatches.size());
+  const auto put = [&](const Waiting& waiting, std::size_t bin) {
+    const auto length = waiting.document.length();
+    const auto d = static_cast<double>(length);
+    bins[bin].tokens += length;
+    bins[bin].cost += d * d / options.break_even + d;
+    BatchDocument& placed = microbatches[bin].documents.emplace_back(waiting.document);
+    placed.delay = step - waiting.read;
+  };
+  std::vector<Waiting> left;
+  for (const Waiting& waiting : pool) {
+    const std::int64_t room = options.longest - waiting.document.length();
+    const std::size_t cheapest = smallest(bins, &Bin::cost);
+    const std::size_t shortest = smallest(bins, &Bin::tokens);
+    if (bins[cheapest].tokens <= room) {
+      put(waiting, cheapest);
+    } else if (bins[shortest].tokens <= room) {
+      put(waiting, shortest);
+    } else {
+      left.push_back(waiting);
+    }
+  }
+  if (options.force) {
+    for (const Waiting& waiting : std::exchange(left, {})) {
+      put(waiting, smallest(bins, &Bin::cost));
+    }
+  }
+  pool = std::move(left);
+  return microbatches;
+}
+
+BalancedSteps::BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
+                             const Bins& bins, std::vector<std::int64_t> outliers)
+    : stream_(std::move(stream)), tokens_(tokens), bins_(bins), outliers_(std::move(outliers)) {
+  last_.queues.resize(outliers_.size());
+  remembered_.emplace(0, last_);
+}
+
+Batch BalancedSteps::batch(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (step < next_) {
+    const auto nearest = std::prev(remembered_.upper_bound(step));
+    next_ = nearest->first;
+    last_ = nearest->second;
+  }
+  Batch batch;
+  for (; next_ <= step; ++next_) {
+    if (next_ % kRemembered == 0) remembered_.emplace(next_, last_);
+    batch = advance(last_, next_);
+  }
+  return batch;
+}
+
+Batch BalancedSteps::advance(State& state, std::int64_t step) const {
+  // A step reads less where documents were carried to it: else they would pile up wherever lengths
+  // do not fill microbatches. Where all that it reads waits in queues it reads on.
+  do {
+    read_window(state, step);
+    release_outliers(state);
+  } while (state.carried.empty());
+  Batch batch{step, deal(state.carried, bins_, step)};
+  for (Waiting& waiting : state.carried) ++waiting.carried;
+  return batch;
+}
+
+void BalancedSteps::read_window(State& state, std::int64_t step) const {
+  std::int64_t room = tokens_ - total_tokens(state.carried);
+  if (room <= 0) return;
+  Stream::Cursor cursor = stream_->at(state.position);
+  state.position += room;
+  while (room > 0) {
+    const BatchDocument document = cursor.take(room);
+    room -= document.length();
+    const auto queue = std::lower_bound(outliers_.begin(), outliers_.end(), document.length());
+    const auto above = static_cast<std::size_t>(queue - outliers_.begin());
+    (above > 0 ? state.queues[above - 1] : state.carried).push_back({document, step, 0});
+  }
+}
+
+void BalancedSteps::release_outliers(State& state) const {
+  const auto count = static_cast<std::size_t>(bins_.count);
+  for (std::vector<Waiting>& queue : state.queues) {
+    const auto full = static_cast<std::ptrdiff_t>(queue.size() / count * count);
+    state.carried.insert(state.carried.end(), queue.begin(), queue.begin() + full);
+    queue.erase(queue.begin(), queue.begin() + full);
+  }
+}
+
+}  // namespace cadenza::data

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/program/layout.hpp"
+#include "gradients.hpp"
+
+namespace cadenza::exec {
+
+/// Puts the parameters and moments of all trainers together on rank 0, which writes them to `path`:
+/// a checkpoint does not depend on the layout that wrote it. Collective over `trainers`; fails on
+/// rank 0 alone.
+template <typename Real>
+void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
+                      comm::Communicator& trainers, const model::Parameters<Real>& parameters,
+                      GradientSums<Real>& gradients, const std::string& path, std::int64_t step);
+
+}  // namespace cadenza::exec

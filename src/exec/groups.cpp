@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "groups.hpp"
+
+namespace cadenza::exec {
+
+Groups::Groups(comm::Communicator& world, const program::Layout& layout) {
+  const Rank rank = world.rank();
+  const bool trains = layout.trains(rank);
+  const program::Coordinates at = trains ? layout.coordinates(rank) : program::Coordinates{};
+  const auto split = [&](int color) { return world.split(trains ? color : layout.trainers()); };
+  pool = world.split(layout.pool_of(rank));
+  trainers = split(0);
+  replicas = split(at.pipeline * layout.tensor() + at.tensor);
+  model = split(at.data * layout.context() + at.context);
+  tensor = split(rank / layout.tensor());
+}
+
+}  // namespace cadenza::exec

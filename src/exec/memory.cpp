@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/exec/memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/units.hpp"
+#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/executor.hpp"
+#include "cadenza/model/estimate.hpp"
+#include "gradients.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+/// What one exchange (of a half, in ping-pong) grows to over the ticks of a step.
+void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int part, int align,
+                  int copies, MemoryEstimate& memory, std::int64_t& rows) {
+  std::int64_t queries = 0, keys = 0, messages = 0, arriving = 0, kept = 1;
+  for (const program::TickPlans& tick : ticks) {
+    if (tick.part != part) continue;
+    const Binding binding = bind(tick, in_pool, align);
+    queries = std::max(queries, binding.query_rows);
+    keys = std::max(keys, binding.key_rows);
+    messages = std::max(messages, binding.message_bytes);
+    arriving = std::max(arriving, arriving_elements(tick.forward.workload.shape, binding));
+    rows = std::max(rows, binding.home.rows());
+    if (binding.keeps_inputs) kept = copies;
+  }
+  const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
+  const bool widens = shape.element_bytes < shape.accumulator_bytes;
+  memory.attention += workspace_bytes(shape, queries, keys, kept);
+  memory.communication += messages + (widens ? arriving * shape.accumulator_bytes : 0);
+}
+
+void add_trainer(const config::Experiment& e, const program::Outline& outline,
+                 const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
+  const program::Layout& layout = outline.layout;
+  const model::ModelPart part = model_part(e, layout, program.rank);
+  const model::ParameterTable table = model::make_parameter_table(e.model, part);
+  const int replicas = layout.data() * layout.context();
+  const std::int64_t sum = config::element_bytes(e.run.dtype).accumulator;
+  std::int64_t owned = table.elements;
+  if (outline.shards_optimizer) {
+    const program::Coordinates at = layout.coordinates(program.rank);
+    owned = 0;
+    for (const Range& range :
+         Shares(table, replicas).owned(at.data * layout.context() + at.context)) {
+      owned += range.size();
+    }
+    memory.parameters += owned * sum;  // the summed share of the gradients
+  }
+  memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
+  memory.activations += model::activation_bytes(e.model, part, {rows, program.slots},
+                                                e.run.recompute, e.run.dtype);
+  if (layout.pipeline() > 1) {  // one stream on its way in each direction, one arriving
+    memory.communication += 3 * rows / layout.tensor() * e.model.d_model * sum;
+  }
+}
+
+}  // namespace
+
+std::string MemoryEstimate::largest() const {
+  const std::array<std::pair<std::int64_t, const char*>, 4> kinds = {
+      {{parameters, "parameters, gradients and moments"},
+       {activations, "activations"},
+       {attention, "attention workspace"},
+       {communication, "message buffers"}}};
+  const auto top = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.first; });
+  return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
+}
+
+MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outline& outline,
+                               const program::Program& program,
+                               std::span<const program::TickPlans> ticks) {
+  const program::Layout& layout = outline.layout;
+  MemoryEstimate memory;
+  std::int64_t rows = 0;
+  const int copies = program.slots * outline.layers * outline.pipeline.chunks;
+  for (int part = 0; part < outline.parts; ++part) {
+    add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
+  }
+  const std::int64_t positions = std::max(e.batch.microbatch, e.data.max_document);
+  memory.attention += positions * (e.model.head_dim() / 2) * 2 *
+                      config::element_bytes(e.run.dtype).accumulator;
+  if (!layout.trains(program.rank)) return memory;
+  const std::int64_t usual = e.batch.microbatch / layout.context();
+  rows = std::max(rows, usual / layout.tensor() * layout.tensor());
+  add_trainer(e, outline, program, rows, memory);
+  return memory;
+}
+
+void require_memory(const config::Experiment& experiment, Rank rank,
+                    const MemoryEstimate& memory) {
+  if (experiment.run.memory == 0 || memory.total() <= experiment.run.memory) return;
+  const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
+  fail(ExitCode::usage,
+       "run.memory: found {}, but rank {} needs {} (most of it: {}); valid: at least {}, or a "
+       "smaller batch.microbatch, run.recompute = layer, parallel.shard = optimizer, or more ranks "
+       "in parallel.tensor, parallel.context or parallel.pipeline",
+       bytes(experiment.run.memory), rank, bytes(memory.total()), memory.largest(),
+       memory.total());
+}
+
+}  // namespace cadenza::exec

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "microbatch.hpp"
+
+namespace cadenza::exec {
+
+void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
+               const plan::Workload& workload, int first_document, const HomeRows& home,
+               model::TokenBatch& rows) {
+  const std::vector<data::Token> tokens = data::read_tokens(corpus, microbatch);
+  std::vector<std::size_t> begins{0};  // of each document among the tokens
+  for (const data::BatchDocument& document : microbatch.documents) {
+    begins.push_back(begins.back() + static_cast<std::size_t>(document.length()));
+  }
+  const auto count = static_cast<std::size_t>(home.rows());
+  rows.tokens.assign(count, 0);
+  rows.positions.assign(count, 0);
+  rows.targets.assign(count, -1);
+  for (const RowPiece& piece : home.pieces) {
+    const auto document = static_cast<std::size_t>(piece.document - first_document);
+    const std::size_t begin = begins.at(document);
+    const std::size_t end = begins.at(document + 1);
+    const auto length = static_cast<std::int64_t>(end - begin);
+    for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
+      const std::int64_t position =
+          plan::position_of(workload.order, length, piece.tokens.begin + i);
+      const auto row = static_cast<std::size_t>(piece.row + i);
+      const std::size_t token = begin + static_cast<std::size_t>(position);
+      rows.tokens[row] = tokens[token];
+      rows.positions[row] = static_cast<std::int32_t>(position);
+      if (token + 1 < end) rows.targets[row] = tokens[token + 1];
+    }
+  }
+}
+
+}  // namespace cadenza::exec

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queries or the keys that a rank ever holds in a tick, at home or in its workspace, by
+// document.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "cadenza/exec/binding.hpp"
+
+namespace cadenza::exec {
+
+class Pieces {
+ public:
+  static constexpr int kAnyStage = -1;
+
+  Pieces() = default;
+  /// @param keys  keys and values; otherwise queries
+  Pieces(const program::TickPlans& plans, Rank rank, const HomeRows& home, bool keys);
+
+  /// Head rows of the workspace: rows that are needed at different times share them.
+  std::int64_t workspace_rows() const { return workspace_rows_; }
+
+  /// Calls visit(piece) for all pieces that hold some of `tokens` with all of `heads`, ascending by
+  /// token.
+  /// @param stage  only what is there when its tasks run
+  template <typename Visit>
+  void for_each(int document, Range tokens, Range heads, int stage, Visit&& visit) const {
+    const auto first =
+        std::ranges::lower_bound(pieces_, document, {}, [](const Held& h) { return h.document; });
+    for (auto held = first; held != pieces_.end() && held->document == document; ++held) {
+      if (held->tokens.begin >= tokens.end) break;
+      if (!held->tokens.overlaps(tokens) || !held->heads.contains(heads)) continue;
+      const bool there = held->home || (held->arrives <= stage && stage <= held->last);
+      if (stage == kAnyStage || there) visit(static_cast<const RowPiece&>(*held));
+    }
+  }
+
+ private:
+  struct Held : RowPiece {
+    int last = 0;  ///< last stage that reads it
+  };
+  void add_home(const plan::Workload& workload, const HomeRows& home, bool keys);
+  void add_arriving(const plan::Plan& forward, Rank rank, plan::Tensor what);
+  void note_uses(const program::TickPlans& plans, program::Pass pass, Rank rank, bool keys);
+  void place(bool forever, int stages);
+
+  std::vector<Held> pieces_;  ///< ascending by (document, token)
+  std::int64_t workspace_rows_ = 0;
+};
+
+}  // namespace cadenza::exec

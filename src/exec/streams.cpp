@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using trace::Category;
+
+// On the world's communicator: clear of the clock's tag and channels.
+constexpr int kTag = 2000;
+constexpr int kReceiveChannel = 2000;
+constexpr int kFirstSendChannel = 2001;
+
+int tag_of(const program::Step& step) {
+  return kTag + (step.pass == program::Pass::backward ? 1 : 0);
+}
+
+template <typename Sum>
+std::span<Sum> elements_of(const HostArray<Sum>& host, std::int64_t elements) {
+  return {host.data(), static_cast<std::size_t>(elements)};
+}
+
+}  // namespace
+
+template <typename Sum>
+Streams<Sum>::Streams(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger)
+    : world_(world),
+      tracer_(tracer),
+      ledger_(ledger),
+      send_name_(tracer.intern("send")),
+      receive_name_(tracer.intern("receive")),
+      wait_name_(tracer.intern("wait_for_stage")) {
+  received_.channel = kReceiveChannel;
+}
+
+template <typename Sum>
+void Streams<Sum>::grow(Buffer& buffer, std::int64_t elements) {
+  const auto present = static_cast<std::int64_t>(buffer.device.extent(0));
+  if (elements <= present) return;
+  ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Sum)));
+  buffer.device = allocate<Sum>(ledger_, MemoryKind::communication, "stream", elements);
+  buffer.host = Kokkos::create_mirror_view(buffer.device);
+}
+
+template <typename Sum>
+typename Streams<Sum>::Buffer& Streams<Sum>::free_buffer(std::int64_t elements) {
+  for (Buffer& buffer : sent_) {
+    if (!world_.test(buffer.channel)) continue;
+    world_.wait(buffer.channel);
+    grow(buffer, elements);
+    return buffer;
+  }
+  Buffer& buffer = sent_.emplace_back();
+  buffer.channel = kFirstSendChannel + static_cast<int>(sent_.size());
+  grow(buffer, elements);
+  return buffer;
+}
+
+template <typename Sum>
+void Streams<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
+  Kokkos::deep_copy(buffer.host, buffer.device);
+  const auto bytes = std::as_bytes(elements_of<Sum>(buffer.host, elements));
+  const std::int64_t begin = trace::now_ns();
+  world_.post_send(bytes, step.peer, tag_of(step), buffer.channel);
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  tracer_.message(Category::p2p_send, send_name_, begin, trace::now_ns(), {count, 0, step.peer});
+  tracer_.count_sent(count);
+}
+
+template <typename Sum>
+void Streams<Sum>::arrive(const program::Step& step, std::int64_t elements) {
+  grow(received_, elements);
+  const auto bytes = std::as_writable_bytes(elements_of<Sum>(received_.host, elements));
+  const std::int64_t begin = trace::now_ns();
+  world_.post_receive(bytes, step.peer, tag_of(step), received_.channel);
+  tracer_.time(Category::wait, wait_name_, {}, [&] { world_.wait(received_.channel); });
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  tracer_.message(Category::p2p_receive, receive_name_, begin, trace::now_ns(),
+                  {count, 0, step.peer});
+  tracer_.count_received(count);
+  Kokkos::deep_copy(received_.device, received_.host);
+}
+
+template <typename Sum>
+void Streams<Sum>::finish() {
+  for (const Buffer& buffer : sent_) world_.wait(buffer.channel);
+}
+
+template class Streams<float>;
+template class Streams<double>;
+
+}  // namespace cadenza::exec

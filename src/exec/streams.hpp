@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residual streams and their gradients between pipeline stages.
+#pragma once
+
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/tracer.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::exec {
+
+template <typename Sum>
+class Streams {
+ public:
+  Streams(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger);
+
+  /// Sends `elements` that fill(device pointer) writes; returns at once.
+  template <typename Fill>
+  void send(const program::Step& step, std::int64_t elements, Fill fill) {
+    Buffer& buffer = free_buffer(elements);
+    fill(buffer.device.data());
+    fence();
+    start(step, buffer, elements);
+  }
+
+  /// Waits for `elements` and lets take(device pointer) read them.
+  template <typename Take>
+  void receive(const program::Step& step, std::int64_t elements, Take take) {
+    arrive(step, elements);
+    take(static_cast<const Sum*>(received_.device.data()));
+  }
+
+  /// Completes all sends.
+  void finish();
+
+ private:
+  struct Buffer {
+    Array<Sum> device;
+    HostArray<Sum> host;
+    int channel = 0;
+  };
+  Buffer& free_buffer(std::int64_t elements);
+  void grow(Buffer& buffer, std::int64_t elements);
+  void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
+  void arrive(const program::Step& step, std::int64_t elements);
+
+  comm::Communicator& world_;
+  Tracer& tracer_;
+  MemoryLedger& ledger_;
+  std::vector<Buffer> sent_;  ///< in flight or free
+  Buffer received_;
+  std::uint16_t send_name_, receive_name_, wait_name_;
+};
+
+}  // namespace cadenza::exec

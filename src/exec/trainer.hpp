@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trainer does beside attention: its part of the model, forward and backward, the sums of
+// gradients and the update.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cadenza/data/corpus.hpp"
+#include "cadenza/exec/executor.hpp"
+#include "cadenza/model/llama.hpp"
+#include "gradients.hpp"
+#include "groups.hpp"
+#include "streams.hpp"
+#include "tensor_collectives.hpp"
+
+namespace cadenza::exec {
+
+template <typename Real>
+class Trainer {
+ public:
+  using Sum = Accumulator<Real>;
+
+  Trainer(const config::Experiment& experiment, const program::Outline& outline,
+          comm::Communicator& world, Groups& groups, const kernels::RotaryTable<Sum>& rotary,
+          const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
+
+  /// Before a step: room for its microbatches, zero gradients.
+  void begin_step(const program::StepPlan& plan, std::int64_t rows, double loss_scale);
+  /// Everything but attention's messages and tasks.
+  /// @param home  where this rank's tokens are among the rows of the step's microbatch
+  void run(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
+
+  model::AttentionSlot<Real> slot(const program::Step& step) {
+    return llama_->slot(step.slot, step.layer);
+  }
+  const model::Parameters<Real>& parameters() const { return parameters_; }
+  double loss_sum() const { return loss_sum_; }  ///< of this rank, of the step so far
+  double gradient_norm() const { return gradient_norm_; }
+  double learning_rate() const { return learning_rate_; }
+
+  /// All parameters and moments, on rank 0. Collective over trainers.
+  void write_checkpoint(const std::string& path, std::int64_t step);
+
+ private:
+  void load(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
+  void run_dense(const program::Step& step, Range rows);
+  void run_layer(const program::Step& step, Range rows);
+  void send(const program::Step& step, Range rows);
+  void receive(const program::Step& step, Range rows);
+  void reduce();
+  void optimize(std::int64_t step);
+
+  config::Experiment experiment_;
+  const program::Layout& layout_;
+  Groups& groups_;
+  comm::Communicator& world_;
+  const data::Corpus& corpus_;
+  Tracer& tracer_;
+  program::Coordinates at_;
+  model::ModelPart part_;
+  bool shards_;
+  model::Parameters<Real> parameters_;
+  TensorCollectives<Sum> tensor_;
+  std::optional<model::Llama<Real>> llama_;
+  GradientSums<Real> gradients_;
+  Streams<Sum> streams_;
+  model::TokenBatch batch_;
+  std::array<std::uint16_t, program::kOperations> names_{};
+  int slots_ = 0;
+  MemoryLedger& ledger_;
+  const kernels::RotaryTable<Sum>& rotary_;
+  double loss_scale_ = 0;
+  double loss_sum_ = 0;
+  double gradient_norm_ = 0;
+  double learning_rate_ = 0;
+};
+
+}  // namespace cadenza::exec

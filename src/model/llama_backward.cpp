@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss and the backward pass.
+#include <algorithm>
+
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/model/layers.hpp"
+#include "cadenza/model/llama.hpp"
+#include "products.hpp"
+
+namespace cadenza::model {
+
+template <typename Real>
+double Llama<Real>::loss(int slot, Range rows, double scale) {
+  const Span s = span(rows);
+  const std::int64_t width = shape_.width;
+  const std::int64_t first = s.row * width;
+  const std::int64_t norm = parameters_.table.final_norm;
+  Sum* last = at(slot).last.data() + first;
+  rms_norm(residual(slot, shape_.chunk_layers, s), last, value(norm), s.held, width,
+           model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
+  const double sum =
+      token_losses(slot, gather(work_.normed.data(), s), scale, s, partial(work_.dnormed.data()));
+  reduce(work_.dnormed.data(), s);
+  rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), value(norm)},
+                          {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
+                           gradient_of(norm), work_.norm_partials.data()},
+                          s.held, width);
+  return sum;
+}
+
+template <typename Real>
+double Llama<Real>::token_losses(int slot, const Real* normed, double scale, const Span& s,
+                                 Sum* dnormed) {
+  const std::int64_t width = shape_.width;
+  const std::int64_t vocab = shape_.vocab.size();
+  const Real* head = weight(parameters_.table.head);
+  const Real* dlogits = work_.dlogits.data();
+  double sum = 0;
+  for (std::int64_t row = 0; row < s.count; row += work_.logit_rows) {
+    const std::int64_t count = std::min(work_.logit_rows, s.count - row);
+    const Real* hidden = normed + row * width;
+    project(hidden, head, count, width, vocab, work_.logits.data());
+    sum += chunk_loss(at(slot).targets.data() + s.begin + row, count, scale);
+    project_back(dlogits, head, count, width, vocab, dnormed + row * width);
+    weight_gradient(hidden, dlogits, count, width, vocab, gradient_of(parameters_.table.head));
+  }
+  return sum;
+}
+
+template <typename Real>
+double Llama<Real>::chunk_loss(const std::int32_t* targets, std::int64_t count, double scale) {
+  Sum* logits = work_.logits.data();
+  Real* dlogits = work_.dlogits.data();
+  if (group_ == nullptr) {
+    return cross_entropy(logits, targets, count, shape_.vocab.size(), scale, dlogits);
+  }
+  Sum* largest = work_.statistics.data();
+  const RowStatistics<Sum> statistics{largest, largest + count, largest + 2 * count};
+  const auto rows = static_cast<std::size_t>(count);
+  slice_largest(logits, targets, count, shape_.vocab, statistics);
+  fence();
+  group_->all_reduce_max({largest, rows});
+  slice_sums(logits, targets, count, shape_.vocab, statistics);
+  fence();
+  group_->all_reduce_sum({statistics.sum, 2 * rows});
+  return slice_gradient(static_cast<const Sum*>(logits), targets, count, shape_.vocab, scale,
+                        statistics, dlogits);
+}
+
+template <typename Real>
+void Llama<Real>::attention_outputs_gradient(int slot, int layer, Range rows) {
+  const LayerActivations<Real>& l = at(slot, layer);
+  const LayerOffsets& w = offsets(layer);
+  const Span s = span(rows);
+  const std::int64_t width = shape_.width, ffn = shape_.ffn, queries = shape_.queries;
+  const Real* rounded = work_.rounded.data() + s.row * width;
+  Real* hidden = work_.hidden.data();
+  Real* gate_up = l.gate_up.data() + s.begin * 2 * ffn;
+  if (recompute_ == config::Recompute::mlp) make_gate_up(slot, layer, nullptr, s);
+  // The feed-forward activation and its normed input are recomputed, not kept.
+  const Real* dx = gather(rounded, s);
+  project_back(dx, weight(w.down), s.count, ffn, width, hidden);
+  swiglu_gradient(gate_up, s.count, ffn, hidden);
+  weight_gradient(hidden, dx, s.count, ffn, width, gradient_of(w.down));
+  project_back<Real>(gate_up, weight(w.gate), s.count, width, 2 * ffn,
+                     partial(work_.dnormed.data()));
+  norm_gradient(l.middle.data(), l.rstd2.data(), w.post_norm, s);
+  weight_gradient<Real>(gather(work_.normed.data(), s), gate_up, s.count, width, 2 * ffn,
+                        gradient_of(w.gate));
+  dx = gather(rounded, s);
+  project_back(dx, weight(w.o), s.count, queries, width, work_.dout.data() + s.begin * queries);
+  const Real* out =
+      as_real(l.out.data() + s.begin * queries, s.count * queries, work_.normed.data());
+  weight_gradient(out, dx, s.count, queries, width, gradient_of(w.o));
+  clear(work_.dq.data() + s.begin * queries, s.count * queries);
+  clear(work_.dk.data() + s.begin * shape_.keys, s.count * shape_.keys);
+  clear(work_.dv.data() + s.begin * shape_.keys, s.count * shape_.keys);
+}
+
+template <typename Real>
+void Llama<Real>::attention_inputs_gradient(int slot, int layer, Range rows) {
+  const LayerActivations<Real>& l = at(slot, layer);
+  const LayerOffsets& w = offsets(layer);
+  const Span s = span(rows);
+  const std::int64_t width = shape_.width, joined = shape_.joined();
+  const Real* gradients = work_.hidden.data();
+  attention::join_gradients<Real>(
+      rotary_, attention_shape(model_, part_.tensor_size),
+      {work_.dq.data() + s.begin * shape_.queries, work_.dk.data() + s.begin * shape_.keys,
+       work_.dv.data() + s.begin * shape_.keys},
+      Kokkos::subview(at(slot).positions, std::pair(s.begin, s.begin + s.count)), s.count,
+      work_.hidden.data());
+  // Q, K and V are neighbours in the parameters.
+  project_back(gradients, weight(w.q), s.count, width, joined, partial(work_.dnormed.data()));
+  norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
+  weight_gradient(gather(work_.normed.data(), s), gradients, s.count, width, joined,
+                  gradient_of(w.q));
+}
+
+template <typename Real>
+void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& s) {
+  const std::int64_t first = s.row * shape_.width;
+  Sum* dx = work_.dx.data() + first;
+  reduce(work_.dnormed.data(), s);
+  rms_norm_gradient<Real>({work_.dnormed.data(), x + first, rstd + s.row, value(weight)},
+                          {dx, dx, work_.rounded.data() + first, work_.normed.data(),
+                           gradient_of(weight), work_.norm_partials.data()},
+                          s.held, shape_.width);
+}
+
+template <typename Real>
+void Llama<Real>::embed_gradient(int slot, Range rows) {
+  const Span s = span(rows);
+  const Sum* dx = work_.dx.data() + s.row * shape_.width;
+  if (group_ != nullptr) {
+    fence();
+    const auto held = static_cast<std::size_t>(boundary_elements(rows));
+    group_->all_gather(
+        std::as_bytes(std::span(dx, held)),
+        std::as_writable_bytes(
+            std::span(work_.partial.data(), held * static_cast<std::size_t>(part_.tensor_size))));
+    dx = work_.partial.data();
+  }
+  model::embed_gradient(dx, shape_.vocab, at(slot).tokens.data() + s.begin, s.count, shape_.width,
+                        gradient_of(parameters_.table.embedding));
+}
+
+#define CADENZA_INSTANTIATE(Real)                                                              \
+  template double Llama<Real>::loss(int, Range, double);                                       \
+  template double Llama<Real>::token_losses(int, const Real*, double, const Span&, Sum*);      \
+  template double Llama<Real>::chunk_loss(const std::int32_t*, std::int64_t, double);          \
+  template void Llama<Real>::attention_outputs_gradient(int, int, Range);                      \
+  template void Llama<Real>::attention_inputs_gradient(int, int, Range);                       \
+  template void Llama<Real>::norm_gradient(const Sum*, const Sum*, std::int64_t, const Span&); \
+  template void Llama<Real>::embed_gradient(int, Range);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
+
+}  // namespace cadenza::model

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass, and what of it is computed again before a backward pass.
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/model/layers.hpp"
+#include "cadenza/model/llama.hpp"
+#include "products.hpp"
+
+namespace cadenza::model {
+
+template <typename Real>
+void Llama<Real>::embed(int slot, Range rows) {
+  const Span s = span(rows);
+  Sum* stream = at(slot, 0).input.data() + s.row * shape_.width;
+  model::embed(value(parameters_.table.embedding), shape_.vocab, at(slot).tokens.data() + s.begin,
+               s.count, shape_.width, partial(stream));
+  reduce(stream, s);
+}
+
+template <typename Real>
+void Llama<Real>::attention_inputs(int slot, int layer, Range rows) {
+  const Span s = span(rows);
+  make_inputs(slot, layer, residual(slot, in_chunk(layer), s), s);
+}
+
+template <typename Real>
+void Llama<Real>::recompute_inputs(int slot, int layer, Range rows) {
+  make_inputs(slot, layer, nullptr, span(rows));
+}
+
+template <typename Real>
+void Llama<Real>::make_inputs(int slot, int layer, const Sum* residual, const Span& s) {
+  const LayerActivations<Real>& l = at(slot, layer);
+  const LayerOffsets& w = offsets(layer);
+  const std::int64_t width = shape_.width;
+  const int head_dim = static_cast<int>(model_.head_dim());
+  Real* k = l.k.data() + s.begin * shape_.keys;
+  rms_norm(residual, l.input.data() + s.row * width, value(w.input_norm), s.held, width,
+           model_.norm_eps, work_.normed.data(), l.rstd1.data() + s.row);
+  const Real* normed = gather(work_.normed.data(), s);
+  project(normed, weight(w.q), s.count, width, shape_.queries,
+          l.q.data() + s.begin * shape_.queries);
+  project(normed, weight(w.k), s.count, width, shape_.keys, k);
+  project(normed, weight(w.v), s.count, width, shape_.keys, l.v.data() + s.begin * shape_.keys);
+  attention::rotate_keys<Real>(
+      rotary_, k, Kokkos::subview(at(slot).positions, std::pair(s.begin, s.begin + s.count)),
+      s.count, static_cast<int>(shape_.kv_heads), head_dim);
+  attention::initialise(l.out.data() + s.begin * shape_.queries,
+                        l.lse.data() + s.begin * shape_.heads, s.count,
+                        static_cast<int>(shape_.heads), head_dim);
+}
+
+template <typename Real>
+void Llama<Real>::attention_outputs(int slot, int layer, Range rows) {
+  const LayerActivations<Real>& l = at(slot, layer);
+  const Span s = span(rows);
+  const std::int64_t first = s.row * shape_.width;
+  Sum* stream = stream_after(slot, layer) + first;
+  project_attention(slot, layer, s);
+  make_gate_up(slot, layer, l.input.data() + first, s);
+  swiglu(l.gate_up.data() + s.begin * 2 * shape_.ffn, s.count, shape_.ffn, work_.hidden.data());
+  // Whoever reads the stream adds `middle`: the next norm or output(). Where the next microbatch
+  // overwrites it and the reader comes later, it is added here.
+  project(work_.hidden.data(), weight(offsets(layer).down), s.count, shape_.ffn, shape_.width,
+          partial(stream));
+  reduce(stream, s);
+  if (!keeps_layers() && in_chunk(layer) + 1 == shape_.chunk_layers) {
+    add<Sum>(stream, l.middle.data() + first, s.held * shape_.width, stream);
+  }
+}
+
+template <typename Real>
+void Llama<Real>::recompute_outputs(int slot, int layer, Range rows) {
+  const Span s = span(rows);
+  project_attention(slot, layer, s);
+  make_gate_up(slot, layer, at(slot, layer).input.data() + s.row * shape_.width, s);
+}
+
+template <typename Real>
+void Llama<Real>::project_attention(int slot, int layer, const Span& s) {
+  const LayerActivations<Real>& l = at(slot, layer);
+  Sum* middle = l.middle.data() + s.row * shape_.width;
+  const Real* out = as_real(l.out.data() + s.begin * shape_.queries, s.count * shape_.queries,
+                            work_.normed.data());
+  project(out, weight(offsets(layer).o), s.count, shape_.queries, shape_.width, partial(middle));
+  reduce(middle, s);
+}
+
+template <typename Real>
+void Llama<Real>::make_gate_up(int slot, int layer, const Sum* residual, const Span& s) {
+  const LayerActivations<Real>& l = at(slot, layer);
+  const LayerOffsets& w = offsets(layer);
+  rms_norm(residual, l.middle.data() + s.row * shape_.width, value(w.post_norm), s.held,
+           shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);
+  // Gate and up are neighbours in the parameters: one product makes both.
+  project(gather(work_.normed.data(), s), weight(w.gate), s.count, shape_.width, 2 * shape_.ffn,
+          l.gate_up.data() + s.begin * 2 * shape_.ffn);
+}
+
+#define CADENZA_INSTANTIATE(Real)                                            \
+  template void Llama<Real>::embed(int, Range);                              \
+  template void Llama<Real>::attention_inputs(int, int, Range);              \
+  template void Llama<Real>::recompute_inputs(int, int, Range);              \
+  template void Llama<Real>::make_inputs(int, int, const Sum*, const Span&); \
+  template void Llama<Real>::attention_outputs(int, int, Range);             \
+  template void Llama<Real>::recompute_outputs(int, int, Range);             \
+  template void Llama<Real>::project_attention(int, int, const Span&);       \
+  template void Llama<Real>::make_gate_up(int, int, const Sum*, const Span&);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
+
+}  // namespace cadenza::model

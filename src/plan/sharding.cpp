@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sharding.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace cadenza::plan {
+namespace {
+
+/// Cuts lengths into chunks of one group; what does not divide goes to the ranks in turn, so that
+/// it adds up over documents.
+class Cutter {
+ public:
+  explicit Cutter(const Cut& cut) : cut_(cut) {}
+
+  /// Ends of the chunks of a length; chunk i belongs to rank_of(i).
+  std::vector<std::int64_t> ends(std::int64_t length) {
+    const int count = cut_.ranks * cut_.chunks;
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), length / count);
+    for (std::int64_t i = 0; i < length % count; ++i) {
+      const int rank = static_cast<int>(next_++ % cut_.ranks);
+      const bool second = i >= cut_.ranks;  // the rank has one more already
+      ++sizes[static_cast<std::size_t>(second ? count - 1 - rank : rank)];
+    }
+    std::partial_sum(sizes.begin(), sizes.end(), sizes.begin());
+    return sizes;
+  }
+
+  Rank rank_of(std::size_t chunk) const {
+    const int i = static_cast<int>(chunk);
+    return i < cut_.ranks ? i : 2 * cut_.ranks - 1 - i;
+  }
+
+ private:
+  const Cut& cut_;
+  std::int64_t next_ = 0;
+};
+
+/// Brings long stripes to ranks with few tokens: the sum of squared tokens is smallest. Of equal
+/// ones the first from the rank with the fewest tokens on.
+std::size_t best_offset(const std::vector<Range>& stripes, const std::vector<std::int64_t>& held) {
+  const std::size_t count = held.size();
+  const auto least =
+      static_cast<std::size_t>(std::min_element(held.begin(), held.end()) - held.begin());
+  std::size_t best = least;
+  std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t offset = (least + i) % count;
+    std::int64_t product = 0;
+    for (std::size_t c = 0; c < count; ++c) {
+      product += (held[(c + offset) % count] - held[least]) * stripes[c].size();
+    }
+    if (product < smallest) best = offset;
+    smallest = std::min(smallest, product);
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<Home> shard(std::span<const std::int64_t> lengths, int first, const Cut& cut) {
+  Cutter cutter(cut);
+  std::vector<Home> homes;
+  const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  std::vector<std::int64_t> ends;
+  if (!cut.documents) ends = cutter.ends(total);
+  std::int64_t start = 0;  // of the document in the sequence
+  for (std::size_t document = 0; document < lengths.size(); ++document) {
+    if (cut.documents) {
+      ends = cutter.ends(lengths[document]);
+      start = 0;
+    }
+    const Range whole{start, start + lengths[document]};
+    for (std::size_t chunk = 0; chunk < ends.size(); ++chunk) {
+      const Range part = intersect(whole, {chunk > 0 ? ends[chunk - 1] : 0, ends[chunk]});
+      if (part.empty()) continue;
+      homes.push_back({cutter.rank_of(chunk),
+                       first + static_cast<int>(document),
+                       {part.begin - start, part.end - start}});
+    }
+    start = whole.end;
+  }
+  join_homes(homes);
+  return homes;
+}
+
+std::vector<Home> shard_stripes(std::span<const std::int64_t> lengths, int first,
+                                const TokenOrder& order) {
+  std::vector<Home> homes;
+  std::vector<std::int64_t> held(static_cast<std::size_t>(order.stripes), 0);
+  for (std::size_t document = 0; document < lengths.size(); ++document) {
+    std::vector<Range> stripes;
+    for (std::int64_t c = 0; c < order.stripes; ++c) {
+      stripes.push_back(stripe_tokens(order, lengths[document], c));
+    }
+    const std::size_t offset = best_offset(stripes, held);
+    for (std::size_t c = 0; c < stripes.size(); ++c) {
+      const std::size_t rank = (c + offset) % held.size();
+      held[rank] += stripes[c].size();
+      if (stripes[c].empty()) continue;
+      homes.push_back({static_cast<Rank>(rank), first + static_cast<int>(document), stripes[c]});
+    }
+  }
+  return homes;
+}
+
+std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts) {
+  std::vector<std::int64_t> total(static_cast<std::size_t>(ranks), 0);
+  for (const Home& home : homes) total[static_cast<std::size_t>(home.rank)] += home.tokens.size();
+  std::vector<std::int64_t> seen(total.size(), 0);
+  std::vector<Home> split;
+  for (const Home& home : homes) {
+    const auto rank = static_cast<std::size_t>(home.rank);
+    const std::int64_t row = std::exchange(seen[rank], seen[rank] + home.tokens.size());
+    for (int part = 0; part < parts; ++part) {
+      const Range rows = intersect({row, row + home.tokens.size()},
+                                   {total[rank] * part / parts, total[rank] * (part + 1) / parts});
+      if (rows.empty()) continue;
+      const std::int64_t shift = home.tokens.begin - row;
+      split.push_back(
+          {home.rank * parts + part, home.document, {rows.begin + shift, rows.end + shift}});
+    }
+  }
+  join_homes(split);
+  return split;
+}
+
+void join_homes(std::vector<Home>& homes) {
+  std::sort(homes.begin(), homes.end(), [](const Home& a, const Home& b) {
+    return std::tie(a.document, a.tokens.begin) < std::tie(b.document, b.tokens.begin);
+  });
+  std::size_t kept = 0;
+  for (const Home& next : homes) {
+    if (kept > 0) {
+      Home& last = homes[kept - 1];
+      if (last.document == next.document && last.rank == next.rank &&
+          last.tokens.end == next.tokens.begin) {
+        last.tokens.end = next.tokens.end;
+        continue;
+      }
+    }
+    homes[kept++] = next;
+  }
+  homes.resize(kept);
+}
+
+double predicted_tiles(std::span<const Home> homes, int ranks) {
+  constexpr std::int64_t kTile = 128;
+  std::vector<double> tiles(static_cast<std::size_t>(ranks), 0.0);
+  for (const Home& home : homes) {
+    // The i-th tile of queries reaches the keys up to its end.
+    const std::int64_t count = (home.tokens.size() + kTile - 1) / kTile;
+    const auto before = static_cast<double>((home.tokens.begin + kTile - 1) / kTile);
+    const auto n = static_cast<double>(count);
+    tiles[static_cast<std::size_t>(home.rank)] += n * before + n * (n + 1) / 2;
+  }
+  return tiles.empty() ? 0.0 : *std::max_element(tiles.begin(), tiles.end());
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a context group shares the tokens of its microbatch. Any length: ranks' tokens differ by one
+// (block-striped: less than two runs), documents shorter than the group leave some ranks without a part.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cadenza/plan/plan.hpp"
+
+namespace cadenza::plan {
+
+/// One rank of the group has a contiguous chunk (`chunks` = 1), or two of 2 x ranks chunks, the
+/// r-th from either end (`chunks` = 2), so that causal attention costs all ranks the same.
+struct Cut {
+  int ranks = 1;
+  int chunks = 1;
+  bool documents = true;  ///< every document is cut, or the whole microbatch as one sequence
+};
+
+/// Homes of documents `first`, `first` + 1, ... of these lengths; ranks count from 0. Ascending by
+/// (document, token); touching parts on one rank are one home.
+std::vector<Home> shard(std::span<const std::int64_t> lengths, int first, const Cut& cut);
+
+/// Stripe c of a document goes to rank (c + offset) mod ranks, with the offset that leaves the
+/// ranks most equal.
+std::vector<Home> shard_stripes(std::span<const std::int64_t> lengths, int first,
+                                const TokenOrder& order);
+
+/// Cuts every rank's rows, one document after another, into `parts` that differ by one row: rank r
+/// becomes ranks r x parts, r x parts + 1, ...
+std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts);
+
+/// Joins touching parts of a document on one rank; ascending by (document, token).
+void join_homes(std::vector<Home>& homes);
+
+/// What WLB-LLM chooses a microbatch's sharding by: the attention of the slowest rank, where every
+/// query sees its document so far. Kernels work in tiles of 128 queries and 128 keys, so that each
+/// part of a document costs its tiles, the cut ones whole: in units of such tiles.
+double predicted_tiles(std::span<const Home> homes, int ranks);
+
+}  // namespace cadenza::plan

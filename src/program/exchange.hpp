@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention of a layer on one rank, as operations: when the messages of a plan's stages start,
+// when they are waited for, and the tasks between. One plan serves all layers.
+#pragma once
+
+#include <vector>
+
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::program {
+
+class Exchange {
+ public:
+  /// @param self  this rank, as the plan calls it
+  Exchange(const plan::Plan& plan, Pass pass, Rank self);
+
+  // `place` has tick, layer, part, ... of the operations that are added.
+
+  /// Messages of inputs that lie ready at home (or are only received here): they are under way
+  /// while tasks run that need none of them.
+  void add_start(const Step& place, std::vector<Step>& steps) const;
+  /// All tasks, stage by stage. Inputs that this rank passes on leave as soon as they are here,
+  /// before the tasks that use them; results leave as soon as their tasks are done.
+  void add_tasks(const Step& place, std::vector<Step>& steps) const;
+  /// The results that arrive after the last task.
+  void add_end(const Step& place, std::vector<Step>& steps) const;
+
+ private:
+  struct Stage {
+    bool inputs = false;    ///< sends or receives inputs
+    bool passes_on = false;  ///< sends inputs that an earlier stage brought
+    bool results = false;   ///< sends or receives results
+    bool tasks = false;
+  };
+  std::size_t end_of_tasks() const;
+
+  std::vector<Stage> stages_;
+};
+
+}  // namespace cadenza::program

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention.split_keys.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "cad_tiling.hpp"
+#include "cadenza/plan/cost.hpp"
+#include "cadenza/plan/validate.hpp"
+#include "cases.hpp"
+#include "oracle.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+using test::Draw;
+using test::heavy_tailed;
+using test::total_bytes;
+using test::workload;
+
+Plan split(const Workload& w, std::int64_t block, double tolerance) {
+  config::Attention attention;
+  attention.block = block;
+  attention.tolerance = tolerance;
+  return cad(w, attention);
+}
+
+double predicted(const Plan& plan) {
+  return predict(plan, CostModel{}).predicted_seconds;
+}
+
+std::set<Rank> busy(const Plan& plan) {
+  std::set<Rank> ranks;
+  for (const Stage& stage : plan.stages) {
+    for (const PlacedTask& p : stage.tasks) ranks.insert(p.server);
+  }
+  return ranks;
+}
+
+void expect_valid(const Plan& plan) {
+  EXPECT_THAT(violations(plan), testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+}
+
+TEST(SplitKeys, NeverRaisesThePlansCost) {
+  int cheaper = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    const std::int64_t block = draw.of<std::int64_t>({8, 16, 128});
+    const Workload w = test::random_workload(draw, block);
+    const double tolerance = draw.of<double>({0.0, 0.1, 0.5});
+    const Plan whole = cad(w, block, tolerance);
+    const Plan plan = split(w, block, tolerance);
+    expect_valid(plan);
+    EXPECT_LE(predicted(plan), predicted(whole) * (1 + 1e-12));
+    EXPECT_LE(imbalance(plan), std::max(imbalance(whole), 1.0051));
+    cheaper += predicted(plan) < predicted(whole);
+    EXPECT_EQ(hash(plan), hash(split(w, block, tolerance)));
+  }
+  EXPECT_GT(cheaper, 100);
+}
+
+TEST(SplitKeys, ComputesEveryPairOnceWhenCarriedOut) {
+  for (std::uint64_t seed = 2000; seed < 2060; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    const Workload w = test::random_workload(draw, 2);
+    EXPECT_EQ(test::carry_out(split(w, 2, 0.05)), "");
+  }
+}
+
+TEST(SplitKeys, GivesWorkToMoreServersThanQueryBlocks) {
+  const Workload w = workload({{512}, {}, {}, {}, {}, {}, {}, {}});
+  const Plan whole = cad(w, 128, 0.0);
+  EXPECT_EQ(busy(whole).size(), 4U);
+  const Plan plan = split(w, 128, 0.0);
+  expect_valid(plan);
+  EXPECT_GT(busy(plan).size(), 4U);
+  EXPECT_LT(imbalance(plan), imbalance(whole));
+  EXPECT_LT(predicted(plan), predicted(whole));
+}
+
+TEST(SplitKeys, OneDocumentAloneMovesFewerBytes) {
+  for (int ranks : {2, 4, 8}) {
+    std::vector<std::vector<std::int64_t>> documents(static_cast<std::size_t>(ranks));
+    documents[0] = {16384};
+    const Workload w = workload(documents, 0, {32, 8, 128, 2, 4});
+    const Plan whole = cad(w, 128, 0.05);
+    const Plan plan = split(w, 128, 0.05);
+    expect_valid(plan);
+    EXPECT_LT(total_bytes(plan), 0.92 * total_bytes(whole)) << ranks;
+    EXPECT_LE(imbalance(plan), std::max(imbalance(whole), 1.0051));
+  }
+}
+
+TEST(SplitKeys, LongTailsMoveFewerBytesInsideTheTolerance) {
+  double whole_bytes = 0;
+  double bytes = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    for (int dedicated : {0, 4}) {
+      const Workload w = workload(heavy_tailed(8, 32768, seed), dedicated, {8, 2, 64, 4});
+      const Plan plan = split(w, 128, 0.1);
+      const Plan whole = cad(w, 128, 0.1);
+      expect_valid(plan);
+      EXPECT_LE(imbalance(plan), std::max(imbalance(whole), 1.0051));
+      bytes += total_bytes(plan);
+      whole_bytes += total_bytes(whole);
+    }
+  }
+  EXPECT_LT(bytes, 0.97 * whole_bytes);
+}
+
+// The tiling alone: a partition of the tile, areas near the shares.
+TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
+  const Workload w = workload({{1}, {}});
+  const Homes homes(w);
+  const Traffic traffic(w, homes);
+  const Flows flows(traffic, 2);
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    const std::int64_t end = draw.between(1, 400);
+    const Tile whole{0, {draw.between(0, end - 1), end}, {0, draw.between(1, end)}};
+    std::vector<Share> shares;
+    for (int i = static_cast<int>(draw.between(1, 6)); i > 0; --i) shares.push_back({i, 10 * i});
+    std::vector<Tile> tiles;
+    divide(whole, shares, 1, flows, tiles);
+    std::int64_t total = 0;
+    for (const Share& share : shares) total += share.pairs;
+    std::int64_t area = 0;
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      area += tiles[i].pairs();
+      EXPECT_TRUE(whole.q.contains(tiles[i].q) && whole.k.contains(tiles[i].k));
+      for (std::size_t j = 0; j < i; ++j) {
+        EXPECT_FALSE(tiles[i].q.overlaps(tiles[j].q) && tiles[i].k.overlaps(tiles[j].k));
+      }
+      const double share = 10.0 * tiles[i].server / static_cast<double>(total);
+      EXPECT_NEAR(static_cast<double>(tiles[i].pairs()), share * static_cast<double>(whole.pairs()),
+                  3.0 * 400);
+    }
+    EXPECT_EQ(area, whole.pairs());
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::plan

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// How context groups share tokens: published layouts, balance for any lengths, halves.
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "../../../src/plan/sharding.hpp"
+#include "cases.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+using config::PlacementKind;
+using test::Draw;
+using test::experiment;
+using test::group_workload;
+
+/// Text positions by rank, in rows.
+std::vector<std::vector<std::int64_t>> layout(const Workload& w) {
+  std::vector<std::vector<std::int64_t>> ranks(static_cast<std::size_t>(w.ranks));
+  for (const Home& home : w.homes) {
+    for (std::int64_t t = home.tokens.begin; t < home.tokens.end; ++t) {
+      const std::int64_t length = w.lengths[static_cast<std::size_t>(home.document)];
+      ranks[static_cast<std::size_t>(home.rank)].push_back(position_of(w.order, length, t));
+    }
+  }
+  return ranks;
+}
+
+using Layout = std::vector<std::vector<std::int64_t>>;
+
+TEST(Sharding, PublishedLayoutsOf16TokensOn4Ranks) {
+  const auto of = [](PlacementKind placement) {
+    config::Experiment e = experiment(placement, 4);
+    e.attention.block = 2;
+    return layout(group_workload(e, {{16}}));
+  };
+  EXPECT_EQ(of(PlacementKind::ring),
+            (Layout{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
+  EXPECT_EQ(of(PlacementKind::zigzag),
+            (Layout{{0, 1, 14, 15}, {2, 3, 12, 13}, {4, 5, 10, 11}, {6, 7, 8, 9}}));
+  EXPECT_EQ(of(PlacementKind::striped),
+            (Layout{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}));
+  EXPECT_EQ(of(PlacementKind::block_striped),
+            (Layout{{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}}));
+  EXPECT_EQ(of(PlacementKind::ulysses), of(PlacementKind::ring));
+  for (const PlacementKind placement :
+       {PlacementKind::all_gather, PlacementKind::double_ring, PlacementKind::cad}) {
+    EXPECT_EQ(of(placement), of(PlacementKind::zigzag));
+  }
+}
+
+TEST(Sharding, SharingIsAChoiceWhereThePlacementLeavesIt) {
+  config::Experiment e = experiment(PlacementKind::all_gather, 2);
+  e.attention.sharding = config::Sharding::contiguous;
+  EXPECT_EQ(layout(group_workload(e, {{4, 4}})), (Layout{{0, 1, 0, 1}, {2, 3, 2, 3}}));
+  e.attention.shard_unit = config::ShardUnit::sequence;
+  EXPECT_EQ(layout(group_workload(e, {{4, 4}})), (Layout{{0, 1, 2, 3}, {0, 1, 2, 3}}));
+  e.attention.sharding = config::Sharding::zigzag;
+  EXPECT_EQ(layout(group_workload(e, {{4, 4}})), (Layout{{0, 1, 2, 3}, {2, 3, 0, 1}}));
+}
+
+TEST(Sharding, HeadGroupsCutTheRowsOfTheirRingPosition) {
+  config::Experiment e = experiment(PlacementKind::ulysses_ring, 4);
+  e.attention.head_parallel = 2;
+  EXPECT_EQ(layout(group_workload(e, {{16}})),
+            (Layout{{0, 1, 2, 3}, {12, 13, 14, 15}, {4, 5, 6, 7}, {8, 9, 10, 11}}));
+}
+
+TEST(Sharding, AnyLengthsLeaveRanksEqual) {
+  const std::vector<PlacementKind> placements = {
+      PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
+      PlacementKind::block_striped, PlacementKind::ulysses_ring};
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    Draw draw(seed);
+    config::Experiment e = experiment(draw.of(placements), draw.between(1, 8));
+    e.attention.block = draw.between(1, 9);
+    e.attention.shard_unit = draw.of(std::vector<config::ShardUnit>{
+        config::ShardUnit::document, config::ShardUnit::sequence, config::ShardUnit::predicted});
+    if (e.parallel.context % 2 == 0) e.attention.head_parallel = 2;
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t n = draw.between(1, 9); n > 0; --n) lengths.push_back(draw.between(1, 60));
+    const Workload w = group_workload(e, {lengths});
+    std::map<int, std::int64_t> end;  // of each document, homes being ascending
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(w.ranks), 0);
+    for (const Home& home : w.homes) {
+      EXPECT_FALSE(home.tokens.empty()) << "seed " << seed;
+      EXPECT_EQ(home.tokens.begin, end[home.document]) << "seed " << seed;
+      end[home.document] = home.tokens.end;
+      rows[static_cast<std::size_t>(home.rank)] += home.tokens.size();
+    }
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      EXPECT_EQ(end[static_cast<int>(d)], lengths[d]) << "seed " << seed;
+    }
+    const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+    const bool runs = e.attention.placement == PlacementKind::block_striped;
+    EXPECT_LE(*most - *least, runs ? 2 * e.attention.block : 1) << "seed " << seed;
+  }
+}
+
+// One long document and short ones: cut as one sequence the ranks with its end are slower; the
+// other way round, many short documents cost less in whole tiles.
+TEST(Sharding, PredictionChoosesTheUnit) {
+  config::Experiment e = experiment(PlacementKind::cad, 4);
+  const auto homes = [&](config::ShardUnit unit, const std::vector<std::int64_t>& lengths) {
+    e.attention.shard_unit = unit;
+    return group_workload(e, {lengths}).homes;
+  };
+  const std::vector<std::int64_t> uneven = {16384, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 8192};
+  EXPECT_EQ(homes(config::ShardUnit::predicted, uneven),
+            homes(config::ShardUnit::document, uneven));
+  const std::vector<std::int64_t> shorts(64, 256);
+  EXPECT_EQ(homes(config::ShardUnit::predicted, shorts),
+            homes(config::ShardUnit::sequence, shorts));
+  EXPECT_NE(homes(config::ShardUnit::sequence, shorts), homes(config::ShardUnit::document, shorts));
+}
+
+TEST(Sharding, PredictionCountsWholeTiles) {
+  // 256 queries after 128 keys: tiles of 2 and 3 keys; one token costs a tile of its own.
+  const std::vector<Home> homes = {{0, 0, {128, 384}}, {1, 0, {384, 385}}};
+  EXPECT_DOUBLE_EQ(predicted_tiles(homes, 2), 5.0);
+  EXPECT_DOUBLE_EQ(predicted_tiles(std::span(homes).subspan(1), 2), 4.0);
+}
+
+TEST(Halves, AreTheSameTokensInTwoParts) {
+  const std::vector<PlacementKind> placements = {PlacementKind::ring, PlacementKind::zigzag,
+                                                 PlacementKind::striped, PlacementKind::cad};
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Draw draw(seed);
+    config::Experiment e = experiment(draw.of(placements), draw.between(1, 5));
+    std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(draw.between(1, 3)));
+    for (auto& lengths : groups) {
+      for (std::int64_t n = draw.between(0, 6); n > 0; --n) lengths.push_back(draw.between(1, 90));
+    }
+    const Workload whole = group_workload(e, groups);
+    const std::array<Workload, 2> both = halves(whole);
+    EXPECT_EQ(both[0].homes, both[1].homes);
+    EXPECT_EQ(both[0].lengths, whole.lengths);
+    std::vector<int> cut(groups.size(), 0);
+    for (std::size_t d = 0; d < whole.lengths.size(); ++d) {
+      EXPECT_EQ(both[0].queries[d].begin, 0);
+      EXPECT_EQ(both[0].queries[d].end, both[1].queries[d].begin);
+      EXPECT_EQ(both[1].queries[d].end, whole.lengths[d]);
+    }
+    std::vector<char> second(static_cast<std::size_t>(whole.ranks), 0);
+    std::map<int, std::int64_t> tokens;
+    std::map<int, std::pair<std::int64_t, std::int64_t>> shares;  // of groups
+    for (const Home& home : both[0].homes) {
+      const Range first = both[0].queries[static_cast<std::size_t>(home.document)];
+      const bool in_first = first.contains(home.tokens);
+      EXPECT_TRUE(in_first || !first.overlaps(home.tokens)) << "a home is in both halves";
+      char& seen = second[static_cast<std::size_t>(home.rank)];
+      EXPECT_FALSE(seen && in_first) << "rows of the first half come first";
+      seen = seen || !in_first;
+      tokens[home.document] += home.tokens.size();
+      auto& [a, b] = shares[home.rank / whole.context];
+      (in_first ? a : b) += home.tokens.size();
+    }
+    for (const auto& [document, count] : tokens) {
+      EXPECT_EQ(count, whole.lengths[static_cast<std::size_t>(document)]);
+    }
+    if (e.parallel.context > 1) continue;
+    for (const auto& [group, share] : shares) EXPECT_LE(std::abs(share.first - share.second), 1);
+  }
+}
+
+TEST(Halves, CutOneDocumentAndLeaveZigzagRanksEven) {
+  const Workload w =
+      group_workload(experiment(PlacementKind::zigzag, 4), {{600, 200, 200, 1000, 400}});
+  const std::array<Workload, 2> both = halves(w);
+  int cut = 0;
+  std::vector<std::int64_t> surplus(4, 0);
+  for (std::size_t d = 0; d < w.lengths.size(); ++d) {
+    const std::int64_t first = both[0].queries[d].size();
+    cut += first > 0 && first < w.lengths[d];
+  }
+  EXPECT_EQ(cut, 1);
+  for (const Home& home : both[0].homes) {
+    const Range first = both[0].queries[static_cast<std::size_t>(home.document)];
+    surplus[static_cast<std::size_t>(home.rank)] +=
+        first.contains(home.tokens) ? home.tokens.size() : -home.tokens.size();
+  }
+  EXPECT_THAT(surplus, testing::Each(testing::AllOf(testing::Ge(-100), testing::Le(100))));
+}
+
+}  // namespace
+}  // namespace cadenza::plan
