@@ -90,16 +90,20 @@ void print_row(int servers, int documents, const config::Attention& attention, i
   });
   std::size_t tasks = 0;
   std::size_t moves = 0;
+  double sent = 0;
+  for (const std::int64_t of_rank : forward.bytes_sent_per_rank) {
+    sent += static_cast<double>(of_rank);
+  }
   for (const plan::Stage& stage : forward.stages) {
     tasks += stage.tasks.size();
     moves += stage.moves.size();
   }
   const std::size_t held = bytes(forward);
   fmt::print(
-      "{:>7}  {:>9}  {:>7}  {:>7}  {:>9.3f}  {:>9.3f}  {:>9.2f}  {:>9.2f}  {:>11.2f}  "
+      "{:>7}  {:>9}  {:>7}  {:>7}  {:>9.3f}  {:>9.3f}  {:>9.1f}  {:>9.2f}  {:>9.2f}  {:>11.2f}  "
       "{:>9}  {:>8}{}\n",
       servers, workload.lengths.size(), tasks, moves, imbalance(plan::colocated(workload)),
-      imbalance(forward), plan_ms, mirror_ms, validate_ms, held, held / tasks,
+      imbalance(forward), sent / 1e6 / servers, plan_ms, mirror_ms, validate_ms, held, held / tasks,
       valid ? "" : "  INVALID");
 }
 
@@ -115,9 +119,10 @@ int main(int argc, char** argv) {
   std::vector<int> sizes = {8, 64, 512, 4096};
   app.add_option("--servers", sizes, "each with 8 documents per server");
   CLI11_PARSE(app, argc, argv);
-  fmt::print("{:>7}  {:>9}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>9}  {:>11}  {:>9}  {:>8}\n",
-             "servers", "documents", "tasks", "moves", "imbalance", "with cad", "plan ms",
-             "mirror ms", "validate ms", "bytes", "per task");
+  fmt::print(
+      "{:>7}  {:>9}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>11}  {:>9}  {:>8}\n",
+      "servers", "documents", "tasks", "moves", "imbalance", "with cad", "MB / rank", "plan ms",
+      "mirror ms", "validate ms", "bytes", "per task");
   for (const int servers : sizes) print_row(servers, 8 * servers, attention, repeats);
   return 0;
 }

@@ -77,10 +77,11 @@ Problem read_problem(const storage::File& file) {
 config::Experiment one_layer(config::Experiment e) {
   const auto require_one = [](std::int64_t found, const char* key) {
     if (found == 1) return;
-    fail(ExitCode::usage,
-         "{}: found {}; valid for cadenza attend: 1 (attention alone has data and context ranks and "
-         "dedicated servers)",
-         key, found);
+    fail(
+        ExitCode::usage,
+        "{}: found {}; valid for cadenza attend: 1 (attention alone has data and context ranks and "
+        "dedicated servers)",
+        key, found);
   };
   require_one(e.parallel.pipeline, "parallel.pipeline");
   require_one(e.parallel.tensor, "parallel.tensor");
@@ -111,8 +112,7 @@ std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
   const std::vector<data::Microbatch> microbatches = deal(problem, experiment.parallel.data);
   std::vector<plan::Occupant> groups;
   for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
-  plan::Workload workload =
-      plan::make_workload(experiment, groups, outline.layout.dedicated());
+  plan::Workload workload = plan::make_workload(experiment, groups, outline.layout.dedicated());
   workload.shape = problem.shape;
   return program::plan_tick(experiment.attention, workload, program::first_documents(groups));
 }
@@ -129,8 +129,8 @@ std::vector<std::int64_t> file_rows(const std::vector<program::TickPlans>& plans
     const auto document = static_cast<std::size_t>(piece.document);
     for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
       rows[static_cast<std::size_t>(piece.row + i)] =
-          begins[document] + plan::position_of(workload.order, problem.lengths[document],
-                                               piece.tokens.begin + i);
+          begins[document] +
+          plan::position_of(workload.order, problem.lengths[document], piece.tokens.begin + i);
     }
   }
   return rows;
@@ -229,8 +229,8 @@ class Rows {
   comm::Communicator& world_;
   const Problem& problem_;
   std::vector<std::vector<std::int64_t>> rows_;  ///< by rank: rows of the file
-  std::array<Array<Real>, 10> inputs_;  ///< by plan::Tensor, as exec::is_input says
-  std::array<Array<Sum>, 10> sums_;     ///< the others
+  std::array<Array<Real>, 10> inputs_;           ///< by plan::Tensor, as exec::is_input says
+  std::array<Array<Sum>, 10> sums_;              ///< the others
 };
 
 template <typename Real>
@@ -238,7 +238,9 @@ using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
 
 /// The attention operations of a one-layer program.
 template <typename Real>
-void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass) {
+void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
+                 const model::AttentionSlot<Real>& home) {
+  for (const auto& exchange : exchanges) exchange->set_place({0, 0, pass, false, 0, home});
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     exec::AttentionExchange<Real>& exchange = *exchanges[static_cast<std::size_t>(step.part)];
@@ -248,14 +250,14 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
         break;
       case Operation::post:
       case Operation::post_results:
-        exchange.post(pass, step.stage, step.operation == Operation::post_results);
+        exchange.post(step.stage, step.operation == Operation::post_results);
         break;
       case Operation::wait:
       case Operation::wait_results:
-        exchange.wait(pass, step.stage, step.operation == Operation::wait_results);
+        exchange.wait(step.stage, step.operation == Operation::wait_results);
         break;
       case Operation::attend:
-        exchange.attend(pass, step.stage, {});
+        exchange.attend(step.stage, {});
         break;
       default:
         break;  // the dense operations of a training step
@@ -296,11 +298,11 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
         world, shape, kernels::RotaryTable<Accumulator<Real>>{}, part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
-    exchanges.back()->set_place({0, 0, 0, rows.slot()});
   }
   const auto program = program::make_program(*outline, world.rank(), plans);
-  run_program(exchanges, program, Pass::forward);
-  if (problem.backward) run_program(exchanges, program, Pass::backward);
+  run_program(exchanges, program, Pass::forward, rows.slot());
+  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.slot());
+  for (const auto& exchange : exchanges) exchange->finish();
 
   std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
   if (problem.backward) {

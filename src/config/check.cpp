@@ -27,7 +27,8 @@ std::string divisors(std::int64_t number) {
   std::ranges::sort(all);
   const std::int64_t last = all.back();
   all.pop_back();
-  return all.empty() ? fmt::format("{}", last) : fmt::format("{} or {}", fmt::join(all, ", "), last);
+  return all.empty() ? fmt::format("{}", last)
+                     : fmt::format("{} or {}", fmt::join(all, ", "), last);
 }
 
 class Checker {
@@ -79,7 +80,8 @@ void check_pipeline(const Checker& check, const Experiment& e) {
   check_divides(check, p.chunks, "parallel.chunks", e.model.layers / p.pipeline,
                 "model.layers / parallel.pipeline");
   const PipelineSchedule schedule = p.pipeline_schedule(e.attention.placement);
-  check.require(p.chunks == 1 || schedule == PipelineSchedule::interleaved, "parallel.chunks",
+  const bool interleaves = p.pipeline > 1 && schedule == PipelineSchedule::interleaved;
+  check.require(p.chunks == 1 || interleaves, "parallel.chunks",
                 "found {} with schedule {} over {} pipeline ranks; valid: 1, or more with schedule "
                 "interleaved and parallel.pipeline > 1",
                 p.chunks, word(schedule), p.pipeline);
@@ -93,12 +95,12 @@ void check_pipeline(const Checker& check, const Experiment& e) {
                 "found true with parallel.pipeline = {}: embedding and head are on different "
                 "stages; valid: false, or parallel.pipeline = 1",
                 p.pipeline);
-  check.require(e.attention.servers == 0 || p.pipeline == 1 ||
-                    schedule == PipelineSchedule::phase_aligned,
-                "parallel.schedule",
-                "found {} with dedicated attention servers, which serve all stages in one phase; "
-                "valid: phase_aligned",
-                word(schedule));
+  check.require(
+      e.attention.servers == 0 || p.pipeline == 1 || schedule == PipelineSchedule::phase_aligned,
+      "parallel.schedule",
+      "found {} with dedicated attention servers, which serve all stages in one phase; "
+      "valid: phase_aligned",
+      word(schedule));
 }
 
 /// Placements that keep attention on the ranks of a context group.
@@ -147,8 +149,8 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found true with {} dedicated servers and placement {}; valid: with placement cad "
                 "and attention.servers >= 1",
                 a.servers, word(a.placement));
-  const bool aligned = p.pipeline > 1 && p.pipeline_schedule(a.placement) ==
-                                             PipelineSchedule::phase_aligned;
+  const bool aligned =
+      p.pipeline > 1 && p.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
   const bool again = e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
   check.require(a.inputs == Inputs::resend || !aligned, "attention.inputs",
                 "found keep with schedule phase_aligned: the backward pass of a microbatch may run "
@@ -161,6 +163,12 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "and one recomputed layer is held at a time; valid: none, or run.recompute none or "
                 "mlp",
                 word(e.run.recompute));
+  const bool stripes =
+      a.placement == PlacementKind::striped || a.placement == PlacementKind::block_striped;
+  check.require(a.overlap == Overlap::none || !stripes, "attention.overlap",
+                "found ping_pong with placement {}: the first half of a striped sequence sees keys "
+                "of the second; valid: none",
+                word(a.placement));
   check.require(std::ranges::is_sorted(e.batch.outliers), "batch.outliers",
                 "found lengths that do not ascend; valid: ascending lengths");
   check.require(e.batch.outliers.empty() || e.batch.packing == Packing::balanced, "batch.outliers",

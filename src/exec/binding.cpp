@@ -138,9 +138,9 @@ class Binder {
           const std::int64_t row_heads = piece.heads.size();
           const Range heads{move.heads.begin - piece.heads.begin,
                             move.heads.end - piece.heads.begin};
-          result.segments.push_back(
-              {move.what, piece.home, piece.row + (part.begin - piece.tokens.begin) * row_heads,
-               part.size(), row_heads, heads, result.bytes});
+          result.segments.push_back({move.what, piece.home,
+                                     piece.row + (part.begin - piece.tokens.begin) * row_heads,
+                                     part.size(), row_heads, heads, result.bytes});
           result.bytes += plan::move_bytes(shape_, move.what, part, move.heads);
           tokens += part.size();
         });
@@ -164,14 +164,18 @@ class Binder {
                                                  [](const Segment& part) { return !part.home; });
       const int posted = passes_on ? s - 1 : -1;
       const int ended = s < end_of_tasks ? s : count;
-      for (Traffic* traffic : {&stage.inputs.sends, &stage.inputs.receives}) {
-        traffic->buffer = arena.place({posted, s, round_up(traffic->bytes, kBufferAlignment)});
-      }
-      for (Traffic* traffic : {&stage.results.sends, &stage.results.receives}) {
-        traffic->buffer = arena.place({s - 1, ended, round_up(traffic->bytes, kBufferAlignment)});
-      }
+      place_direction(stage.inputs, posted, s, count, arena);
+      place_direction(stage.results, s - 1, ended, count, arena);
     }
     binding_.message_bytes = std::max(binding_.message_bytes, arena.size());
+  }
+
+  /// Where nothing arrives, nothing is waited for: the sends may last till the exchange ends.
+  static void place_direction(Direction& direction, int posted, int ended, int end, Arena& arena) {
+    if (direction.receives.messages.empty()) ended = end;
+    for (Traffic* traffic : {&direction.sends, &direction.receives}) {
+      traffic->buffer = arena.place({posted, ended, round_up(traffic->bytes, kBufferAlignment)});
+    }
   }
 
   static bool is_tail(const StageBinding& stage) {
@@ -225,8 +229,8 @@ bool is_input(Tensor what) {
 std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
                              std::int64_t key_rows, std::int64_t copies) {
   const std::int64_t dim = shape.head_dim;
-  const std::int64_t queries = copies * dim * shape.element_bytes        // q
-                               + dim * shape.element_bytes               // dout
+  const std::int64_t queries = copies * dim * shape.element_bytes          // q
+                               + dim * shape.element_bytes                 // dout
                                + (2 * dim + 2) * shape.accumulator_bytes;  // out, dq, lse, delta
   const std::int64_t keys =
       2 * dim * (copies * shape.element_bytes + shape.accumulator_bytes);  // k, v, dk, dv

@@ -46,8 +46,8 @@ class Collector {
       std::vector<model::ParameterTable> tables;
       for (int tensor = 0; tensor < layout_.tensor(); ++tensor) {
         const Rank rank = layout_.rank({0, stage, tensor, 0});
-        tables.push_back(model::make_parameter_table(
-            experiment_.model, model_part(experiment_, layout_, rank)));
+        tables.push_back(
+            model::make_parameter_table(experiment_.model, model_part(experiment_, layout_, rank)));
       }
       for (std::size_t entry = 0; entry < tables.front().entries.size(); ++entry) {
         receive_entry(stage, tables, entry, own, mine, write);
@@ -56,9 +56,8 @@ class Collector {
   }
 
   template <typename Write>
-  void receive_entry(int stage, const std::vector<model::ParameterTable>& tables,
-                     std::size_t entry, const model::ParameterTable& own, const Sum* mine,
-                     Write& write) {
+  void receive_entry(int stage, const std::vector<model::ParameterTable>& tables, std::size_t entry,
+                     const model::ParameterTable& own, const Sum* mine, Write& write) {
     const model::ParameterInfo& first = tables.front().entries[entry];
     whole_.resize(static_cast<std::size_t>(first.whole_count()));
     for (int tensor = 0; tensor < layout_.tensor(); ++tensor) {
@@ -109,13 +108,12 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
   attempt([&] { writer.emplace(path, step); });
   Collector<Sum> collector(experiment, layout, trainers);
   const auto write = [&](const std::string& prefix, const Sum* mine) {
-    collector.collect(parameters.table, mine,
-                      [&](const model::ParameterInfo& info, const Sum* values) {
-                        attempt([&] { writer->write(prefix + info.name, whole_shape(info), values); });
-                      });
+    collector.collect(
+        parameters.table, mine, [&](const model::ParameterInfo& info, const Sum* values) {
+          attempt([&] { writer->write(prefix + info.name, whole_shape(info), values); });
+        });
   };
-  const auto values =
-      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.values);
+  const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.values);
   write("", values.data());
   write(model::kFirstMomentPrefix, gradients.gather_moment(parameters.first_moment).data());
   write(model::kSecondMomentPrefix, gradients.gather_moment(parameters.second_moment).data());
@@ -123,9 +121,9 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
   if (failure) throw *failure;
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                               \
-  template void write_checkpoint(const config::Experiment&, const program::Layout&,             \
-                                 comm::Communicator&, const model::Parameters<Real>&,           \
+#define CADENZA_INSTANTIATE(Real)                                                     \
+  template void write_checkpoint(const config::Experiment&, const program::Layout&,   \
+                                 comm::Communicator&, const model::Parameters<Real>&, \
                                  GradientSums<Real>&, const std::string&, std::int64_t);
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)

@@ -13,7 +13,8 @@ namespace cadenza::exec {
 
 using Elements = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
 
-/// Rows of a buffer of which `width` elements belong to a message, where they lie one after another.
+/// Rows of a buffer of which `width` elements belong to a message, where they lie one after
+/// another.
 struct Block {
   std::int64_t rows = 0;
   std::int64_t width = 0;
@@ -43,46 +44,48 @@ void for_each_element(const char* label, const Block& block, const Each& each) {
 /// Buffer to message, rounded to nearest where To is shorter.
 template <typename From, typename To>
 void pack_elements(const From* buffer, To* message, const Block& block) {
-  for_each_element("pack_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
-    message[m] = static_cast<To>(buffer[b]);
-  });
+  for_each_element(
+      "pack_rows", block,
+      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { message[m] = static_cast<To>(buffer[b]); });
 }
 
 /// Message to buffer, widened where To is longer.
 template <typename From, typename To>
 void place_elements(const From* message, To* buffer, const Block& block) {
-  for_each_element("place_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
-    buffer[b] = static_cast<To>(message[m]);
-  });
+  for_each_element(
+      "place_rows", block,
+      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] = static_cast<To>(message[m]); });
 }
 
 template <typename From, typename To>
 void add_elements(const From* message, To* buffer, const Block& block) {
-  for_each_element("add_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
-    buffer[b] += static_cast<To>(message[m]);
-  });
+  for_each_element(
+      "add_rows", block,
+      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] += static_cast<To>(message[m]); });
 }
 
 /// Buffer to message, or message to buffer, where the message's elements may lie at any address:
 /// statistics follow shorter elements.
 template <typename T>
 void pack_unaligned(const T* buffer, std::byte* message, const Block& block) {
-  for_each_element("pack_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
-    std::memcpy(message + m * static_cast<std::int64_t>(sizeof(T)), buffer + b, sizeof(T));
-  });
+  for_each_element(
+      "pack_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+        std::memcpy(message + m * static_cast<std::int64_t>(sizeof(T)), buffer + b, sizeof(T));
+      });
 }
 template <typename T>
 void place_unaligned(const std::byte* message, T* buffer, const Block& block) {
-  for_each_element("place_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
-    std::memcpy(buffer + b, message + m * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  });
+  for_each_element(
+      "place_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+        std::memcpy(buffer + b, message + m * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      });
 }
 
 /// Zeroes them in the buffer.
 template <typename T>
 void clear_elements(T* buffer, const Block& block) {
-  for_each_element("clear_rows", block,
-                   KOKKOS_LAMBDA(std::int64_t, std::int64_t b) { buffer[b] = T(0); });
+  for_each_element(
+      "clear_rows", block, KOKKOS_LAMBDA(std::int64_t, std::int64_t b) { buffer[b] = T(0); });
 }
 
 template <typename T>

@@ -115,13 +115,22 @@ void AttentionExchange<Real>::grow_arriving(std::int64_t elements) {
 
 template <typename Real>
 void AttentionExchange<Real>::set_place(const AttentionPlace<Real>& place) {
+  const bool same = place.tick == place_.tick && place.layer == place_.layer &&
+                    place.pass == place_.pass && place.again == place_.again;
+  if (!same) finish();
   place_ = place;
   workspace_.use_copy(bound().keeps_inputs ? place.copy : 0);
 }
 
 template <typename Real>
-const StageBinding& AttentionExchange<Real>::stage_of(Pass pass, int stage) const {
-  return bound().of(pass)[static_cast<std::size_t>(stage)];
+void AttentionExchange<Real>::finish() {
+  for (const int on : sending_) pool_.wait(on);
+  sending_.clear();
+}
+
+template <typename Real>
+const StageBinding& AttentionExchange<Real>::stage_of(int stage) const {
+  return bound().of(place_.pass)[static_cast<std::size_t>(stage)];
 }
 
 template <typename Real>
@@ -177,9 +186,9 @@ void AttentionExchange<Real>::begin() {
 }
 
 template <typename Real>
-int AttentionExchange<Real>::tag(Pass pass, int stage, bool results) const {
+int AttentionExchange<Real>::tag(int stage, bool results) const {
   // Tags only tell stages and halves apart: order keeps layers and ticks apart.
-  return 4 * channel(stage, results) + (pass == Pass::backward ? 2 : 0);
+  return 4 * channel(stage, results) + (place_.pass == Pass::backward ? 2 : 0);
 }
 
 template <typename Real>
@@ -199,7 +208,7 @@ Block AttentionExchange<Real>::block_of(const Segment& part) const {
 }
 
 template <typename Real>
-void AttentionExchange<Real>::pack(const Traffic& traffic, Pass pass) {
+void AttentionExchange<Real>::pack(const Traffic& traffic) {
   for (const Segment& part : traffic.segments) {
     std::byte* target = device_bytes(traffic) + part.offset;
     const std::int64_t head_row = part.row + part.heads.begin;
@@ -214,7 +223,7 @@ void AttentionExchange<Real>::pack(const Traffic& traffic, Pass pass) {
     } else {
       pack_elements(values, as<Real>(target), block);
     }
-    if (pass == Pass::backward && is_gradient(part.what)) clear_elements(values, block);
+    if (is_gradient(part.what)) clear_elements(values, block);
   }
   copy_to_host(traffic);
 }
@@ -237,56 +246,59 @@ std::span<std::byte> AttentionExchange<Real>::host_bytes(const Traffic& traffic,
 }
 
 template <typename Real>
-void AttentionExchange<Real>::post(Pass pass, int stage, bool results) {
-  const StageBinding& bound = stage_of(pass, stage);
+void AttentionExchange<Real>::post(int stage, bool results) {
+  const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const int on = channel(stage, results);
   Posted& posted = posted_[posted_index(stage, results)];
   for (const Message& message : direction.receives.messages) {
-    pool_.post_receive(host_bytes(direction.receives, message), message.peer,
-                       tag(pass, stage, results), on);
+    pool_.post_receive(host_bytes(direction.receives, message), message.peer, tag(stage, results),
+                       on);
   }
   posted.receives_ns = trace::now_ns();
   if (direction.sends.messages.empty()) return;
   tracer_.time(Category::compute_other, names_.pack, {direction.sends.bytes},
-               [&] { pack(direction.sends, pass); });
+               [&] { pack(direction.sends); });
   posted.sends_ns = trace::now_ns();
   for (const Message& message : direction.sends.messages) {
-    pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(pass, stage, results),
-                    on);
+    pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(stage, results), on);
   }
   tracer_.count_sent(direction.sends.bytes);
+  if (direction.receives.messages.empty()) {
+    sending_.push_back(on);
+    record_messages(direction.sends, stage, results, true, posted.sends_ns);
+  }
 }
 
 template <typename Real>
-void AttentionExchange<Real>::wait(Pass pass, int stage, bool results) {
-  const StageBinding& bound = stage_of(pass, stage);
+void AttentionExchange<Real>::wait(int stage, bool results) {
+  const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const Posted& posted = posted_[posted_index(stage, results)];
   tracer_.time(Category::wait, names_.wait, {}, [&] { pool_.wait(channel(stage, results)); });
-  record_messages(direction.sends, pass, stage, results, true, posted.sends_ns);
-  record_messages(direction.receives, pass, stage, results, false, posted.receives_ns);
+  record_messages(direction.sends, stage, results, true, posted.sends_ns);
+  record_messages(direction.receives, stage, results, false, posted.receives_ns);
   if (direction.receives.messages.empty()) return;
   tracer_.time(Category::compute_other, names_.unpack, {direction.receives.bytes},
-               [&] { unpack(direction.receives, pass); });
+               [&] { unpack(direction.receives); });
   tracer_.count_received(direction.receives.bytes);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass, int stage,
-                                              bool results, bool sends, std::int64_t begin) {
+void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage, bool results,
+                                              bool sends, std::int64_t begin) {
   const std::int64_t end = trace::now_ns();
   for (const Message& message : traffic.messages) {
     const int from = sends ? pool_.rank() : message.peer;
     const int to = sends ? message.peer : pool_.rank();
-    const auto flow = static_cast<std::uint32_t>(
-        Hasher()
-            .add(static_cast<std::uint64_t>(from))
-            .add(static_cast<std::uint64_t>(to))
-            .add(static_cast<std::uint64_t>(place_.tick))
-            .add(static_cast<std::uint64_t>(place_.layer))
-            .add(static_cast<std::uint64_t>(tag(pass, stage, results)))
-            .value());
+    const auto flow =
+        static_cast<std::uint32_t>(Hasher()
+                                       .add(static_cast<std::uint64_t>(from))
+                                       .add(static_cast<std::uint64_t>(to))
+                                       .add(static_cast<std::uint64_t>(place_.tick))
+                                       .add(static_cast<std::uint64_t>(place_.layer))
+                                       .add(static_cast<std::uint64_t>(tag(stage, results)))
+                                       .value());
     tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
                     results ? names_.results : names_.inputs, begin, end,
                     {message.bytes, 0, message.peer, flow});
@@ -294,7 +306,7 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, Pass pass,
 }
 
 template <typename Real>
-void AttentionExchange<Real>::unpack(const Traffic& traffic, Pass pass) {
+void AttentionExchange<Real>::unpack(const Traffic& traffic) {
   copy_to_device(traffic);
   for (const Segment& part : traffic.segments) {
     const std::byte* source = device_bytes(traffic) + part.offset;
@@ -304,20 +316,20 @@ void AttentionExchange<Real>::unpack(const Traffic& traffic, Pass pass) {
       add_elements(as<const Real>(source),
                    sums_of(part.home, part.what, part.row + part.heads.begin), block_of(part));
     } else if (!part.home) {  // LSE that arrives at home is merged with its O
-      place_input(part, source, pass);
+      place_input(part, source);
     }
   }
 }
 
 template <typename Real>
-void AttentionExchange<Real>::place_input(const Segment& part, const std::byte* source, Pass pass) {
+void AttentionExchange<Real>::place_input(const Segment& part, const std::byte* source) {
   const std::int64_t head_row = part.row + part.heads.begin;
   if (is_statistic(part.what)) {
     place_unaligned<Sum>(source, sums_of(false, part.what, head_row), block_of(part));
     return;
   }
   place_elements(as<const Real>(source), inputs_of(false, part.what, head_row), block_of(part));
-  if (part.what != Tensor::q || pass == Pass::backward) return;
+  if (part.what != Tensor::q || place_.pass == Pass::backward) return;
   attention::initialise(sums_of(false, Tensor::o, part.row), sums_of(false, Tensor::lse, part.row),
                         part.rows, static_cast<int>(part.row_heads), shape_.head_dim);
 }
@@ -371,12 +383,12 @@ void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
 }
 
 template <typename Real>
-void AttentionExchange<Real>::attend(Pass pass, int stage, const kernels::ProgressHook& progress) {
-  const StageBinding& bound = stage_of(pass, stage);
+void AttentionExchange<Real>::attend(int stage, const kernels::ProgressHook& progress) {
+  const StageBinding& bound = stage_of(stage);
   tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
     list_tasks(bound);
     list_.progress = progress;
-    if (pass == Pass::forward) {
+    if (place_.pass == Pass::forward) {
       kernels::attention_forward(shape_, rotary_, list_);
     } else {
       kernels::attention_backward(shape_, rotary_, list_);

@@ -131,6 +131,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
   bind(plan);
   for (const Step& step : plan.program.steps) run_operation(step, plan);
+  for (const auto& exchange : exchange_) exchange->finish();
   tracer_.set_place(-1, -1, trace::Phase::other);
   StepResult result;
   tracer_.time_collective(world_, "agree_on_loss", {}, [&] { result = agree_on_result(); });
@@ -175,26 +176,28 @@ void Executor<Real>::run_attention(const Step& step) {
   AttentionPlace<Real> place;
   place.tick = step.tick / outline_.parts;
   place.layer = step.layer;
+  place.pass = step.pass;
+  place.again = step.again;
   const int layers = outline_.layers * outline_.pipeline.chunks;
   place.copy = std::max(step.slot, 0) * layers + step.layer;
   if (step.slot >= 0) place.home = trainer_->slot(step);
   exchange.set_place(place);
-  const bool results = step.operation == Operation::post_results ||
-                       step.operation == Operation::wait_results;
+  const bool results =
+      step.operation == Operation::post_results || step.operation == Operation::wait_results;
   switch (step.operation) {
     case Operation::begin_attention:
       exchange.begin();
       break;
     case Operation::post:
     case Operation::post_results:
-      exchange.post(step.pass, step.stage, results);
+      exchange.post(step.stage, results);
       break;
     case Operation::wait:
     case Operation::wait_results:
-      exchange.wait(step.pass, step.stage, results);
+      exchange.wait(step.stage, results);
       break;
     default:
-      exchange.attend(step.pass, step.stage, {make_progress, groups_.get()});
+      exchange.attend(step.stage, {make_progress, groups_.get()});
       break;
   }
 }

@@ -9,8 +9,8 @@ namespace {
 /// Elements [range) of a flat array.
 template <typename View>
 auto part(const View& view, Range range) {
-  return Kokkos::subview(view, std::pair(static_cast<std::size_t>(range.begin),
-                                         static_cast<std::size_t>(range.end)));
+  return Kokkos::subview(
+      view, std::pair(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.end)));
 }
 
 template <typename T>
@@ -131,11 +131,10 @@ void GradientSums<Real>::gather_parameters() {
     const auto share = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, sums_[index]);
     std::vector<std::int64_t> bytes = bucket.counts;
     for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
-    replicas_.post_all_gather_v(
-        std::as_bytes(span_of(share.data(), mine.size())), bytes,
-        std::as_writable_bytes(
-            span_of(values.data() + bucket.elements.begin, bucket.elements.size())),
-        static_cast<int>(index));
+    replicas_.post_all_gather_v(std::as_bytes(span_of(share.data(), mine.size())), bytes,
+                                std::as_writable_bytes(span_of(
+                                    values.data() + bucket.elements.begin, bucket.elements.size())),
+                                static_cast<int>(index));
     replicas_.wait(static_cast<int>(index));
     Kokkos::deep_copy(part(parameters_.values, bucket.elements), part(values, bucket.elements));
     model::round_working(parameters_, bucket.elements);
@@ -161,8 +160,7 @@ std::vector<Accumulator<Real>> GradientSums<Real>::gather_moment(const Array<Sum
     for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
     replicas_.post_all_gather_v(
         std::as_bytes(span_of(owned.data() + at, mine.size())), bytes,
-        std::as_writable_bytes(
-            span_of(all.data() + bucket.elements.begin, bucket.elements.size())),
+        std::as_writable_bytes(span_of(all.data() + bucket.elements.begin, bucket.elements.size())),
         static_cast<int>(index));
     replicas_.wait(static_cast<int>(index));
   }

@@ -54,8 +54,8 @@ void add_trainer(const config::Experiment& e, const program::Outline& outline,
     memory.parameters += owned * sum;  // the summed share of the gradients
   }
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
-  memory.activations += model::activation_bytes(e.model, part, {rows, program.slots},
-                                                e.run.recompute, e.run.dtype);
+  memory.activations +=
+      model::activation_bytes(e.model, part, {rows, program.slots}, e.run.recompute, e.run.dtype);
   if (layout.pipeline() > 1) {  // one stream on its way in each direction, one arriving
     memory.communication += 3 * rows / layout.tensor() * e.model.d_model * sum;
   }
@@ -84,8 +84,8 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outli
     add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
   }
   const std::int64_t positions = std::max(e.batch.microbatch, e.data.max_document);
-  memory.attention += positions * (e.model.head_dim() / 2) * 2 *
-                      config::element_bytes(e.run.dtype).accumulator;
+  memory.attention +=
+      positions * (e.model.head_dim() / 2) * 2 * config::element_bytes(e.run.dtype).accumulator;
   if (!layout.trains(program.rank)) return memory;
   const std::int64_t usual = e.batch.microbatch / layout.context();
   rows = std::max(rows, usual / layout.tensor() * layout.tensor());
@@ -93,16 +93,14 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outli
   return memory;
 }
 
-void require_memory(const config::Experiment& experiment, Rank rank,
-                    const MemoryEstimate& memory) {
+void require_memory(const config::Experiment& experiment, Rank rank, const MemoryEstimate& memory) {
   if (experiment.run.memory == 0 || memory.total() <= experiment.run.memory) return;
   const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
   fail(ExitCode::usage,
        "run.memory: found {}, but rank {} needs {} (most of it: {}); valid: at least {}, or a "
        "smaller batch.microbatch, run.recompute = layer, parallel.shard = optimizer, or more ranks "
        "in parallel.tensor, parallel.context or parallel.pipeline",
-       bytes(experiment.run.memory), rank, bytes(memory.total()), memory.largest(),
-       memory.total());
+       bytes(experiment.run.memory), rank, bytes(memory.total()), memory.largest(), memory.total());
 }
 
 }  // namespace cadenza::exec

@@ -109,8 +109,8 @@ void Pieces::place(bool forever, int stages) {
   for (Held& held : pieces_) {
     if (held.home) continue;
     const std::int64_t size = held.tokens.size() * held.heads.size();
-    held.row = arena.place(forever ? Lifetime{0, stages, size}
-                                   : Lifetime{held.arrives, held.last, size});
+    held.row =
+        arena.place(forever ? Lifetime{0, stages, size} : Lifetime{held.arrives, held.last, size});
   }
   workspace_rows_ = arena.size();
 }

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "checkpoint.hpp"
-#include "elements.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "cadenza/model/optimizer.hpp"
+#include "checkpoint.hpp"
+#include "elements.hpp"
 #include "microbatch.hpp"
 
 namespace cadenza::exec {
@@ -149,9 +149,9 @@ template <typename Real>
 void Trainer<Real>::run_layer(const Step& step, Range rows) {
   const bool inputs = step.operation == Operation::attention_inputs;
   const bool forward = step.pass == Pass::forward;
-  const double once =
-      inputs ? model::attention_inputs_flops(experiment_.model, part_, rows.size())
-             : model::attention_outputs_flops(experiment_.model, part_, rows.size());
+  const double once = inputs
+                          ? model::attention_inputs_flops(experiment_.model, part_, rows.size())
+                          : model::attention_outputs_flops(experiment_.model, part_, rows.size());
   const auto name = names_[static_cast<std::size_t>(step.operation)];
   tracer_.time(Category::compute_dense, name, {0, forward ? once : 2.0 * once}, [&] {
     if (step.again) {

@@ -45,9 +45,9 @@ Plan cad(const Workload& workload, const config::Attention& attention) {
   coalesce(assignments);
   tile_documents(workload, homes, attention.block, loads, traffic, assignments);
   std::vector<Assignment> cut = assignments;
-  const bool any = cut_keys(workload, attention.block, loads, cut);
+  const bool faster = cut_keys(workload, attention.block, loads, cut);
   Plan plan = assemble(workload, homes, std::move(assignments));
-  if (!any) return plan;
+  if (!faster) return plan;
   Plan other = assemble(workload, homes, std::move(cut));
   const CostModel model;
   const bool falls =

@@ -38,11 +38,14 @@ class KeyCutter {
     }
     std::stable_sort(over.begin(), over.end(),
                      [&](Rank a, Rank b) { return loads_.load(a) > loads_.load(b); });
-    bool any = false;
+    if (over.empty()) return false;
+    const std::int64_t before = loads_.load(over.front());
     for (const Rank from : over) {
-      while (loads_.over(from) && give(from, loads_.least())) any = true;
+      while (loads_.over(from) && give(from, loads_.least())) {
+      }
     }
-    return any;
+    return std::all_of(over.begin(), over.end(),
+                       [&](Rank server) { return loads_.load(server) < before; });
   }
 
  private:

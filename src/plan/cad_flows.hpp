@@ -36,13 +36,12 @@ class Flows {
     return inputs(flow) + flow.queries * traffic_.result_bytes();
   }
 
-  /// Bytes through the busiest rank, of inputs and of results together.
-  std::int64_t largest() const { return largest_inputs() + largest_results(); }
-
   /// What goes through the busiest rank now is what no rank may exceed from now on.
   void set_limits() {
-    inputs_limit_ = largest_inputs();
-    results_limit_ = largest_results();
+    for (const Through& rank : through_) {
+      inputs_limit_ = std::max({inputs_limit_, rank.inputs_sent, rank.inputs_received});
+      results_limit_ = std::max({results_limit_, rank.results_sent, rank.results_received});
+    }
   }
   bool within_limits(Rank rank) const {
     const Through& through = through_[static_cast<std::size_t>(rank)];
@@ -55,20 +54,6 @@ class Flows {
     std::int64_t inputs_sent = 0, inputs_received = 0;
     std::int64_t results_sent = 0, results_received = 0;
   };
-  std::int64_t largest_inputs() const {
-    std::int64_t largest = 0;
-    for (const Through& r : through_) {
-      largest = std::max({largest, r.inputs_sent, r.inputs_received});
-    }
-    return largest;
-  }
-  std::int64_t largest_results() const {
-    std::int64_t largest = 0;
-    for (const Through& r : through_) {
-      largest = std::max({largest, r.results_sent, r.results_received});
-    }
-    return largest;
-  }
   Through& at(Rank rank) { return through_[static_cast<std::size_t>(rank)]; }
   std::int64_t inputs(const Flow& flow) const {
     return flow.queries * (traffic_.query_bytes() - traffic_.result_bytes()) +

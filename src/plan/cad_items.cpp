@@ -39,22 +39,26 @@ void Items::add(int part, Range pairs, Rank server) {
   int& last = last_of_document_[static_cast<std::size_t>(shape.document)];
   items_.push_back({part, last, pairs, server, shape.cost(pairs), 0});
   last = id;
-  set_bound(items_.back());
-  by_rank_[static_cast<std::size_t>(server)].push_back(id);
+  enlist(id);
   loads_.add(server, items_.back().cost);
 }
 
 // The inner part of an item gains less the smaller it is, but for pair 0, which may hold back the
 // rest by a short last block.
-void Items::set_bound(Item& item) const {
-  const Part& shape = part(item);
-  item.bound = judge_.gain(shape, item.pairs, item.cost, {item.pairs, item.cost, item.cost});
-  if (item.pairs.begin == 0 && item.pairs.end > 1) {
-    const Range rest{1, item.pairs.end};
+void Items::enlist(int id) {
+  Item& of = item(id);
+  const Part& shape = part(of);
+  of.bound = judge_.gain(shape, of.pairs, of.cost, {of.pairs, of.cost, of.cost});
+  if (of.pairs.begin == 0 && of.pairs.end > 1) {
+    const Range rest{1, of.pairs.end};
     const std::int64_t cost = shape.cost(rest);
-    item.bound =
-        std::max(item.bound, judge_.gain(shape, item.pairs, item.cost, {rest, cost, cost}));
+    of.bound = std::max(of.bound, judge_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
   }
+  by_rank_[static_cast<std::size_t>(of.server)].insert({-of.bound, id});
+}
+
+void Items::delist(int id) {
+  by_rank_[static_cast<std::size_t>(item(id).server)].erase({-item(id).bound, id});
 }
 
 /// Brings what donors_ says of a rank up to date, after its load or its items changed.
@@ -70,7 +74,10 @@ void Items::refresh(Rank rank) {
   best = {};
   const std::int64_t surplus = loads_.surplus(rank);
   if (surplus <= 0) return;
-  for (int id : by_rank_[static_cast<std::size_t>(rank)]) consider(id, surplus, 0, best);
+  for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(rank)]) {
+    if (best.item >= 0 && -bound <= best.gain) break;
+    consider(id, surplus, 0, best);
+  }
   if (best.item < 0) return;
   const Donor now{best.gain, rank};
   donors_.insert(std::upper_bound(donors_.begin(), donors_.end(), now, before), now);
@@ -92,7 +99,7 @@ Candidate Items::search(Rank to, Donors which, std::int64_t at_least) const {
   if (judge_.sees_residents()) consider_shared(to, which, at_least, best);
   const std::int64_t deficit = loads_.deficit(to);
   for (const Donor& donor : donors_) {
-    if (best.item >= 0 && donor.bound < best.gain) break;
+    if (best.item >= 0 && donor.bound <= best.gain) break;
     if (donor.rank == to || !gives(donor.rank, which)) continue;
     const std::int64_t surplus = loads_.surplus(donor.rank);
     const Candidate& all = best_[static_cast<std::size_t>(donor.rank)];
@@ -100,8 +107,8 @@ Candidate Items::search(Rank to, Donors which, std::int64_t at_least) const {
       take_if_better(all, best);
       continue;
     }
-    for (int id : by_rank_[static_cast<std::size_t>(donor.rank)]) {
-      if (best.item >= 0 && item(id).bound < best.gain) continue;
+    for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(donor.rank)]) {
+      if (best.item >= 0 && -bound <= best.gain) break;
       consider(id, std::min(surplus, deficit), at_least, best);
     }
   }
@@ -173,16 +180,15 @@ void Items::apply(const Candidate& move, Rank to) {
   }
   traffic_.bring(to, shape.document, shape.tail_of(pairs).end);
   loads_.add(before.server, -move.offer.cost);
+  delist(move.item);
   if (pairs == before.pairs) {
-    std::erase(by_rank_[static_cast<std::size_t>(before.server)], move.item);
-    by_rank_[static_cast<std::size_t>(to)].push_back(move.item);
     item(move.item).server = to;
+    enlist(move.item);
     loads_.add(to, before.cost);
   } else {
-    Item& kept = item(move.item);
-    kept.pairs.end = pairs.begin;
-    kept.cost -= move.offer.cost;
-    set_bound(kept);
+    item(move.item).pairs.end = pairs.begin;
+    item(move.item).cost -= move.offer.cost;
+    enlist(move.item);
     add(before.part, pairs, to);
   }
   refresh(before.server);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "assemble.hpp"
@@ -60,7 +62,8 @@ class Items {
   const Item& item(int id) const { return items_[static_cast<std::size_t>(id)]; }
   bool gives(Rank rank, Donors which) const;
   void add(int part, Range pairs, Rank server);
-  void set_bound(Item& item) const;
+  void enlist(int id);
+  void delist(int id);
   void refresh(Rank rank);
   void share(Rank rank, int document);
   void consider(int id, std::int64_t limit, std::int64_t at_least, Candidate& best) const;
@@ -74,8 +77,8 @@ class Items {
   Traffic& traffic_;
   bool offer_nothing_;
   std::vector<Item> items_;
-  std::vector<int> last_of_document_;  // items of a document are a chain
-  std::vector<std::vector<int>> by_rank_;
+  std::vector<int> last_of_document_;                      // items of a document are a chain
+  std::vector<std::set<std::pair<double, int>>> by_rank_;  // best bound first: (-bound, item)
   std::vector<std::vector<int>> shared_;  // by rank: documents in part there, in part elsewhere
   std::vector<Donor> donors_;             // best bound first
   std::vector<Candidate> best_;           // by rank: what its bound in donors_ stands for

@@ -21,7 +21,7 @@ void tile_documents(const Workload& workload, const Homes& homes, std::int64_t b
 /// Fourth phase, where blocks of queries were too coarse (a document of few blocks and many
 /// servers): servers above the tolerance give a part of a task's keys to the one with the least
 /// load.
-/// @return whether anything was cut
+/// @return whether the slowest server is faster now
 bool cut_keys(const Workload& workload, std::int64_t block, Loads& loads,
               std::vector<Assignment>& assignments);
 

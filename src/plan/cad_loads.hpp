@@ -51,8 +51,6 @@ class Loads {
   std::int64_t load(Rank rank) const { return load_[index(rank)]; }
   bool serves(Rank rank) const { return serves_[index(rank)] != 0; }
 
-  /// The mean, rounded up.
-  std::int64_t target() const { return target_; }
   /// What a rank should give away; a rank outside the pool gives all.
   std::int64_t surplus(Rank rank) const { return serves(rank) ? load(rank) - target_ : load(rank); }
   std::int64_t deficit(Rank server) const { return target_ - load(server); }

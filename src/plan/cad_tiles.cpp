@@ -5,7 +5,6 @@
 #include "cad_flows.hpp"
 #include "cad_keys.hpp"
 #include "cad_tiling.hpp"
-#include "cadenza/plan/cost.hpp"
 
 namespace cadenza::plan {
 namespace {
@@ -13,26 +12,20 @@ namespace {
 // Tilings of a document that are compared.
 constexpr std::int64_t kTrials = 12;
 
-// Part of the mean load that a tiling may add where all servers are nearly equal: tiles have edges.
-constexpr double kSlack = 0.005;
-
 class DocumentTiler {
  public:
-  DocumentTiler(const Workload& workload, const Homes& homes, std::int64_t block,
-                const Loads& loads, const Traffic& traffic)
+  DocumentTiler(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
+                const Traffic& traffic)
       : workload_(workload),
         homes_(homes),
         block_(block),
         loads_(loads),
         flows_(traffic, workload.ranks) {}
 
-  /// @param slack  of the mean load that a server may have more than it, whatever the slowest has
-  std::vector<Assignment> run(const std::vector<Assignment>& assignments, double slack) {
-    for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of, 1); });
+  std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
+    for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
     flows_.set_limits();
-    before_ = seconds();
-    slack_ = static_cast<std::int64_t>(slack * static_cast<double>(loads_.target()));
-    limit_ = std::max(slowest(), loads_.target() + slack_);
+    for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.load(server));
     std::vector<Assignment> result;
     result.reserve(assignments.size());
     for_each_document(assignments, [&](std::span<const Assignment> of) {
@@ -40,11 +33,6 @@ class DocumentTiler {
     });
     return result;
   }
-
-  /// Whether the plan's cost has risen.
-  bool costs_more() const { return seconds() > before_; }
-
-  const Loads& loads() const { return loads_; }
 
  private:
   template <typename Visit>
@@ -56,67 +44,83 @@ class DocumentTiler {
     }
   }
 
-  std::int64_t slowest() const {
-    std::int64_t slowest = 0;
-    for (Rank server : loads_.servers()) slowest = std::max(slowest, loads_.load(server));
-    return slowest;
-  }
+  /// What a server has of a document.
+  struct Held {
+    Rank server = 0;
+    std::int64_t queries = 0;
+    std::int64_t pairs = 0;
+    std::int64_t key_end = 0;
+  };
 
-  /// What predict() says of the plan.
-  double seconds() const {
-    const CostModel model;
-    const AttentionShape& shape = workload_.shape;
-    const double flops = 4.0 * shape.head_dim * shape.heads * static_cast<double>(slowest());
-    return flops / model.attention_flops_per_second +
-           static_cast<double>(flows_.largest()) / model.bytes_per_second;
+  void gather(std::span<const Assignment> of) {
+    held_.clear();
+    for (const Assignment& a : of) {
+      held_.push_back({a.server, a.q.size(), causal_pairs(a.q), a.q.end});
+    }
+    std::sort(held_.begin(), held_.end(),
+              [](const Held& a, const Held& b) { return a.server < b.server; });
+    std::size_t kept = 0;
+    for (const Held& next : held_) {
+      if (kept > 0 && held_[kept - 1].server == next.server) {
+        Held& last = held_[kept - 1];
+        last.queries += next.queries;
+        last.pairs += next.pairs;
+        last.key_end = std::max(last.key_end, next.key_end);
+      } else {
+        held_[kept++] = next;
+      }
+    }
+    held_.resize(kept);
   }
 
   /// Rows of a document travel to a server once, whatever tasks share them there.
-  void add_flows(std::span<const Assignment> of, std::int64_t sign) {
+  void add_flows(std::span<const Assignment> of) {
     const int document = of.front().document;
-    ends_.clear();
     for (const Assignment& a : of) {
       homes_.for_each_part(document, a.q, [&](const Home& part) {
-        if (part.rank != a.server) flows_.add(part.rank, a.server, {part.tokens.size(), 0}, sign);
-      });
-      const auto known = std::find_if(ends_.begin(), ends_.end(),
-                                      [&](const auto& e) { return e.first == a.server; });
-      if (known == ends_.end()) {
-        ends_.emplace_back(a.server, a.q.end);
-      } else {
-        known->second = std::max(known->second, a.q.end);
-      }
-    }
-    for (const auto& [server, end] : ends_) {
-      homes_.for_each_part(document, {0, end}, [&, to = server](const Home& part) {
-        if (part.rank != to) flows_.add(part.rank, to, {0, part.tokens.size()}, sign);
+        if (part.rank != a.server) flows_.add(part.rank, a.server, {part.tokens.size(), 0});
       });
     }
+    gather(of);
+    for (const Held& held : held_) {
+      homes_.for_each_part(document, {0, held.key_end}, [&](const Home& part) {
+        if (part.rank != held.server) {
+          flows_.add(part.rank, held.server, {0, part.tokens.size()});
+        }
+      });
+    }
+  }
+
+  bool whole_on_one_rank(int document) {
+    const std::span<const Home> homes = homes_.of(document);
+    home_ = homes.front().rank;
+    return std::all_of(homes.begin(), homes.end(),
+                       [&](const Home& home) { return home.rank == home_; });
   }
 
   /// Appends the document's best tiling if it is better than what it has.
   bool retile(std::span<const Assignment> of, std::vector<Assignment>& result) {
     const int document = of.front().document;
-    if (homes_.of(document).size() != 1) return false;
-    home_ = homes_.of(document).front().rank;
+    if (!whole_on_one_rank(document)) return false;
+    gather(of);
     shares_.clear();
     old_bytes_ = 0;
     std::int64_t kept = 0;
-    for (const Assignment& a : of) {
-      (a.server == home_ ? kept : share_of(a.server).pairs) += causal_pairs(a.q);
-      if (a.server != home_) old_bytes_ += flows_.bytes({a.q.size(), 0});
+    for (const Held& held : held_) {
+      if (held.server == home_) {
+        kept = held.pairs;
+      } else {
+        shares_.push_back({held.server, held.pairs});
+        old_bytes_ += flows_.bytes({held.queries, held.key_end});
+      }
     }
     if (shares_.empty()) return false;
-    std::sort(shares_.begin(), shares_.end(), [](const Share& a, const Share& b) {
-      return std::pair(-a.pairs, a.server) < std::pair(-b.pairs, b.server);
-    });
-    add_flows(of, -1);
-    for (const auto& [server, end] : ends_) {
-      if (server != home_) old_bytes_ += flows_.bytes({0, end});
-    }
+    std::stable_sort(shares_.begin(), shares_.end(),
+                     [](const Share& a, const Share& b) { return a.pairs > b.pairs; });
+    add_held(-1);
     find_best(workload_.queries_of(static_cast<std::size_t>(document)), kept);
     if (best_.empty()) {
-      add_flows(of, 1);
+      add_held(1);
       return false;
     }
     accept(kept);
@@ -124,11 +128,12 @@ class DocumentTiler {
     return true;
   }
 
-  Share& share_of(Rank server) {
-    for (Share& share : shares_) {
-      if (share.server == server) return share;
+  void add_held(std::int64_t sign) {
+    for (const Held& held : held_) {
+      if (held.server != home_) {
+        flows_.add(home_, held.server, {held.queries, held.key_end}, sign);
+      }
     }
-    return shares_.emplace_back(Share{server, 0});
   }
 
   /// The others compute queries [x, end) x keys [0, c), the home what is left: keys near the
@@ -172,10 +177,12 @@ class DocumentTiler {
 
   bool admissible(std::int64_t kept) {
     std::int64_t moved = 0;
+    std::size_t next = 0;  // tiles are in the order of shares, at most one for each
     for (const Share& share : shares_) {
-      const std::int64_t pairs = pairs_of(share.server);
-      moved += pairs - share.pairs;
-      if (!fits(share.server, pairs - share.pairs)) return false;
+      const bool has = next < tiles_.size() && tiles_[next].server == share.server;
+      const std::int64_t more = (has ? tiles_[next++].pairs() : 0) - share.pairs;
+      moved += more;
+      if (!fits(share.server, more)) return false;
     }
     if (moved != 0 && (kept == 0 || !fits(home_, -moved))) return false;
     for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow());
@@ -185,18 +192,10 @@ class DocumentTiler {
     return within;
   }
 
-  std::int64_t pairs_of(Rank server) const {
-    std::int64_t pairs = 0;
-    for (const Tile& tile : tiles_) {
-      if (tile.server == server) pairs += tile.pairs();
-    }
-    return pairs;
-  }
-
   /// No slower than the slowest, and not further below the tolerance than it is.
   bool fits(Rank server, std::int64_t more) const {
     const std::int64_t load = loads_.load(server) + more;
-    return load <= limit_ && (more >= 0 || !loads_.below(load + slack_));
+    return load <= slowest_ && (more >= 0 || !loads_.below(load));
   }
 
   void accept(std::int64_t kept) {
@@ -216,16 +215,14 @@ class DocumentTiler {
   const Workload& workload_;
   const Homes& homes_;
   std::int64_t block_;
-  Loads loads_;
+  Loads& loads_;
   Flows flows_;
-  double before_ = 0;
-  std::int64_t slack_ = 0;
-  std::int64_t limit_ = 0;  // of a server's load
+  std::int64_t slowest_ = 0;
   // Of the document at hand.
   Rank home_ = 0;
   std::int64_t old_bytes_ = 0;
-  std::vector<std::pair<Rank, std::int64_t>> ends_;  // of the keys on each server
-  std::vector<Share> shares_;                        // of servers that are not its home
+  std::vector<Held> held_;     // ascending by server
+  std::vector<Share> shares_;  // of servers that are not its home
   std::vector<Tile> tiles_;
   std::vector<Tile> best_;  // with the home's
 };
@@ -234,14 +231,7 @@ class DocumentTiler {
 
 void tile_documents(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
                     const Traffic& traffic, std::vector<Assignment>& assignments) {
-  for (const double slack : {kSlack, 0.0}) {
-    DocumentTiler tiler(workload, homes, block, loads, traffic);
-    std::vector<Assignment> tiled = tiler.run(assignments, slack);
-    if (tiler.costs_more()) continue;  // not without slack
-    loads = tiler.loads();
-    assignments = std::move(tiled);
-    return;
-  }
+  assignments = DocumentTiler(workload, homes, block, loads, traffic).run(assignments);
 }
 
 }  // namespace cadenza::plan

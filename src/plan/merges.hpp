@@ -8,8 +8,8 @@
 
 namespace cadenza::plan {
 
-/// Every output row of workload.queries with its owner and all servers that compute a part of it, as
-/// few rectangles as their edges allow: ascending by (document, head, token).
+/// Every output row of workload.queries with its owner and all servers that compute a part of it,
+/// as few rectangles as their edges allow: ascending by (document, head, token).
 std::vector<Merge> make_merges(const Workload& workload, const Homes& homes,
                                const std::vector<Stage>& stages);
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cadenza/plan/cost.hpp"
+#include "token_order.hpp"
 
 namespace cadenza::plan {
 namespace {
@@ -41,6 +42,38 @@ Prediction predict(const Plan& plan, const CostModel& model) {
     prediction.predicted_seconds += bytes / model.bytes_per_second;
   }
   return prediction;
+}
+
+std::vector<double> cost_at_home(const Workload& workload) {
+  const AttentionShape& shape = workload.shape;
+  const double flops_per_pair = 4.0 * shape.head_dim * shape.heads;
+  std::vector<double> cost(static_cast<std::size_t>(workload.ranks), 0.0);
+  for (const Home& home : workload.homes) {
+    const auto document = static_cast<std::size_t>(home.document);
+    const Range q = intersect(home.tokens, workload.queries_of(document));
+    if (q.empty()) continue;
+    const std::int64_t pairs = mask_pairs(workload.order, workload.lengths[document], q);
+    cost[static_cast<std::size_t>(home.rank)] += flops_per_pair * static_cast<double>(pairs);
+  }
+  return cost;
+}
+
+double imbalance_at_home(const Workload& workload, const std::vector<double>& cost_per_rank) {
+  std::vector<char> counts(cost_per_rank.size(), 0);
+  for (Rank server : workload.servers) counts[static_cast<std::size_t>(server)] = 1;
+  const bool trainers_serve =
+      std::all_of(workload.homes.begin(), workload.homes.end(),
+                  [&](const Home& home) { return counts[static_cast<std::size_t>(home.rank)]; });
+  double largest = 0;
+  double total = 0;
+  std::int64_t ranks = 0;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    if ((counts[rank] != 0) != trainers_serve) continue;
+    largest = std::max(largest, cost_per_rank[rank]);
+    total += cost_per_rank[rank];
+    ++ranks;
+  }
+  return total > 0 ? largest * static_cast<double>(ranks) / total : 1.0;
 }
 
 }  // namespace cadenza::plan

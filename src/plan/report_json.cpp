@@ -33,7 +33,7 @@ Json to_json(const PlacedTask& placed, int first_document) {
   return {{"server", placed.server},      {"document", first_document + task.document},
           {"q", to_json(task.q)},         {"k", to_json(task.k)},
           {"heads", to_json(task.heads)}, {"rule", word(task.rule)},
-          {"cost", placed.cost}};
+          {"diagonal", task.diagonal},    {"cost", placed.cost}};
 }
 
 Json to_json(const Merge& merge, int first_document) {
@@ -44,53 +44,70 @@ Json to_json(const Merge& merge, int first_document) {
           {"contributors", merge.contributors}};
 }
 
-Json to_json(const Plan& plan, int tick, int first_document) {
+Json to_json(const Plan& plan, const Place& place) {
   Json stages = Json::array();
   for (const Stage& stage : plan.stages) {
     Json moves = Json::array();
     Json tasks = Json::array();
-    for (const Move& move : stage.moves) moves.push_back(to_json(move, first_document));
-    for (const PlacedTask& placed : stage.tasks) tasks.push_back(to_json(placed, first_document));
+    for (const Move& move : stage.moves) moves.push_back(to_json(move, place.first_document));
+    for (const PlacedTask& placed : stage.tasks) {
+      tasks.push_back(to_json(placed, place.first_document));
+    }
     stages.push_back({{"moves", std::move(moves)}, {"tasks", std::move(tasks)}});
   }
   Json merges = Json::array();
-  for (const Merge& merge : plan.merges) merges.push_back(to_json(merge, first_document));
-  return {{"tick", tick},
-          {"microbatch", tick},
+  for (const Merge& merge : plan.merges) merges.push_back(to_json(merge, place.first_document));
+  const Prediction prediction = predict(plan, CostModel{});
+  const TokenOrder& order = plan.workload.order;
+  return {{"tick", place.tick},
+          {"microbatch", place.tick},
+          {"half", place.half},
+          {"order", {{"stripes", order.stripes}, {"run", order.run}}},
           {"stages", std::move(stages)},
-          {"merges", std::move(merges)}};
+          {"merges", std::move(merges)},
+          {"imbalance_before", imbalance_at_home(plan.workload, cost_at_home(plan.workload))},
+          {"imbalance", imbalance(plan)},
+          {"lower_bound_seconds", prediction.lower_bound_seconds},
+          {"predicted_seconds", prediction.predicted_seconds}};
 }
 
-Json to_json(const Summary& summary) {
-  return {{"cost_per_rank", summary.total.cost_per_rank},
-          {"bytes_sent_per_rank", summary.total.bytes_sent_per_rank},
-          {"imbalance", imbalance(summary.total)},
-          {"lower_bound_seconds", summary.prediction.lower_bound_seconds},
-          {"predicted_seconds", summary.prediction.predicted_seconds}};
+Json to_json(const Summary& summary, const StepNotes& notes) {
+  Json json = {{"cost_per_rank", summary.total.cost_per_rank},
+               {"bytes_sent_per_rank", summary.total.bytes_sent_per_rank},
+               {"imbalance_before", summary.imbalance_at_home},
+               {"imbalance", imbalance(summary.total)},
+               {"lower_bound_seconds", summary.prediction.lower_bound_seconds},
+               {"predicted_seconds", summary.prediction.predicted_seconds}};
+  if (!notes.peak_bytes_per_rank.empty()) {
+    json["peak_bytes_per_rank"] = notes.peak_bytes_per_rank;
+  }
+  return json;
 }
 
 }  // namespace
 
-std::string to_json(const std::vector<Plan>& ticks) {
+std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
   Json documents = Json::array();
   Json homes = Json::array();
-  Json plans = Json::array();
-  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
-    const Workload& workload = ticks[tick].workload;
-    const int first_document = static_cast<int>(documents.size());
+  Json list = Json::array();
+  const std::vector<Place> where = places(plans);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    list.push_back(to_json(plans[i], where[i]));
+    if (where[i].half != 0) continue;
+    const Workload& workload = plans[i].workload;
     for (std::int64_t length : workload.lengths) documents.push_back(length);
     for (const Home& home : workload.homes) {
       homes.push_back({{"rank", home.rank},
-                       {"document", first_document + home.document},
+                       {"document", where[i].first_document + home.document},
                        {"tokens", to_json(home.tokens)}});
     }
-    plans.push_back(to_json(ticks[tick], static_cast<int>(tick), first_document));
   }
-  const Json step = {{"ranks", ticks.empty() ? 0 : ticks.front().workload.ranks},
-                     {"documents", std::move(documents)},
-                     {"home", std::move(homes)},
-                     {"plans", std::move(plans)},
-                     {"summary", to_json(summarize(ticks))}};
+  Json step = {{"ranks", plans.empty() ? 0 : plans.front().workload.ranks},
+               {"documents", std::move(documents)},
+               {"home", std::move(homes)},
+               {"plans", std::move(list)},
+               {"summary", to_json(summarize(plans), notes)}};
+  if (!notes.delays.empty()) step["delays"] = notes.delays;
   return step.dump() + "\n";
 }
 

@@ -7,6 +7,7 @@
 
 #include "cadenza/base/units.hpp"
 #include "cadenza/plan/report.hpp"
+#include "picture.hpp"
 #include "summary.hpp"
 
 namespace cadenza::plan {
@@ -40,50 +41,70 @@ std::int64_t total_bytes(const Plan& plan) {
                          std::int64_t{0});
 }
 
-void write_tick(std::string& text, const Plan& plan, std::size_t tick) {
+std::string title(const Place& place, bool halves) {
+  if (!halves) return fmt::format("tick {}", place.tick);
+  return fmt::format("tick {}, {} half", place.tick, place.half == 0 ? "first" : "second");
+}
+
+void write_plan(std::string& text, const Plan& plan, const Place& place, const StepNotes& notes) {
   auto out = std::back_inserter(text);
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
-  fmt::format_to(out, "tick {}: {} documents, {} tokens, longest {}, imbalance {:.3f}\n", tick,
-                 lengths.size(), std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
-                 lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()),
-                 imbalance(plan));
-  fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}\n", "rank", "tokens", "tasks",
+  const Prediction prediction = predict(plan, CostModel{});
+  fmt::format_to(out, "{}: {} documents, {} tokens, longest {}\n",
+                 title(place, !plan.workload.queries.empty()), lengths.size(),
+                 std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
+                 lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
+  fmt::format_to(out, "imbalance {:.3f}, at home {:.3f}; {} predicted, {} at best\n",
+                 imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
+                 layer_time(prediction.predicted_seconds),
+                 layer_time(prediction.lower_bound_seconds));
+  fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", "rank", "tokens", "tasks",
                  "FLOPs", "of mean", "sent");
+  const bool memory = !notes.peak_bytes_per_rank.empty();
+  text += memory ? fmt::format("  {:>10}\n", "memory") : "\n";
   const std::vector<Row> table = rows(plan);
   const double mean = mean_cost(plan);
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     const double cost = plan.cost_per_rank[rank];
     const std::string share = mean > 0 ? fmt::format("{:.1f} %", 100 * cost / mean) : "-";
-    fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}\n", rank, table[rank].tokens,
+    fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", rank, table[rank].tokens,
                    table[rank].tasks, format_count(cost), share,
                    format_bytes(static_cast<double>(plan.bytes_sent_per_rank[rank])));
+    text += memory
+                ? fmt::format("  {:>10}\n",
+                              format_bytes(static_cast<double>(notes.peak_bytes_per_rank.at(rank))))
+                : "\n";
   }
-  text += '\n';
+  text += '\n' + draw(plan, place.first_document) + '\n';
 }
 
-/// Layers take microseconds on a device, seconds on a host.
-std::string seconds(double value) {
-  if (value > 0 && value < 1e-3) return fmt::format("{:.3g} us", value * 1e6);
-  if (value > 0 && value < 1.0) return fmt::format("{:.3g} ms", value * 1e3);
-  return format_duration(value);
+std::string delays(const StepNotes& notes) {
+  const auto late = std::count_if(notes.delays.begin(), notes.delays.end(),
+                                  [](std::int64_t delay) { return delay > 0; });
+  if (late == 0) return {};
+  return fmt::format("{} of {} documents delayed, by up to {} steps\n", late, notes.delays.size(),
+                     *std::max_element(notes.delays.begin(), notes.delays.end()));
 }
 
 }  // namespace
 
-std::string to_table(const std::vector<Plan>& ticks) {
+std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   std::string text;
-  for (std::size_t tick = 0; tick < ticks.size(); ++tick) write_tick(text, ticks[tick], tick);
-  const Summary summary = summarize(ticks);
+  const std::vector<Place> where = places(plans);
+  for (std::size_t i = 0; i < plans.size(); ++i) write_plan(text, plans[i], where[i], notes);
+  const Summary summary = summarize(plans);
+  const int ticks = plans.empty() ? 0 : where.back().tick + 1;
+  text += delays(notes);
   fmt::format_to(std::back_inserter(text),
-                 "step: {} tick{}, {} FLOPs, imbalance {:.3f}, {} sent; forward of one layer: "
-                 "{} predicted, {} at best\n",
-                 ticks.size(), ticks.size() == 1 ? "" : "s",
+                 "step: {} tick{}, {} FLOPs, imbalance {:.3f}, at home {:.3f}, {} sent; forward of "
+                 "one layer: {} predicted, {} at best\n",
+                 ticks, ticks == 1 ? "" : "s",
                  format_count(mean_cost(summary.total) *
                               static_cast<double>(summary.total.workload.servers.size())),
-                 imbalance(summary.total),
+                 imbalance(summary.total), summary.imbalance_at_home,
                  format_bytes(static_cast<double>(total_bytes(summary.total))),
-                 seconds(summary.prediction.predicted_seconds),
-                 seconds(summary.prediction.lower_bound_seconds));
+                 layer_time(summary.prediction.predicted_seconds),
+                 layer_time(summary.prediction.lower_bound_seconds));
   return text;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a context group shares the tokens of its microbatch. Any length: ranks' tokens differ by one
-// (block-striped: less than two runs), documents shorter than the group leave some ranks without a part.
+// (block-striped: by less than two runs), documents shorter than the group leave some ranks without
+// a part.
 #pragma once
 
 #include <span>

@@ -1,24 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "summary.hpp"
 
-namespace cadenza::plan {
+#include <fmt/format.h>
 
-Summary summarize(const std::vector<Plan>& ticks) {
+#include "cadenza/base/units.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+/// Whether `second` is for the rest of the queries of the same documents.
+bool completes(const Workload& first, const Workload& second) {
+  if (first.queries.empty() || second.queries.empty()) return false;
+  if (first.lengths != second.lengths) return false;
+  for (std::size_t d = 0; d < first.lengths.size(); ++d) {
+    const Range a = first.queries[d];
+    const Range b = second.queries[d];
+    const bool joined = a.empty() || b.empty() ? a.size() + b.size() == first.lengths[d]
+                                               : a.end == b.begin || b.end == a.begin;
+    if (!joined) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Summary summarize(const std::vector<Plan>& plans) {
   Summary summary;
-  if (ticks.empty()) return summary;
-  summary.total.workload.ranks = ticks.front().workload.ranks;
-  summary.total.workload.servers = ticks.front().workload.servers;
+  if (plans.empty()) return summary;
+  summary.total.workload.ranks = plans.front().workload.ranks;
+  summary.total.workload.servers = plans.front().workload.servers;
   add_totals(summary.total);  // zeros
-  for (const Plan& tick : ticks) {
-    for (std::size_t rank = 0; rank < tick.cost_per_rank.size(); ++rank) {
-      summary.total.cost_per_rank[rank] += tick.cost_per_rank[rank];
-      summary.total.bytes_sent_per_rank[rank] += tick.bytes_sent_per_rank[rank];
+  std::vector<double> at_home = summary.total.cost_per_rank;
+  for (const Plan& plan : plans) {
+    const std::vector<double> home = cost_at_home(plan.workload);
+    for (std::size_t rank = 0; rank < plan.cost_per_rank.size(); ++rank) {
+      summary.total.cost_per_rank[rank] += plan.cost_per_rank[rank];
+      summary.total.bytes_sent_per_rank[rank] += plan.bytes_sent_per_rank[rank];
+      at_home[rank] += home[rank];
     }
-    const Prediction prediction = predict(tick, CostModel{});
+    const Prediction prediction = predict(plan, CostModel{});
     summary.prediction.lower_bound_seconds += prediction.lower_bound_seconds;
     summary.prediction.predicted_seconds += prediction.predicted_seconds;
   }
+  summary.imbalance_at_home = imbalance_at_home(plans.front().workload, at_home);
   return summary;
+}
+
+std::vector<Place> places(const std::vector<Plan>& plans) {
+  std::vector<Place> list;
+  int documents = 0;
+  int tick = -1;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const bool second =
+        i > 0 && list.back().half == 0 && completes(plans[i - 1].workload, plans[i].workload);
+    if (second) {
+      list.push_back({tick, 1, list.back().first_document});
+      continue;
+    }
+    list.push_back({++tick, 0, documents});
+    documents += static_cast<int>(plans[i].workload.lengths.size());
+  }
+  return list;
+}
+
+std::string layer_time(double seconds) {
+  if (seconds > 0 && seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  if (seconds > 0 && seconds < 1.0) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return format_duration(seconds);
 }
 
 }  // namespace cadenza::plan

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's ticks added up: what table and JSON both end with.
+// A step's plans added up and numbered: what all reports share.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cadenza/plan/cost.hpp"
@@ -10,10 +11,23 @@
 namespace cadenza::plan {
 
 struct Summary {
-  Plan total;  ///< cost and bytes per rank summed over ticks; the first tick's pool; no stages
-  Prediction prediction;  ///< summed over ticks, at the nominal rates of CostModel
+  Plan total;  ///< cost and bytes per rank summed over plans; the first plan's pool; no stages
+  Prediction prediction;         ///< summed over plans, at the nominal rates of CostModel
+  double imbalance_at_home = 1;  ///< largest over mean of costs at home, summed over plans
 };
 
-Summary summarize(const std::vector<Plan>& ticks);
+Summary summarize(const std::vector<Plan>& plans);
+
+/// Where a plan stands in its step.
+struct Place {
+  int tick = 0;
+  int half = 0;            ///< of the tick; 1: the second one, with the first one's documents
+  int first_document = 0;  ///< step-wide number of its document 0
+};
+
+std::vector<Place> places(const std::vector<Plan>& plans);
+
+/// Layers take microseconds on a device, seconds on a host.
+std::string layer_time(double seconds);
 
 }  // namespace cadenza::plan

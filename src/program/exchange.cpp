@@ -29,6 +29,7 @@ Exchange::Exchange(const plan::Plan& plan, Pass pass, Rank self) {
       if (move.from != self && move.to != self) continue;
       const bool result = is_result(move.what, pass);
       (result ? stage.results : stage.inputs) = true;
+      if (move.to == self) (result ? stage.results_arrive : stage.inputs_arrive) = true;
       if (!result && move.from == self && !stage.passes_on) {
         stage.passes_on = !at_home(plan.workload, move);
       }
@@ -54,19 +55,20 @@ void Exchange::add_tasks(const Step& place, std::vector<Step>& steps) const {
   const std::size_t end = end_of_tasks();
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];
-    if (stage.inputs) add(steps, place, Operation::wait, s);
-    if (s + 1 < stages_.size() && stages_[s + 1].passes_on) add(steps, place, Operation::post, s + 1);
+    if (stage.inputs_arrive) add(steps, place, Operation::wait, s);
+    if (s + 1 < stages_.size() && stages_[s + 1].passes_on)
+      add(steps, place, Operation::post, s + 1);
     if (stage.tasks) add(steps, place, Operation::attend, s);
     if (s + 1 < stages_.size() && stages_[s + 1].results) {
       add(steps, place, Operation::post_results, s + 1);
     }
-    if (stage.results && s < end) add(steps, place, Operation::wait_results, s);
+    if (stage.results_arrive && s < end) add(steps, place, Operation::wait_results, s);
   }
 }
 
 void Exchange::add_end(const Step& place, std::vector<Step>& steps) const {
   for (std::size_t s = end_of_tasks(); s < stages_.size(); ++s) {
-    if (stages_[s].results) add(steps, place, Operation::wait_results, s);
+    if (stages_[s].results_arrive) add(steps, place, Operation::wait_results, s);
   }
 }
 

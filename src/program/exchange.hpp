@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention of a layer on one rank, as operations: when the messages of a plan's stages start,
 // when they are waited for, and the tasks between. One plan serves all layers.
+//
+// A rank waits for what arrives. Where it only sends, nobody's work depends on the end of the
+// message: the executor completes it before it uses the memory again.
 #pragma once
 
 #include <vector>
@@ -27,9 +30,11 @@ class Exchange {
 
  private:
   struct Stage {
-    bool inputs = false;    ///< sends or receives inputs
-    bool passes_on = false;  ///< sends inputs that an earlier stage brought
-    bool results = false;   ///< sends or receives results
+    bool inputs = false;          ///< sends or receives inputs
+    bool inputs_arrive = false;   ///< receives some
+    bool passes_on = false;       ///< sends inputs that an earlier stage brought
+    bool results = false;         ///< sends or receives results
+    bool results_arrive = false;  ///< receives some
     bool tasks = false;
   };
   std::size_t end_of_tasks() const;

@@ -38,7 +38,7 @@ class Communicator {
   /// completed together by wait(channel); its buffers live until then. All ranks post collectives
   /// in the same order, whatever their channels; messages may come between them in any order.
 
-  /// `data` becomes its sum over ranks, the same bits on every rank.
+  /// `data` becomes its sum over ranks.
   virtual void post_all_reduce(std::span<float> data, int channel) = 0;
   virtual void post_all_reduce(std::span<double> data, int channel) = 0;
   /// The sum over ranks of `all`, which is counts[0] elements for rank 0, counts[1] for rank 1 and

@@ -130,10 +130,10 @@ struct Attention {
   ShardUnit shard_unit = ShardUnit::document;
   std::int64_t head_parallel = 1;  ///< ulysses_ring: ranks of a context group that split the heads
   std::int64_t window = 1;         ///< double_ring: ranks of an inner ring, a node
-  std::int64_t servers = 0;  ///< 0: in_place (every trainer serves); N: dedicated ranks
-  bool mixed = false;        ///< with dedicated ranks: trainers serve as well
-  std::int64_t block = 128;  ///< tokens, the smallest piece that is placed on its own
-  double tolerance = 0.1;    ///< cad: allowed deviation of a server's cost from the mean
+  std::int64_t servers = 0;        ///< 0: in_place (every trainer serves); N: dedicated ranks
+  bool mixed = false;              ///< with dedicated ranks: trainers serve as well
+  std::int64_t block = 128;        ///< tokens, the smallest piece that is placed on its own
+  double tolerance = 0.1;          ///< cad: allowed deviation of a server's cost from the mean
   Bound bound = Bound::two_sided;
   Priority priority = Priority::resident;
   bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost

@@ -24,8 +24,8 @@ struct RowPiece {
   int arrives = -1;      ///< stage that brings it; -1: at home
 };
 
-/// Where a rank's tokens are among the rows of its microbatch: in the order of its homes, the second
-/// half of ping-pong after the first, each padded to a multiple of `align` rows.
+/// Where a rank's tokens are among the rows of its microbatch: in the order of its homes, the
+/// second half of ping-pong after the first, each padded to a multiple of `align` rows.
 struct HomeRows {
   std::vector<RowPiece> pieces;  ///< `row` counts rows here, not head rows
   std::array<Range, 2> parts;    ///< rows of the halves; the second empty without ping-pong

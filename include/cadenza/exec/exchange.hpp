@@ -28,7 +28,9 @@ template <typename Real>
 struct AttentionPlace {
   int tick = 0;   ///< of this exchange: index into what was bound
   int layer = 0;  ///< of the trace
-  int copy = 0;   ///< where a server that keeps its inputs keeps this layer's
+  program::Pass pass = program::Pass::forward;
+  bool again = false;               ///< the forward pass once more
+  int copy = 0;                     ///< where a server that keeps its inputs keeps this layer's
   model::AttentionSlot<Real> home;  ///< null rows on dedicated servers
 };
 
@@ -49,17 +51,21 @@ class AttentionExchange {
   /// @throws Error(communication) where a plan was made for elements of other sizes
   void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
 
+  /// A new tick, layer or pass first completes what the one before sent.
   void set_place(const AttentionPlace<Real>& place);
+  /// Completes all messages: before the end of a step.
+  void finish();
   const Binding& binding(int tick) const { return bindings_[static_cast<std::size_t>(tick)]; }
 
   /// Backward: delta of this rank's own rows.
   void begin();
+  // Of the pass of the place:
   /// Packs and starts this rank's messages of a stage.
-  void post(program::Pass pass, int stage, bool results);
+  void post(int stage, bool results);
   /// Completes them: inputs are placed in the workspace, results are merged or added at home.
-  void wait(program::Pass pass, int stage, bool results);
+  void wait(int stage, bool results);
   /// Runs this rank's tasks of a stage. `progress` is called now and then meanwhile.
-  void attend(program::Pass pass, int stage, const kernels::ProgressHook& progress);
+  void attend(int stage, const kernels::ProgressHook& progress);
 
  private:
   struct Names {
@@ -71,7 +77,7 @@ class AttentionExchange {
   };
 
   const Binding& bound() const { return binding(place_.tick); }
-  const StageBinding& stage_of(program::Pass pass, int stage) const;
+  const StageBinding& stage_of(int stage) const;
   std::byte* device_bytes(const Traffic& traffic) const {
     return messages_.data() + traffic.buffer;
   }
@@ -84,14 +90,14 @@ class AttentionExchange {
   Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
   Sum* sums_of(bool home, plan::Tensor what, std::int64_t head_row) const;
   Block block_of(const Segment& part) const;
-  void pack(const Traffic& traffic, program::Pass pass);
-  void unpack(const Traffic& traffic, program::Pass pass);
-  void place_input(const Segment& part, const std::byte* source, program::Pass pass);
+  void pack(const Traffic& traffic);
+  void unpack(const Traffic& traffic);
+  void place_input(const Segment& part, const std::byte* source);
   void merge_output(const Traffic& traffic, const Segment& out);
   void list_tasks(const StageBinding& stage);
-  void record_messages(const Traffic& traffic, program::Pass pass, int stage, bool results,
-                       bool sends, std::int64_t begin);
-  int tag(program::Pass pass, int stage, bool results) const;
+  void record_messages(const Traffic& traffic, int stage, bool results, bool sends,
+                       std::int64_t begin);
+  int tag(int stage, bool results) const;
   int channel(int stage, bool results) const;
   std::size_t posted_index(int stage, bool results) const;
 
@@ -109,7 +115,8 @@ class AttentionExchange {
   Array<std::byte> messages_;
   HostArray<std::byte> host_messages_;  ///< what messages are sent from and received into
   std::vector<Posted> posted_;
-  Array<Sum> arriving_;  ///< O, then LSE, of a segment, widened; empty if Real is Sum
+  std::vector<int> sending_;  ///< channels on which this rank only sends
+  Array<Sum> arriving_;       ///< O, then LSE, of a segment, widened; empty if Real is Sum
   kernels::TaskList<Real> list_;
 };
 

@@ -65,7 +65,7 @@ class Executor {
   std::unique_ptr<Groups> groups_;
   Tracer& tracer_;
   kernels::RotaryTable<Sum> rotary_;
-  std::unique_ptr<Trainer<Real>> trainer_;                         ///< null on dedicated servers
+  std::unique_ptr<Trainer<Real>> trainer_;                          ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part
   double loss_scale_ = 0;                                           ///< 1 / targets of the step
 };

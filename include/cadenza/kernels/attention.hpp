@@ -98,8 +98,9 @@ struct TaskList {
   std::vector<QueryRows<Real>> queries;
   std::vector<KeyRows<Real>> keys;
   std::vector<TaskRows> tasks;
-  /// Called between units of work, at most every 0.5 ms, by the thread that made the call and by no
-  /// other. Host kernels only: a device computes without its host.
+  /// Called between tiles of work, at most every 0.5 ms, by the thread that made the call and by no
+  /// other; may not throw. The tuned host kernels do; the portable ones and a device compute
+  /// without.
   ProgressHook progress = {};
 };
 

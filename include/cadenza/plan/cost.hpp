@@ -3,6 +3,8 @@
 // calibrated; the balance that placements strive for depends on FLOPs alone.
 #pragma once
 
+#include <vector>
+
 #include "cadenza/plan/plan.hpp"
 
 namespace cadenza::plan {
@@ -19,5 +21,12 @@ struct Prediction {
 
 /// Forward pass of one layer of one tick.
 Prediction predict(const Plan& plan, const CostModel& model);
+
+/// FLOPs by rank where every query's attention is computed at the query's home.
+std::vector<double> cost_at_home(const Workload& workload);
+
+/// Largest over mean of those: what placements start from. The mean is over the pool, or, with
+/// dedicated servers alone, over the trainers. 1 when nothing is to do.
+double imbalance_at_home(const Workload& workload, const std::vector<double>& cost_per_rank);
 
 }  // namespace cadenza::plan

@@ -24,8 +24,8 @@ struct AttentionShape {
 
 /// The order in which a plan counts the tokens of its documents, so that what a rank holds is a
 /// range. Stripe c has the runs c, c + stripes, c + 2 stripes, ... of `run` tokens each; the tokens
-/// of stripe 0 are counted first, then those of stripe 1, ... With one stripe it is the order of the
-/// text. Every "token" of a plan - homes, moves, tasks, merges - is such a count.
+/// of stripe 0 are counted first, then those of stripe 1, ... With one stripe it is the order of
+/// the text. Every "token" of a plan - homes, moves, tasks, merges - is such a count.
 struct TokenOrder {
   std::int64_t stripes = 1;
   std::int64_t run = 1;
@@ -58,8 +58,8 @@ struct Workload {
   /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
   int context = 1;
   TokenOrder order;  ///< of every document
-  /// By document: the queries whose attention the plan is for; empty: all of every document. Half of
-  /// a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
+  /// By document: the queries whose attention the plan is for; empty: all of every document. Half
+  /// of a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
   std::vector<Range> queries;
   Range queries_of(std::size_t document) const {
     return queries.empty() ? Range{0, lengths[document]} : queries[document];
@@ -113,7 +113,7 @@ struct Plan {
   Workload workload;
   std::vector<Stage> stages;
   std::vector<Merge> merges;
-  std::vector<double> cost_per_rank;              ///< FLOPs
+  std::vector<double> cost_per_rank;  ///< FLOPs
   std::vector<std::int64_t> bytes_sent_per_rank;
   /// Servers keep Q, K and V from the forward to the backward pass.
   bool keeps_inputs = false;
@@ -137,8 +137,8 @@ double imbalance(const Plan& plan);
 
 /// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V
 /// to a server, the backward one moves Q, dO, LSE, delta and K, V there (dO, LSE and delta alone
-/// where the plan keeps its inputs) and dQ, dK, dV back to their owners as soon as the server's last
-/// task with them has run. Gradients are sums: its `merges` are empty.
+/// where the plan keeps its inputs) and dQ, dK, dV back to their owners as soon as the server's
+/// last task with them has run. Gradients are sums: its `merges` are empty.
 Plan mirror(const Plan& forward);
 
 /// Equal plans have equal hashes; ranks compare them before the first byte moves.

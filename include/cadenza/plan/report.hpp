@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as people and scripts read them (`cadenza plan --format table|json`).
+// Plans as people and scripts read them (`cadenza plan --format table|json|dot|svg`).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,30 @@
 
 namespace cadenza::plan {
 
-/// One table per tick (per rank: tasks, cost, share of the mean, bytes sent) and the step's summary
-/// line.
-std::string to_table(const std::vector<Plan>& ticks);
+/// What a step has beside its plans; what is empty is left out.
+struct StepNotes {
+  std::vector<std::int64_t> peak_bytes_per_rank;  ///< memory
+  std::vector<std::int64_t> delays;               ///< steps that each document of the step waited
+};
+
+// Every report takes the plans of a step in order; two halves of a tick (Workload::queries) follow
+// one another and share its documents.
+
+/// One table per plan (per rank: tokens, tasks, cost, share of the mean, bytes sent, memory) with a
+/// picture in characters of its longest documents, and the step's summary line.
+std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes = {});
 
 /// The JSON contract of docs/plan.md: ranks, documents, home, plans (tick, microbatch, stages of
-/// moves and tasks, merges) and summary. Ranges are half-open, in tokens of the document. Documents
-/// are numbered over the whole step: those of tick 0 first.
-std::string to_json(const std::vector<Plan>& ticks);
+/// moves and tasks, merges) and summary. Ranges are half-open, in tokens of the document as the
+/// plan counts them (its `order`). Documents are numbered over the whole step: those of tick 0
+/// first.
+std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes = {});
+
+/// A graph for Graphviz: a node for every rank and stage with its tasks, an edge for what moves.
+std::string to_dot(const std::vector<Plan>& plans);
+
+/// A picture: the attention matrix of every document, queries downwards and keys to the right in
+/// the order of the text, in the colour of the server that computes it.
+std::string to_svg(const std::vector<Plan>& plans);
 
 }  // namespace cadenza::plan

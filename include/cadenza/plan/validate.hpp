@@ -11,8 +11,8 @@ namespace cadenza::plan {
 
 /// Broken rules of a forward plan, each as one line that begins with the rule's name; empty: the
 /// plan is valid. Rules (docs/plan.md):
-/// - coverage: tasks cover every (query, key, head) that the mask allows to workload.queries exactly
-///   once, nothing else; each task's mask is the document's, in the order in which tokens are counted
+/// - coverage: tasks cover every (query, key, head) that the mask allows to workload.queries
+///   exactly once, nothing else; each task's mask is the document's, in the plan's order of tokens
 /// - presence: a task's inputs are on its server when its stage starts; every move's source holds
 ///   what it sends, at home or since an earlier stage; nothing is delivered twice, to where it is
 ///   at home or to its own sender

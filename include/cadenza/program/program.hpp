@@ -93,8 +93,8 @@ struct Program {
 Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks);
 
 /// Runs all ranks' programs against each other, without data: one line for every rank that can
-/// never go on (a wait whose peer never posts, a stream that nobody sends, a collective that not all
-/// of its ranks reach), none when all of them end.
+/// never go on (a wait whose peer never posts, a stream that nobody sends, a collective that not
+/// all of its ranks reach), none when all of them end.
 std::vector<std::string> deadlocks(const Outline& outline, std::span<const Program> programs,
                                    std::span<const TickPlans> ticks);
 

@@ -40,13 +40,89 @@ TEST(Check, TheBatchIsWholeMicrobatchesOnEveryRank) {
               HasSubstr("no multiple"));
 }
 
-TEST(Check, OnlyDataParallelism) {
-  for (const std::string key : {"pipeline", "tensor", "context"}) {
-    EXPECT_EQ(error_of(kGood, {"parallel." + key + "=2"}),
-              "--set parallel." + key +
-                  "=2: found 2; valid: 1 (this version runs data "
-                  "parallelism)");
+TEST(Check, LayoutsThatDoNotDivideSayWhatWould) {
+  EXPECT_EQ(error_of(kGood, {"parallel.tensor=3"}),
+            "--set parallel.tensor=3: found 3, which does not divide model.heads = 4; valid: 1, 2 "
+            "or 4");
+  EXPECT_THAT(error_of(kGood, {"model.layers=6", "parallel.pipeline=4"}),
+              HasSubstr("parallel.pipeline=4: found 4, which does not divide model.layers = 6; "
+                        "valid: 1, 2, 3 or 6"));
+  const Overrides chunks = {"model.layers=6", "parallel.pipeline=2", "parallel.chunks=2"};
+  EXPECT_THAT(error_of(kGood, chunks), HasSubstr("model.layers / parallel.pipeline = 3"));
+}
+
+/// A combination that is refused, and a part of the reason.
+struct Refused {
+  Overrides overrides;
+  const char* reason;
+};
+
+TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
+  const std::vector<Refused> refused = {
+      {{"parallel.context=2", "attention.placement=colocated"}, "no rank has all tokens"},
+      {{"parallel.context=8", "attention.placement=ulysses"},
+       "does not divide the 4 heads (model.heads / parallel.tensor) that ulysses splits; valid: "
+       "1, 2 or 4"},
+      {{"parallel.context=4", "attention.placement=ulysses_ring", "attention.head_parallel=3"},
+       "does not divide parallel.context = 4"},
+      {{"parallel.context=8", "attention.placement=ulysses_ring", "attention.head_parallel=8"},
+       "does not divide model.heads / parallel.tensor = 4"},
+      {{"parallel.context=4", "attention.placement=double_ring", "attention.window=3"},
+       "attention.window=3: found 3, which does not divide parallel.context = 4"},
+      {{"attention.placement=ring", "attention.servers=1"}, "1 dedicated servers with placement"},
+      {{"parallel.tensor=2", "attention.servers=1"}, "a multiple of parallel.tensor = 2"},
+      {{"attention.mixed=true"}, "with placement cad and attention.servers >= 1"},
+      {{"model.layers=4", "parallel.pipeline=2", "model.tie_embeddings=true"},
+       "embedding and head are on different stages"},
+      {{"model.layers=4", "parallel.pipeline=2", "parallel.schedule=1f1b", "attention.servers=1"},
+       "valid: phase_aligned"},
+      {{"model.layers=4", "parallel.pipeline=2", "parallel.chunks=2", "attention.placement=cad"},
+       "found 2 with schedule phase_aligned"},
+      {{"model.layers=4", "parallel.chunks=2", "attention.placement=ring"}, "interleaved"},
+      {{"model.layers=12", "parallel.pipeline=3", "parallel.chunks=2", "attention.placement=ring"},
+       "8 microbatches per data-parallel rank and step"},
+      {{"model.layers=4", "parallel.pipeline=2", "attention.placement=cad",
+        "attention.inputs=keep"},
+       "other servers than its forward pass; valid: resend"},
+      {{"attention.inputs=keep", "run.recompute=layer"}, "which makes Q, K and V again"},
+      {{"attention.overlap=ping_pong", "run.recompute=attention"}, "valid: none, or run.recompute"},
+      {{"attention.overlap=ping_pong", "attention.placement=striped"}, "sees keys of the second"},
+      {{"batch.outliers=[9, 8]", "batch.packing=balanced"}, "do not ascend"},
+      {{"batch.outliers=[8]"}, "valid: with packing balanced"},
+  };
+  for (const Refused& one : refused) {
+    EXPECT_THAT(error_of(kGood, one.overrides), HasSubstr(one.reason)) << one.reason;
   }
+}
+
+TEST(Check, CombinationsThatMakeSenseAreTaken) {
+  const std::vector<Overrides> taken = {
+      {"parallel.tensor=4", "attention.servers=4"},
+      {"model.layers=4", "parallel.pipeline=2", "attention.servers=1"},
+      {"model.layers=4", "parallel.pipeline=2", "parallel.chunks=2", "attention.placement=zigzag",
+       "parallel.context=3"},
+      {"parallel.context=8", "attention.placement=ulysses_ring", "attention.head_parallel=2"},
+      {"attention.servers=1", "attention.mixed=true", "attention.overlap=ping_pong"},
+      {"model.layers=4", "parallel.pipeline=2", "attention.placement=cad", "parallel.schedule=1f1b",
+       "attention.inputs=keep"},
+      {"attention.overlap=ping_pong", "run.recompute=mlp"},
+      {"batch.packing=balanced", "batch.outliers=[100, 200]"},
+      {"attention.placement=auto", "run.memory=1000000000"},
+  };
+  for (const Overrides& one : taken) EXPECT_NO_THROW(parse(kGood, one)) << one.front();
+}
+
+TEST(Schedule, AutoFollowsThePlacement) {
+  const auto schedule = [](const Overrides& more) {
+    Overrides all = {"model.layers=4", "parallel.pipeline=2"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Experiment e = parse(kGood, all);
+    return e.parallel.pipeline_schedule(e.attention.placement);
+  };
+  EXPECT_EQ(schedule({"attention.placement=cad"}), PipelineSchedule::phase_aligned);
+  EXPECT_EQ(schedule({"attention.placement=colocated"}), PipelineSchedule::one_f_one_b);
+  EXPECT_EQ(schedule({"attention.placement=ring", "parallel.chunks=2"}),
+            PipelineSchedule::interleaved);
 }
 
 TEST(Check, TextNeedsTheByteVocabulary) {

@@ -49,12 +49,30 @@ class Draw {
     e.batch.microbatch = integer(2, 5000);
     e.parallel.data = integer(1, 5);
     e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);
-    e.attention = {
-        AttentionKind::full, PlacementKind(integer(0, 1)), integer(0, 3), integer(1, 512), unit(),
-        Overlap::none};
+    e.batch.packing = Packing(integer(0, 2));
+    e.batch.longest = 1.0 + unit();
+    e.batch.break_even = integer(0, 9999);
+    if (e.batch.packing == Packing::balanced) e.batch.outliers = {integer(1, 99), integer(99, 999)};
+    e.parallel.shard = Shard(integer(0, 1));
+    const bool cad = coin();
+    e.attention.placement = cad ? PlacementKind::cad : PlacementKind::colocated;
+    e.attention.servers = integer(0, 3);
+    e.attention.mixed = cad && e.attention.servers > 0 && coin();
+    e.attention.sharding = Sharding(integer(0, 1));
+    e.attention.shard_unit = ShardUnit(integer(0, 2));
+    e.attention.head_parallel = integer(1, 4);
+    e.attention.window = integer(1, 4);
+    e.attention.block = integer(1, 512);
+    e.attention.tolerance = unit();
+    e.attention.bound = Bound(integer(0, 1));
+    e.attention.priority = Priority(integer(0, 2));
+    e.attention.split_keys = coin();
+    e.attention.inputs = Inputs(integer(0, 1));
+    e.attention.overlap = Overlap(integer(0, 1));
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
-    e.run = {integer(0, 99), DeviceKind(integer(0, 1)), Dtype(integer(0, 1)), {integer(0, 9)}};
+    e.run = {integer(0, 99),           DeviceKind(integer(0, 1)), Dtype(integer(0, 1)),
+             Recompute(integer(0, 1)), integer(0, 1 << 30),       {integer(0, 9)}};
     e.trace = {coin(), coin()};
     return e;
   }

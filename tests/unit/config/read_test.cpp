@@ -124,12 +124,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"data.lengths.values=[3, 0]",
                  "data.lengths.values[1]: found 0; valid: an integer in [1, 1099511627776]"},
         BadValue{"data.path=[a, [b]]", "data.path[1]: found a list; valid: text"},
-        BadValue{"attention.placement=cadd", "found cadd, nearest is 'cad'; valid: colocated, cad"},
+        BadValue{
+            "attention.placement=cadd",
+            "found cadd, nearest is 'cad'; valid: colocated, all_gather, ring, zigzag, striped, "
+            "block_striped, ulysses, ulysses_ring, double_ring, cad, auto"},
         BadValue{"optimizer.schedule=cosin",
                  "found cosin, nearest is 'cosine'; valid: cosine, constant"},
         BadValue{"run.dtype=bfloat",
                  "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
-        BadValue{"attention.overlap=ping_pong", "found ping_pong; valid: none"}));
+        BadValue{"attention.overlap=both",
+                 "found both, nearest is 'none'; valid: none, ping_pong"}));
 
 TEST(Read, WrongValuesOfTheFileNameTheirLine) {
   EXPECT_EQ(error_of(changed("heads: 4", "heads: four")),

@@ -23,6 +23,9 @@ struct Storage {
   std::vector<Range> key_slices;    ///< the same of key-value heads; cover [0, G)
 };
 
+/// Document position of a row of queries.
+std::int64_t position_of(const Storage& storage, std::int64_t row);
+
 /// One document's tensors: q, dout [length, H, D]; k (rotated), v [length, G, D].
 struct DocumentData {
   std::int64_t length = 0;

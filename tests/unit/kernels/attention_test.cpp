@@ -76,7 +76,7 @@ TEST(Attention, EqualsDefinitionForSlicesOfHeads) {
   const kernels::AttentionShape shapes[] = {{4, 4, 12}, {8, 2, 8}, {6, 3, 16}, {4, 1, 9}};
   for (int round = 0; round < 16; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    CaseOptions options{shapes[round % 4], 10000, {}, true, 0.2, 0.1, round % 2 == 1, true};
+    CaseOptions options{shapes[round % 4], 10000, {}, true, 0.2, 0.1, round % 3 != 0, true};
     for (int d = 0; d < 2; ++d)
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 120));
     expect_both_precisions(make_case(options, random), 1 + round % 3);

@@ -119,11 +119,11 @@ TEST(CpuAttention, EqualsDefinitionForStripesAndSlicesOfHeads) {
   for_each_table([](const TileKernels& table, auto real, const Bounds& bounds) {
     std::mt19937_64 random(11);
     const kernels::AttentionShape shapes[] = {{4, 2, 32}, {4, 4, 64}, {6, 1, 32}};
-    for (int round = 0; round < 18; ++round) {
+    for (int round = 0; round < 12; ++round) {
       SCOPED_TRACE("round " + std::to_string(round));
       CaseOptions options{
-          shapes[round % 3], round % 5 == 0 ? 0.0 : 10000.0, {}, round % 4 != 3, 0.1, 0.2};
-      options.striped = round % 3 != 0;
+          shapes[round % 3], round % 5 == 0 ? 0.0 : 10000.0, {}, round % 5 != 4, 0.1, 0.2};
+      options.striped = round % 4 != 0;
       options.sliced = round % 2 == 0;
       for (int d = 0; d < 2; ++d) {
         options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 400));

@@ -170,6 +170,24 @@ TEST(Cad, RefusesBadOptions) {
   EXPECT_THROW(cad(w, 128, std::nan("")), Error);
 }
 
+TEST(Cad, ExtremesArePlannedQuickly) {
+  std::vector<std::vector<std::int64_t>> tiny(4);
+  tiny[0].assign(20000, 100);
+  std::vector<std::vector<std::int64_t>> huge(512);
+  huge[7] = {512 * 16384};
+  for (const Workload& w : {workload(tiny), workload(huge)}) {
+    for (config::Bound bound : {config::Bound::two_sided, config::Bound::one_sided}) {
+      config::Attention attention;
+      attention.bound = bound;
+      const auto begin = std::chrono::steady_clock::now();
+      const Plan plan = cad(w, attention);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      EXPECT_LT(seconds.count(), 4.0);  // tens of milliseconds
+      EXPECT_LE(imbalance(plan), bound == config::Bound::two_sided ? 1.15 : 1.5);
+    }
+  }
+}
+
 TEST(Cad, PlansManyDocumentsQuickly) {
   Draw draw(11);
   for (int dedicated : {0, 16}) {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "cad_tiling.hpp"
+#include "../../../src/plan/cad_tiling.hpp"
 #include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
@@ -54,11 +54,11 @@ TEST(SplitKeys, NeverRaisesThePlansCost) {
     const Plan plan = split(w, block, tolerance);
     expect_valid(plan);
     EXPECT_LE(predicted(plan), predicted(whole) * (1 + 1e-12));
-    EXPECT_LE(imbalance(plan), std::max(imbalance(whole), 1.0051));
+    EXPECT_LE(imbalance(plan), imbalance(whole) * (1 + 1e-12));
     cheaper += predicted(plan) < predicted(whole);
     EXPECT_EQ(hash(plan), hash(split(w, block, tolerance)));
   }
-  EXPECT_GT(cheaper, 100);
+  EXPECT_GT(cheaper, 30);
 }
 
 TEST(SplitKeys, ComputesEveryPairOnceWhenCarriedOut) {
@@ -81,34 +81,26 @@ TEST(SplitKeys, GivesWorkToMoreServersThanQueryBlocks) {
   EXPECT_LT(predicted(plan), predicted(whole));
 }
 
-TEST(SplitKeys, OneDocumentAloneMovesFewerBytes) {
-  for (int ranks : {2, 4, 8}) {
-    std::vector<std::vector<std::int64_t>> documents(static_cast<std::size_t>(ranks));
-    documents[0] = {16384};
-    const Workload w = workload(documents, 0, {32, 8, 128, 2, 4});
-    const Plan whole = cad(w, 128, 0.05);
-    const Plan plan = split(w, 128, 0.05);
-    expect_valid(plan);
-    EXPECT_LT(total_bytes(plan), 0.92 * total_bytes(whole)) << ranks;
-    EXPECT_LE(imbalance(plan), std::max(imbalance(whole), 1.0051));
-  }
-}
-
-TEST(SplitKeys, LongTailsMoveFewerBytesInsideTheTolerance) {
-  double whole_bytes = 0;
-  double bytes = 0;
-  for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    for (int dedicated : {0, 4}) {
-      const Workload w = workload(heavy_tailed(8, 32768, seed), dedicated, {8, 2, 64, 4});
+// Where the load of the slowest server leaves room, tiles need fewer rows than head-tail pairs.
+TEST(SplitKeys, LongDocumentsMoveFewerBytes) {
+  for (int dedicated : {0, 4}) {
+    double whole_bytes = 0;
+    double bytes = 0;
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      std::vector<std::vector<std::int64_t>> documents = heavy_tailed(8, 32768, seed);
+      documents[0] = {32768};
+      documents[1] = {30000};
+      const Workload w = workload(documents, dedicated, {32, 8, 128, 2, 4});
       const Plan plan = split(w, 128, 0.1);
       const Plan whole = cad(w, 128, 0.1);
       expect_valid(plan);
-      EXPECT_LE(imbalance(plan), std::max(imbalance(whole), 1.0051));
+      EXPECT_LE(imbalance(plan), imbalance(whole) * (1 + 1e-12));
+      EXPECT_LE(predicted(plan), predicted(whole) * (1 + 1e-12));
       bytes += total_bytes(plan);
       whole_bytes += total_bytes(whole);
     }
+    EXPECT_LE(bytes, (dedicated > 0 ? 1.0 : 0.92) * whole_bytes) << dedicated;
   }
-  EXPECT_LT(bytes, 0.97 * whole_bytes);
 }
 
 // The tiling alone: a partition of the tile, areas near the shares.

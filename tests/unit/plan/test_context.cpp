@@ -214,7 +214,8 @@ config::Experiment random_experiment(Draw& draw) {
   const std::vector<PlacementKind> placements = {
       PlacementKind::all_gather,  PlacementKind::ring,          PlacementKind::zigzag,
       PlacementKind::striped,     PlacementKind::block_striped, PlacementKind::ulysses,
-      PlacementKind::double_ring, PlacementKind::ulysses_ring,  PlacementKind::colocated};
+      PlacementKind::double_ring, PlacementKind::ulysses_ring,  PlacementKind::colocated,
+      PlacementKind::cad};
   const PlacementKind placement = draw.of(placements);
   const std::int64_t context = draw.between(1, 8);
   std::vector<std::int64_t> kv_heads = {1, 2, 3};

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/report.hpp"
@@ -27,19 +28,22 @@ TEST(Report, JsonHasExactlyTheContractsKeys) {
   const json report = json::parse(to_json(step()));
   EXPECT_THAT(keys(report), testing::ElementsAre("documents", "home", "plans", "ranks", "summary"));
   const json& tick = report["plans"][1];
-  EXPECT_THAT(keys(tick), testing::ElementsAre("merges", "microbatch", "stages", "tick"));
+  EXPECT_THAT(keys(tick), testing::ElementsAre("half", "imbalance", "imbalance_before",
+                                               "lower_bound_seconds", "merges", "microbatch",
+                                               "order", "predicted_seconds", "stages", "tick"));
+  EXPECT_EQ(tick["order"], json({{"stripes", 1}, {"run", 1}}));
   const json& stage = tick["stages"][1];
   EXPECT_THAT(keys(stage), testing::ElementsAre("moves", "tasks"));
   EXPECT_THAT(keys(stage["moves"][0]),
               testing::ElementsAre("bytes", "document", "from", "heads", "to", "tokens", "what"));
-  EXPECT_THAT(keys(stage["tasks"][0]),
-              testing::ElementsAre("cost", "document", "heads", "k", "q", "rule", "server"));
+  EXPECT_THAT(keys(stage["tasks"][0]), testing::ElementsAre("cost", "diagonal", "document", "heads",
+                                                            "k", "q", "rule", "server"));
   EXPECT_THAT(keys(tick["merges"][0]),
               testing::ElementsAre("contributors", "document", "heads", "owner", "tokens"));
   EXPECT_THAT(keys(report["home"][0]), testing::ElementsAre("document", "rank", "tokens"));
   EXPECT_THAT(keys(report["summary"]),
               testing::ElementsAre("bytes_sent_per_rank", "cost_per_rank", "imbalance",
-                                   "lower_bound_seconds", "predicted_seconds"));
+                                   "imbalance_before", "lower_bound_seconds", "predicted_seconds"));
 }
 
 // What an outsider would do: cover every document, add up every cost and byte.
@@ -88,28 +92,172 @@ TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
       predict(ticks[0], model).lower_bound_seconds + predict(ticks[1], model).lower_bound_seconds);
 }
 
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> list;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) list.push_back(line);
+  return list;
+}
+
 TEST(Report, TableIsAligned) {
-  const std::string table = to_table(step());
-  std::size_t width = 0;
-  int rows = 0;
-  std::size_t begin = 0;
-  for (std::size_t end = table.find('\n'); end != std::string::npos;
-       end = table.find('\n', begin)) {
-    const std::string line = table.substr(begin, end - begin);
-    begin = end + 1;
-    if (line.empty() || line.starts_with("tick") || line.starts_with("step")) continue;
-    if (width == 0) width = line.size();
-    EXPECT_EQ(line.size(), width) << line;
-    ++rows;
+  const std::vector<Plan> plans = step();
+  StepNotes notes;
+  for (const bool memory : {false, true}) {
+    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}};
+    std::vector<std::string> rows;
+    const std::vector<std::string> all = lines(to_table(plans, notes));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].starts_with("  rank")) continue;
+      for (std::size_t row = i; row <= i + 2; ++row) rows.push_back(all[row]);
+    }
+    ASSERT_EQ(rows.size(), 2U * 3);
+    for (const std::string& row : rows) EXPECT_EQ(row.size(), rows[0].size()) << row;
+    EXPECT_EQ(rows[2].ends_with("3 MiB"), memory);
   }
-  EXPECT_EQ(rows, 2 * 3);
-  EXPECT_THAT(table, testing::HasSubstr("tick 1: 2 documents, 350 tokens, longest 300, imbalance"));
+  const std::string table = to_table(plans, notes);
+  EXPECT_THAT(table,
+              testing::HasSubstr("tick 1: 2 documents, 350 tokens, longest 300\nimbalance 1."));
+  EXPECT_THAT(table, testing::HasSubstr("at home 1.9"));
+  EXPECT_THAT(table, testing::HasSubstr("2 of 5 documents delayed, by up to 2 steps"));
   EXPECT_THAT(table, testing::HasSubstr("step: 2 ticks"));
+}
+
+TEST(Report, JsonHasWhatIsNoted) {
+  const json report = json::parse(to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}}));
+  EXPECT_EQ(report["summary"]["peak_bytes_per_rank"], json({7, 8}));
+  EXPECT_EQ(report["delays"], json({0, 0, 2, 0, 1}));
+}
+
+TEST(Report, ImbalanceBeforeIsThatOfTheHomes) {
+  const std::vector<Plan> plans = step();
+  const json report = json::parse(to_json(plans));
+  const auto pairs = [](double n) { return n * (n + 1) / 2; };
+  const double first = pairs(400) + pairs(3);
+  EXPECT_DOUBLE_EQ(report["plans"][0]["imbalance_before"].get<double>(),
+                   2 * first / (first + pairs(20)));
+  const double second = pairs(300) + pairs(20);
+  const double one = first + pairs(50);
+  EXPECT_DOUBLE_EQ(report["summary"]["imbalance_before"].get<double>(), 2 * one / (one + second));
+  // Dedicated servers: the mean over the trainers.
+  const Workload w = workload({{100}, {100}, {100}}, 5);
+  EXPECT_EQ(imbalance_at_home(w, cost_at_home(w)), 1.0);
+}
+
+TEST(Report, HalvesShareTheirDocuments) {
+  std::vector<Plan> plans;
+  for (int tick = 0; tick < 2; ++tick) {
+    const Workload w = workload({{400, 60}, {300}});
+    for (const Workload& half : halves(w)) plans.push_back(cad(half, 16, 0.0));
+  }
+  const json report = json::parse(to_json(plans));
+  EXPECT_EQ(report["documents"], json({400, 60, 300, 400, 60, 300}));
+  EXPECT_EQ(report["home"].size(), plans[0].workload.homes.size() * 2);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(report["plans"][i]["tick"], i / 2);
+    EXPECT_EQ(report["plans"][i]["half"], i % 2);
+  }
+  for (const json& task : report["plans"][3]["stages"][0]["tasks"]) EXPECT_GE(task["document"], 3);
+  EXPECT_THAT(to_table(plans), testing::HasSubstr("tick 1, second half: 3 documents"));
+  EXPECT_THAT(to_table(plans), testing::HasSubstr("step: 2 ticks"));
+}
+
+TEST(Report, DotNamesEveryTransfer) {
+  const std::vector<Plan> plans = step();
+  const std::string dot = to_dot(plans);
+  EXPECT_THAT(dot, testing::StartsWith("digraph plan {"));
+  EXPECT_THAT(dot, testing::EndsWith("}\n"));
+  EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
+  EXPECT_THAT(dot, testing::HasSubstr("label=\"tick 1, stage 2\""));
+  EXPECT_THAT(dot, testing::HasSubstr("p0s0r0 -> p0s1r1 [label=\"Q "));
+  EXPECT_THAT(dot, testing::HasSubstr("p0s1r1 -> p0s2r0 [label=\"O "));
+  EXPECT_THAT(dot, testing::HasSubstr("\\nLSE "));
+  EXPECT_THAT(dot, testing::HasSubstr("p0s0r1 [label=\"rank 1\\n"));
+}
+
+/// Twice the area of the polygons of one colour.
+double area(const std::string& svg, const std::string& colour) {
+  double sum = 0;
+  for (const std::string& line : lines(svg)) {
+    if (!line.starts_with("<polygon") || line.find(colour) == std::string::npos) continue;
+    std::string points = line.substr(17, line.find('"', 17) - 17);
+    std::replace(points.begin(), points.end(), ',', ' ');
+    std::istringstream stream(points);
+    std::vector<std::pair<double, double>> list;
+    for (double x, y; stream >> x >> y;) list.emplace_back(x, y);
+    double one = 0;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const auto& [x0, y0] = list[i];
+      const auto& [x1, y1] = list[(i + 1) % list.size()];
+      one += x0 * y1 - x1 * y0;
+    }
+    sum += std::abs(one);
+  }
+  return sum;
+}
+
+// One document on two ranks: the areas of the colours are as the costs.
+TEST(Report, SvgShowsWhoComputesWhat) {
+  config::Attention attention;
+  attention.tolerance = 0.05;
+  for (const bool keys : {false, true}) {
+    attention.split_keys = keys;
+    const Plan plan = cad(workload({{16384}, {}, {}}), attention);
+    const std::string svg = to_svg({plan});
+    EXPECT_THAT(svg, testing::HasSubstr("0: 16384 tokens"));
+    EXPECT_THAT(svg, testing::HasSubstr("imbalance 3.000 at home, 1.0"));
+    std::vector<double> areas;  // the legend has the ranks' colours in order
+    for (const std::string& line : lines(svg)) {
+      if (!line.starts_with("<rect")) continue;
+      areas.push_back(area(svg, line.substr(line.find('#'), 7)));
+    }
+    ASSERT_EQ(areas.size(), 3U);
+    double total = 0;
+    double cost = 0;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      total += areas[rank];
+      cost += plan.cost_per_rank[rank];
+    }
+    EXPECT_NEAR(total, 224.0 * 224.0, 200);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_NEAR(areas[rank] / total, plan.cost_per_rank[rank] / cost, 0.01);
+    }
+  }
+}
+
+TEST(Report, PicturesAreByTextPositions) {
+  Workload w = workload({{64}, {}});
+  w.context = 2;
+  w.order = {2, 4};
+  w.homes = {{0, 0, {0, 32}}, {1, 0, {32, 64}}};
+  config::Attention attention;
+  attention.placement = config::PlacementKind::block_striped;
+  const Plan plan = make_plan(attention, w);
+  const std::string table = to_table({plan});
+  // Runs of four tokens alternate between the ranks; queries stay at home.
+  EXPECT_THAT(table, testing::HasSubstr("\n  0...............\n  11..............\n  000....."));
+  EXPECT_THAT(to_svg({plan}), testing::HasSubstr("<rect"));
+}
+
+TEST(Report, PicturesShowSlicesOfHeads) {
+  Workload w = workload({{64}, {}});
+  w.context = 2;
+  w.homes = {{0, 0, {0, 32}}, {1, 0, {32, 64}}};
+  config::Attention attention;
+  attention.placement = config::PlacementKind::ulysses;
+  const Plan plan = make_plan(attention, w);
+  EXPECT_THAT(to_table({plan}), testing::HasSubstr("  0, heads 0-1          0, heads 2-3"));
+  EXPECT_THAT(to_table({plan}), testing::HasSubstr("\n  0...............      1..............."));
+  EXPECT_THAT(to_svg({plan}), testing::HasSubstr("heads 2-3"));
 }
 
 TEST(Report, EmptyStep) {
   EXPECT_EQ(json::parse(to_json({}))["plans"], json::array());
   EXPECT_THAT(to_table({}), testing::HasSubstr("step: 0 ticks"));
+  EXPECT_THAT(to_dot({}), testing::StartsWith("digraph"));
+  EXPECT_THAT(to_svg({}), testing::StartsWith("<svg"));
+  const Plan nothing = cad(workload({{}, {}}), 16, 0.0);
+  EXPECT_THAT(to_table({nothing}), testing::HasSubstr("tick 0: 0 documents"));
+  EXPECT_THAT(to_svg({nothing}), testing::HasSubstr("tick 0"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 using test::make_programs;
 using test::one_move;
 using test::one_server;
-using test::random_step;
+using test::outline_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -32,8 +32,8 @@ Steps::iterator find(Program& program, Operation operation, Pass pass = Pass::fo
 TEST(Deadlocks, NoneInProgramsOfRealPlans) {
   int exchanges = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    const test::RandomStep step = random_step(seed);
-    EXPECT_THAT(deadlocks(step.programs, step.trainers, step.ticks), IsEmpty()) << seed;
+    const test::RandomStep step(seed);
+    EXPECT_THAT(deadlocks(*step.outline, step.programs, step.ticks), IsEmpty()) << seed;
     for (const TickPlans& tick : step.ticks) {
       for (const plan::Stage& stage : tick.forward.stages) exchanges += !stage.moves.empty();
     }
@@ -43,15 +43,16 @@ TEST(Deadlocks, NoneInProgramsOfRealPlans) {
 
 TEST(Deadlocks, AnyRemovedPostIsFoundOnBothSides) {
   const std::vector ticks = {one_move(), one_move()};
-  const std::vector<Program> sound = make_programs(2, 2, 2, ticks);
-  ASSERT_THAT(deadlocks(sound, 2, ticks), IsEmpty());
+  const std::vector<Program> sound = make_programs(outline_of(2, 0, 2, 2), ticks);
+  ASSERT_THAT(deadlocks(outline_of(2, 0, 2, 2), sound, ticks), IsEmpty());
   int removed = 0;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     for (std::size_t i = 0; i < sound[rank].steps.size(); ++i) {
-      if (sound[rank].steps[i].operation != Operation::post) continue;
+      const Operation operation = sound[rank].steps[i].operation;
+      if (operation != Operation::post && operation != Operation::post_results) continue;
       std::vector<Program> broken = sound;
       broken[rank].steps.erase(broken[rank].steps.begin() + static_cast<std::ptrdiff_t>(i));
-      EXPECT_THAT(deadlocks(broken, 2, ticks),
+      EXPECT_THAT(deadlocks(outline_of(2, 0, 2, 2), broken, ticks),
                   ElementsAre(StartsWith("rank 0"), StartsWith("rank 1")))
           << to_string(sound[rank].steps[i]);
       ++removed;
@@ -62,12 +63,13 @@ TEST(Deadlocks, AnyRemovedPostIsFoundOnBothSides) {
 
 TEST(Deadlocks, AWaitWhosePeerNeverPostsIsNamed) {
   const std::vector ticks = {one_move()};
-  std::vector<Program> programs = make_programs(2, 2, 1, ticks);
+  const Outline outline = outline_of(2, 0, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
   // The peer neither posts the results nor waits for them: only rank 0 can tell.
   Steps& steps = programs[1].steps;
-  steps.erase(find(programs[1], Operation::post, Pass::backward, 2));
-  steps.erase(find(programs[1], Operation::wait, Pass::backward, 2));
-  EXPECT_THAT(deadlocks(programs, 2, ticks),
+  steps.erase(find(programs[1], Operation::post_results, Pass::backward, 2));
+  steps.erase(find(programs[1], Operation::wait_results, Pass::backward, 2));
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre(HasSubstr("rank 0 never gets past operation 16: "
                                     "tick 0 layer 0 backward wait stage 2"),
                           HasSubstr("rank 1 never gets past operation 19: "
@@ -76,30 +78,35 @@ TEST(Deadlocks, AWaitWhosePeerNeverPostsIsNamed) {
 
 TEST(Deadlocks, AServerThatEndsEarlyHoldsItsTrainerUp) {
   const std::vector ticks = {one_server()};
-  std::vector<Program> programs = make_programs(2, 1, 1, ticks);
+  const Outline outline = outline_of(1, 1, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
   programs[1].steps.resize(6);  // it leaves after the forward pass
-  EXPECT_THAT(deadlocks(programs, 1, ticks),
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre(HasSubstr("rank 0 never gets past operation 12: "
                                     "tick 0 layer 0 backward wait stage 0")));
   programs.pop_back();  // it was never there
-  EXPECT_THAT(deadlocks(programs, 1, ticks), ElementsAre(HasSubstr("forward wait stage 0")));
+  EXPECT_THAT(deadlocks(outline, programs, ticks), ElementsAre(HasSubstr("forward wait stage 0")));
 }
 
 TEST(Deadlocks, WaitBeforePostIsFound) {
   const std::vector ticks = {one_move()};
-  std::vector<Program> programs = make_programs(2, 2, 1, ticks);
-  std::iter_swap(find(programs[0], Operation::post, Pass::forward, 2),
-                 find(programs[0], Operation::wait, Pass::forward, 2));
-  EXPECT_THAT(deadlocks(programs, 2, ticks),
+  const Outline outline = outline_of(2, 0, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
+  std::iter_swap(find(programs[0], Operation::post_results, Pass::forward, 2),
+                 find(programs[0], Operation::wait_results, Pass::forward, 2));
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre(HasSubstr("forward wait stage 2"), HasSubstr("forward wait stage 2")));
 }
 
 TEST(Deadlocks, ACycleOfWaitsIsFound) {
   // Rank 0 waits for the first tick before it posts the second; rank 1 the other way round.
   const std::vector ticks = {one_move(), one_move()};
+  const Outline outline = outline_of(2, 0, 1, 2);
   const auto exchange = [](int tick) {
-    return Steps{{Operation::post, Pass::forward, tick, 0, 1},
-                 {Operation::wait, Pass::forward, tick, 0, 1}};
+    Step post{.operation = Operation::post, .tick = tick, .layer = 0, .stage = 1};
+    Step wait = post;
+    wait.operation = Operation::wait;
+    return Steps{post, wait};
   };
   std::vector<Program> programs(2);
   programs[1].rank = 1;
@@ -107,61 +114,68 @@ TEST(Deadlocks, ACycleOfWaitsIsFound) {
     for (const Step& step : exchange(tick)) programs[0].steps.push_back(step);
     for (const Step& step : exchange(1 - tick)) programs[1].steps.push_back(step);
   }
-  EXPECT_THAT(deadlocks(programs, 2, ticks),
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre("rank 0 never gets past operation 1: tick 0 layer 0 forward wait stage 1",
                           "rank 1 never gets past operation 1: "
                           "tick 1 layer 0 forward wait stage 1"));
   // With both posts first there is none.
   for (Program& program : programs) std::swap(program.steps[1], program.steps[2]);
-  EXPECT_THAT(deadlocks(programs, 2, ticks), IsEmpty());
+  EXPECT_THAT(deadlocks(outline, programs, ticks), IsEmpty());
 }
 
 TEST(Deadlocks, ARankThatSkipsACollectiveIsFound) {
   const std::vector ticks = {one_move()};
-  std::vector<Program> programs = make_programs(2, 2, 1, ticks);
+  const Outline outline = outline_of(2, 0, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
   programs[1].steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
-  EXPECT_THAT(deadlocks(programs, 2, ticks),
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre("rank 0 never gets past operation 19: backward reduce_gradients"));
   programs[0].steps.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
-  EXPECT_THAT(deadlocks(programs, 2, ticks), IsEmpty());
+  EXPECT_THAT(deadlocks(outline, programs, ticks), IsEmpty());
 }
 
 TEST(Deadlocks, ACollectiveTooManyIsFound) {
   const std::vector ticks = {one_move()};
-  std::vector<Program> programs = make_programs(2, 2, 1, ticks);
-  programs[0].steps.push_back({Operation::reduce_gradients, Pass::backward, -1, -1, -1});
-  EXPECT_THAT(deadlocks(programs, 2, ticks),
+  const Outline outline = outline_of(2, 0, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
+  programs[0].steps.push_back({.operation = Operation::reduce_gradients, .pass = Pass::backward});
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre("rank 0 never gets past operation 21: backward reduce_gradients"));
 }
 
 TEST(Deadlocks, CollectiveAndWaitCrossedIsFound) {
   // Rank 1 reduces before it posts what rank 0 needs in order to reach its own reduction.
   const std::vector ticks = {one_move()};
-  std::vector<Program> programs = make_programs(2, 2, 1, ticks);
+  const Outline outline = outline_of(2, 0, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
   Steps& steps = programs[1].steps;
   const Step reduce = *find(programs[1], Operation::reduce_gradients, Pass::backward);
   steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
-  steps.insert(find(programs[1], Operation::post, Pass::backward, 2), reduce);
-  EXPECT_THAT(deadlocks(programs, 2, ticks),
+  steps.insert(find(programs[1], Operation::post_results, Pass::backward, 2), reduce);
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
               ElementsAre(HasSubstr("backward wait stage 2"), HasSubstr("reduce_gradients")));
 }
 
 TEST(Deadlocks, FaultsInProgramsOfRealPlansAreFound) {
   int planted = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    test::RandomStep step = random_step(seed);
+    test::RandomStep step(seed);
     plan::test::Draw draw(seed + 1000);
     std::vector<std::pair<std::size_t, std::size_t>> posts;
     for (std::size_t rank = 0; rank < step.programs.size(); ++rank) {
       for (std::size_t i = 0; i < step.programs[rank].steps.size(); ++i) {
-        if (step.programs[rank].steps[i].operation == Operation::post) posts.emplace_back(rank, i);
+        const Operation operation = step.programs[rank].steps[i].operation;
+        if (operation == Operation::post || operation == Operation::post_results ||
+            operation == Operation::send) {
+          posts.emplace_back(rank, i);
+        }
       }
     }
     if (posts.empty()) continue;
     const auto [rank, i] = draw.of(posts);
     Steps& steps = step.programs[rank].steps;
     steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
-    EXPECT_THAT(deadlocks(step.programs, step.trainers, step.ticks), Not(IsEmpty())) << seed;
+    EXPECT_THAT(deadlocks(*step.outline, step.programs, step.ticks), Not(IsEmpty())) << seed;
     ++planted;
   }
   EXPECT_GT(planted, 50);

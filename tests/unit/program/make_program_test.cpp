@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <cctype>
 #include <map>
 #include <set>
 #include <tuple>
@@ -12,68 +13,62 @@ namespace {
 
 using plan::Tensor;
 using test::lines;
-using test::make_programs;
-using test::random_step;
+using test::outline_of;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(Program, OfTheTrainerThatGivesATaskAway) {
-  EXPECT_THAT(lines(make_program(0, 2, 1, std::vector{test::one_move()})),
-              ElementsAre("tick 0 forward embed",                       //
-                          "tick 0 layer 0 forward attention_inputs",    //
-                          "tick 0 layer 0 forward begin_attention",     //
-                          "tick 0 layer 0 forward post stage 1",        // inputs leave first
-                          "tick 0 layer 0 forward attend stage 0",      //
-                          "tick 0 layer 0 forward wait stage 1",        //
-                          "tick 0 layer 0 forward post stage 2",        //
-                          "tick 0 layer 0 forward wait stage 2",        //
-                          "tick 0 layer 0 forward attention_outputs",   //
-                          "tick 0 forward loss",                        //
-                          "tick 0 layer 0 backward attention_outputs",  //
-                          "tick 0 layer 0 backward begin_attention",    //
-                          "tick 0 layer 0 backward post stage 1",       //
-                          "tick 0 layer 0 backward attend stage 0",     //
-                          "tick 0 layer 0 backward wait stage 1",       //
-                          "tick 0 layer 0 backward post stage 2",       //
-                          "tick 0 layer 0 backward wait stage 2",       //
-                          "tick 0 layer 0 backward attention_inputs",   //
-                          "tick 0 backward embed_gradient",             //
-                          "backward reduce_gradients",                  //
+  const std::vector ticks = {test::one_move()};
+  EXPECT_THAT(lines(make_program(outline_of(2, 0, 1, 1), 0, ticks)),
+              ElementsAre("tick 0 forward load",                           //
+                          "tick 0 forward embed",                          //
+                          "tick 0 layer 0 forward attention_inputs",       //
+                          "tick 0 layer 0 forward post stage 1",           // inputs leave first
+                          "tick 0 layer 0 forward wait stage 1",           //
+                          "tick 0 layer 0 forward attend stage 0",         //
+                          "tick 0 layer 0 forward post_results stage 2",   //
+                          "tick 0 layer 0 forward wait_results stage 2",   //
+                          "tick 0 layer 0 forward attention_outputs",      //
+                          "tick 0 backward loss",                          //
+                          "tick 0 layer 0 backward attention_outputs",     //
+                          "tick 0 layer 0 backward begin_attention",       //
+                          "tick 0 layer 0 backward post stage 1",          //
+                          "tick 0 layer 0 backward attend stage 0",        //
+                          "tick 0 layer 0 backward wait stage 1",          //
+                          "tick 0 layer 0 backward post_results stage 2",  //
+                          "tick 0 layer 0 backward wait_results stage 2",  //
+                          "tick 0 layer 0 backward attention_inputs",      //
+                          "tick 0 layer 0 backward reduce_layer",          //
+                          "tick 0 backward embed_gradient",                //
+                          "backward reduce_gradients",                     //
                           "backward optimize"));
 }
 
-TEST(Program, OfTheTrainerThatTakesTheTask) {
-  const std::vector<std::string> all = lines(make_program(1, 2, 1, std::vector{test::one_move()}));
-  const std::vector<std::string> forward(all.begin() + 2, all.begin() + 9);
-  EXPECT_THAT(
-      forward,
-      ElementsAre("tick 0 layer 0 forward begin_attention", "tick 0 layer 0 forward post stage 1",
-                  "tick 0 layer 0 forward attend stage 0", "tick 0 layer 0 forward wait stage 1",
-                  "tick 0 layer 0 forward attend stage 1", "tick 0 layer 0 forward post stage 2",
-                  "tick 0 layer 0 forward wait stage 2"));
-  EXPECT_EQ(all.size(), 23U);
-}
-
 TEST(Program, OfADedicatedServerIsAttentionAlone) {
-  EXPECT_THAT(
-      lines(make_program(1, 1, 1, std::vector{test::one_server()})),
-      ElementsAre("tick 0 layer 0 forward begin_attention", "tick 0 layer 0 forward post stage 0",
-                  "tick 0 layer 0 forward wait stage 0", "tick 0 layer 0 forward attend stage 0",
-                  "tick 0 layer 0 forward post stage 1", "tick 0 layer 0 forward wait stage 1",
-                  "tick 0 layer 0 backward begin_attention", "tick 0 layer 0 backward post stage 0",
-                  "tick 0 layer 0 backward wait stage 0", "tick 0 layer 0 backward attend stage 0",
-                  "tick 0 layer 0 backward post stage 1", "tick 0 layer 0 backward wait stage 1"));
+  const std::vector ticks = {test::one_server()};
+  EXPECT_THAT(lines(make_program(outline_of(1, 1, 1, 1), 1, ticks)),
+              ElementsAre("tick 0 layer 0 forward post stage 0",           //
+                          "tick 0 layer 0 forward wait stage 0",           //
+                          "tick 0 layer 0 forward attend stage 0",         //
+                          "tick 0 layer 0 forward post_results stage 1",   //
+                          "tick 0 layer 0 forward wait_results stage 1",   //
+                          "tick 0 layer 0 backward post stage 0",          //
+                          "tick 0 layer 0 backward wait stage 0",          //
+                          "tick 0 layer 0 backward attend stage 0",        //
+                          "tick 0 layer 0 backward post_results stage 1",  //
+                          "tick 0 layer 0 backward wait_results stage 1"));
 }
 
 TEST(Program, OfAnIdleDedicatedServerIsEmpty) {
-  EXPECT_THAT(make_program(2, 1, 3, std::vector{test::one_server()}).steps, IsEmpty());
+  const std::vector ticks = {test::one_server()};
+  EXPECT_THAT(make_program(outline_of(1, 2, 3, 1), 2, ticks).steps, IsEmpty());
 }
 
 TEST(Program, RunsLayersBackwardAndTicksInOrder) {
   const std::vector ticks = {test::one_move(), test::one_move()};
   std::vector<std::tuple<int, Pass, int>> found;
-  for (const Step& step : make_program(0, 2, 3, ticks).steps) {
-    if (step.operation == Operation::begin_attention) {
+  for (const Step& step : make_program(outline_of(2, 0, 3, 2), 0, ticks).steps) {
+    if (step.operation == Operation::attend) {
       found.emplace_back(step.tick, step.pass, step.layer);
     }
   }
@@ -85,9 +80,68 @@ TEST(Program, RunsLayersBackwardAndTicksInOrder) {
   EXPECT_EQ(found, expected);
 }
 
+/// Experiment of two trainers with two halves.
+TEST(Program, HalvesTakeTurns) {
+  config::Experiment e;
+  e.model.layers = 2;
+  e.batch.microbatch = 8;
+  e.batch.tokens = 16;
+  e.parallel.data = 2;
+  e.attention.overlap = config::Overlap::ping_pong;
+  std::vector<TickPlans> ticks = {test::one_move(), test::one_move()};
+  ticks[1].part = 1;
+  std::string order;  // of what rank 1 does in the forward pass; capital: the second half
+  for (const Step& step : make_program(Outline(e), 1, ticks).steps) {
+    if (step.pass != Pass::forward) break;
+    using enum Operation;
+    const std::map<Operation, char> letters = {
+        {attention_inputs, 'i'}, {post, 'p'},         {wait, 'w'},
+        {attend, 'a'},           {post_results, 'r'}, {attention_outputs, 'o'}};
+    const auto found = letters.find(step.operation);
+    if (found == letters.end()) continue;
+    order += static_cast<char>(step.part == 0 ? found->second : std::toupper(found->second));
+  }
+  // Messages of one half are under way (p, r) while the other computes (i, a, o).
+  EXPECT_EQ(order,
+            "ip"
+            "IP"
+            "awar"
+            "AWAR"
+            "oip"
+            "OIP"
+            "awar"
+            "AWAR"
+            "o"
+            "O");
+}
+
 TEST(Program, WithoutTicksOnlyUpdates) {
-  EXPECT_THAT(lines(make_program(0, 1, 4, {})),
+  EXPECT_THAT(lines(make_program(outline_of(1, 0, 4, 0), 0, {})),
               ElementsAre("backward reduce_gradients", "backward optimize"));
+}
+
+TEST(Program, SlotsAreThoseThatTheScheduleNeeds) {
+  const auto slots = [](const char* schedule, int chunks, Rank rank) {
+    config::Experiment e;
+    e.model.layers = 8;
+    e.batch.microbatch = 8;
+    e.batch.tokens = 8 * 12;
+    e.parallel.pipeline = 4;
+    e.parallel.chunks = chunks;
+    e.attention.placement = config::PlacementKind::colocated;
+    const std::string word = schedule;
+    e.parallel.schedule = word == "aligned" ? config::PipelineSchedule::phase_aligned
+                          : chunks > 1      ? config::PipelineSchedule::interleaved
+                                            : config::PipelineSchedule::one_f_one_b;
+    const Outline outline(e);
+    const std::vector<TickPlans> ticks(outline.ticks().size());
+    return make_program(outline, rank, ticks).slots;
+  };
+  for (Rank stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(slots("1f1b", 1, stage), 4 - stage);
+    EXPECT_EQ(slots("aligned", 1, stage), 2 * (4 - stage) - 1);
+  }
+  EXPECT_EQ(slots("1f1b", 2, 0), 2 * 3 + 4 + 1);  // Megatron's warm-up and one more
 }
 
 TEST(Program, LseIsAResultForwardAndAnInputBackward) {
@@ -105,111 +159,94 @@ TEST(Program, LseIsAResultForwardAndAnInputBackward) {
 
 TEST(Program, EveryOperationHasAName) {
   std::set<std::string_view> names;
-  for (int i = 0; i <= static_cast<int>(Operation::optimize); ++i) {
+  for (int i = 0; i < kOperations; ++i) {
     const std::string_view text = name(static_cast<Operation>(i));
     EXPECT_FALSE(text.empty());
     EXPECT_TRUE(names.insert(text).second) << text;
   }
-  EXPECT_EQ(name(Operation::embed), "embed");
-  EXPECT_EQ(name(Operation::optimize), "optimize");
+  EXPECT_EQ(name(Operation::load), "load");
+  EXPECT_EQ(name(Operation::gather_parameters), "gather_parameters");
 }
 
-/// Positions of a rank's operations on one stage of one attention.
-struct StagePlaces {
-  std::vector<std::size_t> posts, waits, attends;
-};
-using Attention = std::tuple<int, Pass, int>;  // tick, pass, layer
-
-std::map<Attention, std::map<int, StagePlaces>> places_of(const Program& program) {
-  std::map<Attention, std::map<int, StagePlaces>> places;
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const Step& step = program.steps[i];
-    StagePlaces* stage = nullptr;
-    if (step.stage >= 0) stage = &places[{step.tick, step.pass, step.layer}][step.stage];
-    if (step.operation == Operation::post) stage->posts.push_back(i);
-    if (step.operation == Operation::wait) stage->waits.push_back(i);
-    if (step.operation == Operation::attend) stage->attends.push_back(i);
-  }
-  return places;
-}
-
-/// Holds a rank's operations of one attention to its plan.
-void check_attention(const plan::Plan& plan, Rank rank, std::map<int, StagePlaces> places) {
-  std::vector<std::size_t> input_posts, tasks_so_far;
-  std::size_t before = 0;  // place of the latest wait or tasks of the stages before
-  for (std::size_t index = 0; index < plan.stages.size(); ++index) {
-    const plan::Stage& stage = plan.stages[index];
-    const StagePlaces& at = places[static_cast<int>(index)];
-    bool exchanges = false, results = false, computes = false;
-    for (const plan::Move& move : stage.moves) {
-      exchanges |= move.from == rank || move.to == rank;
-      results |= move.what == Tensor::o || move.what == Tensor::dq || move.what == Tensor::dk;
-    }
-    for (const plan::PlacedTask& task : stage.tasks) computes |= task.server == rank;
-    ASSERT_EQ(at.posts.size(), exchanges ? 1U : 0U);
-    ASSERT_EQ(at.waits.size(), exchanges ? 1U : 0U);
-    ASSERT_EQ(at.attends.size(), computes ? 1U : 0U);
-    if (exchanges) {
-      EXPECT_LT(at.posts[0], at.waits[0]);
-      EXPECT_LE(before, at.waits[0]);
-      before = at.waits[0];
-      if (results) {
-        for (const std::size_t task : tasks_so_far) EXPECT_LT(task, at.posts[0]);
-      } else {
-        input_posts.push_back(at.posts[0]);
-      }
-    }
-    if (computes) {
-      EXPECT_LE(before, at.attends[0]);
-      before = at.attends[0];
-      tasks_so_far.push_back(at.attends[0]);
-    }
-  }
-  for (const std::size_t post : input_posts) {
-    for (const std::size_t task : tasks_so_far) EXPECT_LT(post, task);
-  }
-}
-
+/// How often a rank does what, in each attention.
 TEST(Program, PostsWaitsAndTasksFollowThePlan) {
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomStep step = random_step(seed);
+    const test::RandomStep step(seed);
     for (const Program& program : step.programs) {
-      auto places = places_of(program);
-      for (int tick = 0; tick < static_cast<int>(step.ticks.size()); ++tick) {
-        for (const Pass pass : {Pass::forward, Pass::backward}) {
-          for (int layer = 0; layer < step.layers; ++layer) {
-            check_attention(step.ticks[static_cast<std::size_t>(tick)].of(pass), program.rank,
-                            places[{tick, pass, layer}]);
-          }
+      using Key = std::tuple<int, Pass, bool, int, int, bool>;
+      std::map<Key, std::vector<std::size_t>> posts, waits;
+      for (std::size_t i = 0; i < program.steps.size(); ++i) {
+        const Step& s = program.steps[i];
+        const bool results =
+            s.operation == Operation::post_results || s.operation == Operation::wait_results;
+        const Key key{s.tick, s.pass, s.again, s.layer, s.stage, results};
+        if (s.operation == Operation::post || s.operation == Operation::post_results) {
+          posts[key].push_back(i);
+        }
+        if (s.operation == Operation::wait || s.operation == Operation::wait_results) {
+          waits[key].push_back(i);
         }
       }
+      ASSERT_EQ(posts.size(), waits.size());
+      for (const auto& [key, at] : posts) {
+        ASSERT_EQ(at.size(), 1U);
+        ASSERT_EQ(waits[key].size(), 1U);
+        EXPECT_LT(at[0], waits[key][0]);
+      }
     }
   }
 }
 
-TEST(Program, TrainersRunTheModelServersOnlyAttention) {
+TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
   using enum Operation;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomStep step = random_step(seed);
-    const auto ticks = static_cast<long>(step.ticks.size());
+    const test::RandomStep step(seed);
+    const Outline& outline = *step.outline;
+    const long units = static_cast<long>(outline.pipeline.microbatches) * outline.pipeline.chunks;
     for (const Program& program : step.programs) {
-      std::map<Operation, long> count;
-      for (const Step& done : program.steps) ++count[done.operation];
-      const long trains = program.rank < step.trainers ? 1 : 0;
-      for (const Operation once : {embed, loss, embed_gradient}) {
-        EXPECT_EQ(count[once], trains * ticks);
+      std::map<std::pair<Operation, Pass>, long> count;
+      long again = 0;
+      for (const Step& done : program.steps) {
+        if (done.again) {
+          again += done.operation == attention_inputs;
+        } else {
+          ++count[{done.operation, done.pass}];
+        }
       }
-      for (const Operation dense : {attention_inputs, attention_outputs}) {
-        EXPECT_EQ(count[dense], trains * ticks * 2 * step.layers);
+      const long trains = outline.layout.trains(program.rank) ? 1 : 0;
+      const long layers = trains * units * outline.layers * outline.parts;
+      EXPECT_EQ((count[{load, Pass::forward}]), trains * units);
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        EXPECT_EQ((count[{attention_inputs, pass}]), layers);
+        EXPECT_EQ((count[{attention_outputs, pass}]), layers);
       }
-      EXPECT_EQ(count[reduce_gradients], trains);
-      EXPECT_EQ(count[optimize], trains);
-      if (trains == 1) {
-        EXPECT_EQ(count[begin_attention], ticks * 2 * step.layers);
+      const bool recomputes = outline.recompute == config::Recompute::attention ||
+                              outline.recompute == config::Recompute::layer;
+      EXPECT_EQ(again, recomputes ? layers : 0);
+      EXPECT_EQ((count[{reduce_layer, Pass::backward}]),
+                trains * outline.layers * outline.pipeline.chunks);
+      EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
+      EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
+      EXPECT_EQ((count[{receive, Pass::forward}]), (count[{send, Pass::backward}]));
+    }
+  }
+}
+
+/// A slot holds one microbatch from its load to the end of its backward pass.
+TEST(Program, SlotsAreNeverShared) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const test::RandomStep step(seed);
+    for (const Program& program : step.programs) {
+      std::map<int, std::pair<int, int>> holds;  // slot -> (microbatch, chunk)
+      for (const Step& done : program.steps) {
+        if (done.slot < 0) continue;
+        ASSERT_LT(done.slot, program.slots);
+        const std::pair unit(done.microbatch, done.chunk);
+        if (done.operation == Operation::load) holds[done.slot] = unit;
+        EXPECT_EQ(holds[done.slot], unit) << seed << ": " << to_string(done);
       }
-      EXPECT_EQ(count[post], count[wait]);
     }
   }
 }

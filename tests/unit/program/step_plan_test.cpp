@@ -17,22 +17,6 @@ namespace {
 using ::testing::Each;
 using ::testing::IsEmpty;
 
-/// A corpus of lengths alone: plans never read tokens.
-class Lengths : public data::Corpus {
- public:
-  explicit Lengths(std::uint64_t seed) {
-    plan::test::Draw draw(seed);
-    for (int i = 0; i < 60; ++i) lengths_.push_back(draw.between(1, i % 7 == 0 ? 900 : 90));
-  }
-  std::span<const std::int64_t> lengths() const override { return lengths_; }
-  void read(std::int64_t, Range, std::span<data::Token>) const override {
-    fail(ExitCode::data, "plans read no tokens");
-  }
-
- private:
-  std::vector<std::int64_t> lengths_;
-};
-
 struct Case {
   explicit Case(int servers = 0) {
     experiment.model.layers = 2;
@@ -47,9 +31,7 @@ struct Case {
     experiment.attention.block = 16;
     experiment.attention.tolerance = 0.05;
   }
-  data::Packer packer() const {
-    return {Lengths(1), experiment.data, experiment.batch, experiment.seed};
-  }
+  data::Packer packer() const { return {test::Lengths(1), experiment}; }
   config::Experiment experiment;
 };
 
@@ -82,7 +64,7 @@ TEST(StepPlan, RanksAgreeOnTheHashAndDifferInTheirPrograms) {
     const StepPlan plan = plan_step(one.experiment, packer, rank, 3);
     hashes.insert(plan.hash);
     EXPECT_EQ(plan.program.rank, rank);
-    EXPECT_EQ(plan.program.steps, make_program(rank, 3, 2, plan.ticks).steps);
+    EXPECT_EQ(plan.program.steps, make_program(Outline(one.experiment), rank, plan.ticks).steps);
   }
   EXPECT_EQ(hashes.size(), 1U);
 }
@@ -119,7 +101,7 @@ TEST(StepPlan, TicksCoverTheBatchWithValidPlansThatEnd) {
         plan = plan_step(one.experiment, packer, rank, step);
         programs.push_back(plan.program);
       }
-      EXPECT_THAT(deadlocks(programs, 3, plan.ticks), IsEmpty());
+      EXPECT_THAT(deadlocks(Outline(one.experiment), programs, plan.ticks), IsEmpty());
       ASSERT_EQ(plan.ticks.size(), 2U);
       std::int64_t tokens = 0;
       for (const TickPlans& tick : plan.ticks) {

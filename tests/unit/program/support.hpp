@@ -3,11 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
-#include "cadenza/plan/placement.hpp"
+#include "cadenza/base/error.hpp"
 #include "cadenza/plan/plan.hpp"
-#include "cadenza/program/program.hpp"
+#include "cadenza/program/step_plan.hpp"
 #include "unit/plan/cases.hpp"
 
 namespace cadenza::program::test {
@@ -19,6 +20,7 @@ inline plan::Move move(Rank from, Rank to, Tensor what) {
   made.from = from;
   made.to = to;
   made.what = what;
+  made.tokens = {0, 1};
   return made;
 }
 
@@ -29,11 +31,12 @@ inline plan::PlacedTask task_on(Rank server) {
 }
 
 /// Two trainers in place; both have a task of their own in stage 0, and rank 1 does one of rank 0's
-/// in stage 1, whose results return in stage 2. Programs look at ranks and tensors alone.
+/// in stage 1, whose results return in stage 2.
 inline TickPlans one_move() {
   TickPlans plans;
   plans.forward.workload.ranks = 2;
   plans.forward.workload.servers = {0, 1};
+  plans.forward.workload.homes = {{0, 0, {0, 1}}};
   plans.forward.stages = {
       {{}, {task_on(0), task_on(1)}},
       {{move(0, 1, Tensor::q), move(0, 1, Tensor::k), move(0, 1, Tensor::v)}, {task_on(1)}},
@@ -57,44 +60,93 @@ inline TickPlans one_server() {
   return plans;
 }
 
-inline std::vector<Program> make_programs(int ranks, int trainers, int layers,
+/// Data ranks and dedicated servers alone.
+inline Outline outline_of(int trainers, int servers, int layers, int ticks) {
+  config::Experiment e;
+  e.model.layers = layers;
+  e.batch.microbatch = 8;
+  e.batch.tokens = 8 * trainers * ticks;
+  e.parallel.data = trainers;
+  e.attention.servers = servers;
+  return Outline(e);
+}
+
+inline std::vector<Program> make_programs(const Outline& outline,
                                           const std::vector<TickPlans>& ticks) {
   std::vector<Program> programs;
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    programs.push_back(make_program(rank, trainers, layers, ticks));
+  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    programs.push_back(make_program(outline, rank, ticks));
   }
   return programs;
 }
 
-/// Real plans: some ticks over one layout of ranks, colocated or CAD.
+/// A corpus of lengths alone: plans never read tokens.
+class Lengths : public data::Corpus {
+ public:
+  explicit Lengths(std::uint64_t seed) {
+    plan::test::Draw draw(seed);
+    for (int i = 0; i < 60; ++i) lengths_.push_back(draw.between(1, i % 7 == 0 ? 900 : 90));
+  }
+  std::span<const std::int64_t> lengths() const override { return lengths_; }
+  void read(std::int64_t, Range, std::span<data::Token>) const override {
+    fail(ExitCode::data, "plans read no tokens");
+  }
+
+ private:
+  std::vector<std::int64_t> lengths_;
+};
+
+/// An experiment of any layout that config would take.
+inline config::Experiment random_experiment(plan::test::Draw& draw) {
+  using config::PlacementKind;
+  config::Experiment e;
+  e.model.d_model = 32;
+  e.model.heads = 4;
+  e.model.kv_heads = 2;
+  e.parallel.data = draw.between(1, 3);
+  e.parallel.tensor = draw.between(1, 2);
+  e.parallel.context = draw.between(1, 4);
+  e.parallel.pipeline = draw.between(1, 3);
+  const auto placement = draw.of(
+      std::vector<PlacementKind>{PlacementKind::cad, PlacementKind::cad, PlacementKind::all_gather,
+                                 PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
+                                 PlacementKind::block_striped, PlacementKind::double_ring});
+  e.attention.placement = placement;
+  e.attention.block = 16;
+  e.attention.tolerance = 0.05;
+  const bool cad = placement == PlacementKind::cad;
+  if (cad && draw.between(0, 2) == 0) e.attention.servers = e.parallel.tensor * draw.between(1, 2);
+  e.attention.mixed = e.attention.servers > 0 && draw.between(0, 1) == 0;
+  if (!cad && e.parallel.pipeline > 1) e.parallel.chunks = draw.between(1, 2);
+  const bool stripes =
+      placement == PlacementKind::striped || placement == PlacementKind::block_striped;
+  if (!stripes && draw.between(0, 1) == 0) e.attention.overlap = config::Overlap::ping_pong;
+  e.run.recompute =
+      config::Recompute(draw.between(0, e.attention.overlap == config::Overlap::ping_pong ? 1 : 3));
+  e.parallel.shard = config::Shard(draw.between(0, 1));
+  e.model.layers = e.parallel.pipeline * e.parallel.chunks * draw.between(1, 2);
+  e.batch.microbatch = 512;
+  e.batch.tokens = 512 * e.parallel.data * e.parallel.pipeline * draw.between(1, 3);
+  e.data.max_document = 512;
+  e.data.shuffle = true;
+  return e;
+}
+
+/// Real plans and programs of all ranks of a random experiment.
 struct RandomStep {
-  int ranks = 1;
-  int trainers = 1;
-  int layers = 1;
+  explicit RandomStep(std::uint64_t seed) {
+    plan::test::Draw draw(seed);
+    experiment = random_experiment(draw);
+    const data::Packer packer(Lengths(seed), experiment);
+    ticks = plan_ticks(experiment, packer.batch(0));
+    outline.emplace(experiment);
+    programs = make_programs(*outline, ticks);
+  }
+  config::Experiment experiment;
+  std::optional<Outline> outline;
   std::vector<TickPlans> ticks;
   std::vector<Program> programs;
 };
-
-inline RandomStep random_step(std::uint64_t seed) {
-  plan::test::Draw draw(seed);
-  RandomStep step;
-  step.ranks = static_cast<int>(draw.between(1, 6));
-  const int dedicated = step.ranks > 1 ? static_cast<int>(draw.between(0, step.ranks - 1)) : 0;
-  step.trainers = step.ranks - dedicated;
-  step.layers = static_cast<int>(draw.between(1, 3));
-  const bool balanced = draw.between(0, 3) > 0;
-  for (std::int64_t tick = draw.between(1, 3); tick > 0; --tick) {
-    std::vector<std::vector<std::int64_t>> documents(static_cast<std::size_t>(step.trainers));
-    for (auto& list : documents) {
-      for (std::int64_t n = draw.between(0, 3); n > 0; --n) list.push_back(draw.between(1, 400));
-    }
-    const plan::Workload workload = plan::test::workload(documents, dedicated);
-    const plan::Plan forward = balanced ? plan::cad(workload, 16, 0.05) : plan::colocated(workload);
-    step.ticks.push_back({forward, plan::mirror(forward)});
-  }
-  step.programs = make_programs(step.ranks, step.trainers, step.layers, step.ticks);
-  return step;
-}
 
 inline std::vector<std::string> lines(const Program& program) {
   std::vector<std::string> text;

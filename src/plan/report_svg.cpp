@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "cadenza/base/units.hpp"
+#include "cadenza/plan/report.hpp"
+#include "picture.hpp"
+#include "summary.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+constexpr double kWidth = 960;  // of the picture, in pixels, as all below
+constexpr double kPanel = 224;  // side of the longest document's matrix
+constexpr double kLeast = 32;   // of the shortest's
+constexpr double kGap = 24;     // between panels
+constexpr double kLine = 18;    // of text
+constexpr std::size_t kDocuments = 16;
+constexpr std::int64_t kCells = 64;  // a side, where stripes are drawn cell by cell
+
+/// Neighbouring ranks have colours far apart; all are readable on white and on black.
+std::string colour(Rank rank) {
+  const double hue = std::fmod(211 + 137.508 * rank, 360.0);
+  const double lightness = rank % 2 == 0 ? 0.52 : 0.62;
+  const double spread = 0.65 * std::min(lightness, 1 - lightness);
+  const auto channel = [&](double n) {
+    const double k = std::fmod(n + hue / 30, 12.0);
+    const double value = lightness - spread * std::clamp(std::min(k - 3, 9 - k), -1.0, 1.0);
+    return static_cast<int>(std::lround(255 * value));
+  };
+  return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
+}
+
+struct Point {
+  double x, y;
+};
+
+/// The part of a task that its mask allows: the rectangle below a line at 45 degrees.
+std::vector<Point> outline(const Task& task) {
+  const auto [q0, q1] =
+      std::pair(static_cast<double>(task.q.begin), static_cast<double>(task.q.end));
+  const auto [k0, k1] =
+      std::pair(static_cast<double>(task.k.begin), static_cast<double>(task.k.end));
+  const auto d = static_cast<double>(task.diagonal);
+  if (task.rule == Rule::full || k1 <= q0 + d) return {{k0, q0}, {k1, q0}, {k1, q1}, {k0, q1}};
+  std::vector<Point> points;
+  if (k0 < q0 + d) {
+    points.push_back({k0, q0});
+    points.push_back({q0 + d, q0});
+  } else {
+    points.push_back({k0, k0 - d});
+  }
+  if (k1 < q1 + d) {
+    points.push_back({k1, k1 - d});
+    points.push_back({k1, q1});
+  } else {
+    points.push_back({q1 + d, q1});
+  }
+  points.push_back({k0, q1});
+  return points;
+}
+
+class Drawing {
+ public:
+  void text(double x, double y, std::string_view style, std::string_view what) {
+    fmt::format_to(out(), "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", x, y, style,
+                   what);
+  }
+
+  void title(const Plan& plan, const Place& place) {
+    y_ += kLine;
+    const Prediction prediction = predict(plan, CostModel{});
+    const double before = imbalance_at_home(plan.workload, cost_at_home(plan.workload));
+    text(kGap, y_, "title",
+         fmt::format("tick {}{}: imbalance {:.3f} at home, {:.3f} planned; forward of a layer {} "
+                     "predicted, {} at best",
+                     place.tick, place.half == 0 ? "" : ", second half", before, imbalance(plan),
+                     layer_time(prediction.predicted_seconds),
+                     layer_time(prediction.lower_bound_seconds)));
+    y_ += kLine;
+  }
+
+  void legend(const Plan& plan) {
+    const double total = [&] {
+      double sum = 0;
+      for (double cost : plan.cost_per_rank) sum += cost;
+      return std::max(sum, 1.0) / static_cast<double>(plan.workload.servers.size());
+    }();
+    double x = kGap;
+    for (const Rank rank : plan.workload.servers) {
+      const auto index = static_cast<std::size_t>(rank);
+      const std::string what =
+          fmt::format("rank {}: {:.0f} %, sends {}", rank, 100 * plan.cost_per_rank[index] / total,
+                      format_bytes(static_cast<double>(plan.bytes_sent_per_rank[index])));
+      if (x + 230 > kWidth) {
+        x = kGap;
+        y_ += kLine;
+      }
+      fmt::format_to(out(),
+                     "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"11\" height=\"11\" fill=\"{}\"/>\n",
+                     x, y_ - 10, colour(rank));
+      text(x + 16, y_, "label", what);
+      x += 230;
+    }
+    y_ += kLine;
+  }
+
+  void documents(const Plan& plan, int first_document) {
+    const std::vector<int> longest = longest_documents(plan, kDocuments);
+    if (longest.empty()) return;
+    const auto length = [&](int d) { return plan.workload.lengths[static_cast<std::size_t>(d)]; };
+    const double scale =
+        kPanel / static_cast<double>(std::max<std::int64_t>(1, length(longest[0])));
+    double x = kGap;
+    double row = 0;
+    for (const int document : longest) {
+      const double side = std::max(kLeast, scale * static_cast<double>(length(document)));
+      for (const Range heads : head_slices(plan, document)) {
+        const double width = std::max(side, 96.0);
+        if (x > kGap && x + width + kGap > kWidth) {
+          x = kGap;
+          y_ += row;
+          row = 0;
+        }
+        panel(plan, document, heads, x, side, first_document);
+        x += width + kGap;
+        row = std::max(row, side + 3 * kLine);
+      }
+    }
+    y_ += row;
+    const std::size_t more = plan.workload.lengths.size() - longest.size();
+    if (more > 0) {
+      text(kGap, y_, "label", fmt::format("and {} shorter documents", more));
+      y_ += kLine;
+    }
+  }
+
+  std::string finish() const {
+    return fmt::format(
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+               "width=\"{0:.0f}\" height=\"{1:.0f}\">\n"
+               "<style>svg{{color:#222;background:#fff}}"
+               "@media(prefers-color-scheme:dark){{svg{{color:#ddd;background:#161616}}}}"
+               "text{{fill:currentColor;font:12px sans-serif}}.title{{font-weight:bold}}"
+               ".frame{{fill:none;stroke:currentColor;stroke-opacity:.5}}</style>\n",
+               kWidth, y_ + kLine) +
+           body_ + "</svg>\n";
+  }
+
+ private:
+  std::back_insert_iterator<std::string> out() { return std::back_inserter(body_); }
+
+  void panel(const Plan& plan, int document, Range heads, double x, double side,
+             int first_document) {
+    const std::int64_t length = plan.workload.lengths[static_cast<std::size_t>(document)];
+    const bool sliced = heads.size() < plan.workload.shape.heads;
+    std::int64_t shown = length;
+    const double top = y_ + kLine;
+    if (plan.workload.order.natural()) {
+      tasks(plan, document, heads, x, top, side / static_cast<double>(length));
+    } else {
+      const Picture picture(plan, document, heads, kCells);
+      shown = picture.tokens();
+      cells(picture, x, top, side / static_cast<double>(picture.size()));
+    }
+    fmt::format_to(out(), "<path class=\"frame\" d=\"M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}Z\"/>\n", x,
+                   top, top + side, x + side);
+    std::string name = fmt::format("{}: {} tokens", first_document + document, length);
+    if (shown < length) name += fmt::format(", first {}", shown);
+    text(x, y_ + kLine - 5, "label", name);
+    if (sliced) {
+      text(x, top + side + kLine - 4, "label",
+           fmt::format("heads {}-{}", heads.begin, heads.end - 1));
+    }
+  }
+
+  void tasks(const Plan& plan, int document, Range heads, double x, double y, double scale) {
+    for (const Stage& stage : plan.stages) {
+      for (const PlacedTask& placed : stage.tasks) {
+        if (placed.task.document != document || !placed.task.heads.contains(heads)) continue;
+        std::string points;
+        for (const Point& p : outline(placed.task)) {
+          points += fmt::format("{:.1f},{:.1f} ", x + p.x * scale, y + p.y * scale);
+        }
+        fmt::format_to(out(), "<polygon points=\"{}\" fill=\"{}\"/>\n", points,
+                       colour(placed.server));
+      }
+    }
+  }
+
+  /// Runs of cells of one server in a row are one rectangle.
+  void cells(const Picture& picture, double x, double y, double side) {
+    for (std::int64_t row = 0; row < picture.size(); ++row) {
+      for (std::int64_t begin = 0, end = 0; begin <= row; begin = end) {
+        const Rank server = picture.server(row, begin);
+        while (end <= row && picture.server(row, end) == server) ++end;
+        if (server < 0) continue;
+        fmt::format_to(out(),
+                       "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
+                       "fill=\"{}\"/>\n",
+                       x + side * static_cast<double>(begin), y + side * static_cast<double>(row),
+                       side * static_cast<double>(end - begin), side, colour(server));
+      }
+    }
+  }
+
+  std::string body_;
+  double y_ = 4;
+};
+
+}  // namespace
+
+std::string to_svg(const std::vector<Plan>& plans) {
+  Drawing drawing;
+  const std::vector<Place> where = places(plans);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    drawing.title(plans[i], where[i]);
+    drawing.legend(plans[i]);
+    drawing.documents(plans[i], where[i].first_document);
+  }
+  return drawing.finish();
+}
+
+}  // namespace cadenza::plan
