@@ -7,8 +7,8 @@
 #include <string>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/flops.hpp"
 #include "cadenza/exec/executor.hpp"
-#include "cadenza/model/estimate.hpp"
 
 namespace cadenza::bench {
 namespace {
@@ -61,7 +61,7 @@ class StepWork final : public Work {
     fence();
   }
   double flops() const override {
-    return model::step_flops(experiment_.model, experiment_.data.lengths.values);
+    return config::step_flops(experiment_.model, experiment_.data.lengths.values);
   }
   Json report() const override {
     return {{"loss", result_.loss}, {"tokens", experiment_.batch.tokens}};

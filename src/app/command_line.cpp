@@ -67,8 +67,10 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line) {
   CLI::App* plan = app.add_subcommand(
       "plan", "Print who computes what and what moves in a step's forward plans (no MPI needed)");
   add_common(*plan, line);
-  plan->add_option("--format", line.format, "table or json")
-      ->check(CLI::IsMember({"table", "json"}))
+  plan->add_option("--format", line.format,
+                   "table; json (docs/plan.md); dot, a graph for Graphviz; svg, a picture of who "
+                   "computes which part of the attention matrix")
+      ->check(CLI::IsMember({"table", "json", "dot", "svg"}))
       ->capture_default_str();
   plan->add_option("--step", line.step, "Step whose batch is planned, from 0")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))

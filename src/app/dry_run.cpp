@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "cadenza/app/choose.hpp"
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/experiment_file.hpp"
-#include "cadenza/base/error.hpp"
+#include "cadenza/app/forecast.hpp"
 #include "cadenza/base/units.hpp"
+#include "cadenza/config/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "cadenza/exec/memory.hpp"
 #include "cadenza/model/estimate.hpp"
-#include "cadenza/plan/report.hpp"
-#include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -30,40 +27,41 @@ void print_layout(const config::Experiment& experiment) {
              experiment.model.layers, experiment.batch.tokens, experiment.batch.microbatch);
 }
 
+void print_ranks(const Forecast& step) {
+  const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
+  fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", "rank", "parameters",
+             "activations", "attention", "messages", "memory", "operations");
+  for (std::size_t rank = 0; rank < step.memory.size(); ++rank) {
+    const exec::MemoryEstimate& m = step.memory[rank];
+    fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", rank, bytes(m.parameters),
+               bytes(m.activations), bytes(m.attention), bytes(m.communication), bytes(m.total()),
+               step.programs[rank].steps.size());
+  }
+}
+
 }  // namespace
 
 void dry_run(const CommandLine& line) {
-  const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
+  config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
+  if (experiment.attention.placement == config::PlacementKind::automatic) {
+    const Choice choice = choose_layout(experiment, packer);
+    experiment = choice.experiment;
+    fmt::print("{}\n\n", choice.explanation);
+  }
   const data::Batch batch = packer.batch(0);
-  const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
-
   print_layout(experiment);
   fmt::print("corpus: {} documents; step 0 takes {} of them, {} FLOPs\n\n",
              corpus->lengths().size(), batch.documents(),
-             format_count(model::step_flops(experiment.model, batch.lengths())));
+             format_count(config::step_flops(experiment.model, batch.lengths())));
 
-  const program::Outline outline(experiment);
-  std::vector<program::Program> programs;
-  fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", "rank", "parameters",
-             "activations", "attention", "messages", "memory", "operations");
-  for (Rank rank = 0; rank < experiment.ranks(); ++rank) {
-    programs.push_back(program::make_program(outline, rank, ticks));
-    const exec::MemoryEstimate m =
-        exec::estimate_memory(experiment, outline, programs.back(), ticks);
-    exec::require_memory(experiment, rank, m);
-    const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
-    fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", rank, bytes(m.parameters),
-               bytes(m.activations), bytes(m.attention), bytes(m.communication), bytes(m.total()),
-               programs.back().steps.size());
-  }
-  const auto stuck = program::deadlocks(outline, programs, ticks);
-  if (!stuck.empty()) fail(ExitCode::communication, "programs deadlock: {}", stuck.front());
-
-  std::vector<plan::Plan> forward;
-  for (const program::TickPlans& tick : ticks) forward.push_back(tick.forward);
-  fmt::print("\n{}\n", plan::to_table(forward));
+  const Forecast step = forecast(experiment, batch);
+  exec::require_memory(experiment, step.fullest,
+                       step.memory[static_cast<std::size_t>(step.fullest)]);
+  print_ranks(step);
+  fmt::print("\n{}\n{}\n", plan::to_table(step.forward_plans(), notes_of(experiment, batch, step)),
+             describe(step));
 }
 
 }  // namespace cadenza::app

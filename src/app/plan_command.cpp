@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 
+#include "cadenza/app/choose.hpp"
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/experiment_file.hpp"
+#include "cadenza/app/forecast.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "cadenza/plan/report.hpp"
-#include "cadenza/program/step_plan.hpp"
 
 #include <fmt/format.h>
 
@@ -16,11 +16,26 @@ void print_plan(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
-  std::vector<plan::Plan> forward;
-  for (program::TickPlans& tick : program::plan_ticks(experiment, packer.batch(line.step))) {
-    forward.push_back(std::move(tick.forward));
+  config::Experiment resolved = experiment;
+  std::string choice;
+  if (experiment.attention.placement == config::PlacementKind::automatic) {
+    Choice chosen = choose_layout(experiment, packer);
+    resolved = chosen.experiment;
+    choice = chosen.explanation + "\n\n";
   }
-  fmt::print("{}\n", line.format == "json" ? plan::to_json(forward) : plan::to_table(forward));
+  const data::Batch batch = packer.batch(line.step);
+  const Forecast step = forecast(resolved, batch);
+  const std::vector<plan::Plan> plans = step.forward_plans();
+  const plan::StepNotes notes = notes_of(resolved, batch, step);
+  if (line.format == "json") {
+    fmt::print("{}\n", plan::to_json(plans, notes));
+  } else if (line.format == "dot") {
+    fmt::print("{}\n", plan::to_dot(plans));
+  } else if (line.format == "svg") {
+    fmt::print("{}\n", plan::to_svg(plans));
+  } else {
+    fmt::print("{}{}\n{}\n", choice, plan::to_table(plans, notes), describe(step));
+  }
 }
 
 }  // namespace cadenza::app

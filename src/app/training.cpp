@@ -7,12 +7,13 @@
 #include <cmath>
 
 #include "cadenza/app/agree.hpp"
+#include "cadenza/app/choose.hpp"
 #include "cadenza/app/machine.hpp"
 #include "cadenza/app/version.hpp"
+#include "cadenza/config/flops.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
-#include "cadenza/model/estimate.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -113,6 +114,10 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_);
+    if (experiment_.attention.placement != config::PlacementKind::automatic) return;
+    const Choice choice = choose_layout(experiment_, *packer_);
+    experiment_ = choice.experiment;
+    if (world_.rank() == 0) spdlog::info("{}", choice.explanation);
   });
   announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
   rank_info_ = describe_rank(world_, experiment_);
@@ -239,7 +244,7 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
   step.t_end_ns = end_ns;
   step.tokens = plan.batch.tokens();
   step.sum_length2 = sum_of_squares(lengths);
-  step.model_flops = model::step_flops(experiment_.model, lengths);
+  step.model_flops = config::step_flops(experiment_.model, lengths);
   step.executed_flops = tracer_->totals().flops;
   step.loss = result.loss;
   step.gradient_norm = result.gradient_norm;
@@ -272,7 +277,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.seconds = seconds(ranks[0].step_ns);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.model_flops_utilization =
-      model::step_flops(experiment_.model, plan.batch.lengths()) / (metrics.seconds * peak_flops_);
+      config::step_flops(experiment_.model, plan.batch.lengths()) / (metrics.seconds * peak_flops_);
   metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment_));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankStep& step = ranks[rank];

@@ -4,6 +4,7 @@
 #include "check.hpp"
 #include "keys.hpp"
 #include "read.hpp"
+#include "words.hpp"
 #include "yaml.hpp"
 
 namespace cadenza::config {
@@ -17,6 +18,14 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
   Experiment experiment = read_experiment(root);
   check_consistency(experiment, root);
   return experiment;
+}
+
+void check_experiment(const Experiment& experiment) {
+  check_consistency(experiment, Value{});
+}
+
+std::string_view word_of(PlacementKind placement) {
+  return word(placement);
 }
 
 }  // namespace cadenza::config

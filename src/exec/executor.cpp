@@ -39,10 +39,8 @@ bool is_attention(Operation operation) {
   }
 }
 
-void make_progress(void* context) {
-  const auto& groups = *static_cast<const Groups*>(context);
-  groups.pool->progress();
-  groups.replicas->progress();
+void make_progress(void* pool) {
+  static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
 }
 
 }  // namespace
@@ -197,7 +195,7 @@ void Executor<Real>::run_attention(const Step& step) {
       exchange.wait(step.stage, results);
       break;
     default:
-      exchange.attend(step.stage, {make_progress, groups_.get()});
+      exchange.attend(step.stage, {make_progress, groups_->pool.get()});
       break;
   }
 }

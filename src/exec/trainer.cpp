@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cadenza/model/estimate.hpp"
+#include "cadenza/config/flops.hpp"
 #include "cadenza/model/optimizer.hpp"
 #include "checkpoint.hpp"
 #include "elements.hpp"
@@ -131,7 +131,8 @@ void Trainer<Real>::run_dense(const Step& step, Range rows) {
                    [&] { llama_->embed_gradient(step.slot, rows); });
       break;
     case Operation::loss: {
-      const double flops = 3.0 * model::head_flops(experiment_.model, part_, rows.size());
+      const double flops =
+          3.0 * config::head_flops(experiment_.model, layout_.tensor(), rows.size());
       tracer_.time(Category::compute_dense, name, {0, flops}, [&] {
         const double sum = llama_->loss(step.slot, rows, loss_scale_);
         if (at_.tensor == 0) loss_sum_ += sum;
@@ -149,9 +150,9 @@ template <typename Real>
 void Trainer<Real>::run_layer(const Step& step, Range rows) {
   const bool inputs = step.operation == Operation::attention_inputs;
   const bool forward = step.pass == Pass::forward;
-  const double once = inputs
-                          ? model::attention_inputs_flops(experiment_.model, part_, rows.size())
-                          : model::attention_outputs_flops(experiment_.model, part_, rows.size());
+  const double once =
+      inputs ? config::attention_inputs_flops(experiment_.model, layout_.tensor(), rows.size())
+             : config::attention_outputs_flops(experiment_.model, layout_.tensor(), rows.size());
   const auto name = names_[static_cast<std::size_t>(step.operation)];
   tracer_.time(Category::compute_dense, name, {0, forward ? once : 2.0 * once}, [&] {
     if (step.again) {

@@ -49,6 +49,24 @@ class Machine {
     return lines;
   }
 
+  /// Messages whose other end never posts them.
+  std::vector<std::string> unmatched() const {
+    std::vector<std::string> lines;
+    for (std::size_t rank = 0; rank < programs_.size(); ++rank) {
+      for (const Messages& key : posted_[rank]) {
+        for_each_peer(static_cast<Rank>(rank), key, [&](Rank peer) {
+          if (has_posted(peer, key)) return;
+          const auto& [tick, pass, again, layer, stage, results] = key;
+          lines.push_back(fmt::format(
+              "rank {}: rank {} never receives what it posts: tick {} layer {} {} stage {}{}", rank,
+              peer, tick, layer, pass == Pass::forward ? "forward" : "backward", stage,
+              results ? " results" : ""));
+        });
+      }
+    }
+    return lines;
+  }
+
  private:
   bool ended(std::size_t rank) const { return next_[rank] == programs_[rank].steps.size(); }
 
@@ -86,21 +104,31 @@ class Machine {
     }
   }
 
-  bool peers_posted(Rank self, const Step& step) const {
-    const bool results = step.operation == Operation::wait_results;
-    const Messages key = messages(step, results);
-    if (!posted_[static_cast<std::size_t>(self)].contains(key)) return false;
-    const plan::Plan& plan = ticks_[static_cast<std::size_t>(step.tick)].of(step.pass);
-    const int pool = layout_.pool_of(self);
+  bool has_posted(Rank rank, const Messages& key) const {
+    const auto index = static_cast<std::size_t>(rank);
+    return index < posted_.size() && posted_[index].contains(key);
+  }
+
+  /// Visits the ranks with which `self` exchanges the messages, each once.
+  template <typename Visit>
+  void for_each_peer(Rank self, const Messages& key, Visit visit) const {
+    const auto& [tick, pass, again, layer, stage, results] = key;
+    const plan::Plan& plan = ticks_[static_cast<std::size_t>(tick)].of(pass);
     const Rank mine = layout_.in_pool(self);
-    for (const plan::Move& move : plan.stages[static_cast<std::size_t>(step.stage)].moves) {
+    std::set<Rank> peers;
+    for (const plan::Move& move : plan.stages[static_cast<std::size_t>(stage)].moves) {
       if (move.from != mine && move.to != mine) continue;
-      if (is_result(move.what, step.pass) != results) continue;
-      const Rank peer = layout_.world_rank(pool, move.from == mine ? move.to : move.from);
-      const auto index = static_cast<std::size_t>(peer);
-      if (index >= posted_.size() || !posted_[index].contains(key)) return false;
+      if (is_result(move.what, pass) != results) continue;
+      peers.insert(move.from == mine ? move.to : move.from);
     }
-    return true;
+    for (const Rank peer : peers) visit(layout_.world_rank(layout_.pool_of(self), peer));
+  }
+
+  bool peers_posted(Rank self, const Step& step) const {
+    const Messages key = messages(step, step.operation == Operation::wait_results);
+    bool all = has_posted(self, key);
+    for_each_peer(self, key, [&](Rank peer) { all = all && has_posted(peer, key); });
+    return all;
   }
 
   bool take_stream(Rank self, const Step& step) {
@@ -140,7 +168,8 @@ std::vector<std::string> deadlocks(const Outline& outline, std::span<const Progr
                                    std::span<const TickPlans> ticks) {
   Machine machine(outline, programs, ticks);
   machine.run();
-  return machine.stuck();
+  std::vector<std::string> lines = machine.stuck();
+  return lines.empty() ? machine.unmatched() : lines;  // who is stuck has posted in vain as well
 }
 
 }  // namespace cadenza::program

@@ -61,7 +61,7 @@ class Builder {
     if (trainer_ && outline_.shards_optimizer) {
       add({.operation = Operation::gather_parameters, .pass = Pass::backward});
     }
-    program_.slots = slots_.count();
+    program_.slots = std::max(1, slots_.count());  // servers: the microbatch that they serve
     return std::move(program_);
   }
 

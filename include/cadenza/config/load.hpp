@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
@@ -17,6 +18,13 @@ namespace cadenza::config {
 ///         the nearest valid one.
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides);
+
+/// Checks an experiment that no file holds: its values against each other.
+/// @throws Error(usage)
+void check_experiment(const Experiment& experiment);
+
+/// The word of a placement in experiment files.
+std::string_view word_of(PlacementKind placement);
 
 /// The whole experiment, defaults included, as YAML that parse_experiment reads back to the same.
 std::string to_yaml(const Experiment& experiment);

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "cadenza/base/random.hpp"
-#include "cadenza/model/estimate.hpp"
+#include "cadenza/config/flops.hpp"
 #include "unit/exec/tiny.hpp"
 
 namespace cadenza::exec {
@@ -123,7 +123,7 @@ TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
   runner.tracer.begin_step(0);
   runner.executor.run(plan);
   EXPECT_NEAR(runner.tracer.totals().flops,
-              model::step_flops(runner.experiment.model, plan.batch.lengths()),
+              config::step_flops(runner.experiment.model, plan.batch.lengths()),
               1e-9 * runner.tracer.totals().flops);
   EXPECT_EQ(runner.tracer.totals().bytes_sent, 0);
 }

@@ -55,7 +55,7 @@ struct Runner {
   Runner(const config::Experiment& e, comm::Communicator& world)
       : experiment(with_dtype<Real>(e)),
         corpus(data::open_corpus(e.data, e.model.vocab, e.seed)),
-        packer(*corpus, e.data, e.batch, e.seed),
+        packer(*corpus, experiment),
         recorder(1 << 16),
         tracer(recorder, ledger, true, true),
         executor(experiment, world, *corpus, tracer, ledger),

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cadenza/config/flops.hpp"
 #include "cadenza/model/llama.hpp"
 #include "unit/model/support.hpp"
 
@@ -144,7 +145,7 @@ TEST(Estimate, StepFlopsAreThoseCounted) {
   for (const config::Model& model : models()) {
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{}, {1}, {7, 1, 64}, {300}}) {
-      EXPECT_DOUBLE_EQ(step_flops(model, lengths), counted_flops(model, lengths));
+      EXPECT_DOUBLE_EQ(config::step_flops(model, lengths), counted_flops(model, lengths));
     }
   }
 }
@@ -158,15 +159,10 @@ TEST(Estimate, PartsAddUpToTheDenseForward) {
   }
   weights -= static_cast<double>(model.vocab * model.d_model);  // the embedding is looked up
   for (const int size : {1, 2}) {
-    ModelPart part = whole_model(model);
-    part.tensor_size = size;
-    double flops = 0;
-    for (part.tensor_rank = 0; part.tensor_rank < size; ++part.tensor_rank) {
-      flops +=
-          2 * (attention_inputs_flops(model, part, 9) + attention_outputs_flops(model, part, 9)) +
-          head_flops(model, part, 9);
-    }
-    EXPECT_DOUBLE_EQ(flops, 2 * 9 * weights);
+    const double flops = 2 * (config::attention_inputs_flops(model, size, 9) +
+                              config::attention_outputs_flops(model, size, 9)) +
+                         config::head_flops(model, size, 9);
+    EXPECT_DOUBLE_EQ(size * flops, 2 * 9 * weights);
   }
 }
 

@@ -65,13 +65,11 @@ TEST(Deadlocks, AWaitWhosePeerNeverPostsIsNamed) {
   const std::vector ticks = {one_move()};
   const Outline outline = outline_of(2, 0, 1, 1);
   std::vector<Program> programs = make_programs(outline, ticks);
-  // The peer neither posts the results nor waits for them: only rank 0 can tell.
   Steps& steps = programs[1].steps;
   steps.erase(find(programs[1], Operation::post_results, Pass::backward, 2));
-  steps.erase(find(programs[1], Operation::wait_results, Pass::backward, 2));
   EXPECT_THAT(deadlocks(outline, programs, ticks),
-              ElementsAre(HasSubstr("rank 0 never gets past operation 16: "
-                                    "tick 0 layer 0 backward wait stage 2"),
+              ElementsAre(HasSubstr("rank 0 never gets past operation 14: "
+                                    "tick 0 layer 0 backward wait_results stage 2"),
                           HasSubstr("rank 1 never gets past operation 19: "
                                     "backward reduce_gradients")));
 }
@@ -80,12 +78,12 @@ TEST(Deadlocks, AServerThatEndsEarlyHoldsItsTrainerUp) {
   const std::vector ticks = {one_server()};
   const Outline outline = outline_of(1, 1, 1, 1);
   std::vector<Program> programs = make_programs(outline, ticks);
-  programs[1].steps.resize(6);  // it leaves after the forward pass
+  programs[1].steps.resize(4);  // it leaves after the forward pass
   EXPECT_THAT(deadlocks(outline, programs, ticks),
-              ElementsAre(HasSubstr("rank 0 never gets past operation 12: "
-                                    "tick 0 layer 0 backward wait stage 0")));
+              ElementsAre(HasSubstr("backward wait_results stage 1")));
   programs.pop_back();  // it was never there
-  EXPECT_THAT(deadlocks(outline, programs, ticks), ElementsAre(HasSubstr("forward wait stage 0")));
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
+              ElementsAre(HasSubstr("forward wait_results stage 1")));
 }
 
 TEST(Deadlocks, WaitBeforePostIsFound) {
@@ -95,7 +93,9 @@ TEST(Deadlocks, WaitBeforePostIsFound) {
   std::iter_swap(find(programs[0], Operation::post_results, Pass::forward, 2),
                  find(programs[0], Operation::wait_results, Pass::forward, 2));
   EXPECT_THAT(deadlocks(outline, programs, ticks),
-              ElementsAre(HasSubstr("forward wait stage 2"), HasSubstr("forward wait stage 2")));
+              ElementsAre(HasSubstr("rank 0 never gets past operation 5: tick 0 layer 0 forward "
+                                    "wait_results stage 2"),
+                          HasSubstr("backward wait stage 1")));
 }
 
 TEST(Deadlocks, ACycleOfWaitsIsFound) {
@@ -129,7 +129,8 @@ TEST(Deadlocks, ARankThatSkipsACollectiveIsFound) {
   std::vector<Program> programs = make_programs(outline, ticks);
   programs[1].steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(deadlocks(outline, programs, ticks),
-              ElementsAre("rank 0 never gets past operation 19: backward reduce_gradients"));
+              ElementsAre("rank 0 never gets past operation 18: backward reduce_gradients",
+                          "rank 1 never gets past operation 20: backward optimize"));
   programs[0].steps.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(deadlocks(outline, programs, ticks), IsEmpty());
 }
@@ -140,7 +141,20 @@ TEST(Deadlocks, ACollectiveTooManyIsFound) {
   std::vector<Program> programs = make_programs(outline, ticks);
   programs[0].steps.push_back({.operation = Operation::reduce_gradients, .pass = Pass::backward});
   EXPECT_THAT(deadlocks(outline, programs, ticks),
-              ElementsAre("rank 0 never gets past operation 21: backward reduce_gradients"));
+              ElementsAre("rank 0 never gets past operation 20: backward reduce_gradients"));
+}
+
+TEST(Deadlocks, WhatNobodyReceivesIsFound) {
+  const std::vector ticks = {one_move()};
+  const Outline outline = outline_of(2, 0, 1, 1);
+  std::vector<Program> programs = make_programs(outline, ticks);
+  // Rank 1 sends its last results; the owner neither posts nor waits for them, so nobody is stuck.
+  Steps& steps = programs[0].steps;
+  steps.erase(find(programs[0], Operation::post_results, Pass::backward, 2));
+  steps.erase(find(programs[0], Operation::wait_results, Pass::backward, 2));
+  EXPECT_THAT(deadlocks(outline, programs, ticks),
+              ElementsAre("rank 1: rank 0 never receives what it posts: tick 0 layer 0 backward "
+                          "stage 2 results"));
 }
 
 TEST(Deadlocks, CollectiveAndWaitCrossedIsFound) {
@@ -152,8 +166,9 @@ TEST(Deadlocks, CollectiveAndWaitCrossedIsFound) {
   const Step reduce = *find(programs[1], Operation::reduce_gradients, Pass::backward);
   steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
   steps.insert(find(programs[1], Operation::post_results, Pass::backward, 2), reduce);
-  EXPECT_THAT(deadlocks(outline, programs, ticks),
-              ElementsAre(HasSubstr("backward wait stage 2"), HasSubstr("reduce_gradients")));
+  EXPECT_THAT(
+      deadlocks(outline, programs, ticks),
+      ElementsAre(HasSubstr("backward wait_results stage 2"), HasSubstr("reduce_gradients")));
 }
 
 TEST(Deadlocks, FaultsInProgramsOfRealPlansAreFound) {

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of the program: how it is started, and what its traces say of every step."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+
+from placement_runs.cases import MODEL, PLACEMENTS, RANKS, settings
+
+WARM_UP = 1  # steps whose times do not count: memory is touched for the first time
+DENSE, ATTENTION, OTHER, OPTIMIZER = 1, 2, 3, 11  # categories of docs/trace.md
+DISPATCH, RETURN = 7, 8
+FORWARD = 0  # phase
+MOVING = ("pack", "unpack")  # other computation that a balanced bound does not have
+
+
+class RunError(Exception):
+    """A run ended badly."""
+
+
+def environment():
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**os.environ, **(root if os.getuid() == 0 else {}), "OMP_NUM_THREADS": "1",
+            "OMP_PROC_BIND": "false"}
+
+
+def words_of(program, experiment, keys):
+    words = [str(program), *experiment]
+    for key in keys:
+        words += ["--set", key]
+    return words
+
+
+def call(words):
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+        raise RunError(f"{lines[-1]} (exit code {done.returncode})")
+    return done.stdout
+
+
+def compute_seconds(events, names):
+    """Computation of a step by its category; packing and unpacking are not among them."""
+    times = (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
+    moving = np.isin(events["name_id"], [i for i, name in enumerate(names) if name in MOVING])
+    found = {"dense": DENSE, "attention": ATTENTION, "other": OTHER, "optimizer": OPTIMIZER}
+    return {name: float(times[(events["cat"] == category) & ~moving].sum())
+            for name, category in found.items()}
+
+
+def forward_bytes(events):
+    """Of messages of attention in the forward pass, sent and received."""
+    messages = np.isin(events["cat"], (DISPATCH, RETURN)) & (events["phase"] == FORWARD)
+    return int(events["bytes"][messages].sum())
+
+
+def read_rank(path):
+    with h5py.File(path, "r") as file:
+        steps, events = file["/steps"][:], file["/events"][:]
+        names = [text.decode() for text in file["/meta/strings"][:]]
+    found = []
+    for step in steps:
+        mine = events[events["step"] == step["step"]]
+        found.append({"seconds": float(step["t_end"] - step["t_begin"]) * 1e-9,
+                      "compute": compute_seconds(mine, names), "loss": float(step["loss"]),
+                      "sent": int(step["bytes_sent"]), "forward_bytes": forward_bytes(mine)})
+    return found
+
+
+def read_steps(folder):
+    """Steps of a run, without those that warm up."""
+    ranks = [read_rank(path) for path in sorted((folder / "trace").glob("rank-*.h5"))]
+    return [{"seconds": max(rank["seconds"] for rank in step),
+             "compute": [rank["compute"] for rank in step], "loss": step[0]["loss"],
+             "sent": [rank["sent"] for rank in step],
+             "forward_bytes": sum(rank["forward_bytes"] for rank in step) // 2}
+            for step in list(zip(*ranks))[WARM_UP:]]
+
+
+def planned_bytes(program, experiment, mix, placement):
+    """What the plans send in a forward pass; None where a step's plans are not its forward pass."""
+    if "parallel.pipeline" in PLACEMENTS[placement]:
+        return None
+    keys = settings(mix, placement, 1)
+    plan = json.loads(call(words_of(program, ["plan", experiment, "--format", "json"], keys)))
+    return sum(plan["summary"]["bytes_sent_per_rank"]) * MODEL["layers"]
+
+
+class Runs:
+    def __init__(self, program, folder, under, steps):
+        self.program, self.folder, self.under, self.steps = program, folder, under, steps
+        folder.mkdir(parents=True, exist_ok=True)
+        self.experiment = folder / "experiment.yaml"
+        self.experiment.write_text("name: placements\nseed: 7\n")
+
+    def measure(self, mix, placement):
+        output = self.folder / "run"
+        shutil.rmtree(output, ignore_errors=True)
+        train = ["train", str(self.experiment), "--output", str(output)]
+        keys = settings(mix, placement, WARM_UP + self.steps)
+        launch = [*self.under, "mpirun", "-n", str(RANKS), "--bind-to", "core"]
+        call(launch + words_of(self.program, train, keys))
+        return read_steps(output)
+
+    def planned(self, mix, placement):
+        return planned_bytes(self.program, str(self.experiment), mix, placement)

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floating-point operations of a model from its shape: what traces, plans and predictions state.
+// A multiply and an add are two.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::config {
+
+/// Matrix products of one layer before and after its core attention, or of the head, on one of
+/// `tensor` ranks, forward, for `rows` tokens of a microbatch; backward takes twice as many.
+double attention_inputs_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
+double attention_outputs_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
+double head_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
+
+/// A training step over documents of these lengths, without recomputation: 3 x dense forward + 3.5 x
+/// causal attention forward (4 * head_dim * heads * L(L+1)/2 per layer).
+double step_flops(const Model& model, std::span<const std::int64_t> lengths);
+
+}  // namespace cadenza::config

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/app/forecast.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/units.hpp"
+
+namespace cadenza::app {
+
+std::vector<plan::Plan> Forecast::forward_plans() const {
+  std::vector<plan::Plan> plans;
+  for (const program::TickPlans& tick : ticks) plans.push_back(tick.forward);
+  return plans;
+}
+
+Forecast forecast(const config::Experiment& experiment, const data::Batch& batch) {
+  const program::Outline outline(experiment);
+  Forecast step;
+  step.ticks = program::plan_ticks(experiment, batch);
+  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    step.programs.push_back(program::make_program(outline, rank, step.ticks));
+    step.memory.push_back(
+        exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
+    if (step.memory.back().total() > step.peak_bytes()) step.fullest = rank;
+  }
+  const auto stuck = program::deadlocks(outline, step.programs, step.ticks);
+  if (!stuck.empty()) fail(ExitCode::communication, "programs deadlock: {}", stuck.front());
+  step.timeline =
+      program::predict_step(experiment, outline, step.programs, step.ticks, plan::CostModel{});
+  return step;
+}
+
+plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
+                         const Forecast& step) {
+  const program::Layout layout(experiment);
+  plan::StepNotes notes;
+  for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
+    const auto world_rank = static_cast<std::size_t>(layout.world_rank(0, rank));
+    notes.peak_bytes_per_rank.push_back(step.memory[world_rank].total());
+  }
+  if (experiment.batch.packing != config::Packing::balanced) return notes;
+  for (const data::Microbatch& microbatch : batch.microbatches) {
+    for (const data::BatchDocument& document : microbatch.documents) {
+      notes.delays.push_back(document.delay);
+    }
+  }
+  return notes;
+}
+
+std::string describe(const Forecast& step) {
+  const program::Timeline& t = step.timeline;
+  const double left = t.seconds > 0 ? 1.0 - t.lower_bound_seconds / t.seconds : 0.0;
+  return fmt::format(
+      "step: predicted {}, no less than {} with all computation even and no transfer exposed "
+      "({:.1f} "
+      "% of the step is left to win); up to {} on rank {}",
+      format_duration(t.seconds), format_duration(t.lower_bound_seconds), 100.0 * left,
+      format_bytes(static_cast<double>(step.peak_bytes())), step.fullest);
+}
+
+}  // namespace cadenza::app

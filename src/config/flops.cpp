@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/config/flops.hpp"
+
+#include "cadenza/base/task.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// A product of [rows, d_model] with `weights` columns or rows in all, on one of `tensor` ranks.
+double product(const Model& m, std::int64_t weights, std::int64_t tensor, std::int64_t rows) {
+  return 2.0 * static_cast<double>(rows) * static_cast<double>(m.d_model) *
+         static_cast<double>(weights) / static_cast<double>(tensor);
+}
+
+}  // namespace
+
+double attention_inputs_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
+  return product(m, (m.heads + 2 * m.kv_heads) * m.head_dim(), tensor, rows);
+}
+
+double attention_outputs_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
+  return product(m, m.d_model + 3 * m.ffn, tensor, rows);
+}
+
+double head_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
+  return product(m, m.vocab, tensor, rows);
+}
+
+double step_flops(const Model& m, std::span<const std::int64_t> lengths) {
+  std::int64_t tokens = 0;
+  double attention = 0;
+  for (const std::int64_t length : lengths) {
+    tokens += length;
+    const Range whole{0, length};
+    attention += forward_flops({0, whole, whole, {0, m.heads}, Rule::causal},
+                               static_cast<int>(m.head_dim()));
+  }
+  const auto layers = static_cast<double>(m.layers);
+  const double dense =
+      layers * (attention_inputs_flops(m, 1, tokens) + attention_outputs_flops(m, 1, tokens)) +
+      head_flops(m, 1, tokens);
+  return 3.0 * dense + (1.0 + kBackwardFlopsRatio) * layers * attention;
+}
+
+}  // namespace cadenza::config

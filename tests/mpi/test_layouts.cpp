@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random layouts, placements and documents train like one rank; what they send is what their plans
+// say, what they allocate is what was estimated.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/memory.hpp"
+#include "cadenza/model/checkpoint.hpp"
+#include "cadenza/storage/hdf5.hpp"
+#include "unit/exec/random_experiment.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using program::Pass;
+using testing::Draw;
+using testing::Runner;
+
+struct Case {
+  std::string description;
+  config::Experiment experiment;
+};
+
+/// `rounds` experiments of every placement on `ranks` ranks.
+std::vector<Case> random_cases(int ranks, int rounds, std::uint64_t seed) {
+  std::vector<Case> cases;
+  for (int round = 0; round < rounds; ++round) {
+    for (const config::PlacementKind placement : testing::all_placements()) {
+      // Where a prime number of ranks is too many heads for the placement, the layout is another.
+      Draw draw(seed + 1000 * static_cast<std::uint64_t>(ranks) + cases.size());
+      Case made;
+      made.experiment = testing::random_experiment(draw, ranks, placement);
+      made.description = config::to_yaml(made.experiment);
+      cases.push_back(std::move(made));
+    }
+  }
+  return cases;
+}
+
+/// A file that goes with its owner: rank 0's.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const char* name)
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("cadenza-{}-{}.h5", name, getpid())) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+template <typename Real>
+std::vector<StepResult> train(const config::Experiment& experiment, comm::Communicator& world,
+                              int steps, const std::string& checkpoint) {
+  Runner<Real> runner(experiment, world);
+  std::vector<StepResult> results;
+  for (int step = 0; step < steps; ++step) results.push_back(runner.run(step));
+  runner.executor.write_checkpoint(checkpoint, steps);
+  return results;
+}
+
+/// Largest difference between two checkpoints, over parameters and moments.
+double checkpoint_difference(const config::Model& model, const std::string& a,
+                             const std::string& b) {
+  const storage::File first = storage::File::open(a);
+  const storage::File second = storage::File::open(b);
+  double largest = 0;
+  for (const auto& info :
+       model::make_parameter_table(model, model::whole_model(model)).entries) {
+    storage::Shape shape{static_cast<hsize_t>(info.rows)};
+    if (info.is_matrix()) shape.push_back(static_cast<hsize_t>(info.columns));
+    for (const char* prefix : {"", model::kFirstMomentPrefix, model::kSecondMomentPrefix}) {
+      const auto x = first.read<double>(prefix + info.name, shape);
+      const auto y = second.read<double>(prefix + info.name, shape);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        largest = std::max(largest, std::abs(x[i] - y[i]));
+      }
+    }
+  }
+  return largest;
+}
+
+void expect_same(const std::vector<StepResult>& found, const std::vector<StepResult>& expected,
+                 double loss_tolerance, double norm_tolerance) {
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_NEAR(found[step].loss, expected[step].loss, loss_tolerance * expected[step].loss)
+        << "step " << step;
+    EXPECT_NEAR(found[step].gradient_norm, expected[step].gradient_norm,
+                norm_tolerance * expected[step].gradient_norm)
+        << "step " << step;
+  }
+}
+
+TEST(Layouts, TrainLikeOneRankInDouble) {
+  const auto world = comm::make_world();
+  for (const Case& one : random_cases(world->size(), 2, 1)) {
+    SCOPED_TRACE(one.description);
+    if (getenv("DBG") && world->rank() == 0) fprintf(stderr, "CASE\n%s", one.description.c_str());
+    const TemporaryFile mine("layout");
+    const TemporaryFile reference("reference");
+    const auto found = train<double>(one.experiment, *world, 3, mine.path());
+    if (world->rank() != 0) continue;
+    const auto self = comm::make_self();
+    const auto expected =
+        train<double>(testing::on_one_rank(one.experiment), *self, 3, reference.path());
+    expect_same(found, expected, 1e-11, 1e-9);
+    EXPECT_LT(checkpoint_difference(one.experiment.model, mine.path(), reference.path()), 1e-10);
+  }
+}
+
+TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
+  const auto world = comm::make_world();
+  for (const Case& one : random_cases(world->size(), 1, 2)) {
+    SCOPED_TRACE(one.description);
+    if (getenv("DBG") && world->rank() == 0) fprintf(stderr, "CASE\n%s", one.description.c_str());
+    const TemporaryFile unused("layout");
+    const auto found = train<float>(one.experiment, *world, 10, unused.path());
+    if (world->rank() != 0) continue;
+    const auto self = comm::make_self();
+    expect_same(found, train<float>(testing::on_one_rank(one.experiment), *self, 10, unused.path()),
+                1e-5, 1e-3);
+  }
+}
+
+/// Bytes of attention that a rank sends in a step, by its plans: of every layer and pass.
+std::int64_t attention_bytes(const config::Experiment& e, const program::StepPlan& step,
+                             Rank rank) {
+  const program::Outline outline(e);
+  const auto in_pool = static_cast<std::size_t>(outline.layout.in_pool(rank));
+  const bool again =
+      e.run.recompute == config::Recompute::attention || e.run.recompute == config::Recompute::layer;
+  const std::vector<program::Tick> ticks = outline.ticks();
+  const bool phases = outline.layout.pools_stages() && outline.layout.pipeline() > 1;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < step.ticks.size(); ++i) {
+    const std::int64_t forward = step.ticks[i].forward.bytes_sent_per_rank[in_pool];
+    const std::int64_t backward = step.ticks[i].backward.bytes_sent_per_rank[in_pool];
+    const Pass phase = ticks[i / static_cast<std::size_t>(outline.parts)].phase;
+    if (!phases || phase == Pass::forward) bytes += forward;
+    if (!phases || phase == Pass::backward) bytes += backward + (again ? forward : 0);
+  }
+  return bytes * outline.layers * outline.pipeline.chunks;
+}
+
+/// Bytes of residual streams and their gradients that it sends to its neighbours in the pipeline.
+std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& step, Rank rank) {
+  const program::Outline outline(e);
+  const program::Layout& layout = outline.layout;
+  std::int64_t rows = 0;
+  for (const program::Step& operation : step.program.steps) {
+    if (operation.operation != program::Operation::send) continue;
+    const auto& tick = step.ticks[static_cast<std::size_t>(operation.tick)];
+    rows += home_rows(tick, layout.in_pool(rank), layout.tensor()).rows();
+  }
+  return rows / layout.tensor() * e.model.d_model *
+         config::element_bytes(e.run.dtype).accumulator;
+}
+
+void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& ledger, bool pipeline) {
+  EXPECT_EQ(estimate.parameters, ledger.peak(MemoryKind::parameters) +
+                                     ledger.peak(MemoryKind::gradients) +
+                                     ledger.peak(MemoryKind::optimizer));
+  EXPECT_EQ(estimate.activations, ledger.peak(MemoryKind::activations));
+  EXPECT_EQ(estimate.attention, ledger.peak(MemoryKind::attention));
+  if (!pipeline) {
+    EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
+  }
+  EXPECT_EQ(ledger.peak(MemoryKind::other), 0);
+}
+
+template <typename Real>
+void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator& world) {
+  const config::Experiment e = testing::with_dtype<Real>(drawn);
+  Runner<Real> runner(e, world);
+  const program::StepPlan step = runner.plan(0);
+  runner.tracer.begin_step(0);
+  runner.executor.run(step);
+  const StepTotals& totals = runner.tracer.totals();
+  EXPECT_EQ(totals.bytes_sent,
+            attention_bytes(e, step, world.rank()) + stream_bytes(e, step, world.rank()));
+  std::int64_t difference = totals.bytes_sent - totals.bytes_received;
+  world.all_reduce(std::span(&difference, 1), comm::Reduction::sum);
+  EXPECT_EQ(difference, 0);
+  expect_memory(estimate_memory(e, program::Outline(e), step.program, step.ticks), runner.ledger,
+                e.parallel.pipeline > 1);
+  EXPECT_EQ(runner.recorder.dropped(), 0u);
+}
+
+TEST(Layouts, BytesAndMemoryAreWhatPlansSay) {
+  const auto world = comm::make_world();
+  for (const Case& one : random_cases(world->size(), 3, 3)) {
+    SCOPED_TRACE(one.description);
+    if (getenv("DBG") && world->rank() == 0) fprintf(stderr, "CASE\n%s", one.description.c_str());
+    expect_bytes_and_memory<float>(one.experiment, *world);
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::exec

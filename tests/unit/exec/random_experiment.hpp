@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random experiments of every layout and placement, small enough to run many of them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
+#include "unit/exec/tiny.hpp"
+#include "unit/plan/cases.hpp"
+
+namespace cadenza::exec::testing {
+
+using plan::test::Draw;
+
+inline const std::vector<config::PlacementKind>& all_placements() {
+  using config::PlacementKind;
+  static const std::vector<PlacementKind> kAll = {
+      PlacementKind::cad,           PlacementKind::all_gather, PlacementKind::ring,
+      PlacementKind::zigzag,        PlacementKind::striped,    PlacementKind::block_striped,
+      PlacementKind::ulysses,       PlacementKind::cad,        PlacementKind::ulysses_ring,
+      PlacementKind::double_ring,   PlacementKind::colocated};
+  return kAll;
+}
+
+/// Deals the prime factors of `trainers` to the four axes of the layout.
+inline void draw_axes(Draw& draw, std::int64_t trainers, config::Parallel& parallel) {
+  for (std::int64_t factor = 2; trainers > 1; ++factor) {
+    for (; trainers % factor == 0; trainers /= factor) {
+      // Twice what config refuses most often beside other choices.
+      std::int64_t* axis = draw.of(std::vector<std::int64_t*>{
+          &parallel.data, &parallel.pipeline, &parallel.pipeline, &parallel.tensor,
+          &parallel.tensor, &parallel.context, &parallel.context});
+      *axis *= factor;
+    }
+  }
+}
+
+inline void draw_model(Draw& draw, config::Experiment& e) {
+  struct Heads {
+    std::int64_t heads, kv_heads, dim;
+  };
+  const auto heads = draw.of(std::vector<Heads>{
+      {4, 2, 8}, {4, 4, 4}, {4, 1, 8}, {8, 8, 4}, {8, 2, 4}, {6, 3, 4}, {10, 5, 2}, {7, 7, 2}});
+  e.model.heads = heads.heads;
+  e.model.kv_heads = heads.kv_heads;
+  e.model.d_model = heads.heads * heads.dim;
+  e.model.ffn = draw.of(std::vector<std::int64_t>{48, 70});
+  const std::int64_t stages = e.parallel.pipeline * e.parallel.chunks;
+  e.model.layers = stages * draw.between(1, stages > 2 ? 1 : 2);
+  e.model.tie_embeddings = e.parallel.pipeline == 1 && draw.between(0, 2) == 0;
+}
+
+/// Lengths of one token, of a whole microbatch and of all between.
+inline void draw_batch(Draw& draw, config::Experiment& e) {
+  const std::int64_t microbatches = draw.between(1, 3) * e.parallel.pipeline;
+  e.batch.microbatch = draw.between(40, 40 + 800 / (microbatches * e.parallel.data));
+  e.batch.tokens = e.batch.microbatch * e.parallel.data * microbatches;
+  e.batch.packing = draw.of(std::vector<config::Packing>{
+      config::Packing::fixed, config::Packing::fixed, config::Packing::pooled,
+      config::Packing::balanced});
+  e.data.max_document = 0;
+  e.data.lengths.median = static_cast<double>(draw.of(std::vector<std::int64_t>{2, 20, 60, 400}));
+}
+
+inline void draw_attention(Draw& draw, config::Experiment& e) {
+  config::Attention& a = e.attention;
+  a.sharding = config::Sharding(draw.between(0, 1));
+  a.shard_unit = config::ShardUnit(draw.between(0, 2));
+  a.head_parallel = draw.between(1, 4);
+  a.window = draw.between(1, 4);
+  a.block = draw.of(std::vector<std::int64_t>{4, 16, 128});
+  a.tolerance = draw.of(std::vector<double>{0.02, 0.3});
+  a.bound = config::Bound(draw.between(0, 1));
+  a.priority = config::Priority(draw.between(0, 2));
+  a.split_keys = draw.between(0, 1) == 0;
+  a.inputs = config::Inputs(draw.between(0, 2) == 0);
+  a.overlap = config::Overlap(draw.between(0, 1));
+}
+
+/// Any experiment, whether config takes it or not.
+inline config::Experiment draw_experiment(Draw& draw, int ranks, config::PlacementKind placement) {
+  config::Experiment e = tiny_experiment();
+  e.attention.placement = placement;
+  const bool serves = placement == config::PlacementKind::cad ||
+                      placement == config::PlacementKind::colocated;
+  if (serves && ranks > 1 && draw.between(0, 1) == 0) {
+    e.attention.servers = draw.between(1, std::min(3, ranks - 1));
+    e.attention.mixed = draw.between(0, 1) == 0;
+  }
+  draw_axes(draw, ranks - e.attention.servers, e.parallel);
+  if (e.parallel.pipeline > 1) {
+    using config::PipelineSchedule;
+    e.parallel.schedule = draw.of(std::vector<PipelineSchedule>{
+        PipelineSchedule::automatic, PipelineSchedule::automatic, PipelineSchedule::one_f_one_b,
+        PipelineSchedule::interleaved, PipelineSchedule::phase_aligned});
+    if (e.parallel.schedule == PipelineSchedule::interleaved) e.parallel.chunks = draw.between(1, 2);
+  }
+  e.parallel.shard = config::Shard(draw.between(0, 1));
+  e.run.recompute = config::Recompute(draw.between(0, 3));
+  draw_attention(draw, e);
+  draw_model(draw, e);
+  draw_batch(draw, e);
+  return e;
+}
+
+/// An experiment that config takes, on exactly `ranks` ranks.
+inline config::Experiment random_experiment(Draw& draw, int ranks,
+                                            config::PlacementKind placement) {
+  for (int attempt = 0; attempt < 10000; ++attempt) {
+    const config::Experiment drawn = draw_experiment(draw, ranks, placement);
+    try {
+      return config::parse_experiment(config::to_yaml(drawn), "random", {});
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::usage) throw;
+    }
+  }
+  fail(ExitCode::usage, "no layout of {} ranks was taken", ranks);
+}
+
+/// The same training on one rank.
+inline config::Experiment on_one_rank(config::Experiment e) {
+  e.parallel = {};
+  e.attention = {};
+  e.attention.placement = config::PlacementKind::colocated;
+  e.run.recompute = config::Recompute::none;
+  return e;
+}
+
+}  // namespace cadenza::exec::testing
