@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step: tokens per second, share of the machine's matrix-product rate, memory.
 #include "command_line.hpp"
+#include "kernel_work.hpp"
 #include "step_work.hpp"
 
 int main(int argc, char** argv) {
@@ -27,7 +28,11 @@ int main(int argc, char** argv) {
   app.add_option("--dtype", dtype, "float32 or bfloat16")->capture_default_str();
   cadenza::bench::Repetitions repetitions;
   add_repetitions(app, repetitions);
-  return run(app, argc, argv, repetitions, cadenza::bench::make_step, [&] {
+  const auto make = [](const Json& request) {
+    return request.value("kind", "step") == "kernels" ? cadenza::bench::make_kernels(request)
+                                                      : cadenza::bench::make_step(request);
+  };
+  return run(app, argc, argv, repetitions, make, [&] {
     return Json{{"layers", layers},       {"d_model", d_model}, {"heads", heads},
                 {"kv_heads", kv_heads},   {"ffn", ffn},         {"vocab", vocab},
                 {"documents", documents}, {"dtype", dtype}};

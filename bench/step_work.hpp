@@ -2,9 +2,13 @@
 // A whole training step on one rank, by the executor that `cadenza train` uses.
 #pragma once
 
+#include "cadenza/config/experiment.hpp"
 #include "measure.hpp"
 
 namespace cadenza::bench {
+
+/// The experiment of one rank that a request of make_step describes. @throws Error(usage)
+config::Experiment step_experiment(const Json& request);
 
 /// Forward, backward and AdamW (no clipping) of a Llama-style model on one microbatch of synthetic
 /// documents: {"layers", "d_model", "heads", "kv_heads", "ffn", "vocab", "documents": [lengths],

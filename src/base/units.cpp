@@ -38,7 +38,8 @@ std::string format_count(double count) {
 
 std::string format_duration(double seconds) {
   // Bounds lie where the smaller unit would print as a whole of the larger one.
-  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);
+  if (seconds > 0 && seconds < 0.9995e-3) return short_number(seconds * 1e6) + " us";
+  if (seconds < 0.9995) return short_number(seconds * 1e3) + " ms";
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);

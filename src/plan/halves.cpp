@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
 
 namespace cadenza::plan {
@@ -101,6 +102,12 @@ class Halver {
 }  // namespace
 
 std::array<Workload, 2> halves(const Workload& workload) {
+  if (!workload.order.natural()) {
+    fail(ExitCode::usage,
+         "attention.overlap: found ping_pong with tokens in {} stripes, whose first half sees keys "
+         "of the second; valid: none",
+         workload.order.stripes);
+  }
   const Cuts cuts = Halver(workload).cuts();
   std::array<Workload, 2> both = {workload, workload};
   std::vector<Home> first;

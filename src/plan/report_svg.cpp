@@ -78,8 +78,8 @@ class Drawing {
          fmt::format("tick {}{}: imbalance {:.3f} at home, {:.3f} planned; forward of a layer {} "
                      "predicted, {} at best",
                      place.tick, place.half == 0 ? "" : ", second half", before, imbalance(plan),
-                     layer_time(prediction.predicted_seconds),
-                     layer_time(prediction.lower_bound_seconds)));
+                     format_duration(prediction.predicted_seconds),
+                     format_duration(prediction.lower_bound_seconds)));
     y_ += kLine;
   }
 

@@ -56,8 +56,8 @@ void write_plan(std::string& text, const Plan& plan, const Place& place, const S
                  lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
   fmt::format_to(out, "imbalance {:.3f}, at home {:.3f}; {} predicted, {} at best\n",
                  imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
-                 layer_time(prediction.predicted_seconds),
-                 layer_time(prediction.lower_bound_seconds));
+                 format_duration(prediction.predicted_seconds),
+                 format_duration(prediction.lower_bound_seconds));
   fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", "rank", "tokens", "tasks",
                  "FLOPs", "of mean", "sent");
   const bool memory = !notes.peak_bytes_per_rank.empty();
@@ -103,8 +103,8 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
                               static_cast<double>(summary.total.workload.servers.size())),
                  imbalance(summary.total), summary.imbalance_at_home,
                  format_bytes(static_cast<double>(total_bytes(summary.total))),
-                 layer_time(summary.prediction.predicted_seconds),
-                 layer_time(summary.prediction.lower_bound_seconds));
+                 format_duration(summary.prediction.predicted_seconds),
+                 format_duration(summary.prediction.lower_bound_seconds));
   return text;
 }
 

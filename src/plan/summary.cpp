@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "summary.hpp"
 
-#include <fmt/format.h>
-
-#include "cadenza/base/units.hpp"
-
 namespace cadenza::plan {
 namespace {
 
@@ -61,12 +57,6 @@ std::vector<Place> places(const std::vector<Plan>& plans) {
     documents += static_cast<int>(plans[i].workload.lengths.size());
   }
   return list;
-}
-
-std::string layer_time(double seconds) {
-  if (seconds > 0 && seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
-  if (seconds > 0 && seconds < 1.0) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return format_duration(seconds);
 }
 
 }  // namespace cadenza::plan

@@ -2,7 +2,6 @@
 // A step's plans added up and numbered: what all reports share.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "cadenza/plan/cost.hpp"
@@ -26,8 +25,5 @@ struct Place {
 };
 
 std::vector<Place> places(const std::vector<Plan>& plans);
-
-/// Layers take microseconds on a device, seconds on a host.
-std::string layer_time(double seconds);
 
 }  // namespace cadenza::plan

@@ -115,6 +115,18 @@ class Presence {
     for (Tensor what : pass_.key_inputs) {
       require(what, {task.k, key_heads(workload_.shape, task.heads)});
     }
+    check_half(placed);
+  }
+
+  /// While the first half of a document is computed its second half has no keys yet.
+  void check_half(const PlacedTask& placed) {
+    const auto document = static_cast<std::size_t>(view_.document);
+    const Range queries = workload_.queries_of(document);
+    if (queries.begin > 0 || placed.task.k.end <= queries.end) return;
+    if (queries.end < workload_.lengths[document]) {
+      faults_.add("presence", "{}: reads keys of the half that follows, from token {} on",
+                  describe(placed), queries.end);
+    }
   }
 
   const Workload& workload_;

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "cadenza/exec/binding.hpp"
-#include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "unit/exec/random_experiment.hpp"
@@ -72,8 +71,7 @@ double checkpoint_difference(const config::Model& model, const std::string& a,
   const storage::File first = storage::File::open(a);
   const storage::File second = storage::File::open(b);
   double largest = 0;
-  for (const auto& info :
-       model::make_parameter_table(model, model::whole_model(model)).entries) {
+  for (const auto& info : model::make_parameter_table(model, model::whole_model(model)).entries) {
     storage::Shape shape{static_cast<hsize_t>(info.rows)};
     if (info.is_matrix()) shape.push_back(static_cast<hsize_t>(info.columns));
     for (const char* prefix : {"", model::kFirstMomentPrefix, model::kSecondMomentPrefix}) {
@@ -102,7 +100,6 @@ TEST(Layouts, TrainLikeOneRankInDouble) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 2, 1)) {
     SCOPED_TRACE(one.description);
-    if (getenv("DBG") && world->rank() == 0) fprintf(stderr, "CASE\n%s", one.description.c_str());
     const TemporaryFile mine("layout");
     const TemporaryFile reference("reference");
     const auto found = train<double>(one.experiment, *world, 3, mine.path());
@@ -119,7 +116,6 @@ TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 1, 2)) {
     SCOPED_TRACE(one.description);
-    if (getenv("DBG") && world->rank() == 0) fprintf(stderr, "CASE\n%s", one.description.c_str());
     const TemporaryFile unused("layout");
     const auto found = train<float>(one.experiment, *world, 10, unused.path());
     if (world->rank() != 0) continue;
@@ -134,8 +130,8 @@ std::int64_t attention_bytes(const config::Experiment& e, const program::StepPla
                              Rank rank) {
   const program::Outline outline(e);
   const auto in_pool = static_cast<std::size_t>(outline.layout.in_pool(rank));
-  const bool again =
-      e.run.recompute == config::Recompute::attention || e.run.recompute == config::Recompute::layer;
+  const bool again = e.run.recompute == config::Recompute::attention ||
+                     e.run.recompute == config::Recompute::layer;
   const std::vector<program::Tick> ticks = outline.ticks();
   const bool phases = outline.layout.pools_stages() && outline.layout.pipeline() > 1;
   std::int64_t bytes = 0;
@@ -159,20 +155,7 @@ std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& 
     const auto& tick = step.ticks[static_cast<std::size_t>(operation.tick)];
     rows += home_rows(tick, layout.in_pool(rank), layout.tensor()).rows();
   }
-  return rows / layout.tensor() * e.model.d_model *
-         config::element_bytes(e.run.dtype).accumulator;
-}
-
-void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& ledger, bool pipeline) {
-  EXPECT_EQ(estimate.parameters, ledger.peak(MemoryKind::parameters) +
-                                     ledger.peak(MemoryKind::gradients) +
-                                     ledger.peak(MemoryKind::optimizer));
-  EXPECT_EQ(estimate.activations, ledger.peak(MemoryKind::activations));
-  EXPECT_EQ(estimate.attention, ledger.peak(MemoryKind::attention));
-  if (!pipeline) {
-    EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
-  }
-  EXPECT_EQ(ledger.peak(MemoryKind::other), 0);
+  return rows / layout.tensor() * e.model.d_model * config::element_bytes(e.run.dtype).accumulator;
 }
 
 template <typename Real>
@@ -188,8 +171,8 @@ void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator
   std::int64_t difference = totals.bytes_sent - totals.bytes_received;
   world.all_reduce(std::span(&difference, 1), comm::Reduction::sum);
   EXPECT_EQ(difference, 0);
-  expect_memory(estimate_memory(e, program::Outline(e), step.program, step.ticks), runner.ledger,
-                e.parallel.pipeline > 1);
+  testing::expect_memory(estimate_memory(e, program::Outline(e), step.program, step.ticks),
+                         runner.ledger, e.parallel.pipeline > 1);
   EXPECT_EQ(runner.recorder.dropped(), 0u);
 }
 
@@ -197,8 +180,17 @@ TEST(Layouts, BytesAndMemoryAreWhatPlansSay) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 3, 3)) {
     SCOPED_TRACE(one.description);
-    if (getenv("DBG") && world->rank() == 0) fprintf(stderr, "CASE\n%s", one.description.c_str());
     expect_bytes_and_memory<float>(one.experiment, *world);
+  }
+}
+
+TEST(Layouts, BytesAndMemoryAreWhatPlansSayInBfloat16) {
+  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no AVX-512 BF16 here";
+  const auto world = comm::make_world();
+  for (const Case& one : random_cases(world->size(), 1, 4)) {
+    if (one.experiment.parallel.tensor > 1 || one.experiment.parallel.context > 1) continue;
+    SCOPED_TRACE(one.description);
+    expect_bytes_and_memory<bfloat16>(one.experiment, *world);
   }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any layout and placement trains like a single rank: the losses of its steps, the final parameters
-// and the bytes on the wire, with real messages.
+// Data ranks and attention servers train like a single rank: the losses of ten steps and the final
+// parameters, in every type. Random layouts of all kinds: test_layouts.cpp.
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "cadenza/base/error.hpp"
-#include "unit/exec/tiny.hpp"
+#include "unit/exec/random_experiment.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -16,7 +16,7 @@ using testing::tiny_experiment;
 
 struct Layout {
   config::PlacementKind placement;
-  int servers;  ///< dedicated; the other ranks of the world train
+  int servers = 0;  ///< dedicated; the other ranks of the world train
 };
 
 std::string describe(const Layout& layout) {
@@ -25,12 +25,12 @@ std::string describe(const Layout& layout) {
                      layout.servers);
 }
 
-/// All layouts that use exactly `ranks` ranks.
+/// Layouts of data ranks and servers that use exactly `ranks` ranks.
 std::vector<Layout> layouts(int ranks) {
   std::vector<Layout> all;
   for (const auto placement : {config::PlacementKind::colocated, config::PlacementKind::cad}) {
     for (int servers = 0; servers <= 2 && servers < ranks; ++servers) {
-      all.push_back({placement, servers});
+      if (12 % (ranks - servers) == 0) all.push_back({placement, servers});
     }
   }
   return all;
@@ -100,32 +100,83 @@ TEST(Training, EveryLayoutTrainsLikeOneRankInBfloat16) {
   expect_every_layout_trains_like_one_rank<bfloat16>(10, 0x1p-8 / 4, 2 * 10 * 3e-3);
 }
 
-template <typename Real>
-void expect_bytes_on_the_wire_equal_the_plans() {
-  const auto world = comm::make_world();
-  for (const Layout& layout : layouts(world->size())) {
-    SCOPED_TRACE(describe(layout));
-    Runner<Real> runner(with_layout(layout, world->size()), *world);
-    const auto plan = runner.plan(0);
-    runner.tracer.begin_step(0);
-    runner.executor.run(plan);
-    std::int64_t planned = 0;
-    for (const auto& tick : plan.ticks) {
-      for (const auto* p : {&tick.forward, &tick.backward}) {
-        planned += p->bytes_sent_per_rank[static_cast<std::size_t>(world->rank())];
-      }
-    }
-    EXPECT_EQ(runner.tracer.totals().bytes_sent, planned * runner.experiment.model.layers);
+/// A step that is odd: trains like one rank all the same, and leaves finite numbers.
+void expect_same_as_one_rank(const config::Experiment& e, comm::Communicator& world) {
+  const auto self = comm::make_self();
+  const Curve<double> expected = train<double>(testing::on_one_rank(e), *self, 2);
+  const Curve<double> found = train<double>(e, world, 2);
+  for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+    ASSERT_TRUE(std::isfinite(found.losses[step]));
+    EXPECT_NEAR(found.losses[step], expected.losses[step], 1e-11 * expected.losses[step]);
   }
 }
 
-TEST(Training, BytesOnTheWireEqualThePlans) {
-  expect_bytes_on_the_wire_equal_the_plans<float>();
+TEST(Training, MicrobatchesMayBeEmpty) {
+  const auto world = comm::make_world();
+  for (const auto placement : {config::PlacementKind::colocated, config::PlacementKind::cad}) {
+    config::Experiment e = tiny_experiment();
+    e.attention.placement = placement;
+    e.parallel.data = world->size();
+    // One document of the length of two microbatches: at least every other one is empty.
+    e.batch.microbatch = 64;
+    e.batch.tokens = 2 * 64 * world->size();
+    e.batch.packing = config::Packing::pooled;
+    e.batch.longest = 4;
+    e.data.max_document = 2 * 64;
+    e.data.lengths.distribution = config::Distribution::constant;
+    e.data.lengths.median = 2 * 64;
+    const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
+    const data::Batch batch = data::Packer(*corpus, e).batch(0);
+    EXPECT_TRUE(std::ranges::any_of(batch.microbatches, [](const data::Microbatch& microbatch) {
+      return microbatch.documents.empty();
+    }));
+    expect_same_as_one_rank(e, *world);
+  }
 }
 
-TEST(Training, BytesOnTheWireEqualThePlansInBfloat16) {
-  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no AVX-512 BF16 here";
-  expect_bytes_on_the_wire_equal_the_plans<bfloat16>();
+TEST(Training, OneDocumentMayBeLongerThanARanksShare) {
+  const auto world = comm::make_world();
+  for (const auto placement : {config::PlacementKind::ring, config::PlacementKind::block_striped,
+                               config::PlacementKind::all_gather, config::PlacementKind::cad}) {
+    config::Experiment e = tiny_experiment();
+    e.attention.placement = placement;
+    e.parallel.context = world->size();
+    e.batch.microbatch = 101;
+    e.batch.tokens = 2 * 101;
+    e.data.max_document = 101;
+    e.data.lengths.distribution = config::Distribution::constant;
+    e.data.lengths.median = 101;
+    expect_same_as_one_rank(e, *world);
+  }
+}
+
+TEST(Training, ServersMayBeMoreThanBlocks) {
+  const auto world = comm::make_world();
+  config::Experiment e = tiny_experiment();
+  e.attention.block = 128;
+  e.parallel.data = 1;
+  e.attention.servers = world->size() - 1;
+  e.batch.microbatch = 100;
+  e.batch.tokens = 200;
+  e.data.max_document = 100;
+  expect_same_as_one_rank(e, *world);
+}
+
+TEST(Training, DocumentsMayHaveOneToken) {
+  const auto world = comm::make_world();
+  for (const auto placement : {config::PlacementKind::zigzag, config::PlacementKind::striped,
+                               config::PlacementKind::cad}) {
+    config::Experiment e = tiny_experiment();
+    e.attention.placement = placement;
+    e.parallel.context = world->size();
+    e.batch.microbatch = 30;
+    e.batch.tokens = 60;
+    e.data.lengths.distribution = config::Distribution::list;
+    e.data.lengths.values = {1, 1, 9, 1};
+    expect_same_as_one_rank(e, *world);
+    e.data.lengths.values = {1};  // no targets at all
+    expect_same_as_one_rank(e, *world);
+  }
 }
 
 TEST(Training, PlansForElementsOfAnotherSizeAreRefused) {

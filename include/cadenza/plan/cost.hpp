@@ -11,9 +11,9 @@ namespace cadenza::plan {
 
 struct CostModel {
   double attention_flops_per_second = 5e10;  ///< one rank; nominal: one host core
-  double dense_flops_per_second = 5e10;      ///< matrix products of the layers, likewise
-  double latency_seconds = 2e-6;             ///< of a message
   double bytes_per_second = 5e9;             ///< into or out of one rank; nominal: shared memory
+  double dense_flops_per_second = 5e10;      ///< matrix products of the layers, like attention's
+  double latency_seconds = 2e-6;             ///< of a message
 };
 
 struct Prediction {

@@ -27,6 +27,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
 
 /// The two halves of a workload in ping-pong: the same homes, the first and the last queries of
 /// every document. A rank's rows of the first half come first. @see Workload::queries
+/// @throws Error(usage) where tokens are counted in stripes: there the first ones see later keys
 std::array<Workload, 2> halves(const Workload& workload);
 
 /// Plans a tick with the placement that `attention` names; `automatic` must have been resolved.

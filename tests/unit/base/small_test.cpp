@@ -67,6 +67,8 @@ TEST(Units, Counts) {
 }
 
 TEST(Units, Durations) {
+  EXPECT_EQ(format_duration(12.4e-6), "12.4 us");
+  EXPECT_EQ(format_duration(0.00234), "2.34 ms");
   EXPECT_EQ(format_duration(0.34), "340 ms");
   EXPECT_EQ(format_duration(2.44), "2.4 s");
   EXPECT_EQ(format_duration(192), "3m12s");

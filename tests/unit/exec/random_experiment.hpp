@@ -16,10 +16,10 @@ using plan::test::Draw;
 inline const std::vector<config::PlacementKind>& all_placements() {
   using config::PlacementKind;
   static const std::vector<PlacementKind> kAll = {
-      PlacementKind::cad,           PlacementKind::all_gather, PlacementKind::ring,
-      PlacementKind::zigzag,        PlacementKind::striped,    PlacementKind::block_striped,
-      PlacementKind::ulysses,       PlacementKind::cad,        PlacementKind::ulysses_ring,
-      PlacementKind::double_ring,   PlacementKind::colocated};
+      PlacementKind::cad,         PlacementKind::all_gather, PlacementKind::ring,
+      PlacementKind::zigzag,      PlacementKind::striped,    PlacementKind::block_striped,
+      PlacementKind::ulysses,     PlacementKind::cad,        PlacementKind::ulysses_ring,
+      PlacementKind::double_ring, PlacementKind::colocated};
   return kAll;
 }
 
@@ -56,9 +56,9 @@ inline void draw_batch(Draw& draw, config::Experiment& e) {
   const std::int64_t microbatches = draw.between(1, 3) * e.parallel.pipeline;
   e.batch.microbatch = draw.between(40, 40 + 800 / (microbatches * e.parallel.data));
   e.batch.tokens = e.batch.microbatch * e.parallel.data * microbatches;
-  e.batch.packing = draw.of(std::vector<config::Packing>{
-      config::Packing::fixed, config::Packing::fixed, config::Packing::pooled,
-      config::Packing::balanced});
+  e.batch.packing =
+      draw.of(std::vector<config::Packing>{config::Packing::fixed, config::Packing::fixed,
+                                           config::Packing::pooled, config::Packing::balanced});
   e.data.max_document = 0;
   e.data.lengths.median = static_cast<double>(draw.of(std::vector<std::int64_t>{2, 20, 60, 400}));
 }
@@ -82,8 +82,8 @@ inline void draw_attention(Draw& draw, config::Experiment& e) {
 inline config::Experiment draw_experiment(Draw& draw, int ranks, config::PlacementKind placement) {
   config::Experiment e = tiny_experiment();
   e.attention.placement = placement;
-  const bool serves = placement == config::PlacementKind::cad ||
-                      placement == config::PlacementKind::colocated;
+  const bool serves =
+      placement == config::PlacementKind::cad || placement == config::PlacementKind::colocated;
   if (serves && ranks > 1 && draw.between(0, 1) == 0) {
     e.attention.servers = draw.between(1, std::min(3, ranks - 1));
     e.attention.mixed = draw.between(0, 1) == 0;
@@ -94,7 +94,8 @@ inline config::Experiment draw_experiment(Draw& draw, int ranks, config::Placeme
     e.parallel.schedule = draw.of(std::vector<PipelineSchedule>{
         PipelineSchedule::automatic, PipelineSchedule::automatic, PipelineSchedule::one_f_one_b,
         PipelineSchedule::interleaved, PipelineSchedule::phase_aligned});
-    if (e.parallel.schedule == PipelineSchedule::interleaved) e.parallel.chunks = draw.between(1, 2);
+    if (e.parallel.schedule == PipelineSchedule::interleaved)
+      e.parallel.chunks = draw.between(1, 2);
   }
   e.parallel.shard = config::Shard(draw.between(0, 1));
   e.run.recompute = config::Recompute(draw.between(0, 3));

@@ -1,107 +1,249 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings: what one rank sends is what the other expects, and every task finds its rows.
+// Bindings of random steps: what one rank sends is what the other expects, every task finds its
+// rows, and memory that is shared over time never holds two things at once.
 #include <gmock/gmock.h>
 
-#include "cadenza/base/error.hpp"
-#include "cadenza/base/random.hpp"
+#include <map>
+
 #include "cadenza/exec/binding.hpp"
-#include "cadenza/plan/placement.hpp"
+#include "cadenza/plan/validate.hpp"
+#include "unit/exec/random_experiment.hpp"
 
 namespace cadenza::exec {
 namespace {
 
+using plan::Tensor;
+using program::Operation;
 using program::Pass;
+using testing::Draw;
 
-plan::Workload random_workload(std::uint64_t seed, int trainers, int servers) {
-  plan::Workload workload;
-  // Statistics in more bytes than elements, as in bfloat16.
-  workload.shape = {4, 2, 8, 2, 4};
-  workload.ranks = trainers + servers;
-  for (int rank = 0; rank < trainers; ++rank) {
-    const auto documents = static_cast<int>(1 + random_bits(seed, 1, rank) % 5);
-    for (int i = 0; i < documents; ++i) {
-      const auto stream = static_cast<std::uint64_t>(100 * rank + i);
-      const auto length = static_cast<std::int64_t>(1 + random_bits(seed, 2, stream) % 900);
-      workload.homes.push_back({rank, static_cast<int>(workload.lengths.size()), {0, length}});
-      workload.lengths.push_back(length);
+/// The plans of a random step, their bindings and the programs that use them.
+struct Bound {
+  explicit Bound(std::uint64_t seed) {
+    Draw draw(seed);
+    const auto& placements = testing::all_placements();
+    experiment = testing::random_experiment(draw, static_cast<int>(draw.between(2, 8)),
+                                            placements[seed % placements.size()]);
+    const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+    ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
+    const program::Layout layout(experiment);
+    align = layout.tensor();
+    for (const program::TickPlans& tick : ticks) {
+      std::vector<Binding>& ranks = bindings.emplace_back();
+      for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
+        ranks.push_back(bind(tick, rank, align));
+      }
     }
   }
-  for (int rank = servers > 0 ? trainers : 0; rank < workload.ranks; ++rank) {
-    workload.servers.push_back(rank);
+  /// Calls each(tick, rank, its binding).
+  template <typename Each>
+  void for_each(Each each) const {
+    for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
+      for (std::size_t rank = 0; rank < bindings[tick].size(); ++rank) {
+        each(ticks[tick], static_cast<Rank>(rank), bindings[tick][rank]);
+      }
+    }
   }
-  return workload;
+  config::Experiment experiment;
+  std::vector<program::TickPlans> ticks;
+  std::vector<std::vector<Binding>> bindings;  ///< by tick and rank of the pool
+  int align = 1;
+};
+
+/// By peer: bytes, and of every tensor the number of head rows.
+using Contents = std::map<Rank, std::map<Tensor, std::int64_t>>;
+
+Contents contents(const Traffic& traffic) {
+  Contents found;
+  for (const Message& message : traffic.messages) {
+    for (const Segment& part : traffic.segments) {
+      if (part.offset < message.offset || part.offset >= message.offset + message.bytes) continue;
+      found[message.peer][part.what] += part.rows * part.heads.size();
+    }
+  }
+  return found;
 }
 
-program::TickPlans random_plans(std::uint64_t seed, int trainers, int servers) {
+constexpr std::uint64_t kSteps = 40;
+
+TEST(Binding, BothEndsOfEveryMessageAgree) {
+  for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
+    const Bound step(seed);
+    for (std::size_t tick = 0; tick < step.ticks.size(); ++tick) {
+      const auto& ranks = step.bindings[tick];
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        std::int64_t carried = 0;
+        for (std::size_t stage = 0; stage < ranks.front().of(pass).size(); ++stage) {
+          for (const auto direction : {&StageBinding::inputs, &StageBinding::results}) {
+            std::map<std::pair<Rank, Rank>, std::map<Tensor, std::int64_t>> sent, received;
+            for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+              const Direction& own = ranks[rank].of(pass)[stage].*direction;
+              const auto self = static_cast<Rank>(rank);
+              for (const auto& [to, rows] : contents(own.sends)) sent[{self, to}] = rows;
+              for (const auto& [from, rows] : contents(own.receives)) received[{from, self}] = rows;
+              carried += own.sends.bytes;
+            }
+            EXPECT_EQ(sent, received);
+          }
+        }
+        std::int64_t planned = 0;
+        for (const std::int64_t bytes : step.ticks[tick].of(pass).bytes_sent_per_rank) {
+          planned += bytes;
+        }
+        EXPECT_EQ(carried, planned);
+      }
+    }
+  }
+}
+
+TEST(Binding, EveryTaskIsBoundOnceToRowsThatHoldIt) {
+  for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
+    const Bound step(seed);
+    step.for_each([&](const program::TickPlans& tick, Rank rank, const Binding& binding) {
+      const int group = tick.forward.workload.shape.group();
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        for (std::size_t s = 0; s < binding.of(pass).size(); ++s) {
+          std::int64_t planned = 0;
+          for (const plan::PlacedTask& placed : tick.of(pass).stages[s].tasks) {
+            const Task& t = placed.task;
+            if (placed.server != rank) continue;
+            planned += allowed_pairs(t.q, t.k, t.rule, t.diagonal) * t.heads.size();
+          }
+          const StageBinding& stage = binding.of(pass)[s];
+          std::int64_t bound = 0;
+          for (const kernels::TaskRows& rows : stage.tasks) {
+            const Task& t = rows.task;
+            const RowPiece& queries = stage.queries[static_cast<std::size_t>(rows.query_rows)];
+            const RowPiece& keys = stage.keys[static_cast<std::size_t>(rows.key_rows)];
+            EXPECT_EQ(queries.document, t.document);
+            EXPECT_EQ(keys.document, t.document);
+            EXPECT_TRUE(queries.tokens.contains(t.q) && queries.heads.contains(t.heads));
+            EXPECT_TRUE(keys.tokens.contains(t.k));
+            EXPECT_LE(keys.heads.begin, t.heads.begin / group);
+            EXPECT_GE(keys.heads.end * group, t.heads.end);
+            bound += allowed_pairs(t.q, t.k, t.rule, t.diagonal) * t.heads.size();
+          }
+          EXPECT_EQ(bound, planned);
+        }
+      }
+    });
+  }
+}
+
+/// Ranges of memory that must not meet.
+void expect_disjoint(std::vector<Range> ranges) {
+  std::erase_if(ranges, [](const Range& range) { return range.empty(); });
+  std::ranges::sort(ranges, {}, &Range::begin);
+  for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].end, ranges[i].begin);
+}
+
+TEST(Binding, BuffersThatTasksReadTogetherLieApartAndInTheirMemory) {
+  for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
+    const Bound step(seed);
+    step.for_each([&](const program::TickPlans&, Rank, const Binding& binding) {
+      const auto check = [&](const std::vector<RowPiece>& pieces, std::int64_t rows) {
+        std::vector<Range> home, workspace;
+        for (const RowPiece& piece : pieces) {
+          const Range place{piece.row, piece.row + piece.tokens.size() * piece.heads.size()};
+          EXPECT_EQ(piece.home, piece.arrives < 0);
+          EXPECT_LE(place.end, piece.home ? binding.home.rows() * piece.heads.size() : rows);
+          (piece.home ? home : workspace).push_back(place);
+        }
+        expect_disjoint(home);
+        expect_disjoint(workspace);
+      };
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        for (const StageBinding& stage : binding.of(pass)) {
+          check(stage.queries, binding.query_rows);
+          check(stage.keys, binding.key_rows);
+          EXPECT_EQ(stage.positions.size(), stage.queries.size());
+        }
+      }
+    });
+  }
+}
+
+/// What of the message memory is in use, as a rank's program has it.
+class MessageMemory {
+ public:
+  explicit MessageMemory(std::int64_t size) : size_(size) {}
+  void post(int channel, const Direction& direction) {
+    for (const Traffic* traffic : {&direction.sends, &direction.receives}) {
+      const Range place{traffic->buffer, traffic->buffer + traffic->bytes};
+      EXPECT_LE(place.end, size_);
+      live_.emplace(channel, place);
+    }
+    std::vector<Range> all;
+    for (const auto& [of, place] : live_) all.push_back(place);
+    expect_disjoint(all);
+  }
+  void wait(int channel) { live_.erase(channel); }
+
+ private:
+  std::int64_t size_;
+  std::multimap<int, Range> live_;
+};
+
+/// Runs the attention operations of a rank's program against its message memory: one for each layer
+/// and pass, as whatever comes next first completes them.
+void expect_messages_apart(const Bound& step, Rank world_rank) {
+  const program::Outline outline(step.experiment);
+  const Rank rank = outline.layout.in_pool(world_rank);
+  std::map<std::tuple<int, int, int, bool>, MessageMemory> memories;
+  const program::Program program = program::make_program(outline, world_rank, step.ticks);
+  for (const program::Step& done : program.steps) {
+    const bool results =
+        done.operation == Operation::post_results || done.operation == Operation::wait_results;
+    const bool posts =
+        done.operation == Operation::post || done.operation == Operation::post_results;
+    if (!results && !posts && done.operation != Operation::wait) continue;
+    const Binding& binding =
+        step.bindings[static_cast<std::size_t>(done.tick)][static_cast<std::size_t>(rank)];
+    const StageBinding& stage = binding.of(done.pass)[static_cast<std::size_t>(done.stage)];
+    const std::tuple place(done.tick, done.layer, static_cast<int>(done.pass), done.again);
+    auto& memory = memories.try_emplace(place, binding.message_bytes).first->second;
+    const int channel = 2 * done.stage + (results ? 1 : 0);
+    posts ? memory.post(channel, results ? stage.results : stage.inputs) : memory.wait(channel);
+  }
+}
+
+TEST(Binding, MessagesUnderWayAtTheSameTimeLieApart) {
+  for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
+    const Bound step(seed);
+    for (Rank rank = 0; rank < static_cast<Rank>(step.experiment.ranks()); ++rank) {
+      expect_messages_apart(step, rank);
+    }
+  }
+}
+
+/// Two trainers, one long document on the first: CAD moves a part of it.
+program::TickPlans moving_plans() {
   program::TickPlans plans;
-  plans.forward = plan::cad(random_workload(seed, trainers, servers), 64, 0.02);
+  plans.forward = plan::cad(plan::test::workload({{900}, {30}}), 64, 0.02);
   plans.backward = plan::mirror(plans.forward);
   return plans;
 }
 
-TEST(Binding, BothEndsOfEveryMessageAgree) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    const int trainers = 2 + static_cast<int>(seed % 3);
-    const int servers = static_cast<int>(seed / 3 % 3);
-    const auto plans = random_plans(seed, trainers, servers);
-    std::vector<Binding> bindings;
-    for (Rank rank = 0; rank < trainers + servers; ++rank) bindings.push_back(bind(plans, rank));
-    for (const Pass pass : {Pass::forward, Pass::backward}) {
-      std::int64_t carried = 0;
-      for (std::size_t stage = 0; stage < plans.of(pass).stages.size(); ++stage) {
-        for (Rank from = 0; from < trainers + servers; ++from) {
-          const auto& sends = bindings[static_cast<std::size_t>(from)].of(pass)[stage].sends;
-          for (const Message& message : sends.messages) {
-            carried += message.bytes;
-            const auto& receives =
-                bindings[static_cast<std::size_t>(message.peer)].of(pass)[stage].receives;
-            const auto other = std::ranges::find(receives.messages, from, &Message::peer);
-            ASSERT_NE(other, receives.messages.end());
-            EXPECT_EQ(other->bytes, message.bytes);
-          }
-        }
-      }
-      std::int64_t bytes = 0;
-      for (const std::int64_t sent : plans.of(pass).bytes_sent_per_rank) bytes += sent;
-      EXPECT_EQ(carried, bytes);
+TEST(Binding, APlanThatForgetsRowsIsRefusedByTheValidatorAndNeverBound) {
+  for (const Tensor what : {Tensor::q, Tensor::k}) {
+    program::TickPlans plans = moving_plans();
+    EXPECT_NO_THROW(bind(plans, 1, 1));
+    EXPECT_NO_THROW(plan::require_valid(plans.forward, plans.backward));
+    for (plan::Stage& stage : plans.forward.stages) {
+      const auto move = std::ranges::find(stage.moves, what, &plan::Move::what);
+      if (move != stage.moves.end()) stage.moves.erase(move);
     }
+    EXPECT_THROW(plan::require_valid(plans.forward, plans.backward), Error);
+    EXPECT_THROW(bind(plans, 1, 1), Error);
   }
 }
 
-TEST(Binding, EveryTaskOfThePlanIsBoundOnceToRowsThatHoldIt) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    const auto plans = random_plans(seed, 3, static_cast<int>(seed % 3));
-    std::size_t planned = 0;
-    for (const plan::Stage& stage : plans.forward.stages) planned += stage.tasks.size();
-    std::size_t bound = 0;
-    for (Rank rank = 0; rank < plans.forward.workload.ranks; ++rank) {
-      const Binding binding = bind(plans, rank);
-      const auto holds = [&](const std::vector<RowPiece>& pieces, int index, int document,
-                             Range tokens) {
-        const auto homes = static_cast<int>(binding.homes.size());
-        const RowPiece& piece = index < homes ? binding.homes[static_cast<std::size_t>(index)]
-                                              : pieces[static_cast<std::size_t>(index - homes)];
-        return piece.document == document && piece.tokens.contains(tokens);
-      };
-      for (const StageBinding& stage : binding.forward) {
-        bound += stage.tasks.size();
-        for (const kernels::TaskRows& rows : stage.tasks) {
-          const Task& task = rows.task;
-          EXPECT_TRUE(holds(binding.query_pieces, rows.query_rows, task.document, task.q));
-          EXPECT_TRUE(holds(binding.key_pieces, rows.key_rows, task.document, task.k));
-        }
-      }
-    }
-    EXPECT_EQ(bound, planned);
-  }
-}
-
-TEST(Binding, ATaskWithoutItsRowsIsRefused) {
-  auto plans = random_plans(3, 3, 1);
+TEST(Binding, APlanThatSendsRowsWhichNobodyHasIsNeverBound) {
+  program::TickPlans plans = moving_plans();
   for (plan::Stage& stage : plans.forward.stages) {
-    std::erase_if(stage.moves, [](const plan::Move& move) { return move.what == plan::Tensor::k; });
+    for (plan::Move& move : stage.moves) move.document = 1 - move.document;
   }
-  EXPECT_THROW(bind(plans, 3), Error);
+  EXPECT_THROW(bind(plans, 0, 1), Error);
 }
 
 }  // namespace

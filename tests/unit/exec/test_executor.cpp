@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/base/random.hpp"
 #include "cadenza/config/flops.hpp"
 #include "unit/exec/tiny.hpp"
@@ -110,6 +111,7 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
     EXPECT_LE(event.t_begin_ns, event.t_end_ns);
     last_end = event.t_end_ns;
   }
+  expected.erase("reduce_layer");  // starts nothing on one rank
   for (const auto& [name, count] : expected) {
     EXPECT_EQ(found[name], count) << name;
   }
@@ -135,6 +137,71 @@ TEST(Executor, MemoryIsTheSameAfterEveryStep) {
   const std::int64_t bytes = runner.ledger.total();
   for (int step = 1; step < 4; ++step) runner.run(step);
   EXPECT_EQ(runner.ledger.total(), bytes);
+}
+
+template <typename Real>
+void expect_memory_as_estimated(config::Recompute recompute, config::Overlap overlap) {
+  config::Experiment e = tiny_experiment();
+  e.run.recompute = recompute;
+  e.attention.overlap = overlap;
+  const auto world = comm::make_self();
+  Runner<Real> runner(e, *world);
+  const auto plan = runner.plan(0);
+  runner.tracer.begin_step(0);
+  runner.executor.run(plan);
+  testing::expect_memory(estimate_memory(runner.experiment, program::Outline(runner.experiment),
+                                         plan.program, plan.ticks),
+                         runner.ledger);
+}
+
+TEST(Executor, MemoryIsWhatWasEstimated) {
+  using config::Overlap;
+  using config::Recompute;
+  for (const Recompute recompute :
+       {Recompute::none, Recompute::mlp, Recompute::attention, Recompute::layer}) {
+    expect_memory_as_estimated<float>(recompute, Overlap::none);
+    expect_memory_as_estimated<double>(recompute, Overlap::none);
+  }
+  expect_memory_as_estimated<float>(Recompute::none, Overlap::ping_pong);
+  if (!kernels::supports_bfloat16()) return;
+  expect_memory_as_estimated<bfloat16>(Recompute::none, Overlap::none);
+  expect_memory_as_estimated<bfloat16>(Recompute::layer, Overlap::none);
+}
+
+TEST(Executor, RecomputationAndHalvesChangeNoResult) {
+  const auto world = comm::make_self();
+  Runner<double> reference(tiny_experiment(), *world);
+  const StepResult expected = reference.run(0);
+  for (const int variant : {1, 2, 3, 4}) {
+    config::Experiment e = tiny_experiment();
+    if (variant < 4) e.run.recompute = config::Recompute(variant);
+    if (variant == 4) e.attention.overlap = config::Overlap::ping_pong;
+    Runner<double> runner(e, *world);
+    const StepResult found = runner.run(0);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-13 * expected.loss) << variant;
+    EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 1e-11 * expected.gradient_norm)
+        << variant;
+  }
+}
+
+TEST(Memory, MoreThanAllowedIsRefusedWithTheLargestPartAndWhatHelps) {
+  config::Experiment e = tiny_experiment();
+  const MemoryEstimate memory{1000, 5000, 200, 300};
+  EXPECT_NO_THROW(require_memory(e, 0, memory)) << "no limit";
+  e.run.memory = memory.total();
+  EXPECT_NO_THROW(require_memory(e, 0, memory));
+  e.run.memory = memory.total() - 1;
+  try {
+    require_memory(e, 3, memory);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(::testing::HasSubstr("run.memory"), ::testing::HasSubstr("rank 3"),
+                                 ::testing::HasSubstr("activations"), ::testing::HasSubstr("6500"),
+                                 ::testing::HasSubstr("run.recompute")));
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
 }
 
 }  // namespace

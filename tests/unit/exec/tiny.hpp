@@ -2,9 +2,12 @@
 // A tiny experiment on synthetic documents, and everything an executor of it needs.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
+#include "cadenza/exec/memory.hpp"
 #include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::exec::testing {
@@ -78,5 +81,20 @@ struct Runner {
   Executor<Real> executor;
   Rank rank;
 };
+
+/// A step's high-water marks are what was estimated before it.
+/// @param streams  residual streams travel too: how many at a time depends on who waits for whom
+inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& ledger,
+                          bool streams = false) {
+  EXPECT_EQ(estimate.parameters, ledger.peak(MemoryKind::parameters) +
+                                     ledger.peak(MemoryKind::gradients) +
+                                     ledger.peak(MemoryKind::optimizer));
+  EXPECT_EQ(estimate.activations, ledger.peak(MemoryKind::activations));
+  EXPECT_EQ(estimate.attention, ledger.peak(MemoryKind::attention));
+  if (!streams) {
+    EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
+  }
+  EXPECT_EQ(ledger.peak(MemoryKind::other), 0);
+}
 
 }  // namespace cadenza::exec::testing

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "../../../src/plan/sharding.hpp"
+#include "cadenza/base/error.hpp"
 #include "cases.hpp"
 
 namespace cadenza::plan {
@@ -124,7 +125,7 @@ TEST(Sharding, PredictionCountsWholeTiles) {
 
 TEST(Halves, AreTheSameTokensInTwoParts) {
   const std::vector<PlacementKind> placements = {PlacementKind::ring, PlacementKind::zigzag,
-                                                 PlacementKind::striped, PlacementKind::cad};
+                                                 PlacementKind::all_gather, PlacementKind::cad};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Draw draw(seed);
     config::Experiment e = experiment(draw.of(placements), draw.between(1, 5));
@@ -162,6 +163,11 @@ TEST(Halves, AreTheSameTokensInTwoParts) {
     if (e.parallel.context > 1) continue;
     for (const auto& [group, share] : shares) EXPECT_LE(std::abs(share.first - share.second), 1);
   }
+}
+
+TEST(Halves, OfStripesDoNotExist) {
+  const Workload w = group_workload(experiment(PlacementKind::striped, 2), {{64}});
+  EXPECT_THROW(halves(w), Error);
 }
 
 TEST(Halves, CutOneDocumentAndLeaveZigzagRanksEven) {

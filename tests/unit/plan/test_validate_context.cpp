@@ -125,6 +125,17 @@ TEST(ValidateContext, PartsOfKeysAreNeededOnce) {
   });
 }
 
+TEST(ValidateContext, TheFirstHalfReadsNoKeysOfTheSecond) {
+  const Plan plan = sample(PlacementKind::zigzag, 0);
+  const std::int64_t cut = plan.workload.queries[0].end;
+  ASSERT_LT(cut, 64);
+  expect_fault(plan, "presence", [&](Plan& p) {
+    for (PlacedTask& placed : p.stages[0].tasks) {
+      if (placed.task.document == 0 && placed.task.k.end == cut) placed.task.k.end = cut + 1;
+    }
+  });
+}
+
 TEST(ValidateContext, QueriesOfTheOtherHalfAreNotComputed) {
   for (int half : {0, 1}) {
     const Plan plan = sample(PlacementKind::ring, half);
