@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 from comparison import host
-from placement_runs import table
-from placement_runs.cases import BASELINES, MIXES, PLACEMENTS
+from placement_runs import overhead, table
+from placement_runs.cases import BASELINES, CAD, MIXES, PLACEMENTS, REFERENCE
 from placement_runs.runs import RunError, Runs
 
-DROPPED = 1.15  # a baseline so much slower than the best one in the first round sits out the rest
+OVERHEAD = "overhead"  # its key among the cases
+OVERHEAD_ROUNDS = 5  # for every round of runs
+DROPPED = 1.08  # so much slower than the best baseline in the first round: sits out the rest
 
 
 def names(known):
@@ -23,11 +25,14 @@ def names(known):
                   else word for word in text.split(",")]
         unknown = set(chosen) - set(known)
         if unknown:
-            listed = ", ".join(f"{i} {name}" for i, name in enumerate(known, 1))
             raise argparse.ArgumentTypeError(
-                f"found {', '.join(sorted(unknown))}; valid numbers: {listed}")
+                f"found {', '.join(sorted(unknown))}; valid: 1 to {len(known)}: {listed(known)}")
         return chosen
     return parse
+
+
+def listed(known):
+    return "; ".join(f"{i}: {name}" for i, name in enumerate(known, 1))
 
 
 def parse(arguments):
@@ -35,11 +40,12 @@ def parse(arguments):
         prog="bench/placements",
         description="Trains on two ranks with every placement in turn, on six mixes of document "
         "lengths, and prints the table of docs/performance.md. Runs that the output file already "
-        "holds of the same program are kept.")
+        "holds of the same program are kept.",
+        epilog=f"Mixes: {listed(MIXES)}. Placements: {listed(PLACEMENTS)}.")
     parser.add_argument("--mixes", type=names(MIXES), default=list(MIXES), metavar="N,...",
-                        help="numbers of mixes, from 1 (default: all)")
+                        help="numbers of mixes (default: all)")
     parser.add_argument("--placements", type=names(PLACEMENTS), default=list(PLACEMENTS),
-                        metavar="N,...", help="numbers of placements, from 1 (default: all)")
+                        metavar="N,...", help="numbers of placements (default: all)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="of runs of every placement (default: 3)")
     parser.add_argument("--steps", type=int, default=2, metavar="N",
@@ -52,7 +58,8 @@ def parse(arguments):
     parser.add_argument("--fresh", action="store_true", help="measure again what is in the file")
     parser.add_argument("--program", type=Path, metavar="FILE",
                         default=host.ROOT / "build/release/cadenza",
-                        help="a program that is built already (default: builds it)")
+                        help="a program that is built already, with bench/bench_step beside it "
+                        "(default: builds both)")
     return parser.parse_args(arguments)
 
 
@@ -73,15 +80,14 @@ def save(path, results):
 
 
 def slow(records, mix):
-    """Baselines of which the first round says that they are not the best."""
+    """Placements of which the first round says that they are not the best baseline."""
     first = {}
-    for name in BASELINES:
+    for name in PLACEMENTS:
         rounds = records.get(f"{mix}/{name}", {}).get("rounds")
         if rounds:
             first[name] = statistics.median(step["seconds"] for step in rounds[0])
-    best = min(first.values(), default=0)
-    kept = {"colocated"}
-    return {name for name in first if first[name] > DROPPED * best} - kept
+    best = min((first[name] for name in BASELINES if name in first), default=0)
+    return {name for name in first if first[name] > DROPPED * best} - {CAD, REFERENCE}
 
 
 def turn(number, placements):
@@ -128,20 +134,27 @@ def run(options, results, runs):
 
 def main(arguments):
     options = parse(arguments)
-    if not options.program.is_file():
-        raise SystemExit(f"placements: not there: {options.program}")
-    fingerprint = host.fingerprint(options.program)
+    step = options.program.parent / "bench/bench_step"
+    missing = [str(program) for program in (options.program, step) if not program.is_file()]
+    if missing:
+        raise SystemExit(f"placements: not there: {', '.join(missing)}")
+    fingerprint = host.fingerprint(options.program, step)
     results = {"host": host.describe(), "program": fingerprint,
                "cases": load(options, fingerprint)}
     runs = Runs(options.program, options.output.parent / "bench-placements", options.under,
                 options.steps)
     run(options, results, runs)
+    if OVERHEAD not in results["cases"]:
+        rounds = OVERHEAD_ROUNDS * options.rounds
+        results["cases"][OVERHEAD] = overhead.measure(step, runs.folder / "bench_step.log", rounds)
+        save(options.output, results)
     machine = results["host"]
     print(f"\n{machine['date']}, {machine['processor']}, {machine['cores']} cores, "
           f"commit {machine['commit']}\n")
     print("\n".join(table.targets(results["cases"])))
     print()
     print("\n".join(table.times(results["cases"])))
+    print(f"\n{overhead.line(results['cases'][OVERHEAD])}")
     print(f"\nAll steps: {options.output}")
 
 

@@ -3,15 +3,16 @@
 
 from comparison import sampling
 from comparison.process import Process
-from placement_runs.cases import MICROBATCH, MODEL
+from placement_runs import cases
 
-DOCUMENTS = [1024] * (MICROBATCH // 1024)
 TARGET = 1.02  # step / bare loop of its kernels
+LENGTH = 1024  # of every document
 
 
-def measure(program, log, rounds, model=None, documents=None):
+def measure(program, log, rounds):
     """Seconds of both in every round: {"step": [...], "kernels": [...]}."""
-    work = {**(model or MODEL), "documents": documents or DOCUMENTS, "dtype": "float32"}
+    documents = [LENGTH] * (cases.MICROBATCH // LENGTH) or [cases.MICROBATCH]
+    work = {**cases.MODEL, "documents": documents, "dtype": "float32"}
     bench = Process([program, "--interactive"], 1, log)
     try:
         for kind in ("step", "kernels"):
@@ -27,6 +28,6 @@ def measure(program, log, rounds, model=None, documents=None):
 def line(samples):
     found = sampling.ratio(samples["step"], samples["kernels"])
     low, high = sampling.quartiles([a / b for a, b in zip(samples["step"], samples["kernels"])])
-    return (f"step / bare loop of its kernels, one rank, {len(DOCUMENTS)} × 1K tokens: "
+    return ("Step / bare loop of its kernels, one rank, one balanced batch: "
             f"{found:.4f} (quartiles {low:.4f} to {high:.4f}, target ≤ {TARGET}, "
             f"{'met' if found <= TARGET else 'missed'})")

@@ -9,13 +9,14 @@ import subprocess
 import h5py
 import numpy as np
 
-from placement_runs.cases import MODEL, PLACEMENTS, RANKS, settings
+from placement_runs import cases
 
 WARM_UP = 1  # steps whose times do not count: memory is touched for the first time
 DENSE, ATTENTION, OTHER, OPTIMIZER = 1, 2, 3, 11  # categories of docs/trace.md
 DISPATCH, RETURN = 7, 8
 FORWARD = 0  # phase
 MOVING = ("pack", "unpack")  # other computation that a balanced bound does not have
+NESTED = "tensor_"  # begins the names of collectives inside dense computation
 
 
 class RunError(Exception):
@@ -43,13 +44,20 @@ def call(words):
     return done.stdout
 
 
+def named(events, names, chosen):
+    return np.isin(events["name_id"], [i for i, name in enumerate(names) if chosen(name)])
+
+
 def compute_seconds(events, names):
-    """Computation of a step by its category; packing and unpacking are not among them."""
+    """Computation of a step by its category, without packing, unpacking and collectives."""
     times = (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
-    moving = np.isin(events["name_id"], [i for i, name in enumerate(names) if name in MOVING])
+    moving = named(events, names, MOVING.__contains__)
     found = {"dense": DENSE, "attention": ATTENTION, "other": OTHER, "optimizer": OPTIMIZER}
-    return {name: float(times[(events["cat"] == category) & ~moving].sum())
-            for name, category in found.items()}
+    seconds = {name: float(times[(events["cat"] == category) & ~moving].sum())
+               for name, category in found.items()}
+    nested = named(events, names, lambda name: name.startswith(NESTED))
+    seconds["dense"] -= float(times[nested].sum())
+    return seconds
 
 
 def forward_bytes(events):
@@ -83,16 +91,18 @@ def read_steps(folder):
 
 def planned_bytes(program, experiment, mix, placement):
     """What the plans send in a forward pass; None where a step's plans are not its forward pass."""
-    if "parallel.pipeline" in PLACEMENTS[placement]:
+    if "parallel.pipeline" in cases.PLACEMENTS[placement]:
         return None
-    keys = settings(mix, placement, 1)
+    keys = cases.settings(mix, placement, 1)
     plan = json.loads(call(words_of(program, ["plan", experiment, "--format", "json"], keys)))
-    return sum(plan["summary"]["bytes_sent_per_rank"]) * MODEL["layers"]
+    return sum(plan["summary"]["bytes_sent_per_rank"]) * cases.MODEL["layers"]
 
 
 class Runs:
     def __init__(self, program, folder, under, steps):
         self.program, self.folder, self.under, self.steps = program, folder, under, steps
+        enough = len(os.sched_getaffinity(0)) >= cases.RANKS
+        self.binding = ["--bind-to", "core"] if enough else ["--oversubscribe"]
         folder.mkdir(parents=True, exist_ok=True)
         self.experiment = folder / "experiment.yaml"
         self.experiment.write_text("name: placements\nseed: 7\n")
@@ -101,8 +111,8 @@ class Runs:
         output = self.folder / "run"
         shutil.rmtree(output, ignore_errors=True)
         train = ["train", str(self.experiment), "--output", str(output)]
-        keys = settings(mix, placement, WARM_UP + self.steps)
-        launch = [*self.under, "mpirun", "-n", str(RANKS), "--bind-to", "core"]
+        keys = cases.settings(mix, placement, WARM_UP + self.steps)
+        launch = [*self.under, "mpirun", "-n", str(cases.RANKS), *self.binding]
         call(launch + words_of(self.program, train, keys))
         return read_steps(output)
 

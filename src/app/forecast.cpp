@@ -41,6 +41,12 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
     const auto world_rank = static_cast<std::size_t>(layout.world_rank(0, rank));
     notes.peak_bytes_per_rank.push_back(step.memory[world_rank].total());
   }
+  for (int pool = 0; pool < layout.pools() && layout.pools() > 1; ++pool) {
+    std::vector<Rank>& members = notes.pools.emplace_back();
+    for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
+      members.push_back(layout.world_rank(pool, rank));
+    }
+  }
   if (experiment.batch.packing != config::Packing::balanced) return notes;
   for (const data::Microbatch& microbatch : batch.microbatches) {
     for (const data::BatchDocument& document : microbatch.documents) {

@@ -56,7 +56,7 @@ class Binder {
         if (placed.server == rank_) add_task(placed, static_cast<int>(s), bound);
       }
     }
-    place_messages(stages);
+    place_messages(plan, pass, stages);
     return stages;
   }
 
@@ -151,7 +151,7 @@ class Binder {
   }
 
   /// Buffers live from their post to their wait: program/exchange.cpp says when those are.
-  void place_messages(std::vector<StageBinding>& stages) {
+  void place_messages(const plan::Plan& plan, Pass pass, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
     int end_of_tasks = count;
     while (end_of_tasks > 0 && is_tail(stages[static_cast<std::size_t>(end_of_tasks) - 1])) {
@@ -160,9 +160,7 @@ class Binder {
     Arena arena;
     for (int s = 0; s < count; ++s) {
       StageBinding& stage = stages[static_cast<std::size_t>(s)];
-      const bool passes_on = std::ranges::any_of(stage.inputs.sends.segments,
-                                                 [](const Segment& part) { return !part.home; });
-      const int posted = passes_on ? s - 1 : -1;
+      const int posted = program::inputs_ready(plan, pass, rank_, s);
       const int ended = s < end_of_tasks ? s : count;
       place_direction(stage.inputs, posted, s, count, arena);
       place_direction(stage.results, s - 1, ended, count, arena);

@@ -108,6 +108,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
                {"plans", std::move(list)},
                {"summary", to_json(summarize(plans), notes)}};
   if (!notes.delays.empty()) step["delays"] = notes.delays;
+  if (notes.pools.size() > 1) step["pools"] = notes.pools;
   return step.dump() + "\n";
 }
 

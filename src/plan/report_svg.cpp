@@ -168,13 +168,12 @@ class Drawing {
     }
     fmt::format_to(out(), "<path class=\"frame\" d=\"M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}Z\"/>\n", x,
                    top, top + side, x + side);
-    std::string name = fmt::format("{}: {} tokens", first_document + document, length);
-    if (shown < length) name += fmt::format(", first {}", shown);
-    text(x, y_ + kLine - 5, "label", name);
-    if (sliced) {
-      text(x, top + side + kLine - 4, "label",
-           fmt::format("heads {}-{}", heads.begin, heads.end - 1));
-    }
+    text(x, y_ + kLine - 5, "label",
+         fmt::format("{}: {} tokens", first_document + document, length));
+    std::string below;
+    if (sliced) below = fmt::format("heads {}-{}", heads.begin, heads.end - 1);
+    if (shown < length) below = fmt::format("first {} tokens", shown);
+    if (!below.empty()) text(x, top + side + kLine - 4, "label", below);
   }
 
   void tasks(const Plan& plan, int document, Range heads, double x, double y, double scale) {

@@ -32,7 +32,7 @@ class Exchange {
   struct Stage {
     bool inputs = false;          ///< sends or receives inputs
     bool inputs_arrive = false;   ///< receives some
-    bool passes_on = false;       ///< sends inputs that an earlier stage brought
+    int ready = -1;               ///< inputs_ready of it
     bool results = false;         ///< sends or receives results
     bool results_arrive = false;  ///< receives some
     bool tasks = false;

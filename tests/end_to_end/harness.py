@@ -66,7 +66,10 @@ def write_experiment(path, changes):
 
 def ranks_of(experiment):
     servers = experiment["attention"].get("servers", "in_place")
-    return experiment["parallel"]["data"] + (0 if servers == "in_place" else servers)
+    trainers = 1
+    for axis in ("data", "pipeline", "tensor", "context"):
+        trainers *= experiment["parallel"].get(axis, 1)
+    return trainers + (0 if servers == "in_place" else servers)
 
 
 def environment():

@@ -9,17 +9,58 @@ import harness
 
 LENGTHS = [1, 70, 200, 33, 2, 129, 5, 90]
 
+
+
+def layout(placement, servers=None, **parallel_or_attention):
+    """Ranks by axis and options of attention, as an experiment has them."""
+    axes = {key: value for key, value in parallel_or_attention.items() if key in ("data", "context")}
+    options = {key: value for key, value in parallel_or_attention.items() if key not in axes}
+    if servers is not None:
+        options["servers"] = servers
+    return {"parallel": axes, "attention": {"placement": placement, **options}}
+
+
 LAYOUTS = {
-    "one rank": {"attention": {"placement": "cad"}},
-    "colocated on 2": {"parallel": {"data": 2}},
-    "cad on 2": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
-    "cad on 3": {"parallel": {"data": 3}, "attention": {"placement": "cad"}},
-    "cad, 1 trainer, 2 servers": {"attention": {"placement": "cad", "servers": 2}},
-    "cad, 2 trainers, 1 server": {
-        "parallel": {"data": 2},
-        "attention": {"placement": "cad", "servers": 1},
-    },
-    "colocated, 2 trainers, 1 server": {"parallel": {"data": 2}, "attention": {"servers": 1}},
+    "one rank": layout("cad"),
+    "colocated on 2": layout("colocated", data=2),
+    "cad on 2": layout("cad", data=2),
+    "cad on 3": layout("cad", data=3),
+    "cad, 1 trainer, 2 servers": layout("cad", servers=2),
+    "cad, 2 trainers, 1 server": layout("cad", servers=1, data=2),
+    "colocated, 2 trainers, 1 server": layout("colocated", servers=1, data=2),
+}
+# Every other placement and option, each on as many ranks as show it.
+PLACEMENTS = {
+    "all_gather on 3": layout("all_gather", context=3),
+    "all_gather, contiguous, by sequence on 4": layout(
+        "all_gather", context=4, sharding="contiguous", shard_unit="sequence"
+    ),
+    "all_gather, predicted, 2 x 2": layout("all_gather", data=2, context=2, shard_unit="predicted"),
+    "ring on 2": layout("ring", context=2),
+    "ring on 8": layout("ring", context=8),
+    "ring in halves on 3": layout("ring", context=3, overlap="ping_pong"),
+    "ring that keeps on 4": layout("ring", context=4, inputs="keep"),
+    "zigzag on 4": layout("zigzag", context=4),
+    "zigzag 2 x 3": layout("zigzag", data=2, context=3),
+    "striped on 3": layout("striped", context=3),
+    "striped on 8": layout("striped", context=8),
+    "block_striped on 4": layout("block_striped", context=4),
+    "block_striped that keeps on 3": layout("block_striped", context=3, inputs="keep"),
+    "ulysses on 2": layout("ulysses", context=2),
+    "ulysses in halves 2 x 2": layout("ulysses", data=2, context=2, overlap="ping_pong"),
+    "ulysses_ring on 4": layout("ulysses_ring", context=4, head_parallel=2),
+    "ulysses_ring on 6": layout("ulysses_ring", context=6, head_parallel=2),
+    "double_ring on 4": layout("double_ring", context=4, window=2),
+    "double_ring on 6": layout("double_ring", context=6, window=3, sharding="contiguous"),
+    "cad on 8": layout("cad", data=8),
+    "cad 2 x 3": layout("cad", data=2, context=3),
+    "cad in halves on 3": layout("cad", data=3, overlap="ping_pong"),
+    "cad that keeps on 3": layout("cad", data=3, inputs="keep"),
+    "cad, dedicated, keeps": layout("cad", servers=2, data=2, inputs="keep"),
+    "cad, mixed, halves": layout("cad", servers=2, data=2, mixed=True, overlap="ping_pong"),
+    "cad, mixed": layout("cad", servers=1, data=3, mixed=True),
+    "cad as published": layout("cad", data=4, priority="paper", split_keys=False),
+    "cad as its code": layout("cad", data=4, priority="public_code", bound="one_sided"),
 }
 SHAPES = [(2, 2, 16), (4, 2, 64), (4, 1, 40), (6, 3, 10)]  # heads, kv_heads, head_dim
 
@@ -118,6 +159,33 @@ def test_equals_the_reference(layout, shape, tmp_path):
     assert_equal(found, reference(arrays))
 
 
+def random_lengths(seed):
+    """Documents of one token, short ones and one longer than a rank's share."""
+    random = np.random.default_rng(seed)
+    short = random.integers(1, 40, size=random.integers(1, 12))
+    return [1, *map(int, short), int(random.integers(100, 500)), 1]
+
+
+def heads_for(seed):
+    """Groups of 1, 2 and 4 query heads; all counts that the head-parallel layouts can split."""
+    return [(4, 4, 16), (4, 2, 40), (8, 2, 10), (2, 2, 64)][seed % 4]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_every_placement_equals_the_reference(placement, dtype, tmp_path):
+    seed = list(PLACEMENTS).index(placement) + (3 if dtype == "float64" else 0)
+    arrays = random_input(seed, *heads_for(seed), lengths=random_lengths(seed))
+    changes = harness.merged(PLACEMENTS[placement], {"run": {"dtype": dtype}})
+    found = attend(tmp_path, changes, arrays)
+    expected = reference(arrays)
+    if dtype == "float32":
+        assert_equal(found, expected)
+        return
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-11, err_msg=name)
+
+
 def test_without_dout_there_are_no_gradients(tmp_path):
     arrays = random_input(3, 4, 2, 16, dout=False)
     found = attend(tmp_path, LAYOUTS["cad on 2"], arrays)
@@ -151,6 +219,45 @@ def wrong(change):
     arrays = random_input(7, 4, 2, 8, lengths=[20, 30])
     change(arrays)
     return arrays
+
+
+BAD_LAYOUTS = {  # what attention alone cannot do with the input's heads, or at all
+    "ulysses that cannot split the heads": (
+        layout("ulysses", context=4),
+        {"heads": 6, "kv_heads": 3},
+        ["ulysses", "3"],
+    ),
+    "tensor ranks": (
+        {"parallel": {"tensor": 2}},
+        {"heads": 4, "kv_heads": 2},
+        ["parallel.tensor", "2", "1"],
+    ),
+    "pipeline ranks": (
+        {"parallel": {"pipeline": 2}},
+        {"heads": 4, "kv_heads": 2},
+        ["parallel.pipeline", "2", "1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LAYOUTS)
+def test_layouts_that_do_not_fit_are_refused(case, tmp_path):
+    changes, heads, words = BAD_LAYOUTS[case]
+    changes = harness.merged({"data": {"source": "synthetic"}}, changes)
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    source = write_input(
+        tmp_path / "in.h5", random_input(1, heads["heads"], heads["kv_heads"], 8, lengths=[30, 20])
+    )
+    output = tmp_path / "out.h5"
+    result = harness.run(
+        harness.ranks_of(harness.merged(harness.DEFAULTS, changes)),
+        ["attend", experiment, "--input", source, "--output", output],
+    )
+    assert result.code == 2, str(result)
+    assert len(result.complaints) == 1, str(result)
+    for word in words:
+        assert word in result.complaints[0], str(result)
+    assert not output.exists()
 
 
 BAD_INPUT = {  # what is done to a good input, a word of the complaint

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import numpy as np
 import pytest
 
 import harness
@@ -12,6 +13,9 @@ import harness
 sys.path.insert(0, str(harness.ROOT / "bench"))
 from comparison import __main__ as compare
 from comparison import cases, measure, process, sampling, table
+from placement_runs import __main__ as placements
+from placement_runs import cases as placed
+from placement_runs import table as placed_table
 
 FOLDER = harness.PROGRAM.parent / "bench"
 ATTENTION = {"heads": 4, "kv_heads": 2, "head_dim": 64, "documents": [100, 1, 70], "task": 32}
@@ -237,3 +241,75 @@ def test_compare(tmp_path, monkeypatch, capsys):
     assert results["host"]["cores"] == len(os.sched_getaffinity(0))
     compare.main(arguments)
     assert "attention/forward/d64/s64/g1," not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_placement_mixes(rank):
+    """Every mix fills both ranks' microbatches exactly, so that packing splits no document."""
+    for lengths in placed.MIXES.values():
+        ends = np.cumsum(lengths)
+        assert (rank + 1) * placed.MICROBATCH in ends and ends[-1] == 2 * placed.MICROBATCH
+
+
+def step_of(seconds, *computed):
+    return {"seconds": seconds, "compute": [{"dense": 0.25 * c, "attention": 0.75 * c}
+                                            for c in computed], "forward_bytes": 10}
+
+
+def placement_records():
+    """One mix with all targets met: the second round on a machine half as fast."""
+    def record(seconds, *computed):
+        rounds = [[step_of(f * seconds, *(f * c for c in computed))] * 3 for f in (1.0, 2.0)]
+        return {"rounds": rounds, "planned_bytes": 10}
+    mix = next(iter(placed.MIXES))
+    records = {f"{mix}/{name}": record(1.2, 1.0, 1.0) for name in placed.BASELINES}
+    records[f"{mix}/{placed.REFERENCE}"] = record(1.7, 1.7, 0.3)
+    records[f"{mix}/{placed.CAD}"] = record(1.02, 1.0, 1.0)
+    return mix, records
+
+
+def test_placement_targets_met():
+    _, records = placement_records()
+    found = placed_table.targets(records)[2]
+    assert "missed" not in found and found.count("met") == 3
+    assert "| 1.70 | 1.020 met | 0.850" in found and "| 1.67 met | yes |" in found
+
+
+@pytest.mark.parametrize("name, fault, said", [
+    ("CAD", lambda step: step | {"seconds": 1.06 * step["seconds"]}, "1.081 missed"),
+    ("ring", lambda step: step | {"seconds": 0.8 * step["seconds"]}, "1.062 (ring) missed"),
+    ("colocated", lambda step: step | {"seconds": 0.7 * step["seconds"]}, "1.17 missed"),
+    ("CAD", lambda step: step | {"forward_bytes": 11}, "NO"),
+])
+def test_placement_planted_miss(name, fault, said):
+    mix, records = placement_records()
+    record = records[f"{mix}/{name}"]
+    record["rounds"] = [[fault(step) for step in steps] for steps in record["rounds"]]
+    assert said in placed_table.targets(records)[2]
+
+
+def test_placements(tmp_path, monkeypatch, capsys):
+    """The whole program at a small size: traces read, bytes as planned, kept the second time."""
+    monkeypatch.setattr(placed, "MODEL", {"layers": 2, "d_model": 32, "heads": 4, "kv_heads": 2,
+                                          "ffn": 48, "vocab": 259})
+    monkeypatch.setattr(placed, "MICROBATCH", 1024)
+    first = next(iter(placed.MIXES))
+    monkeypatch.setitem(placed.MIXES, first, [1024] + [128] * 8)
+    output = tmp_path / "results.json"
+    chosen = ",".join(str(1 + list(placed.PLACEMENTS).index(name))
+                      for name in ("colocated", "colocated, tensor 2", "zigzag ring", "CAD"))
+    arguments = ["--program", str(harness.PROGRAM), "--output", str(output), "--rounds", "1",
+                 "--mixes", "1", "--placements", chosen]
+    placements.main(arguments)
+    printed = capsys.readouterr()
+    results = json.loads(output.read_text())["cases"]
+    for name in ("colocated", "colocated, tensor 2", "zigzag ring", "CAD"):
+        record = results[f"{first}/{name}"]
+        assert len(record["rounds"][0]) == 2, record
+        for step in record["rounds"][0]:
+            assert step["forward_bytes"] == record["planned_bytes"]
+            assert 0 < placed_table.bound(step) <= step["seconds"]
+    assert results[f"{first}/CAD"]["planned_bytes"] > 0
+    assert "| yes |" in printed.out and "bare loop of its kernels" in printed.out
+    placements.main(arguments)
+    assert "round 1" not in capsys.readouterr().err

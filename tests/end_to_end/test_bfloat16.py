@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import harness
-from test_attend import LAYOUTS, attend, each_head, random_input, reference
+from test_attend import LAYOUTS, PLACEMENTS, attend, each_head, random_input, reference
 
 ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16's 8 significant bits
 FLOAT = 2.0**-24  # the same of float32
@@ -91,6 +91,15 @@ def test_attention_is_within_its_roundings(layout, shape, tmp_path):
         assert error <= ROUNDING, name
     # It is bfloat16 that was computed in: float32 would be a hundred times closer.
     assert np.max(np.abs(found["out"] - exact["out"])) > 1e-4
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("placement", ["striped on 3", "ulysses_ring on 4", "cad, mixed, halves"])
+def test_attention_that_travels_is_within_its_roundings(placement, tmp_path):
+    arrays = random_input(17, 4, 2, 64)
+    found = attend(tmp_path, in_bfloat16(PLACEMENTS[placement]), arrays)
+    exact, off = bounds(rounded_inputs(arrays))
+    assert violations(found, exact, off) == {}
 
 
 @needs_bfloat16

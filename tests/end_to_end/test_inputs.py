@@ -32,7 +32,9 @@ def comments(name):
 
 def ranks_of(name):
     """What the comment tells people to start it with."""
-    command = rf"mpirun (?:--bind-to none )?-n (\d+) build/release/cadenza train inputs/{name}(?: |$)"
+    command = (
+        rf"mpirun (?:--bind-to none )?-n (\d+) build/release/cadenza train inputs/{name}(?: |$)"
+    )
     found = [m[1] for line in comments(name) if (m := re.match(command, line))]
     assert len(found) == 1, f"{name}: one comment line has to say how to start it: {command}"
     return int(found[0])
@@ -171,7 +173,7 @@ def test_the_page_shows_it(name):
         assert f">rank {rank}: " in picture
 
 
-# One document of TOKENS tokens for a group of RANKS; bytes of a token's rows as the page names them.
+# One document of TOKENS tokens for RANKS ranks; bytes of a token's rows as the page names them.
 TOKENS, RANKS = 64, 4
 HEADS, KV_HEADS, HEAD_DIM, ELEMENT = 8, 4, 4, 4
 Q = HEADS * HEAD_DIM * ELEMENT
@@ -193,7 +195,7 @@ GROUP = {"parallel": {"context": RANKS}}
 
 
 def ring(returned):
-    """Bytes forward and backward, where `returned` of the K and V that went round send gradients."""
+    """Bytes forward and backward; for `returned` of the K and V that went round dK, dV return."""
     all_keys = (RANKS - 1) * TOKENS * KV
     return all_keys, all_keys + returned * all_keys
 
@@ -257,7 +259,7 @@ def test_bytes_are_those_of_the_page(case, tmp_path):
 
 
 def rows_away(report, plan, side):
-    """Rows that servers' tasks read, counted once per server and plan, where they are not at home."""
+    """Rows that tasks read where they are not at home, once per server and plan."""
     needed = {}
     for stage in plan["stages"]:
         for task in stage["tasks"]:

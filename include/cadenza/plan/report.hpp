@@ -14,6 +14,8 @@ namespace cadenza::plan {
 struct StepNotes {
   std::vector<std::int64_t> peak_bytes_per_rank;  ///< memory
   std::vector<std::int64_t> delays;               ///< steps that each document of the step waited
+  /// World ranks of every pool that follows these plans, in the plans' order; one pool needs none.
+  std::vector<std::vector<Rank>> pools;
 };
 
 // Every report takes the plans of a step in order; two halves of a tick (Workload::queries) follow

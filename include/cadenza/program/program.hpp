@@ -68,6 +68,10 @@ struct TickPlans {
 /// backward pass), dQ, dK, dV backward.
 bool is_result(plan::Tensor what, Pass pass);
 
+/// The stage that brings the last of the inputs which `self` sends in `stage`: they leave right
+/// after it, before its tasks run. -1: all are at home and leave when attention begins.
+int inputs_ready(const plan::Plan& plan, Pass pass, Rank self, int stage);
+
 /// What all ranks' programs of an experiment have in common.
 struct Outline {
   explicit Outline(const config::Experiment& experiment);
