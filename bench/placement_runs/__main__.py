@@ -64,11 +64,13 @@ def parse(arguments):
 
 
 def load(options, fingerprint):
-    """What an earlier run with the same program measured."""
+    """What an earlier run with the same programs measured; what failed is tried again."""
     if options.fresh or not options.output.is_file():
         return {}
     earlier = json.loads(options.output.read_text())
-    return earlier["cases"] if earlier["program"] == fingerprint else {}
+    if earlier["program"] != fingerprint:
+        return {}
+    return {key: record for key, record in earlier["cases"].items() if "error" not in record}
 
 
 def save(path, results):

@@ -12,6 +12,7 @@ import numpy as np
 from placement_runs import cases
 
 WARM_UP = 1  # steps whose times do not count: memory is touched for the first time
+TIMEOUT = 900  # s of a run
 DENSE, ATTENTION, OTHER, OPTIMIZER = 1, 2, 3, 11  # categories of docs/trace.md
 DISPATCH, RETURN = 7, 8
 FORWARD = 0  # phase
@@ -37,7 +38,11 @@ def words_of(program, experiment, keys):
 
 
 def call(words):
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(words, env=environment(), capture_output=True, text=True,
+                              check=False, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"stopped after {TIMEOUT} s") from error
     if done.returncode != 0:
         lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
         raise RunError(f"{lines[-1]} (exit code {done.returncode})")

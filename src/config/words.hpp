@@ -42,18 +42,18 @@ inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none",
 template <>
 inline constexpr auto kWords<Sharding> = std::to_array<std::string_view>({"contiguous", "zigzag"});
 template <>
-inline constexpr auto kWords<ShardUnit> =
-    std::to_array<std::string_view>({"document", "sequence", "predicted"});
+inline constexpr auto kWords<ShardUnit> = std::to_array<std::string_view>({"document", "sequence",
+                                                                           "predicted"});
 template <>
-inline constexpr auto kWords<Priority> =
-    std::to_array<std::string_view>({"resident", "paper", "public_code"});
+inline constexpr auto kWords<Priority> = std::to_array<std::string_view>({"resident", "paper",
+                                                                          "public_code"});
 template <>
 inline constexpr auto kWords<Bound> = std::to_array<std::string_view>({"two_sided", "one_sided"});
 template <>
 inline constexpr auto kWords<Inputs> = std::to_array<std::string_view>({"resend", "keep"});
 template <>
-inline constexpr auto kWords<Recompute> =
-    std::to_array<std::string_view>({"none", "mlp", "attention", "layer"});
+inline constexpr auto kWords<Recompute> = std::to_array<std::string_view>({"none", "mlp",
+                                                                           "attention", "layer"});
 template <>
 inline constexpr auto kWords<OptimizerKind> = std::to_array<std::string_view>({"adamw"});
 template <>

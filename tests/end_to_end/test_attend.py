@@ -11,13 +11,14 @@ LENGTHS = [1, 70, 200, 33, 2, 129, 5, 90]
 
 
 
-def layout(placement, servers=None, **parallel_or_attention):
+def layout(placement, servers=None, data=1, context=1, **options):
     """Ranks by axis and options of attention, as an experiment has them."""
-    axes = {key: value for key, value in parallel_or_attention.items() if key in ("data", "context")}
-    options = {key: value for key, value in parallel_or_attention.items() if key not in axes}
     if servers is not None:
         options["servers"] = servers
-    return {"parallel": axes, "attention": {"placement": placement, **options}}
+    return {
+        "parallel": {"data": data, "context": context},
+        "attention": {"placement": placement, **options},
+    }
 
 
 LAYOUTS = {
@@ -128,8 +129,10 @@ def reference(arrays):
 
 def attend(folder, layout, arrays):
     """Runs the command; its results by name."""
+    data_ranks = layout.get("parallel", {}).get("data", 1)
+    any_data = {"data": {"source": "synthetic"}, "batch": {"tokens": 128 * data_ranks}}
     experiment = harness.write_experiment(
-        folder / "experiment.yaml", harness.merged({"data": {"source": "synthetic"}}, layout)
+        folder / "experiment.yaml", harness.merged(any_data, layout)
     )
     source = write_input(folder / "input.h5", arrays)
     ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, layout))
@@ -225,7 +228,7 @@ BAD_LAYOUTS = {  # what attention alone cannot do with the input's heads, or at 
     "ulysses that cannot split the heads": (
         layout("ulysses", context=4),
         {"heads": 6, "kv_heads": 3},
-        ["ulysses", "3"],
+        ["ulysses", "6 heads"],
     ),
     "tensor ranks": (
         {"parallel": {"tensor": 2}},

@@ -48,7 +48,8 @@ constexpr std::int64_t allowed_pairs(Range q, Range k, Rule rule, std::int64_t d
 /// Forward floating-point operations of a task (two matrix products, multiply + add = 2):
 /// 4 * head_dim per allowed pair and head. The backward pass costs 2.5 times as much.
 constexpr double forward_flops(const Task& task, int head_dim) {
-  return 4.0 * head_dim * static_cast<double>(allowed_pairs(task.q, task.k, task.rule, task.diagonal)) *
+  return 4.0 * head_dim *
+         static_cast<double>(allowed_pairs(task.q, task.k, task.rule, task.diagonal)) *
          static_cast<double>(task.heads.size());
 }
 inline constexpr double kBackwardFlopsRatio = 2.5;
