@@ -11,7 +11,7 @@ namespace cadenza::plan {
 Plan ulysses(const Workload& workload) {
   if (workload.shape.heads % workload.context != 0) {
     fail(ExitCode::usage,
-         "parallel.context: found {} with placement ulysses, valid: a divisor of the {} heads, or "
+         "parallel.context: found {} with placement ulysses; valid: a divisor of the {} heads, or "
          "placement ulysses_ring",
          workload.context, workload.shape.heads);
   }

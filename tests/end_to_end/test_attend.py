@@ -10,7 +10,6 @@ import harness
 LENGTHS = [1, 70, 200, 33, 2, 129, 5, 90]
 
 
-
 def layout(placement, servers=None, data=1, context=1, **options):
     """Ranks by axis and options of attention, as an experiment has them."""
     if servers is not None:
@@ -222,45 +221,6 @@ def wrong(change):
     arrays = random_input(7, 4, 2, 8, lengths=[20, 30])
     change(arrays)
     return arrays
-
-
-BAD_LAYOUTS = {  # what attention alone cannot do with the input's heads, or at all
-    "ulysses that cannot split the heads": (
-        layout("ulysses", context=4),
-        {"heads": 6, "kv_heads": 3},
-        ["ulysses", "6 heads"],
-    ),
-    "tensor ranks": (
-        {"parallel": {"tensor": 2}},
-        {"heads": 4, "kv_heads": 2},
-        ["parallel.tensor", "2", "1"],
-    ),
-    "pipeline ranks": (
-        {"parallel": {"pipeline": 2}},
-        {"heads": 4, "kv_heads": 2},
-        ["parallel.pipeline", "2", "1"],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD_LAYOUTS)
-def test_layouts_that_do_not_fit_are_refused(case, tmp_path):
-    changes, heads, words = BAD_LAYOUTS[case]
-    changes = harness.merged({"data": {"source": "synthetic"}}, changes)
-    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
-    source = write_input(
-        tmp_path / "in.h5", random_input(1, heads["heads"], heads["kv_heads"], 8, lengths=[30, 20])
-    )
-    output = tmp_path / "out.h5"
-    result = harness.run(
-        harness.ranks_of(harness.merged(harness.DEFAULTS, changes)),
-        ["attend", experiment, "--input", source, "--output", output],
-    )
-    assert result.code == 2, str(result)
-    assert len(result.complaints) == 1, str(result)
-    for word in words:
-        assert word in result.complaints[0], str(result)
-    assert not output.exists()
 
 
 BAD_INPUT = {  # what is done to a good input, a word of the complaint
