@@ -18,7 +18,6 @@
 namespace cadenza::app {
 namespace {
 
-using program::Operation;
 using program::Pass;
 
 /// What the input file says before its rows are read.
@@ -243,25 +242,8 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   for (const auto& exchange : exchanges) exchange->set_place({0, 0, pass, false, 0, home});
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
-    exec::AttentionExchange<Real>& exchange = *exchanges[static_cast<std::size_t>(step.part)];
-    switch (step.operation) {
-      case Operation::begin_attention:
-        exchange.begin();
-        break;
-      case Operation::post:
-      case Operation::post_results:
-        exchange.post(step.stage, step.operation == Operation::post_results);
-        break;
-      case Operation::wait:
-      case Operation::wait_results:
-        exchange.wait(step.stage, step.operation == Operation::wait_results);
-        break;
-      case Operation::attend:
-        exchange.attend(step.stage, {});
-        break;
-      default:
-        break;  // the dense operations of a training step
-    }
+    if (!program::is_attention(step.operation)) continue;  // dense, of a training step
+    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage, {});
   }
 }
 

@@ -151,6 +151,7 @@ std::string explain(const std::vector<Candidate>& all, const Candidate& best) {
 }  // namespace
 
 Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer) {
+  if (experiment.attention.placement != PlacementKind::automatic) return {experiment, ""};
   const std::vector<Candidate> all = candidates(experiment, packer.batch(0));
   if (all.empty()) {
     fail(ExitCode::usage,

@@ -45,11 +45,9 @@ void dry_run(const CommandLine& line) {
   config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
-  if (experiment.attention.placement == config::PlacementKind::automatic) {
-    const Choice choice = choose_layout(experiment, packer);
-    experiment = choice.experiment;
-    fmt::print("{}\n\n", choice.explanation);
-  }
+  const Choice choice = choose_layout(experiment, packer);
+  experiment = choice.experiment;
+  if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
   const data::Batch batch = packer.batch(0);
   print_layout(experiment);
   fmt::print("corpus: {} documents; step 0 takes {} of them, {} FLOPs\n\n",

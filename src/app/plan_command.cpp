@@ -16,17 +16,11 @@ void print_plan(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
-  config::Experiment resolved = experiment;
-  std::string choice;
-  if (experiment.attention.placement == config::PlacementKind::automatic) {
-    Choice chosen = choose_layout(experiment, packer);
-    resolved = chosen.experiment;
-    choice = chosen.explanation + "\n\n";
-  }
+  const Choice choice = choose_layout(experiment, packer);
   const data::Batch batch = packer.batch(line.step);
-  const Forecast step = forecast(resolved, batch);
+  const Forecast step = forecast(choice.experiment, batch);
   const std::vector<plan::Plan> plans = step.forward_plans();
-  const plan::StepNotes notes = notes_of(resolved, batch, step);
+  const plan::StepNotes notes = notes_of(choice.experiment, batch, step);
   if (line.format == "json") {
     fmt::print("{}\n", plan::to_json(plans, notes));
   } else if (line.format == "dot") {
@@ -34,7 +28,8 @@ void print_plan(const CommandLine& line) {
   } else if (line.format == "svg") {
     fmt::print("{}\n", plan::to_svg(plans));
   } else {
-    fmt::print("{}{}\n{}\n", choice, plan::to_table(plans, notes), describe(step));
+    if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
+    fmt::print("{}\n{}\n", plan::to_table(plans, notes), describe(step));
   }
 }
 

@@ -114,10 +114,10 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_);
-    if (experiment_.attention.placement != config::PlacementKind::automatic) return;
     const Choice choice = choose_layout(experiment_, *packer_);
     experiment_ = choice.experiment;
-    if (world_.rank() == 0) spdlog::info("{}", choice.explanation);
+    const bool chosen = !choice.explanation.empty();
+    if (chosen && world_.rank() == 0) spdlog::info("{}", choice.explanation);
   });
   announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
   rank_info_ = describe_rank(world_, experiment_);

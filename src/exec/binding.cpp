@@ -245,6 +245,16 @@ std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding&
   return head_rows * (shape.head_dim + 1);
 }
 
+void ExchangeNeeds::add(const plan::AttentionShape& shape, const Binding& binding,
+                        std::int64_t kept) {
+  query_rows = std::max(query_rows, binding.query_rows);
+  key_rows = std::max(key_rows, binding.key_rows);
+  message_bytes = std::max(message_bytes, binding.message_bytes);
+  arriving = std::max(arriving, arriving_elements(shape, binding));
+  if (binding.keeps_inputs) copies = kept;
+  stages = std::max({stages, binding.forward.size(), binding.backward.size()});
+}
+
 Binding bind(const program::TickPlans& plans, Rank rank, int align) {
   return Binder(plans, rank, align).finish();
 }

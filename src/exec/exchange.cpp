@@ -68,8 +68,7 @@ template <typename Real>
 void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
                                    int copies) {
   bindings_.clear();
-  std::int64_t queries = 0, keys = 0, messages = 0, arriving = 0, kept = 1;
-  std::size_t stages = 0;
+  ExchangeNeeds needs;
   for (const program::TickPlans* plans : ticks) {
     const plan::AttentionShape& planned = plans->forward.workload.shape;
     if (planned.element_bytes != plan_shape_.element_bytes ||
@@ -79,18 +78,13 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
            planned.element_bytes, planned.accumulator_bytes, plan_shape_.element_bytes,
            plan_shape_.accumulator_bytes);
     }
-    const Binding& next = bindings_.emplace_back(exec::bind(*plans, pool_.rank(), align));
-    queries = std::max(queries, next.query_rows);
-    keys = std::max(keys, next.key_rows);
-    messages = std::max(messages, next.message_bytes);
-    arriving = std::max(arriving, arriving_elements(plan_shape_, next));
-    if (next.keeps_inputs) kept = copies;
-    stages = std::max({stages, next.forward.size(), next.backward.size()});
+    bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
+    needs.add(plan_shape_, bindings_.back(), copies);
   }
-  workspace_.grow(queries, keys, kept);
-  grow_messages(messages);
-  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(arriving);
-  posted_.resize(std::max(posted_.size(), 2 * stages));
+  workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
+  grow_messages(needs.message_bytes);
+  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
+  posted_.resize(std::max(posted_.size(), 2 * needs.stages));
 }
 
 template <typename Real>
@@ -120,6 +114,28 @@ void AttentionExchange<Real>::set_place(const AttentionPlace<Real>& place) {
   if (!same) finish();
   place_ = place;
   workspace_.use_copy(bound().keeps_inputs ? place.copy : 0);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::run(program::Operation operation, int stage,
+                                  const kernels::ProgressHook& progress) {
+  using program::Operation;
+  switch (operation) {
+    case Operation::begin_attention:
+      begin();
+      break;
+    case Operation::post:
+    case Operation::post_results:
+      post(stage, operation == Operation::post_results);
+      break;
+    case Operation::wait:
+    case Operation::wait_results:
+      wait(stage, operation == Operation::wait_results);
+      break;
+    default:
+      attend(stage, progress);
+      break;
+  }
 }
 
 template <typename Real>

@@ -5,38 +5,21 @@
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/exec/memory.hpp"
 #include "groups.hpp"
 #include "trainer.hpp"
 
 namespace cadenza::exec {
 namespace {
 
-using program::Operation;
 using program::Pass;
 using program::Step;
 
-/// No document is longer than the longest microbatch that packing makes.
 template <typename Sum>
 kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, MemoryLedger& ledger) {
-  const std::int64_t positions =
-      std::max(experiment.batch.microbatch, experiment.data.max_document);
-  return attention::make_rotary_table<Sum>(ledger, positions,
+  return attention::make_rotary_table<Sum>(ledger, table_positions(experiment),
                                            static_cast<int>(experiment.model.head_dim()),
                                            experiment.model.rope.theta);
-}
-
-bool is_attention(Operation operation) {
-  switch (operation) {
-    case Operation::begin_attention:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-      return true;
-    default:
-      return false;
-  }
 }
 
 void make_progress(void* pool) {
@@ -159,7 +142,7 @@ void Executor<Real>::set_place(const Step& step) {
 template <typename Real>
 void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
   set_place(step);
-  if (is_attention(step.operation)) {
+  if (program::is_attention(step.operation)) {
     run_attention(step);
     return;
   }
@@ -180,24 +163,7 @@ void Executor<Real>::run_attention(const Step& step) {
   place.copy = std::max(step.slot, 0) * layers + step.layer;
   if (step.slot >= 0) place.home = trainer_->slot(step);
   exchange.set_place(place);
-  const bool results =
-      step.operation == Operation::post_results || step.operation == Operation::wait_results;
-  switch (step.operation) {
-    case Operation::begin_attention:
-      exchange.begin();
-      break;
-    case Operation::post:
-    case Operation::post_results:
-      exchange.post(step.stage, results);
-      break;
-    case Operation::wait:
-    case Operation::wait_results:
-      exchange.wait(step.stage, results);
-      break;
-    default:
-      exchange.attend(step.stage, {make_progress, groups_->pool.get()});
-      break;
-  }
+  exchange.run(step.operation, step.stage, {make_progress, groups_->pool.get()});
 }
 
 template <typename Real>

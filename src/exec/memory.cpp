@@ -19,21 +19,18 @@ namespace {
 /// What one exchange (of a half, in ping-pong) grows to over the ticks of a step.
 void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int part, int align,
                   int copies, MemoryEstimate& memory, std::int64_t& rows) {
-  std::int64_t queries = 0, keys = 0, messages = 0, arriving = 0, kept = 1;
+  const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
+  ExchangeNeeds needs;
   for (const program::TickPlans& tick : ticks) {
     if (tick.part != part) continue;
     const Binding binding = bind(tick, in_pool, align);
-    queries = std::max(queries, binding.query_rows);
-    keys = std::max(keys, binding.key_rows);
-    messages = std::max(messages, binding.message_bytes);
-    arriving = std::max(arriving, arriving_elements(tick.forward.workload.shape, binding));
+    needs.add(shape, binding, copies);
     rows = std::max(rows, binding.home.rows());
-    if (binding.keeps_inputs) kept = copies;
   }
-  const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
   const bool widens = shape.element_bytes < shape.accumulator_bytes;
-  memory.attention += workspace_bytes(shape, queries, keys, kept);
-  memory.communication += messages + (widens ? arriving * shape.accumulator_bytes : 0);
+  memory.attention += workspace_bytes(shape, needs.query_rows, needs.key_rows, needs.copies);
+  memory.communication +=
+      needs.message_bytes + (widens ? needs.arriving * shape.accumulator_bytes : 0);
 }
 
 void add_trainer(const config::Experiment& e, const program::Outline& outline,
@@ -63,6 +60,15 @@ void add_trainer(const config::Experiment& e, const program::Outline& outline,
 
 }  // namespace
 
+std::int64_t usual_rows(const config::Experiment& e) {
+  const config::Parallel& p = e.parallel;
+  return e.batch.microbatch / p.context / p.tensor * p.tensor;
+}
+
+std::int64_t table_positions(const config::Experiment& e) {
+  return std::max(e.batch.microbatch, e.data.max_document);
+}
+
 std::string MemoryEstimate::largest() const {
   const std::array<std::pair<std::int64_t, const char*>, 4> kinds = {
       {{parameters, "parameters, gradients and moments"},
@@ -83,13 +89,10 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outli
   for (int part = 0; part < outline.parts; ++part) {
     add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
   }
-  const std::int64_t positions = std::max(e.batch.microbatch, e.data.max_document);
-  memory.attention +=
-      positions * (e.model.head_dim() / 2) * 2 * config::element_bytes(e.run.dtype).accumulator;
+  memory.attention += table_positions(e) * (e.model.head_dim() / 2) * 2 *
+                      config::element_bytes(e.run.dtype).accumulator;
   if (!layout.trains(program.rank)) return memory;
-  const std::int64_t usual = e.batch.microbatch / layout.context();
-  rows = std::max(rows, usual / layout.tensor() * layout.tensor());
-  add_trainer(e, outline, program, rows, memory);
+  add_trainer(e, outline, program, std::max(rows, usual_rows(e)), memory);
   return memory;
 }
 

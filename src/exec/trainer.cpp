@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cadenza/config/flops.hpp"
+#include "cadenza/exec/memory.hpp"
 #include "cadenza/model/optimizer.hpp"
 #include "checkpoint.hpp"
 #include "elements.hpp"
@@ -61,8 +62,7 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
   if (!llama_ || plan.program.slots > slots_) {
     slots_ = plan.program.slots;
     llama_.reset();
-    const std::int64_t usual = experiment_.batch.microbatch / layout_.context();
-    const std::int64_t room = std::max(rows, usual / layout_.tensor() * layout_.tensor());
+    const std::int64_t room = std::max(rows, usual_rows(experiment_));
     llama_.emplace(experiment_.model, part_, model::Capacity{room, slots_},
                    experiment_.run.recompute, rotary_, parameters_,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);

@@ -7,17 +7,10 @@
 #include <set>
 #include <tuple>
 
-#include "cadenza/program/program.hpp"
+#include "messages.hpp"
 
 namespace cadenza::program {
 namespace {
-
-/// Messages of a stage of one layer in one pass: what posts and waits refer to.
-using Messages = std::tuple<int, Pass, bool, int, int, bool>;
-
-Messages messages(const Step& step, bool results) {
-  return {step.tick, step.pass, step.again, step.layer, step.stage, results};
-}
 
 /// Residual streams from one rank to another, in one pass: they arrive in the order they are sent.
 using Stream = std::tuple<Rank, Rank, Pass>;

@@ -295,6 +295,20 @@ std::string_view name(Operation operation) {
   return kNames[static_cast<std::size_t>(operation)];
 }
 
+bool is_attention(Operation operation) {
+  switch (operation) {
+    case Operation::begin_attention:
+    case Operation::post:
+    case Operation::wait:
+    case Operation::attend:
+    case Operation::post_results:
+    case Operation::wait_results:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks) {
   return Builder(outline, rank, ticks).build();
 }

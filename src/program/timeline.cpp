@@ -9,12 +9,10 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/flops.hpp"
+#include "messages.hpp"
 
 namespace cadenza::program {
 namespace {
-
-/// Messages of a stage of one layer in one pass, results apart from inputs.
-using Messages = std::tuple<int, Pass, bool, int, int, bool>;
 
 /// Bytes between this rank and each peer in a stage, one way.
 using Traffic = std::vector<std::pair<Rank, std::int64_t>>;
@@ -180,10 +178,6 @@ class Clock {
     double latest = 0;
     for (const auto& [member, time] : arrived) latest = std::max(latest, time);
     return latest;
-  }
-
-  static Messages messages(const Step& step, bool results) {
-    return {step.tick, step.pass, step.again, step.layer, step.stage, results};
   }
 
   void note(Rank rank, const Step& step) {

@@ -106,6 +106,18 @@ std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t que
 /// where messages carry shorter elements than sums have.
 std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding);
 
+/// What an exchange must make room for over the ticks of a step.
+struct ExchangeNeeds {
+  std::int64_t query_rows = 0;
+  std::int64_t key_rows = 0;
+  std::int64_t message_bytes = 0;
+  std::int64_t arriving = 0;  ///< elements that are widened at a time
+  std::int64_t copies = 1;    ///< of Q, K and V in the workspace
+  std::size_t stages = 0;
+  /// @param kept  layers x slots whose inputs a server keeps, where the plan says so
+  void add(const plan::AttentionShape& shape, const Binding& binding, std::int64_t kept);
+};
+
 /// @param rank   as the plan counts ranks
 /// @param align  rows of a half are a multiple of it: the size of the tensor group
 Binding bind(const program::TickPlans& plans, Rank rank, int align);

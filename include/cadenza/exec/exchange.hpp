@@ -57,15 +57,14 @@ class AttentionExchange {
   void finish();
   const Binding& binding(int tick) const { return bindings_[static_cast<std::size_t>(tick)]; }
 
-  /// Backward: delta of this rank's own rows.
-  void begin();
-  // Of the pass of the place:
-  /// Packs and starts this rank's messages of a stage.
-  void post(int stage, bool results);
-  /// Completes them: inputs are placed in the workspace, results are merged or added at home.
-  void wait(int stage, bool results);
-  /// Runs this rank's tasks of a stage. `progress` is called now and then meanwhile.
-  void attend(int stage, const kernels::ProgressHook& progress);
+  /// Runs an attention operation of the place's pass:
+  /// - begin_attention (backward): delta of this rank's own rows;
+  /// - post, post_results: packs and starts this rank's messages of a stage;
+  /// - wait, wait_results: completes them: inputs are placed in the workspace, results are merged
+  /// or
+  ///   added at home;
+  /// - attend: this rank's tasks of a stage; `progress` is called now and then meanwhile.
+  void run(program::Operation operation, int stage, const kernels::ProgressHook& progress);
 
  private:
   struct Names {
@@ -76,6 +75,10 @@ class AttentionExchange {
     std::int64_t receives_ns = 0;
   };
 
+  void begin();
+  void post(int stage, bool results);
+  void wait(int stage, bool results);
+  void attend(int stage, const kernels::ProgressHook& progress);
   const Binding& bound() const { return binding(place_.tick); }
   const StageBinding& stage_of(int stage) const;
   std::byte* device_bytes(const Traffic& traffic) const {

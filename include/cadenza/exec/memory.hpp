@@ -11,6 +11,12 @@
 
 namespace cadenza::exec {
 
+/// Rows that every trainer makes room for, even where its first microbatches are shorter.
+std::int64_t usual_rows(const config::Experiment& experiment);
+
+/// Positions of the rotation table: no document is longer.
+std::int64_t table_positions(const config::Experiment& experiment);
+
 /// Bytes of a rank by what they are for: the kinds of the memory ledger.
 struct MemoryEstimate {
   std::int64_t parameters = 0;  ///< with gradients and optimizer moments

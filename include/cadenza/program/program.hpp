@@ -37,6 +37,8 @@ enum class Operation : std::uint8_t {
 };
 inline constexpr int kOperations = 18;
 std::string_view name(Operation operation);
+/// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
+bool is_attention(Operation operation);
 
 /// One operation. -1 where a field does not apply.
 struct Step {
