@@ -3,6 +3,7 @@
 // docs/experiment.md lists them with unit, default and range.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -195,6 +196,20 @@ struct Trace {
   bool memory = true;
 };
 
+/// What a simulation assumes of the cluster beside the machine file.
+struct Cluster {
+  std::string machine;  ///< machine file; empty: nominal rates
+  std::int64_t ranks_per_node = 0;  ///< 0: the machine file's
+  double speed_spread = 0;  ///< standard deviation of the log of a rank's speed, fixed for a run
+  double jitter = 0;        ///< standard deviation of the log of an operation's time
+  std::vector<std::array<double, 2>> slow_ranks;  ///< rank, its speed as a share of the others'
+  std::vector<std::array<double, 3>> slow_links;  ///< rank, rank, share of the bandwidth
+  /// Whether any rank may differ from the others.
+  bool varies() const {
+    return speed_spread > 0 || jitter > 0 || !slow_ranks.empty() || !slow_links.empty();
+  }
+};
+
 struct Experiment {
   std::string name = "experiment";
   std::uint64_t seed = 1;
@@ -206,6 +221,7 @@ struct Experiment {
   Optimizer optimizer;
   Run run;
   Trace trace;
+  Cluster cluster;
 
   /// Ranks the experiment runs on: trainers first, dedicated attention servers after them.
   std::int64_t ranks() const { return parallel.trainers() + attention.servers; }
