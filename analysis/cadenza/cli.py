@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cadenza import tables
-from cadenza.errors import CadenzaError, UsageError
+from cadenza.errors import CadenzaError, DataError, UsageError
 from cadenza.run import Run, open_run
 from cadenza.summary import compare, summarize
 
@@ -42,6 +42,13 @@ def _parser() -> argparse.ArgumentParser:
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip
     picture.set_defaults(action=_timeline)
+    sweep = commands.add_parser("sweep", help="a sweep's views: pictures, checks, a table",
+                                description="Draws the views of each sweep into its folder and "
+                                            "compares them with published numbers.")  # fmt: skip
+    sweep.add_argument("sweeps", nargs="+", type=Path, metavar="DIR", help="folder of a sweep")
+    sweep.add_argument("--markdown", type=Path, metavar="FILE",
+                       help="write the table of all checks there; default: print it")  # fmt: skip
+    sweep.set_defaults(action=_sweep)
     return parser
 
 
@@ -76,6 +83,28 @@ def _timeline(arguments: argparse.Namespace) -> None:
         _warn(run.warnings)
     step = timeline(runs, output, arguments.step)
     print(f"step {step}: {output}")
+
+
+def _sweep(arguments: argparse.Namespace) -> None:
+    from cadenza.sweep import open_sweep
+    from cadenza.sweep_plot import draw_view  # loads matplotlib, which takes a while
+    from cadenza.sweep_report import counts, markdown
+
+    sweeps = [open_sweep(path) for path in arguments.sweeps]
+    for sweep in sweeps:
+        print(f"{sweep.title}\n  {counts(sweep)}")
+        for number, view in enumerate(sweep.views):
+            output = sweep.path / f"{sweep.name}-{number}.png"
+            draw_view(sweep, view, output)
+            print(f"  {output}: {view.title}")
+    table = markdown(sweeps)
+    if arguments.markdown is None:
+        print(table)
+        return
+    try:
+        arguments.markdown.write_text(table)
+    except OSError as error:
+        raise DataError(f"{arguments.markdown}: cannot be written: {error.strerror}") from error
 
 
 def main(words: list[str] | None = None) -> int:

@@ -278,7 +278,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        world, shape, kernels::RotaryTable<Accumulator<Real>>{}, part.part, tracer, ledger));
+        world, outline->layout.members(0), shape, kernels::RotaryTable<Accumulator<Real>>{},
+        part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
   }
   const auto program = program::make_program(*outline, world.rank(), plans);

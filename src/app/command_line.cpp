@@ -18,21 +18,27 @@ constexpr const char* kDescription =
     "  mpirun -n 2 cadenza train inputs/quickstart.yaml --output runs/first\n"
     "  cadenza train inputs/quickstart.yaml --dry-run\n"
     "  cadenza plan inputs/quickstart.yaml --format json\n"
+    "  cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n"
+    "  cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n"
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 "
     "communication.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
 
-void add_common(CLI::App& app, CommandLine& line) {
-  app.add_option("experiment", line.experiment, "Experiment (YAML)")->required();
+void add_set(CLI::App& app, CommandLine& line) {
   app.add_option("--set", line.overrides,
                  "Set a key of the experiment, e.g. --set parallel.data=4 (may be repeated)")
       ->type_name("KEY.PATH=VALUE")
       ->allow_extra_args(false);
 }
 
-CLI::App* add_train(CLI::App& app, CommandLine& line) {
+void add_common(CLI::App& app, CommandLine& line) {
+  app.add_option("experiment", line.experiment, "Experiment (YAML)")->required();
+  add_set(app, line);
+}
+
+void add_train(CLI::App& app, CommandLine& line) {
   CLI::App* train = app.add_subcommand(
       "train", "Train, under mpirun or srun with as many ranks as the experiment asks for");
   add_common(*train, line);
@@ -43,10 +49,10 @@ CLI::App* add_train(CLI::App& app, CommandLine& line) {
   train->add_flag(
       "--dry-run", line.dry_run,
       "Check everything, print layout, memory estimate and plan; run and write nothing");
-  return train;
+  train->callback([&line] { line.command = Command::train; });
 }
 
-CLI::App* add_attend(CLI::App& app, CommandLine& line) {
+void add_attend(CLI::App& app, CommandLine& line) {
   CLI::App* attend = app.add_subcommand(
       "attend",
       "Run core attention alone on given Q, K, V (HDF5), through the experiment's placement");
@@ -60,10 +66,10 @@ CLI::App* add_attend(CLI::App& app, CommandLine& line) {
       ->add_option("--output", line.output,
                    "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv")
       ->required();
-  return attend;
+  attend->callback([&line] { line.command = Command::attend; });
 }
 
-CLI::App* add_plan(CLI::App& app, CommandLine& line) {
+void add_plan(CLI::App& app, CommandLine& line) {
   CLI::App* plan = app.add_subcommand(
       "plan", "Print who computes what and what moves in a step's forward plans (no MPI needed)");
   add_common(*plan, line);
@@ -75,7 +81,51 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line) {
   plan->add_option("--step", line.step, "Step whose batch is planned, from 0")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
-  return plan;
+  plan->callback([&line] { line.command = Command::plan; });
+}
+
+void add_sweep(CLI::App& app, CommandLine& line) {
+  CLI::App* sweep = app.add_subcommand(
+      "sweep", "Simulate all points of a grid on all cores: one table, resumed where it was left");
+  sweep->add_option("sweep", line.experiment, "Sweep (YAML)")->required();
+  add_set(*sweep, line);
+  sweep->add_option("--steps", line.steps, "Steps to simulate at every point (default: the file's)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  sweep->add_option("--output", line.output,
+                    "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same "
+                    "sweep that are there are kept");
+  sweep->callback([&line] { line.command = Command::sweep; });
+}
+
+void add_simulate(CLI::App& app, CommandLine& line) {
+  CLI::App* simulate = app.add_subcommand(
+      "simulate",
+      "Run the steps of an experiment on a clock instead of ranks: how long they take on the "
+      "machine that cluster.machine names (no MPI needed)");
+  add_common(*simulate, line);
+  simulate->add_option("--steps", line.steps, "How many (default: run.steps)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  simulate->add_option("--step", line.step, "The first, from 0")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  simulate
+      ->add_option("--trace", line.trace,
+                   "none: write nothing; summary: metrics and traces without events; full: all "
+                   "events of all ranks (default: summary with --output, else none)")
+      ->check(CLI::IsMember({"none", "summary", "full"}));
+  simulate->add_option("--output", line.output,
+                       "Folder for metrics and traces (default: runs/<name>-simulated)");
+  simulate->callback([&line] { line.command = Command::simulate; });
+}
+
+void add_calibrate(CLI::App& app, CommandLine& line) {
+  CLI::App* calibrate = app.add_subcommand(
+      "calibrate",
+      "Measure the machine at hand for an experiment's model and dtype, under mpirun with one rank "
+      "or, for messages too, more: a file for cluster.machine");
+  add_common(*calibrate, line);
+  calibrate->add_option("--output", line.output, "Machine file (YAML)")->required();
+  calibrate->callback([&line] { line.command = Command::calibrate; });
 }
 
 /// CLI11's complaints may span lines; ours are one.
@@ -94,9 +144,12 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
   app.footer(kFooter);
   app.set_version_flag("--version", std::string("cadenza ") + kVersion);
   app.require_subcommand(1);
-  const CLI::App* train = add_train(app, line);
-  const CLI::App* attend = add_attend(app, line);
+  add_train(app, line);
+  add_attend(app, line);
+  add_sweep(app, line);
   add_plan(app, line);
+  add_simulate(app, line);
+  add_calibrate(app, line);
   const bool speaks = comm::launcher_rank() == 0;
   try {
     app.parse(argc, argv);
@@ -111,9 +164,6 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
     }
     return std::nullopt;
   }
-  line.command = train->parsed()    ? Command::train
-                 : attend->parsed() ? Command::attend
-                                    : Command::plan;
   return line;
 }
 

@@ -15,19 +15,7 @@
 namespace cadenza::app {
 namespace {
 
-std::string read_text(const std::string& path) {
-  std::error_code error;  // what cannot be looked at is told by the attempt to read it
-  if (std::filesystem::is_directory(path, error)) {
-    fail(ExitCode::usage, "{}: is a folder; valid: an experiment's YAML file", path);
-  }
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    fail(ExitCode::usage, "{}: cannot be read: {}", path,
-         errno != 0 ? std::strerror(errno) : "it is empty");
-  }
-  return text.str();
-}
+constexpr const char* kExperiment = "an experiment's YAML file";
 
 void require_device(const config::Experiment& experiment) {
   const bool wants_cuda = experiment.run.device == config::DeviceKind::cuda;
@@ -38,16 +26,31 @@ void require_device(const config::Experiment& experiment) {
 
 }  // namespace
 
+std::string read_text(const std::string& path, const std::string& valid) {
+  std::error_code error;  // what cannot be looked at is told by the attempt to read it
+  if (std::filesystem::is_directory(path, error)) {
+    fail(ExitCode::usage, "{}: is a folder; valid: {}", path, valid);
+  }
+  errno = 0;
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    fail(ExitCode::usage, "{}: cannot be read: {}; valid: {}", path,
+         errno != 0 ? std::strerror(errno) : "it is empty", valid);
+  }
+  return text.str();
+}
+
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides) {
-  return config::parse_experiment(read_text(path), path, overrides);
+  return config::parse_experiment(read_text(path, kExperiment), path, overrides);
 }
 
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides) {
   std::string text;
   together(world, [&] {
-    if (world.rank() == 0) text = read_text(path);
+    if (world.rank() == 0) text = read_text(path, kExperiment);
   });
   text = comm::broadcast(world, text, 0);
   const std::string host = comm::host_place(world).host;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cadenza/base/error.hpp"
+#include "cadenza/app/simulation.hpp"
 #include "cadenza/base/units.hpp"
 
 namespace cadenza::app {
@@ -26,10 +26,8 @@ Forecast forecast(const config::Experiment& experiment, const data::Batch& batch
         exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
     if (step.memory.back().total() > step.peak_bytes()) step.fullest = rank;
   }
-  const auto stuck = program::deadlocks(outline, step.programs, step.ticks);
-  if (!stuck.empty()) fail(ExitCode::communication, "programs deadlock: {}", stuck.front());
-  step.timeline =
-      program::predict_step(experiment, outline, step.programs, step.ticks, plan::CostModel{});
+  const simulate::Costs costs(load_machine(experiment.cluster), experiment, outline.layout);
+  step.timeline = simulate::simulate(experiment, outline, step.programs, step.ticks, costs);
   return step;
 }
 
@@ -42,10 +40,7 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
     notes.peak_bytes_per_rank.push_back(step.memory[world_rank].total());
   }
   for (int pool = 0; pool < layout.pools() && layout.pools() > 1; ++pool) {
-    std::vector<Rank>& members = notes.pools.emplace_back();
-    for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
-      members.push_back(layout.world_rank(pool, rank));
-    }
+    notes.pools.push_back(layout.members(pool));
   }
   if (experiment.batch.packing != config::Packing::balanced) return notes;
   for (const data::Microbatch& microbatch : batch.microbatches) {
@@ -57,7 +52,7 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
 }
 
 std::string describe(const Forecast& step) {
-  const program::Timeline& t = step.timeline;
+  const simulate::Result& t = step.timeline;
   const double left = t.seconds > 0 ? 1.0 - t.lower_bound_seconds / t.seconds : 0.0;
   return fmt::format(
       "step: predicted {}, no less than {} with all computation even and no transfer exposed "

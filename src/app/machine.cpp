@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include "cadenza/app/agree.hpp"
+#include "cadenza/app/step_report.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/matmul.hpp"
-#include "cadenza/program/layout.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -81,26 +81,9 @@ double seconds_to_multiply(std::int64_t size, const Array<Real>& a, const Array<
 
 trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment) {
   const comm::HostPlace place = comm::host_place(world);
-  const program::Layout layout(experiment);
-  const bool trainer = layout.trains(world.rank());
-  const bool in_place = experiment.attention.servers == 0 || experiment.attention.mixed;
-  trace::RankInfo info;
+  trace::RankInfo info = rank_info(experiment, world.rank());
   info.host = place.host;
   info.local_rank = place.local_rank;
-  info.rank = world.rank();
-  info.world = world.size();
-  info.role = !trainer   ? trace::Role::attention_server
-              : in_place ? trace::Role::both
-                         : trace::Role::trainer;
-  info.data = info.pipeline = info.tensor = info.context = -1;
-  if (trainer) {
-    const program::Coordinates at = layout.coordinates(world.rank());
-    info.data = at.data;
-    info.pipeline = at.pipeline;
-    info.tensor = at.tensor;
-    info.context = at.context;
-  }
-  info.server = in_place ? world.rank() : (trainer ? -1 : world.rank() - layout.trainers());
   info.threads = static_cast<std::int32_t>(Device().concurrency());
   info.device = Device::name();
   return info;

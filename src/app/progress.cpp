@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "cadenza/base/units.hpp"
 #include "cadenza/comm/communicator.hpp"
@@ -24,22 +26,20 @@ bool writes_to_terminal() {
 
 }  // namespace
 
-Progress::Progress(bool enabled, std::int64_t steps)
-    : enabled_(enabled), terminal_(writes_to_terminal()), steps_(steps) {}
+Progress::Progress(bool enabled, std::int64_t steps, std::string what)
+    : enabled_(enabled), terminal_(writes_to_terminal()), steps_(steps), what_(std::move(what)) {}
 
-void Progress::show(const StepMetrics& m) {
+void Progress::show(std::int64_t done, const std::string& text) {
   if (!enabled_) return;
-  const std::int64_t done = m.step + 1;
   const Clock::time_point now = Clock::now();
   const bool due = now - shown_ >= std::chrono::seconds(1) || done == 1 || done == steps_;
   if (!terminal_ && !due) return;
   shown_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left = elapsed / static_cast<double>(done) * static_cast<double>(steps_ - done);
-  const std::string line = fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  {} tokens/s  MFU {:.1f} %  attention imbalance {:.3f}  left {}",
-      done, fmt::formatted_size("{}", steps_), steps_, m.loss, format_count(m.tokens_per_second),
-      100.0 * m.model_flops_utilization, m.attention_imbalance, format_duration(left));
+  const std::string line =
+      fmt::format("{} {:>{}}/{}  {}  left {}", what_, done, fmt::formatted_size("{}", steps_),
+                  steps_, text, format_duration(left));
   if (terminal_) {
     fmt::print("\r\x1b[K{}", line);
     line_open_ = true;
@@ -53,6 +53,14 @@ void Progress::finish() {
   if (line_open_) fmt::print("\n");
   line_open_ = false;
   std::fflush(stdout);
+}
+
+std::string describe(const StepMetrics& m) {
+  std::string text = format_count(m.tokens_per_second) + " tokens/s";
+  if (std::isfinite(m.model_flops_utilization)) {
+    text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
+  }
+  return text + fmt::format("  attention imbalance {:.3f}", m.attention_imbalance);
 }
 
 std::string summary_table(const std::vector<RankSummary>& ranks) {

@@ -48,8 +48,14 @@ int run(int argc, char** argv) {
   switch (line->command) {
     case Command::plan:
       return in_one_process(*line, print_plan);
+    case Command::simulate:
+      return in_one_process(*line, simulate);
+    case Command::sweep:
+      return in_one_process(*line, sweep);
     case Command::attend:
       return in_session(argc, argv, [&](comm::Communicator& world) { attend(world, *line); });
+    case Command::calibrate:
+      return in_session(argc, argv, [&](comm::Communicator& world) { calibrate(world, *line); });
     case Command::train:
       break;
   }

@@ -9,9 +9,6 @@
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/choose.hpp"
 #include "cadenza/app/machine.hpp"
-#include "cadenza/app/version.hpp"
-#include "cadenza/config/flops.hpp"
-#include "cadenza/config/load.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 
@@ -33,79 +30,7 @@ std::size_t event_capacity(const config::Experiment& e) {
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
-double seconds(std::int64_t nanoseconds) {
-  return static_cast<double>(nanoseconds) * 1e-9;
-}
-
-double sum_of_squares(const std::vector<std::int64_t>& lengths) {
-  double sum = 0;
-  for (const std::int64_t length : lengths) {
-    sum += static_cast<double>(length) * static_cast<double>(length);
-  }
-  return sum;
-}
-
-/// World ranks that compute attention tasks.
-std::vector<Rank> attention_servers(const config::Experiment& e) {
-  const bool trainers_serve = e.attention.servers == 0 || e.attention.mixed;
-  std::vector<Rank> servers;
-  for (std::int64_t rank = trainers_serve ? 0 : e.parallel.trainers(); rank < e.ranks(); ++rank) {
-    servers.push_back(static_cast<Rank>(rank));
-  }
-  return servers;
-}
-
-Rank home_of(const plan::Workload& workload, const Task& task) {
-  for (const plan::Home& home : workload.homes) {
-    if (home.document == task.document && home.tokens.contains(task.q)) return home.rank;
-  }
-  return -1;  // several homes
-}
-
-/// @param rank  as plans count ranks
-/// @param world_rank  (rank of the plan) -> rank of the run
-template <typename WorldRank>
-std::vector<trace::PlannedTask> planned_tasks(const program::StepPlan& step, Rank rank,
-                                              WorldRank world_rank) {
-  std::vector<trace::PlannedTask> rows;
-  for (std::size_t tick = 0; tick < step.ticks.size(); ++tick) {
-    const plan::Plan& plan = step.ticks[tick].forward;
-    for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
-      for (const plan::PlacedTask& placed : plan.stages[stage].tasks) {
-        if (placed.server != rank) continue;
-        const Task& task = placed.task;
-        trace::PlannedTask row;
-        row.step = static_cast<std::uint32_t>(step.batch.step);
-        row.tick = static_cast<std::int32_t>(tick);
-        row.document = task.document;
-        const Rank home = home_of(plan.workload, task);
-        row.home = home < 0 ? home : world_rank(home);
-        row.server = world_rank(placed.server);
-        row.stage = static_cast<std::int32_t>(stage);
-        row.q_begin = task.q.begin;
-        row.q_end = task.q.end;
-        row.k_begin = task.k.begin;
-        row.k_end = task.k.end;
-        row.cost_flops = placed.cost;
-        rows.push_back(row);
-      }
-    }
-  }
-  return rows;
-}
-
 }  // namespace
-
-double attention_imbalance(const std::vector<RankStep>& ranks, const std::vector<Rank>& servers) {
-  double sum = 0;
-  double largest = 0;
-  for (const Rank server : servers) {
-    const auto busy = static_cast<double>(ranks[static_cast<std::size_t>(server)].attention_ns);
-    sum += busy;
-    largest = std::max(largest, busy);
-  }
-  return sum > 0 ? largest * static_cast<double>(servers.size()) / sum : 1.0;
-}
 
 template <typename Real>
 Training<Real>::Training(comm::Communicator& world, config::Experiment experiment,
@@ -138,11 +63,7 @@ void Training<Real>::open_outputs(const std::string& output) {
     if (world_.rank() == 0) folder_ = RunFolder::create(path, experiment_);
   });
   if (world_.rank() != 0) folder_.emplace(path);
-  run_info_.config_yaml = config::to_yaml(experiment_);
-  run_info_.code_version = kVersion;
-  run_info_.seed = experiment_.seed;
-  run_info_.created_utc = comm::broadcast(world_, utc_now(), 0);
-  run_info_.run_id = experiment_.name + "-" + run_info_.created_utc;
+  run_info_ = run_info(experiment_, comm::broadcast(world_, utc_now(), 0));
   together(world_, [&] {
     writer_.emplace(folder_->trace() + "/" + trace::rank_file_name(world_.rank()), run_info_,
                     rank_info_);
@@ -236,15 +157,9 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
 template <typename Real>
 void Training<Real>::write_trace(const program::StepPlan& plan, const exec::StepResult& result,
                                  std::int64_t begin_ns, std::int64_t end_ns) {
-  const std::vector<std::int64_t> lengths = plan.batch.lengths();
-  trace::StepRecord step;
-  step.step = static_cast<std::uint32_t>(plan.batch.step);
-  step.documents = static_cast<std::uint32_t>(lengths.size());
+  trace::StepRecord step = step_record(experiment_, plan.batch);
   step.t_begin_ns = begin_ns;
   step.t_end_ns = end_ns;
-  step.tokens = plan.batch.tokens();
-  step.sum_length2 = sum_of_squares(lengths);
-  step.model_flops = config::step_flops(experiment_.model, lengths);
   step.executed_flops = tracer_->totals().flops;
   step.loss = result.loss;
   step.gradient_norm = result.gradient_norm;
@@ -259,41 +174,23 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
   memory.peak_total = ledger_.peak_total();
   const program::Layout layout(experiment_);
   const Rank mine = world_.rank();
-  writer_->write_plan(planned_tasks(plan, layout.in_pool(mine), [&](Rank in_pool) {
-    return layout.world_rank(layout.pool_of(mine), in_pool);
-  }));
+  auto tasks = planned_tasks(plan.batch.step, plan.ticks);
+  writer_->write_plan(in_world(std::move(tasks[static_cast<std::size_t>(layout.in_pool(mine))]),
+                               layout, layout.pool_of(mine)));
   writer_->write_step(step, memory, *recorder_);
 }
 
 template <typename Real>
 void Training<Real>::report_step(const program::StepPlan& plan, const exec::StepResult& result,
                                  const std::vector<RankStep>& ranks) {
-  StepMetrics metrics;
-  metrics.step = plan.batch.step;
+  StepMetrics metrics = step_metrics(experiment_, plan.batch, ranks, peak_flops_);
   metrics.loss = result.loss;
   metrics.gradient_norm = result.gradient_norm;
   metrics.learning_rate = result.learning_rate;
-  metrics.tokens = plan.batch.tokens();
-  metrics.seconds = seconds(ranks[0].step_ns);
-  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
-  metrics.model_flops_utilization =
-      config::step_flops(experiment_.model, plan.batch.lengths()) / (metrics.seconds * peak_flops_);
-  metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment_));
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankStep& step = ranks[rank];
-    RankSummary& summary = summaries_[rank];
-    metrics.bytes_moved += step.bytes_sent;
-    metrics.peak_memory_bytes = std::max(metrics.peak_memory_bytes, step.peak_bytes);
-    summary.attention += seconds(step.attention_ns);
-    summary.busy += seconds(step.busy_ns);
-    summary.waiting += seconds(step.wait_ns);
-    summary.communicating += seconds(step.communication_ns);
-    summary.total += seconds(step.step_ns);
-    summary.bytes_sent += step.bytes_sent;
-    summary.peak_memory = std::max(summary.peak_memory, step.peak_bytes);
-  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
   folder_->append(metrics);
-  progress_->show(metrics);
+  progress_->show(metrics.step + 1,
+                  fmt::format("loss {:.4f}  {}", metrics.loss, describe(metrics)));
 }
 
 template <typename Real>

@@ -211,6 +211,12 @@ void check_lengths(const Checker& check, const Data& d) {
   check.require(l.distribution != Distribution::list || !l.values.empty(), "data.lengths.values",
                 "found an empty list, but data.lengths.distribution = list takes its lengths "
                 "there; valid: one length or more");
+  const bool from_file =
+      l.distribution == Distribution::histogram || l.distribution == Distribution::file;
+  check.require(!from_file || !l.path.empty(), "data.lengths.path",
+                "found nothing, but data.lengths.distribution = {} requires it; valid: a file of "
+                "lengths",
+                word(l.distribution));
   check.require(l.distribution != Distribution::constant || l.median == std::floor(l.median),
                 "data.lengths.median",
                 "found {}, but with data.lengths.distribution = constant it is the length; valid: "
@@ -235,6 +241,31 @@ void check_data(const Checker& check, const Data& d, const Model& m) {
   if (d.source == Source::synthetic) check_lengths(check, d);
 }
 
+void check_rank(const Checker& check, const char* path, double rank, std::int64_t ranks) {
+  check.require(rank == std::floor(rank) && rank < static_cast<double>(ranks), path,
+                "found rank {}; valid: an integer in [0, {}), as the layout has {} ranks", rank,
+                ranks, ranks);
+}
+
+void check_share(const Checker& check, const char* path, double share) {
+  check.require(share > 0 && share <= 1, path, "found a share of {}; valid: a number in (0, 1]",
+                share);
+}
+
+void check_cluster(const Checker& check, const Experiment& e) {
+  for (const auto& [rank, share] : e.cluster.slow_ranks) {
+    check_rank(check, "cluster.slow_ranks", rank, e.ranks());
+    check_share(check, "cluster.slow_ranks", share);
+  }
+  for (const auto& [one, other, share] : e.cluster.slow_links) {
+    check_rank(check, "cluster.slow_links", one, e.ranks());
+    check_rank(check, "cluster.slow_links", other, e.ranks());
+    check_share(check, "cluster.slow_links", share);
+    check.require(one != other, "cluster.slow_links",
+                  "found a link from rank {} to itself; valid: two ranks", one);
+  }
+}
+
 }  // namespace
 
 void check_consistency(const Experiment& experiment, const Value& root) {
@@ -250,6 +281,7 @@ void check_consistency(const Experiment& experiment, const Value& root) {
   check_context(check, experiment);
   check_attention(check, experiment);
   check_data(check, experiment.data, experiment.model);
+  check_cluster(check, experiment);
   check.require(experiment.optimizer.betas.size() == 2, "optimizer.betas",
                 "found {} values; valid: two, e.g. [0.9, 0.95]", experiment.optimizer.betas.size());
 }

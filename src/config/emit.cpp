@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiment -> YAML: every key, in the order of the schema.
+// Experiment, Machine -> YAML: every key, in the order of the schema.
 #include <cmath>
 #include <concepts>
 #include <type_traits>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "cadenza/config/load.hpp"
-#include "schema.hpp"
+#include "machine_schema.hpp"
 #include "words.hpp"
 
 namespace cadenza::config {
@@ -32,6 +32,10 @@ std::string emit(const std::string& value) {
   return text + '"';
 }
 
+std::string emit(const std::string& value, MayBeEmpty) {
+  return emit(value);
+}
+
 template <typename Choice>
 requires std::is_enum_v<Choice> std::string emit(Choice choice) {
   return std::string(word(choice));
@@ -54,6 +58,21 @@ std::string emit(double value, const Numbers&) {
 
 std::string emit(std::int64_t servers, const ServerCount&) {
   return servers == 0 ? std::string(kInPlace) : fmt::format("{}", servers);
+}
+
+template <std::size_t N>
+std::string emit(const std::array<double, N>& row, const Numbers& range) {
+  std::string text;
+  for (const double value : row) text += (text.empty() ? "" : ", ") + emit(value, range);
+  return '[' + text + ']';
+}
+
+/// One row per line.
+template <std::size_t N>
+std::string emit(const std::vector<std::array<double, N>>& rows, const Numbers& range) {
+  std::string text;
+  for (const auto& row : rows) text += (text.empty() ? "" : ",\n      ") + emit(row, range);
+  return '[' + text + ']';
 }
 
 template <typename T, typename... Spec>
@@ -88,13 +107,22 @@ class Writer {
   int indent_ = 0;
 };
 
+/// By value: the schema visits fields that may be written to.
+template <typename File>
+std::string write_file(File file) {
+  Writer writer;
+  describe(writer, file);
+  return writer.text();
+}
+
 }  // namespace
 
 std::string to_yaml(const Experiment& experiment) {
-  Experiment copy = experiment;  // the schema visits fields that may be written to
-  Writer writer;
-  describe(writer, copy);
-  return writer.text();
+  return write_file(experiment);
+}
+
+std::string to_yaml(const Machine& machine) {
+  return write_file(machine);
 }
 
 }  // namespace cadenza::config

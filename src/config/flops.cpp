@@ -26,6 +26,11 @@ double head_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
   return product(m, m.vocab, tensor, rows);
 }
 
+std::int64_t layer_parameters(const Model& m) {
+  const std::int64_t attention = (2 * m.heads + 2 * m.kv_heads) * m.head_dim();
+  return m.d_model * (attention + 3 * m.ffn);
+}
+
 double step_flops(const Model& m, std::span<const std::int64_t> lengths) {
   std::int64_t tokens = 0;
   double attention = 0;

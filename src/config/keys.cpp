@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "schema.hpp"
+#include "machine_schema.hpp"
 
 namespace cadenza::config {
 namespace {
@@ -19,7 +19,10 @@ class KeyList {
     std::vector<std::string> names;
   };
 
-  explicit KeyList(Experiment experiment = {}) : blocks_{{"", {}}} { describe(*this, experiment); }
+  template <typename File>
+  explicit KeyList(File file) : blocks_{{"", {}}} {
+    describe(*this, file);
+  }
 
   template <typename Field, typename... Spec>
   void key(const char* name, Field&, const Spec&...) {
@@ -92,9 +95,13 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return *std::ranges::min_element(candidates, {}, distance);
 }
 
+template <typename File>
 void check_keys(const Value& root) {
-  static const KeyList known;
+  static const KeyList known{File{}};
   check_block(root, *known.find(""), known);
 }
+
+template void check_keys<Experiment>(const Value& root);
+template void check_keys<Machine>(const Value& root);
 
 }  // namespace cadenza::config

@@ -14,7 +14,7 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
   Value root = parse_yaml(text, file);
   // Before any value is read: an override may mend or supply what the file lacks.
   for (const std::string& override : overrides) apply_override(root, override);
-  check_keys(root);
+  check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   check_consistency(experiment, root);
   return experiment;
@@ -26,6 +26,10 @@ void check_experiment(const Experiment& experiment) {
 
 std::string_view word_of(PlacementKind placement) {
   return word(placement);
+}
+
+std::string_view word_of(Dtype dtype) {
+  return word(dtype);
 }
 
 }  // namespace cadenza::config

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "keys.hpp"
-#include "schema.hpp"
+#include "machine_schema.hpp"
 #include "words.hpp"
 
 namespace cadenza::config {
@@ -33,6 +33,16 @@ std::string expected(const std::vector<T>&, const Interval<T>& range) {
   return fmt::format("a list, each {}", expected(T{}, range));
 }
 
+template <std::size_t N>
+std::string expected(const std::array<double, N>&, const Numbers& range) {
+  return fmt::format("a row of {} numbers, each {}", N, expected(double{}, range));
+}
+
+template <std::size_t N>
+std::string expected(const std::vector<std::array<double, N>>&, const Numbers& range) {
+  return fmt::format("a list of rows of {} numbers, each {}", N, expected(double{}, range));
+}
+
 std::string expected(const std::int64_t& servers, const ServerCount& spec) {
   return fmt::format("{} or {}, the number of dedicated ranks", kInPlace,
                      expected(servers, spec.ranks));
@@ -43,6 +53,9 @@ std::string expected(bool) {
 }
 std::string expected(const std::string&) {
   return "text";
+}
+std::string expected(const std::string& text, MayBeEmpty) {
+  return expected(text);
 }
 std::string expected(const std::vector<std::string>&) {
   return "text or a list of texts";
@@ -77,6 +90,11 @@ bool read(const Value& value, std::string& field) {
   return value.kind == Value::Kind::scalar && !field.empty();
 }
 
+bool read(const Value& value, std::string& field, MayBeEmpty) {
+  field = value.text;
+  return value.kind == Value::Kind::scalar;
+}
+
 template <typename Choice>
 requires std::is_enum_v<Choice>
 bool read(const Value& value, Choice& field) {
@@ -107,6 +125,20 @@ void read_or_fail(const Value& value, const std::string& path, Field& field, con
   }
   fail_at(value.place, path,
           fmt::format("found {}{}; valid: {}", found(value), hint, expected(field, spec...)));
+}
+
+template <std::size_t N>
+void read_or_fail(const Value& value, const std::string& path, std::array<double, N>& field,
+                  const Numbers& range) {
+  if (value.kind != Value::Kind::list || value.items.size() != N) {
+    const std::string what = value.kind == Value::Kind::list
+                                 ? fmt::format("{} values", value.items.size())
+                                 : found(value);
+    fail_at(value.place, path, fmt::format("found {}; valid: {}", what, expected(field, range)));
+  }
+  for (std::size_t i = 0; i < N; ++i) {
+    read_or_fail(value.items[i], fmt::format("{}[{}]", path, i), field[i], range);
+  }
 }
 
 template <typename T, typename... Spec>
@@ -175,12 +207,22 @@ class Reader {
   std::string path_;
 };
 
+template <typename File>
+File read_file(const Value& root) {
+  File file;
+  Reader reader(root, &root, "");
+  describe(reader, file);
+  return file;
+}
+
 }  // namespace
 
+Machine read_machine(const Value& root) {
+  return read_file<Machine>(root);
+}
+
 Experiment read_experiment(const Value& root) {
-  Experiment experiment;
-  Reader reader(root, &root, "");
-  describe(reader, experiment);
+  Experiment experiment = read_file<Experiment>(root);
   if (experiment.model.kv_heads == 0) experiment.model.kv_heads = experiment.model.heads;
   if (experiment.data.max_document == 0) experiment.data.max_document = experiment.batch.microbatch;
   return experiment;

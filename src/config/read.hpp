@@ -2,7 +2,7 @@
 // Value tree -> typed fields, each value in its range.
 #pragma once
 
-#include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
 #include "value.hpp"
 
 namespace cadenza::config {
@@ -11,5 +11,8 @@ namespace cadenza::config {
 /// defaults.
 /// @throws Error(usage): a required key is missing; a value of the wrong type or out of range.
 Experiment read_experiment(const Value& root);
+
+/// The same for a machine.
+Machine read_machine(const Value& root);
 
 }  // namespace cadenza::config

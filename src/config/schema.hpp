@@ -25,6 +25,9 @@ struct Interval {
   }
 };
 
+/// Spec of a text that may be empty.
+struct MayBeEmpty {};
+
 /// Spec of attention.servers: `in_place` (stored as 0) or a number of ranks.
 struct ServerCount {
   Interval<std::int64_t> ranks;
@@ -71,6 +74,9 @@ void describe(Visitor& visit, Lengths& lengths) {
   visit.key("sigma", lengths.sigma, kNotNegative);
   visit.key("alpha", lengths.alpha, kPositive);
   visit.key("values", lengths.values, Integers{1, kMaxCount});
+  visit.key("path", lengths.path, MayBeEmpty{});
+  visit.key("rule", lengths.rule);
+  visit.key("stretch", lengths.stretch, Numbers{0.0, 1e6, true});
 }
 
 template <typename Visitor>
@@ -161,6 +167,17 @@ void describe(Visitor& visit, Trace& trace) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, Cluster& cluster) {
+  visit.key("machine", cluster.machine, MayBeEmpty{});
+  visit.key("ranks_per_node", cluster.ranks_per_node, Integers{0, kMaxRanks});
+  visit.key("bandwidth", cluster.bandwidth, Numbers{0.0, 1e9, true});
+  visit.key("speed_spread", cluster.speed_spread, kNotNegative);
+  visit.key("jitter", cluster.jitter, kNotNegative);
+  visit.key("slow_ranks", cluster.slow_ranks, kNotNegative);
+  visit.key("slow_links", cluster.slow_links, kNotNegative);
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Experiment& experiment) {
   visit.key("name", experiment.name);
   visit.key("seed", experiment.seed,
@@ -173,6 +190,7 @@ void describe(Visitor& visit, Experiment& experiment) {
   visit.block("optimizer", experiment.optimizer);
   visit.block("run", experiment.run);
   visit.block("trace", experiment.trace);
+  visit.block("cluster", experiment.cluster);
 }
 
 }  // namespace cadenza::config

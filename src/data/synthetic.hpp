@@ -31,8 +31,4 @@ class SyntheticCorpus : public Corpus {
   std::vector<std::int64_t> lengths_;
 };
 
-/// Length of synthetic document `document` (≥ 1). `constant` and `list` give the lengths
-/// they name; what the others draw is clamped to [min, max], max 0 being data.max_document.
-std::int64_t synthetic_length(const config::Data& data, std::int64_t document, std::uint64_t seed);
-
 }  // namespace cadenza::data

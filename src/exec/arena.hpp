@@ -8,7 +8,8 @@
 
 namespace cadenza::exec {
 
-/// Something that needs `size` units of memory in the stages [first, last] of a plan.
+/// Something that needs `size` units of memory in the stages [first, last] of a plan, -1 being the
+/// time before them.
 struct Lifetime {
   int first = 0;
   int last = 0;
@@ -20,18 +21,21 @@ struct Lifetime {
 class Arena {
  public:
   std::int64_t place(const Lifetime& life) {
-    std::vector<Placed> others;
-    for (const Placed& other : placed_) {
-      if (other.life.first <= life.last && life.first <= other.life.last) others.push_back(other);
+    std::vector<Placed> others = stage(life.first).alive;
+    for (int later = life.first + 1; later <= life.last; ++later) {
+      const std::vector<Placed>& begun = stage(later).begun;
+      others.insert(others.end(), begun.begin(), begun.end());
     }
     std::sort(others.begin(), others.end(),
               [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
     std::int64_t offset = 0;
     for (const Placed& other : others) {
       if (offset + life.size <= other.offset) break;
-      offset = std::max(offset, other.offset + other.life.size);
+      offset = std::max(offset, other.offset + other.size);
     }
-    placed_.push_back({life, offset});
+    const Placed placed{offset, life.size};
+    stage(life.first).begun.push_back(placed);
+    for (int s = life.first; s <= life.last; ++s) stage(s).alive.push_back(placed);
     size_ = std::max(size_, offset + life.size);
     return offset;
   }
@@ -39,10 +43,21 @@ class Arena {
 
  private:
   struct Placed {
-    Lifetime life;
-    std::int64_t offset;
+    std::int64_t offset = 0;
+    std::int64_t size = 0;
   };
-  std::vector<Placed> placed_;
+  struct Stage {
+    std::vector<Placed> alive;  ///< in this stage
+    std::vector<Placed> begun;  ///< those of them whose life begins with it
+  };
+  Stage& stage(int number) {
+    const auto index = static_cast<std::size_t>(number - kFirst);
+    if (index >= stages_.size()) stages_.resize(index + 1);
+    return stages_[index];
+  }
+
+  static constexpr int kFirst = -1;  ///< before the first stage: messages that leave from home
+  std::vector<Stage> stages_;
   std::int64_t size_ = 0;
 };
 

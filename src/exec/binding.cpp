@@ -2,6 +2,7 @@
 #include "cadenza/exec/binding.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "arena.hpp"
 #include "cadenza/base/error.hpp"
@@ -44,19 +45,23 @@ class Binder {
 
   std::vector<StageBinding> bind_pass(Pass pass) {
     const plan::Plan& plan = plans_.of(pass);
+    const program::Traffic& traffic = plans_.traffic(pass);
     std::vector<StageBinding> stages;
-    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    for (int s = 0; s < traffic.stages(); ++s) {
       StageBinding& bound = stages.emplace_back();
-      for (const bool results : {false, true}) {
-        Direction& direction = results ? bound.results : bound.inputs;
-        direction.sends = traffic(plan.stages[s], pass, results, &Move::from, &Move::to);
-        direction.receives = traffic(plan.stages[s], pass, results, &Move::to, &Move::from);
+      const plan::Stage& planned = plan.stages[static_cast<std::size_t>(s)];
+      const program::Part mine = traffic.of(rank_, s);
+      for (std::int64_t i = mine.sends.begin; i < mine.sends.end; ++i) {
+        const program::Flow& flow = traffic.flows(s)[static_cast<std::size_t>(i)];
+        add_message(planned, traffic.moves(s, flow), flow.to, bound.of(flow.results).sends);
       }
-      for (const plan::PlacedTask& placed : plan.stages[s].tasks) {
-        if (placed.server == rank_) add_task(placed, static_cast<int>(s), bound);
+      for (const std::uint32_t i : mine.receives) {
+        const program::Flow& flow = traffic.flows(s)[i];
+        add_message(planned, traffic.moves(s, flow), flow.from, bound.of(flow.results).receives);
       }
+      for (const std::uint32_t i : mine.tasks) add_task(planned.tasks[i], s, bound);
     }
-    place_messages(plan, pass, stages);
+    place_messages(traffic, stages);
     return stages;
   }
 
@@ -88,10 +93,15 @@ class Binder {
   static bool same(const RowPiece& a, const RowPiece& b) {
     return a.home == b.home && a.row == b.row && a.document == b.document && a.tokens == b.tokens;
   }
-  int query_index(const RowPiece& piece, StageBinding& bound) const {
-    for (std::size_t i = 0; i < bound.queries.size(); ++i) {
-      if (same(bound.queries[i], piece)) return static_cast<int>(i);
+  /// Tasks come document by document: a piece that was listed before is among the last.
+  static std::optional<int> listed(const std::vector<RowPiece>& pieces, const RowPiece& piece) {
+    for (std::size_t i = pieces.size(); i > 0 && pieces[i - 1].document == piece.document; --i) {
+      if (same(pieces[i - 1], piece)) return static_cast<int>(i - 1);
     }
+    return std::nullopt;
+  }
+  int query_index(const RowPiece& piece, StageBinding& bound) const {
+    if (const auto index = listed(bound.queries, piece)) return *index;
     bound.queries.push_back(piece);
     const plan::Workload& workload = plans_.forward.workload;
     const std::int64_t length = workload.lengths[static_cast<std::size_t>(piece.document)];
@@ -101,33 +111,18 @@ class Binder {
     return static_cast<int>(bound.queries.size()) - 1;
   }
   static int key_index(const RowPiece& piece, StageBinding& bound) {
-    for (std::size_t i = 0; i < bound.keys.size(); ++i) {
-      if (same(bound.keys[i], piece)) return static_cast<int>(i);
-    }
+    if (const auto index = listed(bound.keys, piece)) return *index;
     bound.keys.push_back(piece);
     return static_cast<int>(bound.keys.size()) - 1;
   }
 
-  /// This rank's moves of inputs or results in one direction, grouped by peer in rank order; inside
-  /// a peer in plan order, token by token, which is the same on both ends.
-  Traffic traffic(const plan::Stage& stage, Pass pass, bool results, Rank Move::*self,
-                  Rank Move::*peer) const {
-    std::vector<const Move*> moves;
-    for (const Move& move : stage.moves) {
-      if (move.*self == rank_ && program::is_result(move.what, pass) == results) {
-        moves.push_back(&move);
-      }
-    }
-    std::ranges::stable_sort(moves, {}, [peer](const Move* move) { return move->*peer; });
-    Traffic result;
-    for (const Move* move : moves) {
-      if (result.messages.empty() || result.messages.back().peer != move->*peer) {
-        result.messages.push_back({move->*peer, result.bytes, 0});
-      }
-      add_segments(*move, result);
-      result.messages.back().bytes = result.bytes - result.messages.back().offset;
-    }
-    return result;
+  /// Moves of inputs or results to or from a peer, in plan order, token by token, which is the same
+  /// on both ends.
+  void add_message(const plan::Stage& stage, program::Indices moves, Rank peer,
+                   Traffic& result) const {
+    const std::int64_t offset = result.bytes;
+    for (const std::uint32_t i : moves) add_segments(stage.moves[i], result);
+    result.messages.push_back({peer, offset, result.bytes - offset});
   }
 
   void add_segments(const Move& move, Traffic& result) const {
@@ -151,7 +146,7 @@ class Binder {
   }
 
   /// Buffers live from their post to their wait: program/exchange.cpp says when those are.
-  void place_messages(const plan::Plan& plan, Pass pass, std::vector<StageBinding>& stages) {
+  void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
     int end_of_tasks = count;
     while (end_of_tasks > 0 && is_tail(stages[static_cast<std::size_t>(end_of_tasks) - 1])) {
@@ -160,7 +155,7 @@ class Binder {
     Arena arena;
     for (int s = 0; s < count; ++s) {
       StageBinding& stage = stages[static_cast<std::size_t>(s)];
-      const int posted = program::inputs_ready(plan, pass, rank_, s);
+      const int posted = traffic.of(rank_, s).ready;
       const int ended = s < end_of_tasks ? s : count;
       place_direction(stage.inputs, posted, s, count, arena);
       place_direction(stage.results, s - 1, ended, count, arena);
@@ -196,8 +191,8 @@ HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
   HomeRows home;
   std::array<std::int64_t, 2> rows{};
   std::array<std::vector<RowPiece>, 2> pieces;
-  for (const plan::Home& at : workload.homes) {
-    if (at.rank != rank) continue;
+  for (const std::uint32_t i : plans.forward_traffic.homes(rank)) {
+    const plan::Home& at = workload.homes[i];
     const Range queries = workload.queries_of(static_cast<std::size_t>(at.document));
     const bool mine = workload.queries.empty() || queries.contains(at.tokens);
     const std::size_t part = mine == (plans.part == 0) ? 0 : 1;

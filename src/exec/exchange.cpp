@@ -43,11 +43,12 @@ auto bytes_of(const View& view, const Traffic& traffic) {
 }  // namespace
 
 template <typename Real>
-AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool,
+AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
                                            const kernels::AttentionShape& shape,
                                            const kernels::RotaryTable<Sum>& rotary, int part,
                                            Tracer& tracer, MemoryLedger& ledger)
     : pool_(pool),
+      members_(std::move(members)),
       shape_(shape),
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
                   static_cast<int>(sizeof(Sum))},
@@ -305,8 +306,9 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage,
                                               bool sends, std::int64_t begin) {
   const std::int64_t end = trace::now_ns();
   for (const Message& message : traffic.messages) {
-    const int from = sends ? pool_.rank() : message.peer;
-    const int to = sends ? message.peer : pool_.rank();
+    const Rank peer = world_rank(message.peer);
+    const Rank from = sends ? world_rank(pool_.rank()) : peer;
+    const Rank to = sends ? peer : world_rank(pool_.rank());
     const auto flow =
         static_cast<std::uint32_t>(Hasher()
                                        .add(static_cast<std::uint64_t>(from))
@@ -317,7 +319,7 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage,
                                        .value());
     tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
                     results ? names_.results : names_.inputs, begin, end,
-                    {message.bytes, 0, message.peer, flow});
+                    {message.bytes, 0, peer, flow});
   }
 }
 

@@ -13,11 +13,8 @@ using program::Pass;
 
 Pieces::Pieces(const program::TickPlans& plans, Rank rank, const HomeRows& home, bool keys) {
   add_home(plans.forward.workload, home, keys);
-  add_arriving(plans.forward, rank, keys ? Tensor::k : Tensor::q);
-  std::ranges::sort(pieces_, [](const Held& a, const Held& b) {
-    return std::tie(a.document, a.tokens.begin, a.heads.begin) <
-           std::tie(b.document, b.tokens.begin, b.heads.begin);
-  });
+  add_arriving(plans, rank, keys ? Tensor::k : Tensor::q);
+  sort();
   note_uses(plans, Pass::forward, rank, keys);
   note_uses(plans, Pass::backward, rank, keys);
   place(plans.forward.keeps_inputs,
@@ -51,11 +48,15 @@ void Pieces::add_home(const plan::Workload& workload, const HomeRows& home, bool
 }
 
 /// What a stage brings of a document is one piece where it touches.
-void Pieces::add_arriving(const plan::Plan& forward, Rank rank, Tensor what) {
-  for (std::size_t s = 0; s < forward.stages.size(); ++s) {
+void Pieces::add_arriving(const program::TickPlans& plans, Rank rank, Tensor what) {
+  const program::Traffic& traffic = plans.forward_traffic;
+  for (int s = 0; s < traffic.stages(); ++s) {
+    const auto& planned = plans.forward.stages[static_cast<std::size_t>(s)].moves;
     std::vector<const Move*> moves;
-    for (const Move& move : forward.stages[s].moves) {
-      if (move.to == rank && move.what == what) moves.push_back(&move);
+    for (const std::uint32_t flow : traffic.of(rank, s).receives) {
+      for (const std::uint32_t i : traffic.moves(s, traffic.flows(s)[flow])) {
+        if (planned[i].what == what) moves.push_back(&planned[i]);
+      }
     }
     std::ranges::sort(moves, [](const Move* a, const Move* b) {
       return std::tie(a->document, a->heads.begin, a->tokens.begin) <
@@ -72,33 +73,47 @@ void Pieces::add_arriving(const plan::Plan& forward, Rank rank, Tensor what) {
       held.document = move->document;
       held.tokens = move->tokens;
       held.heads = move->heads;
-      held.arrives = static_cast<int>(s);
+      held.arrives = s;
       held.last = held.arrives;
       pieces_.push_back(held);
     }
   }
 }
 
+void Pieces::sort() {
+  std::ranges::sort(pieces_, [](const Held& a, const Held& b) {
+    return std::tie(a.document, a.tokens.begin, a.heads.begin) <
+           std::tie(b.document, b.tokens.begin, b.heads.begin);
+  });
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    Held& held = pieces_[i];
+    const bool same = i > 0 && pieces_[i - 1].document == held.document;
+    held.reach = same ? std::max(pieces_[i - 1].reach, held.tokens.end) : held.tokens.end;
+  }
+}
+
 void Pieces::note_uses(const program::TickPlans& plans, Pass pass, Rank rank, bool keys) {
   const auto use = [&](int document, Range tokens, int stage) {
-    for (Held& held : pieces_) {
-      if (held.document == document && held.tokens.overlaps(tokens)) {
-        held.last = std::max(held.last, stage);
-      }
+    for (Held& held : overlapping(pieces_, document, tokens)) {
+      if (held.tokens.overlaps(tokens)) held.last = std::max(held.last, stage);
     }
   };
-  const auto& stages = plans.of(pass).stages;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const int stage = static_cast<int>(s);
-    for (const plan::PlacedTask& placed : stages[s].tasks) {
-      if (placed.server == rank) {
-        use(placed.task.document, keys ? placed.task.k : placed.task.q, stage);
-      }
+  const program::Traffic& traffic = plans.traffic(pass);
+  for (int s = 0; s < traffic.stages(); ++s) {
+    const plan::Stage& stage = plans.of(pass).stages[static_cast<std::size_t>(s)];
+    const program::Part mine = traffic.of(rank, s);
+    for (const std::uint32_t i : mine.tasks) {
+      const Task& task = stage.tasks[i].task;
+      use(task.document, keys ? task.k : task.q, s);
     }
     // Messages of a stage are packed while the stage before it runs.
-    for (const Move& move : stages[s].moves) {
-      if (move.from == rank && plan::is_key_side(move.what) == keys) {
-        use(move.document, move.tokens, std::max(0, stage - 1));
+    for (std::int64_t flow = mine.sends.begin; flow < mine.sends.end; ++flow) {
+      for (const std::uint32_t i :
+           traffic.moves(s, traffic.flows(s)[static_cast<std::size_t>(flow)])) {
+        const Move& move = stage.moves[i];
+        if (plan::is_key_side(move.what) == keys) {
+          use(move.document, move.tokens, std::max(0, s - 1));
+        }
       }
     }
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <ranges>
 #include <vector>
 
 #include "cadenza/exec/binding.hpp"
@@ -26,22 +27,32 @@ class Pieces {
   /// @param stage  only what is there when its tasks run
   template <typename Visit>
   void for_each(int document, Range tokens, Range heads, int stage, Visit&& visit) const {
-    const auto first =
-        std::ranges::lower_bound(pieces_, document, {}, [](const Held& h) { return h.document; });
-    for (auto held = first; held != pieces_.end() && held->document == document; ++held) {
-      if (held->tokens.begin >= tokens.end) break;
-      if (!held->tokens.overlaps(tokens) || !held->heads.contains(heads)) continue;
-      const bool there = held->home || (held->arrives <= stage && stage <= held->last);
-      if (stage == kAnyStage || there) visit(static_cast<const RowPiece&>(*held));
+    for (const Held& held : overlapping(pieces_, document, tokens)) {
+      if (!held.tokens.overlaps(tokens) || !held.heads.contains(heads)) continue;
+      const bool there = held.home || (held.arrives <= stage && stage <= held.last);
+      if (stage == kAnyStage || there) visit(static_cast<const RowPiece&>(held));
     }
   }
 
  private:
   struct Held : RowPiece {
-    int last = 0;  ///< last stage that reads it
+    int last = 0;            ///< last stage that reads it
+    std::int64_t reach = 0;  ///< how far it and those of the document before it reach
   };
+  /// All pieces of the document that may hold some of `tokens`.
+  template <typename List>
+  static auto overlapping(List& pieces, int document, Range tokens) {
+    const auto begin = std::ranges::partition_point(pieces, [&](const Held& held) {
+      return held.document < document || (held.document == document && held.reach <= tokens.begin);
+    });
+    const auto end = std::partition_point(begin, pieces.end(), [&](const Held& held) {
+      return held.document == document && held.tokens.begin < tokens.end;
+    });
+    return std::ranges::subrange(begin, end);
+  }
   void add_home(const plan::Workload& workload, const HomeRows& home, bool keys);
-  void add_arriving(const plan::Plan& forward, Rank rank, plan::Tensor what);
+  void add_arriving(const program::TickPlans& plans, Rank rank, plan::Tensor what);
+  void sort();
   void note_uses(const program::TickPlans& plans, program::Pass pass, Rank rank, bool keys);
   void place(bool forever, int stages);
 

@@ -26,6 +26,7 @@ struct Arrival {
   Rows rows;
   std::size_t ready = 0;  ///< from which stage on tasks may use them; a stage later they may go on
   const Move* move = nullptr;
+  std::int64_t reach = 0;  ///< how far it and those before it at its place reach
   auto place() const { return std::tuple(rank, what); }
 };
 
@@ -50,6 +51,7 @@ class Presence {
       return std::tuple(a.place(), a.rows.tokens.begin, a.ready) <
              std::tuple(b.place(), b.rows.tokens.begin, b.ready);
     });
+    note_reach();
     check_once();
     for (const auto& [stage, move] : view_.moves) {
       if (pass_.reads(move->what)) check_source(*move, stage);
@@ -60,6 +62,15 @@ class Presence {
  private:
   void arrive(const Move& move, std::size_t stage) {
     arrivals_.push_back({move.to, move.what, {move.tokens, move.heads}, stage, &move});
+  }
+
+  void note_reach() {
+    const Arrival* last = nullptr;
+    for (Arrival& next : arrivals_) {
+      const bool same = last != nullptr && last->place() == next.place();
+      next.reach = same ? std::max(last->reach, next.rows.tokens.end) : next.rows.tokens.end;
+      last = &next;
+    }
   }
 
   void check_once() {
@@ -84,8 +95,9 @@ class Presence {
     std::int64_t count = homes_.held(rank, view_.document, rows.tokens) * rows.heads.size();
     if (count == rows.size()) return count;
     const std::tuple place(rank, what);
-    auto arrival = std::partition_point(arrivals_.begin(), arrivals_.end(),
-                                        [&](const Arrival& a) { return a.place() < place; });
+    auto arrival = std::partition_point(arrivals_.begin(), arrivals_.end(), [&](const Arrival& a) {
+      return std::tuple(a.place(), a.reach) <= std::tuple(place, rows.tokens.begin);
+    });
     for (; arrival != arrivals_.end() && arrival->place() == place; ++arrival) {
       if (arrival->rows.tokens.begin >= rows.tokens.end) break;
       if (arrival->ready < stages) count += arrival->rows.shared(rows);

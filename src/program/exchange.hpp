@@ -15,7 +15,7 @@ namespace cadenza::program {
 class Exchange {
  public:
   /// @param self  this rank, as the plan calls it
-  Exchange(const plan::Plan& plan, Pass pass, Rank self);
+  Exchange(const Traffic& traffic, Rank self);
 
   // `place` has tick, layer, part, ... of the operations that are added.
 
@@ -29,17 +29,9 @@ class Exchange {
   void add_end(const Step& place, std::vector<Step>& steps) const;
 
  private:
-  struct Stage {
-    bool inputs = false;          ///< sends or receives inputs
-    bool inputs_arrive = false;   ///< receives some
-    int ready = -1;               ///< inputs_ready of it
-    bool results = false;         ///< sends or receives results
-    bool results_arrive = false;  ///< receives some
-    bool tasks = false;
-  };
   std::size_t end_of_tasks() const;
 
-  std::vector<Stage> stages_;
+  std::vector<Part> stages_;
 };
 
 }  // namespace cadenza::program

@@ -50,4 +50,10 @@ Rank Layout::world_rank(int pool, Rank in_pool) const {
   return (pool / tensor_ * members + in_pool) * tensor_ + tensor;
 }
 
+std::vector<Rank> Layout::members(int pool) const {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < pool_size(); ++rank) ranks.push_back(world_rank(pool, rank));
+  return ranks;
+}
+
 }  // namespace cadenza::program

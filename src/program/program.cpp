@@ -240,9 +240,8 @@ class Builder {
     const auto key = std::pair(step.tick, step.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
-    const plan::Plan& plan = ticks_[static_cast<std::size_t>(step.tick)].of(step.pass);
-    return exchanges_.emplace(key, Exchange(plan, step.pass, layout_.in_pool(program_.rank)))
-        .first->second;
+    const Traffic& traffic = ticks_[static_cast<std::size_t>(step.tick)].traffic(step.pass);
+    return exchanges_.emplace(key, Exchange(traffic, layout_.in_pool(program_.rank))).first->second;
   }
 
   bool is_first(const Unit& unit) const { return at_.pipeline == 0 && unit.chunk == 0; }
@@ -287,8 +286,9 @@ std::vector<Tick> Outline::ticks() const {
   return ticks;
 }
 
-bool is_result(plan::Tensor what, Pass pass) {
-  return plan::is_result(what) && !(pass == Pass::backward && what == plan::Tensor::lse);
+void add_traffic(TickPlans& plans) {
+  plans.forward_traffic = Traffic(plans.forward, Pass::forward);
+  plans.backward_traffic = Traffic(plans.backward, Pass::backward);
 }
 
 std::string_view name(Operation operation) {

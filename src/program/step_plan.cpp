@@ -27,6 +27,7 @@ TickPlans make_plans(const config::Attention& attention, const plan::Workload& w
   plans.forward = plan::make_plan(attention, workload);
   plans.backward = plan::mirror(plans.forward);
   plan::require_valid(plans.forward, plans.backward);
+  add_traffic(plans);
   return plans;
 }
 

@@ -28,6 +28,15 @@ Handle make_space(const Shape& shape, const std::string& path, const std::string
   return {checked(id, path, what), H5Sclose};
 }
 
+/// Texts of `bytes` bytes, shorter ones padded with zeros.
+Handle text_type(std::size_t bytes) {
+  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), bytes);
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
+}
+
 Handle open_dataset(hid_t file, const std::string& path, const std::string& dataset) {
   const std::string what = fmt::format("cannot open dataset {}", dataset);
   return {checked(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), path, what), H5Dclose};
@@ -94,13 +103,12 @@ File File::open(const std::string& path) {
   return {path, Handle(checked(id, path, "cannot open as an HDF5 file"), H5Fclose)};
 }
 
-template <typename T>
-void File::write(const std::string& dataset, const Shape& shape, const T* values) {
+void File::write_values(const std::string& dataset, const Shape& shape, hid_t type,
+                        const void* values) {
   const std::string what = fmt::format("cannot write dataset {}", dataset);
   const Handle space = make_space(shape, path_, what);
   const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links.get(), 1);
-  const hid_t type = native_type<T>();
   Handle target(checked(H5Dcreate2(id(), dataset.c_str(), type, space.get(), links.get(),
                                    H5P_DEFAULT, H5P_DEFAULT),
                         path_, what),
@@ -112,11 +120,21 @@ void File::write(const std::string& dataset, const Shape& shape, const T* values
   if (H5Dclose(target.release()) < 0) refuse(path_, what);
 }
 
+template <typename T>
+void File::write(const std::string& dataset, const Shape& shape, const T* values) {
+  write_values(dataset, shape, native_type<T>(), values);
+}
+
+void File::write_texts(const std::string& dataset, std::span<const std::string> texts) {
+  std::size_t longest = 1;
+  for (const std::string& text : texts) longest = std::max(longest, text.size());
+  std::string padded;
+  for (const std::string& text : texts) padded += text + std::string(longest - text.size(), '\0');
+  write_values(dataset, {texts.size()}, text_type(longest).get(), padded.data());
+}
+
 void File::write_attribute(const std::string& name, const std::string& value) {
-  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), std::max<std::size_t>(value.size(), 1));
-  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  const Handle type = text_type(std::max<std::size_t>(value.size(), 1));
   write_scalar_attribute(id(), path_, name, type.get(), value.c_str());
 }
 

@@ -9,17 +9,19 @@
 
 namespace cadenza::app {
 
-enum class Command { train, attend, plan };
+enum class Command { train, attend, plan, simulate, sweep, calibrate };
 
 struct CommandLine {
   Command command = Command::train;
-  std::string experiment;              ///< path of the YAML
+  std::string experiment;              ///< path of the YAML; sweep: of the sweep
   std::vector<std::string> overrides;  ///< --set key.path=value
-  std::string output;                  ///< train: folder; attend: file
+  std::string output;                  ///< train, simulate, sweep: folder; attend, calibrate: file
   bool dry_run = false;                ///< train
   std::string input;                   ///< attend
   std::string format = "table";        ///< plan
-  std::int64_t step = 0;               ///< plan
+  std::int64_t step = 0;               ///< plan; simulate: the first
+  std::int64_t steps = 0;              ///< simulate, sweep; 0: as the file says
+  std::string trace;                   ///< simulate: none, summary, full; empty: as `output` asks
 };
 
 /// Parses; prints help or the complaint itself and sets `exit_code` when there is nothing to run.

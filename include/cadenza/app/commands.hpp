@@ -21,6 +21,15 @@ void attend(comm::Communicator& world, const CommandLine& line);
 /// Prints a step's forward plans. One process.
 void print_plan(const CommandLine& line);
 
+/// Simulates all points of a grid, a row of a table each. One process, all cores.
+void sweep(const CommandLine& line);
+
+/// Runs an experiment's steps on the simulator's clock. One process.
+void simulate(const CommandLine& line);
+
+/// Measures the machine at hand and writes a machine file; collective over `world`.
+void calibrate(comm::Communicator& world, const CommandLine& line);
+
 /// Runs what the command line asks for. @return the exit code
 int run(int argc, char** argv);
 

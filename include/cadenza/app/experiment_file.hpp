@@ -9,6 +9,10 @@
 
 namespace cadenza::app {
 
+/// @param valid  what the path should name: "an experiment's YAML file"
+/// @throws Error(usage)
+std::string read_text(const std::string& path, const std::string& valid);
+
 /// Reads and checks the experiment in this process.
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides);

@@ -11,7 +11,7 @@
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/plan/report.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "cadenza/program/timeline.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 
@@ -19,13 +19,14 @@ struct Forecast {
   std::vector<program::TickPlans> ticks;
   std::vector<program::Program> programs;
   std::vector<exec::MemoryEstimate> memory;  ///< by rank
-  program::Timeline timeline;
+  simulate::Result timeline;
   Rank fullest = 0;  ///< the rank that needs the most memory
 
   std::int64_t peak_bytes() const { return memory[static_cast<std::size_t>(fullest)].total(); }
   std::vector<plan::Plan> forward_plans() const;
 };
 
+/// On the machine that the experiment's cluster block names.
 /// @throws Error(usage) where a placement makes an invalid plan, Error(communication) where
 /// programs deadlock
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch);

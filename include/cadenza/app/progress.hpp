@@ -15,8 +15,10 @@ namespace cadenza::app {
 /// elsewhere.
 class Progress {
  public:
-  Progress(bool enabled, std::int64_t steps);
-  void show(const StepMetrics& metrics);
+  /// @param what  is counted, one of them
+  Progress(bool enabled, std::int64_t steps, std::string what = "step");
+  /// @param done  steps that are over
+  void show(std::int64_t done, const std::string& text);
   /// Ends the line that is being rewritten.
   void finish();
 
@@ -26,9 +28,13 @@ class Progress {
   bool terminal_;
   bool line_open_ = false;
   std::int64_t steps_;
+  std::string what_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point shown_{};
 };
+
+/// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050".
+std::string describe(const StepMetrics& metrics);
 
 /// Time of one rank over the run, in seconds.
 struct RankSummary {

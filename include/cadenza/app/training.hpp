@@ -9,6 +9,7 @@
 
 #include "cadenza/app/progress.hpp"
 #include "cadenza/app/run_folder.hpp"
+#include "cadenza/app/step_report.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
@@ -16,20 +17,6 @@
 #include "cadenza/trace/writer.hpp"
 
 namespace cadenza::app {
-
-/// What ranks tell each other after a step.
-struct RankStep {
-  std::int64_t attention_ns = 0;
-  std::int64_t busy_ns = 0;
-  std::int64_t wait_ns = 0;
-  std::int64_t communication_ns = 0;
-  std::int64_t bytes_sent = 0;
-  std::int64_t peak_bytes = 0;
-  std::int64_t step_ns = 0;
-};
-
-/// Largest over mean attention time of the ranks that serve attention; 1 when there was none.
-double attention_imbalance(const std::vector<RankStep>& ranks, const std::vector<Rank>& servers);
 
 template <typename Real>
 class Training {

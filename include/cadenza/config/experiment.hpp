@@ -31,7 +31,9 @@ struct Model {
 enum class Source { text, tokens, synthetic };
 enum class Tokenizer { byte };
 enum class TokenType { uint16, uint32 };
-enum class Distribution { constant, uniform, lognormal, pareto, list };
+enum class Distribution { constant, uniform, lognormal, pareto, list, histogram, file };
+/// How documents are drawn from a histogram; see docs/data.md.
+enum class DrawRule { independent, pretrain, prolong };
 
 /// Lengths of synthetic documents, in tokens; drawn ones are clamped to [min, max].
 struct Lengths {
@@ -42,6 +44,9 @@ struct Lengths {
   double sigma = 1.0;                ///< lognormal: standard deviation of log length
   double alpha = 1.2;                ///< pareto: tail exponent; `min` is its scale
   std::vector<std::int64_t> values;  ///< list: used in order, again and again
+  std::string path;  ///< histogram: JSON list of [length, count]; file: lengths in order
+  DrawRule rule = DrawRule::independent;  ///< histogram
+  double stretch = 1;                     ///< histogram: factor on the lengths that are drawn
 };
 
 struct Data {
@@ -198,8 +203,9 @@ struct Trace {
 
 /// What a simulation assumes of the cluster beside the machine file.
 struct Cluster {
-  std::string machine;  ///< machine file; empty: nominal rates
+  std::string machine;              ///< machine file; empty: nominal rates
   std::int64_t ranks_per_node = 0;  ///< 0: the machine file's
+  double bandwidth = 1;             ///< factor on the bandwidth of all links
   double speed_spread = 0;  ///< standard deviation of the log of a rank's speed, fixed for a run
   double jitter = 0;        ///< standard deviation of the log of an operation's time
   std::vector<std::array<double, 2>> slow_ranks;  ///< rank, its speed as a share of the others'

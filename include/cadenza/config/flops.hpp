@@ -16,6 +16,9 @@ double attention_inputs_flops(const Model& model, std::int64_t tensor, std::int6
 double attention_outputs_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
 double head_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
 
+/// Elements of the matrices of one layer.
+std::int64_t layer_parameters(const Model& model);
+
 /// A training step over documents of these lengths, without recomputation: 3 x dense forward + 3.5
 /// x causal attention forward (4 * head_dim * heads * L(L+1)/2 per layer).
 double step_flops(const Model& model, std::span<const std::int64_t> lengths);

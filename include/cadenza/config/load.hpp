@@ -23,8 +23,9 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
 /// @throws Error(usage)
 void check_experiment(const Experiment& experiment);
 
-/// The word of a placement in experiment files.
+/// The word in experiment files.
 std::string_view word_of(PlacementKind placement);
+std::string_view word_of(Dtype dtype);
 
 /// The whole experiment, defaults included, as YAML that parse_experiment reads back to the same.
 std::string to_yaml(const Experiment& experiment);

@@ -22,7 +22,7 @@ struct AttentionTimes {
   std::int64_t heads = 1;  ///< query heads, key heads and width of the measurements
   std::int64_t kv_heads = 1;
   std::int64_t head_dim = 128;
-  std::int64_t tile = 128;    ///< queries and keys that the kernel takes at a time
+  std::int64_t tile = 1;      ///< queries and keys that the kernel takes at a time
   double tile_overhead = 0;   ///< fixed cost of a tile of queries, in tiles of keys
   double launch_seconds = 0;  ///< of a call, whatever its tasks
   double flops_per_second = 5e10;  ///< where the tables are empty, both passes

@@ -67,6 +67,7 @@ struct Direction {
 struct StageBinding {
   Direction inputs;
   Direction results;
+  Direction& of(bool is_results) { return is_results ? results : inputs; }
   std::vector<RowPiece> queries;  ///< buffers that its tasks read
   std::vector<RowPiece> keys;
   std::vector<kernels::Positions> positions;  ///< of `queries`

@@ -40,10 +40,11 @@ class AttentionExchange {
   using Sum = Accumulator<Real>;
 
   /// @param pool  the ranks that plans speak of
+  /// @param members  their world ranks, which traces name
   /// @param part  half of the microbatch, 0 without ping-pong
-  AttentionExchange(comm::Communicator& pool, const kernels::AttentionShape& shape,
-                    const kernels::RotaryTable<Sum>& rotary, int part, Tracer& tracer,
-                    MemoryLedger& ledger);
+  AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
+                    const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
+                    int part, Tracer& tracer, MemoryLedger& ledger);
 
   /// Takes a step's plans, one per tick; grows buffers where one needs more than any before: no
   /// memory is allocated until the next call.
@@ -100,11 +101,13 @@ class AttentionExchange {
   void list_tasks(const StageBinding& stage);
   void record_messages(const Traffic& traffic, int stage, bool results, bool sends,
                        std::int64_t begin);
+  Rank world_rank(int in_pool) const { return members_[static_cast<std::size_t>(in_pool)]; }
   int tag(int stage, bool results) const;
   int channel(int stage, bool results) const;
   std::size_t posted_index(int stage, bool results) const;
 
   comm::Communicator& pool_;
+  std::vector<Rank> members_;
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
   kernels::RotaryTable<Sum> rotary_;

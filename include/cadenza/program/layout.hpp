@@ -3,6 +3,8 @@
 // and its attention pool, the ranks that one plan speaks of.
 #pragma once
 
+#include <vector>
+
 #include "cadenza/base/range.hpp"
 #include "cadenza/config/experiment.hpp"
 
@@ -45,6 +47,8 @@ class Layout {
   /// The rank's number in its pool: what plans call a rank.
   Rank in_pool(Rank rank) const;
   Rank world_rank(int pool, Rank in_pool) const;
+  /// World ranks of a pool, in its order.
+  std::vector<Rank> members(int pool) const;
   /// Context groups in a pool: (stage, data rank) pairs, stage by stage, or data ranks.
   int groups() const { return data_ * (pooled_stages_ ? pipeline_ : 1); }
   /// Dedicated servers in a pool.

@@ -12,6 +12,7 @@
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/program/layout.hpp"
 #include "cadenza/program/schedule.hpp"
+#include "cadenza/program/traffic.hpp"
 
 namespace cadenza::program {
 
@@ -63,16 +64,16 @@ struct TickPlans {
   /// By context group of the pool: number of its first document in the plans.
   std::vector<int> first_document;
   int part = 0;
+  Traffic forward_traffic;
+  Traffic backward_traffic;
   const plan::Plan& of(Pass pass) const { return pass == Pass::forward ? forward : backward; }
+  const Traffic& traffic(Pass pass) const {
+    return pass == Pass::forward ? forward_traffic : backward_traffic;
+  }
 };
 
-/// Whether tasks of this pass produce the tensor: O and LSE forward (LSE is an input of the
-/// backward pass), dQ, dK, dV backward.
-bool is_result(plan::Tensor what, Pass pass);
-
-/// The stage that brings the last of the inputs which `self` sends in `stage`: they leave right
-/// after it, before its tasks run. -1: all are at home and leave when attention begins.
-int inputs_ready(const plan::Plan& plan, Pass pass, Rank self, int stage);
+/// Fills the traffic of both plans.
+void add_traffic(TickPlans& plans);
 
 /// What all ranks' programs of an experiment have in common.
 struct Outline {
@@ -97,12 +98,6 @@ struct Program {
 
 /// @param ticks  of the rank's pool: index = tick x parts + part
 Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks);
-
-/// Runs all ranks' programs against each other, without data: one line for every rank that can
-/// never go on (a wait whose peer never posts, a stream that nobody sends, a collective that not
-/// all of its ranks reach), none when all of them end.
-std::vector<std::string> deadlocks(const Outline& outline, std::span<const Program> programs,
-                                   std::span<const TickPlans> ticks);
 
 /// "tick 0 layer 3 forward attend stage 1".
 std::string to_string(const Step& step);

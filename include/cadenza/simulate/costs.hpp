@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,11 +25,15 @@ struct Way {
 /// What a group of ranks does together. Times are of ring algorithms; a sum of a number is a tree.
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
+/// Of one thread at a time: the calls note what they extrapolate.
 class Costs {
  public:
-  /// @throws Error(usage) where the machine's numbers are of another dtype than the experiment's
+  /// @throws Error(usage) where cluster.machine names numbers of another dtype than run.dtype
   Costs(const config::Machine& machine, const config::Experiment& experiment,
         const program::Layout& layout);
+  Costs(Costs&&) noexcept;
+  Costs& operator=(Costs&&) noexcept;
+  ~Costs();
 
   /// One call of the attention kernel: all tasks of a rank in a stage. `tasks` are of one server.
   double attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const;
@@ -46,6 +51,8 @@ class Costs {
   /// The network adapter of a rank: a number that ranks of a node may share.
   int adapter_of(Rank rank) const;
 
+  /// Ranks of a node use its adapters together: a group has as large a part of them as it has of
+  /// the node's ranks.
   /// @param bytes  of the whole result (all_gather), the whole input (reduce_scatter, all_reduce)
   double collective(Collective what, double bytes, std::span<const Rank> group) const;
 
@@ -53,10 +60,11 @@ class Costs {
   /// 131072 keys, measured up to 65536 x 65536". Filled by the calls above.
   std::vector<std::string> extrapolations() const;
 
-  const config::Machine& machine() const { return machine_; }
+  const config::Machine& machine() const;
 
  private:
-  config::Machine machine_;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace cadenza::simulate

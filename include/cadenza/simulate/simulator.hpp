@@ -68,17 +68,19 @@ struct Result {
 
 /// @param programs  of all ranks, or, where ranks do not vary, of tensor coordinate 0 alone: the
 ///                  others do the same at the same time
+/// @param step      of the run: jitter differs from step to step
 /// @throws Error(communication) where they deadlock
 Result simulate(const config::Experiment& experiment, const program::Outline& outline,
                 std::span<const program::Program> programs,
                 std::span<const program::TickPlans> ticks, const Costs& costs,
-                const Observer& observer = {});
+                const Observer& observer = {}, std::int64_t step = 0);
 
 /// One line for every rank that can never go on (a wait whose peer never posts, a stream that
 /// nobody sends, a collective that not all of its ranks reach) or whose messages nobody takes;
 /// none when all programs end.
-std::vector<std::string> deadlocks(const program::Outline& outline,
-                                   std::span<const program::Program> programs,
-                                   std::span<const program::TickPlans> ticks);
+std::vector<std::string> faults(const config::Experiment& experiment,
+                                const program::Outline& outline,
+                                std::span<const program::Program> programs,
+                                std::span<const program::TickPlans> ticks);
 
 }  // namespace cadenza::simulate

@@ -71,6 +71,8 @@ class File {
 
   template <typename T>
   void write(const std::string& dataset, const Shape& shape, const T* values);
+  /// A list of texts, of fixed length as attributes are.
+  void write_texts(const std::string& dataset, std::span<const std::string> texts);
   /// Attributes of the root group; strings have a fixed length (h5py reads them as bytes).
   void write_attribute(const std::string& name, const std::string& value);
   void write_attribute(const std::string& name, std::int64_t value);
@@ -89,6 +91,7 @@ class File {
   hid_t id() const { return file_.get(); }
 
  private:
+  void write_values(const std::string& dataset, const Shape& shape, hid_t type, const void* values);
   File(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
   std::string path_;
   Handle file_;

@@ -163,6 +163,11 @@ TEST(Check, LengthsFitTheirDistribution) {
               HasSubstr("more than data.max_document = 512"));
   const Overrides constant = {synthetic, "data.lengths={distribution: constant, median: 7.5}"};
   EXPECT_THAT(error_of(kGood, constant), HasSubstr("found 7.5, but"));
+  EXPECT_THAT(error_of(kGood, {synthetic, "data.lengths.distribution=file"}),
+              HasSubstr("data.lengths.path: found nothing, but data.lengths.distribution = file"));
+  EXPECT_THAT(error_of(kGood, {synthetic, "data.lengths.distribution=histogram"}),
+              HasSubstr("data.lengths.path: found nothing"));
+  EXPECT_THAT(error_of(kGood, {"data.lengths.stretch=0"}), HasSubstr("a number in (0, 1000000]"));
   EXPECT_NO_THROW(parse(kGood, {"data.lengths.min=513"})) << "text has no drawn lengths";
 }
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <sstream>
 
+#include "cadenza/config/machine.hpp"
+#include "cadenza/config/sweep.hpp"
 #include "support.hpp"
 
 namespace cadenza::config {
@@ -99,7 +101,14 @@ TEST(Inputs, AreValid) {
     if (entry.path().extension() != ".yaml") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
-    EXPECT_NO_THROW(parse_experiment(text.str(), entry.path().string(), {})) << entry.path();
+    const std::string file = entry.path().string();
+    if (entry.path().parent_path().filename() == "machines") {
+      EXPECT_NO_THROW(parse_machine(text.str(), file));
+    } else if (text.str().find("\naxes:") != std::string::npos) {
+      EXPECT_NO_THROW(points_of(parse_sweep(text.str(), file)));
+    } else {
+      EXPECT_NO_THROW(parse_experiment(text.str(), file, {})) << file;
+    }
     ++checked;
   }
   EXPECT_GT(checked, 0);

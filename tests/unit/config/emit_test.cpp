@@ -74,18 +74,25 @@ class Draw {
     e.run = {integer(0, 99),           DeviceKind(integer(0, 1)), Dtype(integer(0, 1)),
              Recompute(integer(0, 1)), integer(0, 1 << 30),       {integer(0, 9)}};
     e.trace = {coin(), coin()};
+    const auto last = static_cast<double>(e.ranks() - 1);
+    e.cluster = {coin() ? text() : "", integer(0, 99), positive(), positive(), {}, {}};
+    for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
+    if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     return e;
   }
 
  private:
   Lengths lengths() {
-    return {Distribution(integer(0, 4)),
+    return {Distribution(integer(0, 6)),
             integer(1, 9),
             integer(9, 500),
             static_cast<double>(integer(1, 1 << 20)),
             positive(),
             positive(),
-            {integer(1, 600), integer(1, 1 << 20)}};
+            {integer(1, 600), integer(1, 1 << 20)},
+            text(),
+            DrawRule(integer(0, 2)),
+            1e6 * (1 - unit())};
   }
   std::mt19937_64 random_;
 };
@@ -103,6 +110,9 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.data.lengths.distribution, b.data.lengths.distribution);
   EXPECT_EQ(a.data.lengths.values, b.data.lengths.values);
   EXPECT_EQ(a.data.lengths.sigma, b.data.lengths.sigma);
+  EXPECT_EQ(a.data.lengths.path, b.data.lengths.path);
+  EXPECT_EQ(a.data.lengths.rule, b.data.lengths.rule);
+  EXPECT_EQ(a.data.lengths.stretch, b.data.lengths.stretch);
   EXPECT_EQ(a.batch.tokens, b.batch.tokens);
   EXPECT_EQ(a.attention.servers, b.attention.servers);
   EXPECT_EQ(a.attention.tolerance, b.attention.tolerance);
@@ -112,6 +122,10 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.run.dtype, b.run.dtype);
   EXPECT_EQ(a.run.checkpoint.every, b.run.checkpoint.every);
   EXPECT_EQ(a.trace.memory, b.trace.memory);
+  EXPECT_EQ(a.cluster.machine, b.cluster.machine);
+  EXPECT_EQ(a.cluster.speed_spread, b.cluster.speed_spread);
+  EXPECT_EQ(a.cluster.slow_ranks, b.cluster.slow_ranks);
+  EXPECT_EQ(a.cluster.slow_links, b.cluster.slow_links);
 }
 
 TEST(Emit, ReadsBackToTheSame) {
@@ -134,7 +148,8 @@ TEST(Emit, IsStableAndReadable) {
   EXPECT_THAT(yaml, testing::HasSubstr("  path: [\"corpus\"]\n"));
   EXPECT_THAT(yaml, testing::HasSubstr("  servers: in_place\n"));
   EXPECT_THAT(yaml, testing::HasSubstr("  betas: [0.9, 0.95]\n"));
-  EXPECT_THAT(yaml, testing::EndsWith("trace:\n  events: true\n  memory: true\n"));
+  EXPECT_THAT(yaml, testing::HasSubstr("trace:\n  events: true\n  memory: true\ncluster:\n"));
+  EXPECT_THAT(yaml, testing::EndsWith("  slow_ranks: []\n  slow_links: []\n"));
 }
 
 }  // namespace

@@ -221,6 +221,7 @@ program::TickPlans moving_plans() {
   program::TickPlans plans;
   plans.forward = plan::cad(plan::test::workload({{900}, {30}}), 64, 0.02);
   plans.backward = plan::mirror(plans.forward);
+  program::add_traffic(plans);
   return plans;
 }
 
@@ -233,6 +234,7 @@ TEST(Binding, APlanThatForgetsRowsIsRefusedByTheValidatorAndNeverBound) {
       const auto move = std::ranges::find(stage.moves, what, &plan::Move::what);
       if (move != stage.moves.end()) stage.moves.erase(move);
     }
+    program::add_traffic(plans);
     EXPECT_THROW(plan::require_valid(plans.forward, plans.backward), Error);
     EXPECT_THROW(bind(plans, 1, 1), Error);
   }
@@ -243,6 +245,7 @@ TEST(Binding, APlanThatSendsRowsWhichNobodyHasIsNeverBound) {
   for (plan::Stage& stage : plans.forward.stages) {
     for (plan::Move& move : stage.moves) move.document = 1 - move.document;
   }
+  program::add_traffic(plans);
   EXPECT_THROW(bind(plans, 0, 1), Error);
 }
 

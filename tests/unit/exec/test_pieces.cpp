@@ -59,6 +59,7 @@ program::TickPlans plans_of(const plan::Plan& forward, int part = 0) {
   plans.part = part;
   plans.forward = forward;
   plans.backward = plan::mirror(forward);
+  program::add_traffic(plans);
   return plans;
 }
 

@@ -35,6 +35,7 @@ inline plan::PlacedTask task_on(Rank server) {
 inline TickPlans one_move() {
   TickPlans plans;
   plans.forward.workload.ranks = 2;
+  plans.forward.workload.lengths = {1};
   plans.forward.workload.servers = {0, 1};
   plans.forward.workload.homes = {{0, 0, {0, 1}}};
   plans.forward.stages = {
@@ -47,6 +48,7 @@ inline TickPlans one_move() {
                                     move(0, 1, Tensor::k),   move(0, 1, Tensor::v)};
   plans.backward.stages[2].moves = {move(1, 0, Tensor::dq), move(1, 0, Tensor::dk),
                                     move(1, 0, Tensor::dv)};
+  add_traffic(plans);
   return plans;
 }
 
@@ -57,18 +59,26 @@ inline TickPlans one_server() {
     plan->workload.servers = {1};
     plan->stages.erase(plan->stages.begin());
   }
+  add_traffic(plans);
   return plans;
 }
 
 /// Data ranks and dedicated servers alone.
-inline Outline outline_of(int trainers, int servers, int layers, int ticks) {
+inline config::Experiment experiment_of(int trainers, int servers, int layers, int ticks) {
   config::Experiment e;
   e.model.layers = layers;
+  e.model.d_model = 8;
+  e.model.heads = 1;
+  e.model.kv_heads = 1;
   e.batch.microbatch = 8;
   e.batch.tokens = 8 * trainers * ticks;
   e.parallel.data = trainers;
   e.attention.servers = servers;
-  return Outline(e);
+  return e;
+}
+
+inline Outline outline_of(int trainers, int servers, int layers, int ticks) {
+  return Outline(experiment_of(trainers, servers, layers, ticks));
 }
 
 inline std::vector<Program> make_programs(const Outline& outline,

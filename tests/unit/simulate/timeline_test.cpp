@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timelines with known answers.
-#include "cadenza/program/timeline.hpp"
-
 #include <gmock/gmock.h>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/flops.hpp"
+#include "cadenza/simulate/simulator.hpp"
 #include "unit/program/support.hpp"
 
-namespace cadenza::program {
+namespace cadenza::simulate {
 namespace {
+
+using config::Machine;
+using program::Operation;
+using program::Outline;
+using program::plan_ticks;
+using program::Program;
+using program::Step;
+using program::TickPlans;
+using program::test::make_programs;
 
 /// One document of `length` in every microbatch.
 class OneLength : public data::Corpus {
@@ -42,58 +50,62 @@ config::Experiment experiment(int pipeline, int chunks, int microbatches) {
 }
 
 /// Messages take no time: what is left are computation and its order.
-plan::CostModel free_messages() {
-  plan::CostModel model;
-  model.latency_seconds = 0;
-  model.bytes_per_second = 1e30;
-  return model;
+Machine free_messages() {
+  Machine machine;
+  machine.links.inside = {0, 1e30};
+  return machine;
 }
 
-Timeline predict(const config::Experiment& e, const plan::CostModel& model) {
-  const data::Packer packer(OneLength(e.batch.microbatch), e);
+Result predict(const config::Experiment& e, const data::Corpus& corpus, const Machine& machine) {
+  const data::Packer packer(corpus, e);
   const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
   const Outline outline(e);
-  const std::vector<Program> programs = test::make_programs(outline, ticks);
-  return predict_step(e, outline, programs, ticks, model);
+  const Costs costs(machine, e, outline.layout);
+  return simulate(e, outline, make_programs(outline, ticks), ticks, costs);
+}
+
+Result predict(const config::Experiment& e, const Machine& machine) {
+  return predict(e, OneLength(e.batch.microbatch), machine);
 }
 
 /// All computation of the step on one rank.
-double alone(const config::Experiment& e, const plan::CostModel& model) {
+double alone(const config::Experiment& e, const Machine& machine) {
   const std::vector<std::int64_t> lengths(
       static_cast<std::size_t>(e.batch.tokens / e.batch.microbatch), e.batch.microbatch);
   const double all = config::step_flops(e.model, lengths);
-  return all / model.attention_flops_per_second;  // both rates are the same
+  return all / machine.attention.flops_per_second;  // both rates are the same
 }
 
-TEST(Timeline, OneRankTakesTheSumOfItsWork) {
-  const plan::CostModel model = free_messages();
+TEST(Simulator, OneRankTakesTheSumOfItsWork) {
+  const Machine machine = free_messages();
   const config::Experiment e = experiment(1, 1, 3);
-  const Timeline timeline = predict(e, model);
-  EXPECT_NEAR(timeline.seconds, alone(e, model), 1e-12);
+  const Result timeline = predict(e, machine);
+  EXPECT_NEAR(timeline.seconds, alone(e, machine), 1e-12);
   EXPECT_DOUBLE_EQ(timeline.seconds, timeline.lower_bound_seconds);
 }
 
-TEST(Timeline, TwiceTheRatesTakeHalfTheTime) {
+TEST(Simulator, TwiceTheRatesTakeHalfTheTime) {
   const config::Experiment e = experiment(2, 1, 4);
-  plan::CostModel model;
-  const double once = predict(e, model).seconds;
-  model.attention_flops_per_second *= 2;
-  model.dense_flops_per_second *= 2;
-  model.bytes_per_second *= 2;
-  model.latency_seconds /= 2;
-  EXPECT_NEAR(predict(e, model).seconds, once / 2, 1e-12);
+  Machine machine;
+  const double once = predict(e, machine).seconds;
+  machine.attention.flops_per_second *= 2;
+  machine.products.flops_per_second *= 2;
+  machine.element_wise.bytes_per_second *= 2;
+  machine.links.inside.bytes_per_second *= 2;
+  machine.links.inside.latency_seconds /= 2;
+  EXPECT_NEAR(predict(e, machine).seconds, once / 2, 1e-12);
 }
 
 // Megatron-LM, arXiv 2104.04473, section 2.2: with uniform stages the idle share of a step is
 // (stages - 1) / (chunks x microbatches) of the time without it. The head is next to nothing here.
-TEST(Timeline, HasTheBubbleOfTheFormula) {
-  const plan::CostModel model = free_messages();
+TEST(Simulator, HasTheBubbleOfTheFormula) {
+  const Machine machine = free_messages();
   for (const int stages : {1, 2, 4}) {
     for (const int chunks : {1, 2}) {
       if (stages == 1 && chunks > 1) continue;
       const int microbatches = 8;
       const config::Experiment e = experiment(stages, chunks, microbatches);
-      const Timeline timeline = predict(e, model);
+      const Result timeline = predict(e, machine);
       const double even = timeline.lower_bound_seconds;
       const double bubble =
           static_cast<double>(stages - 1) / (chunks * static_cast<double>(microbatches));
@@ -102,21 +114,21 @@ TEST(Timeline, HasTheBubbleOfTheFormula) {
   }
 }
 
-TEST(Timeline, MoreBandwidthNeverSlowsARing) {
+TEST(Simulator, MoreBandwidthNeverSlowsARing) {
   config::Experiment e = experiment(1, 1, 2);
   e.parallel.context = 4;
   double slower = 1e300;
   for (const double bandwidth : {1e7, 1e8, 1e9, 1e10, 1e12}) {
-    plan::CostModel model;
-    model.bytes_per_second = bandwidth;
-    const double seconds = predict(e, model).seconds;
+    Machine machine;
+    machine.links.inside.bytes_per_second = bandwidth;
+    const double seconds = predict(e, machine).seconds;
     EXPECT_LE(seconds, slower);
-    EXPECT_GE(seconds, predict(e, model).lower_bound_seconds);
+    EXPECT_GE(seconds, predict(e, machine).lower_bound_seconds);
     slower = seconds;
   }
 }
 
-TEST(Timeline, PingPongHidesTransfersThatOneStreamExposes) {
+TEST(Simulator, PingPongHidesTransfersThatOneStreamExposes) {
   config::Experiment e = experiment(1, 1, 8);
   e.parallel.data = 2;
   e.batch.tokens = 512 * 8;
@@ -138,30 +150,25 @@ TEST(Timeline, PingPongHidesTransfersThatOneStreamExposes) {
    private:
     std::vector<std::int64_t> lengths_;
   };
-  plan::CostModel model;
-  model.latency_seconds = 0;
-  model.bytes_per_second = 2e8;
-  const auto seconds = [&] {
-    const data::Packer packer(Uneven(), e);
-    const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
-    const Outline outline(e);
-    return predict_step(e, outline, test::make_programs(outline, ticks), ticks, model).seconds;
-  };
+  Machine machine;
+  machine.links.inside = {0, 2e8};
+  const auto seconds = [&] { return predict(e, Uneven(), machine).seconds; };
   const double one_stream = seconds();
   e.attention.overlap = config::Overlap::ping_pong;
   EXPECT_LT(seconds(), one_stream);
 }
 
-TEST(Timeline, ADeadlockIsAnError) {
+TEST(Simulator, ADeadlockIsAnError) {
   const config::Experiment e = experiment(2, 1, 2);
   const data::Packer packer(OneLength(256), e);
   const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
   const Outline outline(e);
-  std::vector<Program> programs = test::make_programs(outline, ticks);
+  std::vector<Program> programs = make_programs(outline, ticks);
+  const Costs costs(Machine{}, e, outline.layout);
   std::erase_if(programs[0].steps,
                 [](const Step& step) { return step.operation == Operation::send; });
-  EXPECT_THROW(predict_step(e, outline, programs, ticks, plan::CostModel{}), Error);
+  EXPECT_THROW(simulate(e, outline, programs, ticks, costs), Error);
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::simulate

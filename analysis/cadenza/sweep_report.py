@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a sweep's views against published numbers, as a table in Markdown."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from cadenza.sweep import Sweep, View, select, values_of
+
+_ROUNDING = 0.005  # published numbers have two digits
+
+
+def verdicts(sweep: Sweep) -> list[dict]:
+    """A row per check: exhibit, what, published, ours, verdict, source."""
+    rows = []
+    for view in sweep.views:
+        values = values_of(sweep, view)
+        for check in view.checks:
+            chosen = select(values, check.get("where", {}))
+            rows.append(
+                {
+                    "exhibit": view.title,
+                    "what": check.get("what", ""),
+                    "published": _published(view, check),
+                    "ours": _ours(view, check, chosen),
+                    "verdict": _verdict(view, check, chosen),
+                    "source": check.get("source", ""),
+                }
+            )
+    return rows
+
+
+def _number(view: View, value: float) -> str:
+    if view.unit == "percent":
+        return f"{100 * value:.1f} %"
+    return f"{value:.2f}"
+
+
+def _published(view: View, check: dict) -> str:
+    if "range" in check:
+        return " to ".join(_number(view, value) for value in check["range"])
+    if "about" in check:
+        return f"{_number(view, check['about'])} (± {_number(view, check['within'])})"
+    word = "lowest" if "lowest" in check else "highest"
+    return f"{word} at {', '.join(map(str, check[word]))}"
+
+
+def _optima(view: View, check: dict, values: pd.DataFrame) -> pd.Series:
+    """The label on x of each line's lowest (highest) value."""
+    lines = [name for name in [*view.panels, *view.series] if name in values]
+    pick = "idxmin" if "lowest" in check else "idxmax"
+    if not lines:
+        return values.loc[[getattr(values["value"], pick)()], view.x]
+    return values.loc[getattr(values.groupby(lines)["value"], pick)(), view.x]
+
+
+def _ours(view: View, check: dict, values: pd.DataFrame) -> str:
+    if values.empty:
+        return "nothing was simulated"
+    if "lowest" in check or "highest" in check:
+        return "at " + ", ".join(sorted(set(_optima(view, check, values)), key=_sort_key))
+    low, high = values["value"].min(), values["value"].max()
+    if len(values) == 1:
+        return _number(view, low)
+    median = _number(view, values["value"].median())
+    return f"{_number(view, low)} to {_number(view, high)}, median {median}"
+
+
+def _sort_key(label: str) -> tuple[float, str]:
+    try:
+        return float(label), label
+    except ValueError:
+        return float("inf"), label
+
+
+def _verdict(view: View, check: dict, values: pd.DataFrame) -> str:
+    if values.empty:
+        return "missing"
+    if "lowest" in check or "highest" in check:
+        wanted = {str(label) for label in check.get("lowest", check.get("highest"))}
+        return "agrees" if set(_optima(view, check, values)) <= wanted else "differs"
+    if "about" in check:
+        low, high = check["about"] - check["within"], check["about"] + check["within"]
+    else:
+        low, high = check["range"]
+    low, high = low - _ROUNDING, high + _ROUNDING
+    inside = values["value"].between(low, high)
+    if inside.all():
+        return "agrees"
+    if inside.any():
+        return f"{inside.sum()} of {len(values)} inside"
+    if (values["value"] > high).all():
+        return "above"
+    return "below" if (values["value"] < low).all() else "around it"
+
+
+def markdown(sweeps: list[Sweep]) -> str:
+    """One table of all checks, and what each sweep says of its differences."""
+    lines = [
+        "| exhibit | what | published | ours | verdict | source |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for sweep in sweeps:
+        for row in verdicts(sweep):
+            exhibit = f"{sweep.title.split(':')[0]}: {row['exhibit']}"
+            cells = [exhibit, *(row[name] for name in list(row)[1:])]
+            lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    lines.append("")
+    for sweep in sweeps:
+        for view in sweep.views:
+            if view.why:
+                lines += [f"**{sweep.title.split(':')[0]}, {view.title}.** {view.why.strip()}", ""]
+        lines += [f"{sweep.title.split(':')[0]}: {counts(sweep)}.", ""]
+    return "\n".join(lines)
+
+
+def counts(sweep: Sweep) -> str:
+    """ "30 points: 28 ok, 2 out of memory"."""
+    found = sweep.table["status"].value_counts()
+    parts = [f"{found[status]} {status.replace('_', ' ')}" for status in found.index]
+    return f"{len(sweep.table)} points: {', '.join(parts)}"

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step of hundreds to thousands of ranks costs before its first operation: plans (made and
+// validated), programs, memory estimates. One core.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cadenza/base/hash.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/exec/memory.hpp"
+#include "cadenza/program/step_plan.hpp"
+
+namespace {
+
+using namespace cadenza;
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Peak resident memory of this process so far.
+double peak_megabytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;
+}
+
+std::string read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::uint64_t hash_of(const std::vector<program::TickPlans>& ticks) {
+  Hasher hasher;
+  for (const program::TickPlans& tick : ticks) {
+    hasher.add(plan::hash(tick.forward)).add(plan::hash(tick.backward));
+  }
+  return hasher.value();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Seconds and peak memory of plans, programs and memory estimates of one step.");
+  std::string file;
+  std::vector<std::string> overrides;
+  std::int64_t step = 0;
+  app.add_option("experiment", file, "experiment file")->required()->check(CLI::ExistingFile);
+  app.add_option("--set", overrides, "key.path=value")->allow_extra_args(false);
+  app.add_option("--step", step);
+  CLI11_PARSE(app, argc, argv);
+
+  const config::Experiment experiment = config::parse_experiment(read(file), file, overrides);
+  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const data::Batch batch = data::Packer(*corpus, experiment).batch(step);
+  const program::Outline outline(experiment);
+
+  auto begin = std::chrono::steady_clock::now();
+  const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
+  const double plans = seconds_since(begin);
+  const double plans_peak = peak_megabytes();
+
+  begin = std::chrono::steady_clock::now();
+  std::vector<program::Program> programs;
+  std::size_t operations = 0;
+  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    if (outline.layout.tensor_of(rank) != 0) continue;
+    programs.push_back(program::make_program(outline, rank, ticks));
+    operations += programs.back().steps.size();
+  }
+  const double made = seconds_since(begin);
+
+  begin = std::chrono::steady_clock::now();
+  std::int64_t bytes = 0;
+  for (const program::Program& program : programs) {
+    bytes = std::max(bytes, exec::estimate_memory(experiment, outline, program, ticks).total());
+  }
+  const double memory = seconds_since(begin);
+  std::size_t moves = 0;
+  for (const program::TickPlans& tick : ticks) {
+    for (const plan::Stage& stage : tick.forward.stages) moves += stage.moves.size();
+  }
+  fmt::print(
+      "ranks {}  plans {}  moves {}  operations {}  plan {:.3f} s ({:.0f} MB)  programs {:.3f} s  "
+      "memory {:.3f} s  peak {:.0f} MB  hash {:016x}  needs {}\n",
+      outline.layout.ranks(), ticks.size(), moves, operations, plans, plans_peak, made, memory,
+      peak_megabytes(), hash_of(ticks), bytes);
+  return 0;
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fit_machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "cadenza/program/layout.hpp"
+#include "cadenza/simulate/costs.hpp"
+#include "cadenza/simulate/operation_work.hpp"
+#include "cadenza/simulate/tiles.hpp"
+#include "timing.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using program::Operation;
+using program::Pass;
+
+/// How unlike each other the seconds of a tile are over a table: variance of their logarithm.
+double spread(const config::AttentionTimes& attention, const std::vector<config::Row<3>>& rows) {
+  double sum = 0, squares = 0;
+  for (const auto& [queries, keys, seconds] : rows) {
+    const auto end = static_cast<std::int64_t>(keys);
+    const Task task{0, {end - static_cast<std::int64_t>(queries), end}, {0, end}, {0, 1}};
+    const double weight = simulate::tile_weight(task, attention.tile, attention.tile_overhead);
+    const double log = std::log(std::max(seconds - attention.launch_seconds, 1e-9) / weight);
+    sum += log;
+    squares += log * log;
+  }
+  const auto count = static_cast<double>(std::max<std::size_t>(rows.size(), 1));
+  return squares / count - sum * sum / count / count;
+}
+
+/// Where the machine keeps the rate of this operation.
+double* rate_of(config::ElementWise& rates, const program::Step& step) {
+  const bool forward = step.pass == Pass::forward;
+  switch (step.operation) {
+    case Operation::embed:
+    case Operation::embed_gradient:
+      return forward ? &rates.embedding.forward : &rates.embedding.backward;
+    case Operation::attention_inputs:
+      return forward ? &rates.attention_inputs.forward : &rates.attention_inputs.backward;
+    case Operation::attention_outputs:
+      return forward ? &rates.attention_outputs.forward : &rates.attention_outputs.backward;
+    case Operation::begin_attention:
+      return &rates.attention_delta.backward;
+    case Operation::loss:
+      return &rates.loss.forward;
+    case Operation::optimize:
+      return &rates.optimizer.forward;
+    default:
+      return nullptr;
+  }
+}
+
+/// Seconds per byte s with the least squared relative error of products + s x bytes.
+class RateFit {
+ public:
+  void add(double products, double bytes, double seconds) {
+    bytes_ += bytes * (seconds - products) / (seconds * seconds);
+    squares_ += bytes * bytes / (seconds * seconds);
+  }
+  /// Bytes per second; where the products alone take longer than was measured, all but infinite.
+  double rate() const {
+    constexpr double kNoTime = 1e15;
+    return bytes_ > 0 ? std::min(squares_ / bytes_, kNoTime) : kNoTime;
+  }
+
+ private:
+  double bytes_ = 0;
+  double squares_ = 0;
+};
+
+}  // namespace
+
+void fit_tile_overhead(config::AttentionTimes& attention) {
+  config::AttentionTimes best = attention;
+  double least = std::numeric_limits<double>::max();
+  for (int percent = 0; percent <= 300; percent += 5) {
+    attention.tile_overhead = percent / 100.0;
+    const double found =
+        spread(attention, attention.forward) + spread(attention, attention.backward);
+    if (found < least) {
+      least = found;
+      best = attention;
+    }
+  }
+  attention = best;
+}
+
+void fit_element_wise(const config::Experiment& alone, const std::vector<OperationSample>& samples,
+                      config::Machine& machine) {
+  const program::Layout layout(alone);
+  const simulate::OperationShapes shapes(alone, layout);
+  config::Machine products = machine;
+  products.element_wise = {};
+  products.element_wise.bytes_per_second = 1e30;
+  const simulate::Costs costs(products, alone, layout);
+  std::map<double*, RateFit> fits;
+  for (const OperationSample& sample : samples) {
+    double* const rate = rate_of(machine.element_wise, sample.step);
+    if (rate == nullptr || sample.seconds <= 0) continue;
+    fits[rate].add(costs.compute(sample.step, 0, sample.rows),
+                   shapes.work(sample.step, 0, sample.rows).bytes, sample.seconds);
+  }
+  for (const auto& [rate, fit] : fits) *rate = rounded(fit.rate());
+}
+
+std::string FitError::text() const {
+  if (errors.empty()) return "not checked";
+  std::vector<double> sizes;
+  for (const double error : errors) sizes.push_back(std::abs(error));
+  return fmt::format("{:.1f} % median, {:.1f} % at most", 100 * median(sizes),
+                     100 * *std::ranges::max_element(sizes));
+}
+
+double rounded(double value) {
+  if (value == 0) return 0;
+  const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value))) - 3);
+  return std::stod(fmt::format("{:.4g}", std::round(value / unit) * unit));
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure_attention.hpp"
+
+#include "cadenza/model/llama.hpp"
+#include "timing.hpp"
+
+namespace cadenza::app {
+namespace {
+
+void make_progress(void* world) {
+  static_cast<comm::Communicator*>(world)->progress();
+}
+
+}  // namespace
+
+template <typename Real>
+AttentionMeasurement<Real>::AttentionMeasurement(comm::Communicator& world,
+                                                 const config::Model& model, std::int64_t tokens,
+                                                 MemoryLedger& ledger)
+    : world_(world),
+      shape_(model::attention_shape(model)),
+      rotary_(
+          attention::make_rotary_table<Sum>(ledger, tokens, shape_.head_dim, model.rope.theta)) {
+  const auto make = [&]<typename T>(Array<T>& array, int heads, int width, T value) {
+    array = allocate<T>(ledger, MemoryKind::attention, "calibration", tokens * heads * width);
+    Kokkos::deep_copy(array, value);
+  };
+  const int heads = shape_.heads, key_heads = shape_.kv_heads, width = shape_.head_dim;
+  const auto value = static_cast<Real>(0.1f);
+  make(q_, heads, width, value);
+  make(k_, key_heads, width, value);
+  make(v_, key_heads, width, value);
+  make(dout_, heads, width, value);
+  make(out_, heads, width, Sum(0));
+  make(lse_, heads, 1, Sum(0));
+  make(delta_, heads, 1, Sum(0));
+  make(dq_, heads, width, Sum(0));
+  make(dk_, key_heads, width, Sum(0));
+  make(dv_, key_heads, width, Sum(0));
+}
+
+template <typename Real>
+kernels::TaskList<Real> AttentionMeasurement<Real>::list(const AttentionCase& work) const {
+  kernels::TaskList<Real> list;
+  list.progress = {make_progress, &world_};
+  const std::int64_t query = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
+  const std::int64_t key = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
+  for (int document = 0; document < work.count; ++document) {
+    const Range all{0, work.keys};
+    const Range last{work.keys - work.queries, work.keys};
+    const std::int64_t row = document * work.keys;
+    const std::int64_t first = (row + last.begin) * query;
+    const std::int64_t statistic = (row + last.begin) * shape_.heads;
+    list.queries.push_back({last, q_.data() + first, out_.data() + first, lse_.data() + statistic,
+                            dout_.data() + first, delta_.data() + statistic, dq_.data() + first});
+    list.keys.push_back({all, k_.data() + row * key, v_.data() + row * key, dk_.data() + row * key,
+                         dv_.data() + row * key});
+    list.tasks.push_back({{document, last, all, {0, shape_.heads}, work.rule}, document, document});
+  }
+  return list;
+}
+
+template <typename Real>
+double AttentionMeasurement<Real>::seconds(const AttentionCase& work, program::Pass pass) {
+  const kernels::TaskList<Real> tasks = list(work);
+  return measure(world_, [&] {
+    if (pass == program::Pass::forward) {
+      kernels::attention_forward(shape_, rotary_, tasks);
+    } else {
+      kernels::attention_backward(shape_, rotary_, tasks);
+    }
+  });
+}
+
+template class AttentionMeasurement<bfloat16>;
+template class AttentionMeasurement<float>;
+template class AttentionMeasurement<double>;
+
+}  // namespace cadenza::app

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core attention of one call, through the kernels that training runs.
+#pragma once
+
+#include <cstdint>
+
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/kernels/attention.hpp"
+#include "cadenza/program/schedule.hpp"
+
+namespace cadenza::app {
+
+/// Tasks of one call: the last `queries` tokens of a document of `keys`, `count` documents.
+struct AttentionCase {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+  std::int64_t count = 1;
+  Rule rule = Rule::causal;
+};
+
+template <typename Real>
+class AttentionMeasurement {
+ public:
+  using Sum = Accumulator<Real>;
+
+  /// Room for calls of up to `tokens` keys in all.
+  AttentionMeasurement(comm::Communicator& world, const config::Model& model, std::int64_t tokens,
+                       MemoryLedger& ledger);
+
+  /// Seconds of the call. Collective.
+  double seconds(const AttentionCase& work, program::Pass pass);
+
+ private:
+  kernels::TaskList<Real> list(const AttentionCase& work) const;
+
+  comm::Communicator& world_;
+  kernels::AttentionShape shape_;
+  kernels::RotaryTable<Sum> rotary_;
+  Array<Real> q_, k_, v_, dout_;
+  Array<Sum> out_, lse_, delta_, dq_, dk_, dv_;
+};
+
+}  // namespace cadenza::app

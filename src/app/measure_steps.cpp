@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure_steps.hpp"
+
+#include "cadenza/data/corpus.hpp"
+#include "cadenza/exec/executor.hpp"
+#include "cadenza/program/step_plan.hpp"
+#include "timing.hpp"
+
+namespace cadenza::app {
+
+template <typename Real>
+std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicator& group,
+                                     const config::Experiment& experiment, int steps) {
+  constexpr std::size_t kEvents = 1 << 16;
+  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const data::Packer packer(*corpus, experiment);
+  MemoryLedger ledger;
+  trace::Recorder recorder(kEvents);
+  exec::Tracer tracer(recorder, ledger, true, false);
+  exec::Executor<Real> executor(experiment, group, *corpus, tracer, ledger);
+  for (int step = 0; step <= steps; ++step) {
+    const program::StepPlan plan = program::plan_step(experiment, packer, group.rank(), step);
+    world.barrier();
+    if (step == 1) recorder.clear();
+    tracer.begin_step(step);
+    executor.run(plan);
+  }
+  std::vector<OperationTime> times;
+  for (const trace::Event& event : recorder.events()) {
+    if (event.lane != trace::Lane::compute) continue;
+    times.push_back({recorder.names()[event.name_id], event.phase, event.bytes,
+                     static_cast<double>(event.t_end_ns - event.t_begin_ns) * 1e-9});
+  }
+  return times;
+}
+
+double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
+                      const std::string& name, trace::Phase phase) {
+  std::vector<double> seconds;
+  for (const OperationTime& event : events) {
+    if (event.name == name && event.phase == phase) seconds.push_back(event.seconds);
+  }
+  return mean_over_ranks(world, seconds.empty() ? 0.0 : median(seconds));
+}
+
+double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events,
+                        const std::string& name) {
+  std::vector<double> rates;
+  for (const OperationTime& event : events) {
+    if (event.name == name) rates.push_back(static_cast<double>(event.bytes) / event.seconds);
+  }
+  return mean_over_ranks(world, rates.empty() ? 0.0 : median(rates));
+}
+
+template std::vector<OperationTime> run_steps<bfloat16>(comm::Communicator&, comm::Communicator&,
+                                                        const config::Experiment&, int);
+template std::vector<OperationTime> run_steps<float>(comm::Communicator&, comm::Communicator&,
+                                                     const config::Experiment&, int);
+template std::vector<OperationTime> run_steps<double>(comm::Communicator&, comm::Communicator&,
+                                                      const config::Experiment&, int);
+
+}  // namespace cadenza::app

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <limits>
+#include <optional>
+
+#include "cadenza/app/commands.hpp"
+#include "cadenza/app/experiment_file.hpp"
+#include "cadenza/app/progress.hpp"
+#include "cadenza/app/run_folder.hpp"
+#include "cadenza/app/simulated_trace.hpp"
+#include "cadenza/app/simulation_report.hpp"
+#include "cadenza/app/step_report.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/units.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// The folder that a simulation leaves; nothing where it is to leave none.
+class Outputs {
+ public:
+  Outputs(const Simulation& simulation, const CommandLine& line) {
+    const bool asks = !line.output.empty();
+    if (line.trace == "none" && asks) {
+      fail(ExitCode::usage,
+           "--output: found {} with --trace none, which writes nothing; valid: "
+           "--trace summary or full",
+           line.output);
+    }
+    if (line.trace == "none" || (line.trace.empty() && !asks)) return;
+    const std::string& name = simulation.experiment().name;
+    folder_ = RunFolder::create(asks ? line.output : "runs/" + name + "-simulated",
+                                simulation.experiment());
+    trace_.emplace(simulation, folder_->trace(), line.trace == "full");
+  }
+
+  simulate::Observer observe(std::int64_t step) {
+    return trace_ ? trace_->observe(step) : simulate::Observer{};
+  }
+  void write(const SimulatedStep& step, const StepMetrics& metrics) {
+    if (!folder_) return;
+    trace_->write(step);
+    folder_->append(metrics);
+  }
+  void finish() {
+    if (!folder_) return;
+    trace_->finish();
+    fmt::print("metrics   {}\ntraces    {}/run.h5\nnext      cadenza-analyze summary {}\n",
+               folder_->metrics(), folder_->trace(), folder_->path());
+  }
+
+ private:
+  std::optional<RunFolder> folder_;
+  std::optional<SimulatedTrace> trace_;
+};
+
+StepMetrics metrics_of(const Simulation& simulation, const SimulatedStep& step) {
+  const config::Experiment& e = simulation.experiment();
+  const double peak = simulation.machine().peak_flops_per_second * static_cast<double>(e.ranks());
+  StepMetrics metrics = step_metrics(e, step.batch, rank_steps(simulation, step), peak);
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  metrics.loss = metrics.gradient_norm = metrics.learning_rate = kUnknown;
+  return metrics;
+}
+
+void print_head(const Simulation& simulation) {
+  const config::Experiment& e = simulation.experiment();
+  const config::Machine& machine = simulation.machine();
+  if (!simulation.explanation().empty()) fmt::print("{}\n\n", simulation.explanation());
+  fmt::print("{}: {} ranks on {} {}; machine {}: {}\n", e.name, e.ranks(), simulation.nodes(),
+             simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
+}
+
+}  // namespace
+
+void simulate(const CommandLine& line) {
+  const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
+  const Simulation simulation(experiment, load_machine(experiment.cluster));
+  Outputs outputs(simulation, line);
+  print_head(simulation);
+
+  const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
+  Progress progress(true, steps);
+  SimulationSummary summary;
+  TimeTable table;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const SimulatedStep step = simulation.run(line.step + i, outputs.observe(line.step + i));
+    const StepMetrics metrics = metrics_of(simulation, step);
+    outputs.write(step, metrics);
+    add_step(simulation, step, summary);
+    table.add(step.result);
+    progress.show(i + 1, fmt::format("{} simulated  {}", format_duration(step.result.seconds),
+                                     describe(metrics)));
+  }
+  progress.finish();
+  fmt::print("\n{}\n{}\n{}\n{}", describe(summary), table.text(), table.slowest(),
+             describe(summary.memory));
+  for (const std::string& note : summary.notes) fmt::print("beyond the tables: {}\n", note);
+  outputs.finish();
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/app/simulation.hpp"
+
+#include "cadenza/app/choose.hpp"
+#include "cadenza/app/experiment_file.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// Whether all tensor ranks of a group do the same at the same time: they do not vary, and each has
+/// the neighbours and the adapter that tensor coordinate 0 has.
+bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
+                        const simulate::Costs& costs) {
+  const Rank tensor = layout.tensor();
+  if (tensor == 1) return true;
+  if (experiment.cluster.varies()) return false;
+  if (costs.node_of(0) == costs.node_of(layout.ranks() - 1)) return true;
+  for (Rank rank = 1; rank < layout.ranks(); ++rank) {
+    const bool first = rank % tensor == 0;
+    if (!first && costs.adapter_of(rank) == costs.adapter_of(rank - 1)) return false;
+    if (first || rank < tensor) continue;
+    const Rank twin = rank - rank % tensor;
+    const auto beside = [&](Rank r) { return costs.node_of(r) == costs.node_of(r - tensor); };
+    if (beside(rank) != beside(twin)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+config::Machine load_machine(const config::Cluster& cluster) {
+  if (cluster.machine.empty()) return {};
+  const std::string text = read_text(
+      cluster.machine, "cluster.machine with a machine's YAML file (inputs/machines has some)");
+  return config::parse_machine(text, cluster.machine);
+}
+
+Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine)
+    : experiment_(experiment) {
+  corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
+  packer_.emplace(*corpus_, experiment_);
+  Choice choice = choose_layout(experiment_, *packer_);
+  experiment_ = std::move(choice.experiment);
+  explanation_ = std::move(choice.explanation);
+  outline_.emplace(experiment_);
+  costs_.emplace(machine, experiment_, outline_->layout);
+  all_ranks_ = !tensor_ranks_alike(experiment_, outline_->layout, *costs_);
+}
+
+std::size_t Simulation::program_of(Rank rank) const {
+  return static_cast<std::size_t>(all_ranks_ ? rank : rank / outline_->layout.tensor());
+}
+
+SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) const {
+  SimulatedStep result;
+  result.batch = packer_->batch(step);
+  result.ticks = program::plan_ticks(experiment_, result.batch);
+  for (Rank rank = 0; rank < outline_->layout.ranks(); ++rank) {
+    if (!all_ranks_ && outline_->layout.tensor_of(rank) > 0) continue;
+    result.programs.push_back(program::make_program(*outline_, rank, result.ticks));
+    result.memory.push_back(
+        exec::estimate_memory(experiment_, *outline_, result.programs.back(), result.ticks));
+  }
+  result.result = simulate::simulate(experiment_, *outline_, result.programs, result.ticks, *costs_,
+                                     observer, step);
+  return result;
+}
+
+}  // namespace cadenza::app

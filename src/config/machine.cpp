@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/config/machine.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "keys.hpp"
+#include "read.hpp"
+#include "yaml.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// Where row `row` of a table stands in the file.
+const Place& place_of_row(const Value& root, const char* block, const char* table,
+                          std::size_t row) {
+  return root.find(block)->find(table)->items[row].place;
+}
+
+void check_attention(const Value& root, const char* table, const std::vector<Row<3>>& rows) {
+  std::set<std::pair<double, double>> seen;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& [queries, keys, seconds] = rows[i];
+    const std::string path = fmt::format("attention.{}[{}]", table, i);
+    const Place& place = place_of_row(root, "attention", table, i);
+    if (queries > keys) {
+      fail_at(place, path,
+              fmt::format("found {} queries of a document of {} keys; valid: queries <= keys",
+                          queries, keys));
+    }
+    if (!seen.emplace(queries, keys).second) {
+      fail_at(place, path,
+              fmt::format("found {} queries x {} keys a second time; valid: once", queries, keys));
+    }
+  }
+}
+
+void check_products(const Value& root, const std::vector<Row<4>>& rows) {
+  std::set<std::array<double, 3>> seen;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& [count, columns, depth, rate] = rows[i];
+    if (seen.insert({count, columns, depth}).second) continue;
+    fail_at(place_of_row(root, "products", "table", i), fmt::format("products.table[{}]", i),
+            fmt::format("found {} x {} x {} a second time; valid: once", count, columns, depth));
+  }
+}
+
+void check_numbers(const Value& root, const Machine& machine) {
+  const AttentionTimes& attention = machine.attention;
+  if (attention.heads % attention.kv_heads != 0) {
+    fail_at(place_of(root, "attention.kv_heads"), "attention.kv_heads",
+            fmt::format("found {}, which does not divide attention.heads = {}; valid: a divisor",
+                        attention.kv_heads, attention.heads));
+  }
+  check_attention(root, "forward", attention.forward);
+  check_attention(root, "backward", attention.backward);
+  check_products(root, machine.products.table);
+  if (machine.links.adapters > 0 && machine.ranks_per_node > 0 &&
+      machine.ranks_per_node % machine.links.adapters != 0) {
+    fail_at(place_of(root, "links.adapters"), "links.adapters",
+            fmt::format("found {}, which does not divide ranks_per_node = {}; valid: a divisor, or "
+                        "0 for one per rank",
+                        machine.links.adapters, machine.ranks_per_node));
+  }
+}
+
+}  // namespace
+
+Machine parse_machine(const std::string& text, const std::string& file) {
+  const Value root = parse_yaml(text, file);
+  check_keys<Machine>(root);
+  const Machine machine = read_machine(root);
+  check_numbers(root, machine);
+  return machine;
+}
+
+}  // namespace cadenza::config

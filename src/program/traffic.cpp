@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/program/traffic.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace cadenza::program {
+namespace {
+
+/// Indices of `items` by the rank that `rank_of` gives them, in their order for each rank.
+/// @param begins  by rank, and one more: where the indices of a rank begin
+template <typename Items, typename RankOf>
+std::vector<std::uint32_t> by_rank(const Items& items, std::size_t ranks, RankOf rank_of,
+                                   std::vector<std::uint32_t>& begins) {
+  begins.assign(ranks + 1, 0);
+  for (const auto& item : items) ++begins[static_cast<std::size_t>(rank_of(item)) + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<std::uint32_t> next = begins;
+  std::vector<std::uint32_t> order(items.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    order[next[static_cast<std::size_t>(rank_of(items[i]))]++] = i;
+  }
+  return order;
+}
+
+std::size_t count_ranks(const plan::Plan& plan) {
+  Rank ranks = plan.workload.ranks;
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::Move& move : stage.moves)
+      ranks = std::max({ranks, move.from + 1, move.to + 1});
+    for (const plan::PlacedTask& placed : stage.tasks) ranks = std::max(ranks, placed.server + 1);
+  }
+  return static_cast<std::size_t>(ranks);
+}
+
+}  // namespace
+
+bool is_result(plan::Tensor what, Pass pass) {
+  return plan::is_result(what) && !(pass == Pass::backward && what == plan::Tensor::lse);
+}
+
+Traffic::Traffic(const plan::Plan& plan, Pass pass) {
+  const std::size_t ranks = count_ranks(plan);
+  homes_ = by_rank(
+      plan.workload.homes, ranks, [](const plan::Home& home) { return home.rank; }, homes_begin_);
+  for (const plan::Stage& stage : plan.stages) stages_.push_back(make_stage(stage, pass, ranks));
+  add_ready(plan);
+}
+
+Traffic::Stage Traffic::make_stage(const plan::Stage& planned, Pass pass, std::size_t ranks) {
+  Stage stage;
+  const auto key = [&](std::uint32_t i) {
+    const plan::Move& move = planned.moves[i];
+    return std::tuple(move.from, move.to, is_result(move.what, pass));
+  };
+  stage.moves.resize(planned.moves.size());
+  std::iota(stage.moves.begin(), stage.moves.end(), 0U);
+  if (!std::ranges::is_sorted(stage.moves, {}, key)) std::ranges::stable_sort(stage.moves, {}, key);
+  for (std::uint32_t i = 0; i < stage.moves.size(); ++i) {
+    if (i == 0 || key(stage.moves[i]) != key(stage.moves[i - 1])) {
+      const auto [from, to, results] = key(stage.moves[i]);
+      stage.flows.push_back({from, to, results, 0, {i, i}});
+    }
+    stage.flows.back().bytes += planned.moves[stage.moves[i]].bytes;
+    ++stage.flows.back().moves.end;
+  }
+  std::vector<std::uint32_t> sends, receives, tasks;
+  by_rank(
+      stage.flows, ranks, [](const Flow& flow) { return flow.from; }, sends);
+  stage.receives = by_rank(
+      stage.flows, ranks, [](const Flow& flow) { return flow.to; }, receives);
+  stage.tasks = by_rank(
+      planned.tasks, ranks, [](const plan::PlacedTask& placed) { return placed.server; }, tasks);
+  for (std::size_t rank = 0; rank <= ranks; ++rank) {
+    stage.ranks.push_back({sends[rank], receives[rank], tasks[rank], -1});
+  }
+  return stage;
+}
+
+void Traffic::add_ready(const plan::Plan& plan) {
+  const auto at_home = [&](const plan::Move& move) {
+    return std::ranges::any_of(homes(move.from), [&](std::uint32_t i) {
+      const plan::Home& home = plan.workload.homes[i];
+      return home.document == move.document && home.tokens.overlaps(move.tokens);
+    });
+  };
+  for (int s = 0; s < stages(); ++s) {
+    Stage& stage = stages_[static_cast<std::size_t>(s)];
+    for (const Flow& flow : stage.flows) {
+      if (flow.results) continue;
+      int& ready = stage.ranks[static_cast<std::size_t>(flow.from)].ready;
+      for (const std::uint32_t i : moves(s, flow)) {
+        const plan::Move& move = plan.stages[static_cast<std::size_t>(s)].moves[i];
+        if (ready + 1 < s && !at_home(move)) ready = brought_by(plan, move, ready, s);
+      }
+    }
+  }
+}
+
+/// The last of the stages between `after` and `before` that brings rows of the move to its sender;
+/// `after` where none does.
+int Traffic::brought_by(const plan::Plan& plan, const plan::Move& move, int after,
+                        int before) const {
+  const auto brings = [&](int stage, const Flow& flow) {
+    const auto& planned = plan.stages[static_cast<std::size_t>(stage)].moves;
+    return std::ranges::any_of(moves(stage, flow), [&](std::uint32_t i) {
+      const plan::Move& m = planned[i];
+      return m.what == move.what && m.document == move.document && m.tokens.overlaps(move.tokens) &&
+             m.heads.overlaps(move.heads);
+    });
+  };
+  for (int stage = before - 1; stage > after; --stage) {
+    for (const std::uint32_t flow : of(move.from, stage).receives) {
+      if (brings(stage, flows(stage)[flow])) return stage;
+    }
+  }
+  return after;
+}
+
+Indices Traffic::moves(int stage, const Flow& flow) const {
+  return Indices(at(stage).moves)
+      .subspan(static_cast<std::size_t>(flow.moves.begin),
+               static_cast<std::size_t>(flow.moves.size()));
+}
+
+Part Traffic::of(Rank rank, int stage) const {
+  const Stage& in = at(stage);
+  const auto r = static_cast<std::size_t>(rank);
+  Part part;
+  if (r + 1 >= in.ranks.size()) return part;
+  const Begins& begin = in.ranks[r];
+  const Begins& end = in.ranks[r + 1];
+  part.sends = {begin.sends, end.sends};
+  part.receives = Indices(in.receives).subspan(begin.receives, end.receives - begin.receives);
+  part.tasks = Indices(in.tasks).subspan(begin.tasks, end.tasks - begin.tasks);
+  part.ready = begin.ready;
+  for (std::uint32_t i = begin.sends; i < end.sends; ++i) {
+    (in.flows[i].results ? part.results : part.inputs) = true;
+  }
+  for (const std::uint32_t i : part.receives) {
+    (in.flows[i].results ? part.results : part.inputs) = true;
+    (in.flows[i].results ? part.results_arrive : part.inputs_arrive) = true;
+  }
+  return part;
+}
+
+Indices Traffic::homes(Rank rank) const {
+  const auto r = static_cast<std::size_t>(rank);
+  if (r + 1 >= homes_begin_.size()) return {};
+  return Indices(homes_).subspan(homes_begin_[r], homes_begin_[r + 1] - homes_begin_[r]);
+}
+
+}  // namespace cadenza::program

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clock.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace cadenza::simulate {
+
+using program::Operation;
+using program::Pass;
+
+Clock::Clock(const config::Experiment& experiment, const program::Outline& outline,
+             std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
+             const Costs& costs, const Observer& observer, std::int64_t step)
+    : layout_(outline.layout),
+      costs_(costs),
+      observer_(observer),
+      work_(outline, ticks, costs),
+      dense_(experiment, outline, costs),
+      network_(costs, outline.layout.ranks()),
+      variation_(experiment, step),
+      runners_(programs.size()),
+      runner_of_(static_cast<std::size_t>(outline.layout.ranks()), -1) {
+  bool all_lead = layout_.tensor() > 1;
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    Runner& runner = runners_[i];
+    runner.program = &programs[i];
+    runner.pool = layout_.pool_of(runner.rank());
+    runner.in_pool = layout_.in_pool(runner.rank());
+    runner_of_[static_cast<std::size_t>(runner.rank())] = static_cast<int>(i);
+    all_lead = all_lead && layout_.tensor_of(runner.rank()) == 0;
+    wake(i, 0);
+  }
+  one_for_all_ = all_lead;
+}
+
+void Clock::run() {
+  while (!events_.empty()) {
+    const auto [time, runner] = events_.top();
+    events_.pop();
+    ++operations_;
+    resume(runner, time);
+  }
+}
+
+void Clock::wake(std::size_t runner, double time) {
+  events_.emplace(time, runner);
+}
+
+void Clock::resume(std::size_t i, double time) {
+  Runner& runner = runners_[i];
+  runner.now = time;
+  switch (runner.state) {
+    case State::ready:
+      return start(i);
+    case State::running:
+    case State::meeting:
+      return finish(i);
+    case State::draining:
+      runner.times.waiting += time - runner.began;
+      close_awaited(i);
+      return start_operation(i);
+    case State::waiting:
+      return end_wait(i);
+    case State::receiving:
+      return end_receive(i);
+  }
+}
+
+void Clock::start(std::size_t i) {
+  Runner& runner = runners_[i];
+  runner.began = runner.now;
+  if (runner.ended()) {
+    if (drains(i, runner.sent[0]) || drains(i, runner.sent[1])) return;
+    return start_operation(i);
+  }
+  const Step& step = runner.step();
+  if (program::is_attention(step.operation)) {
+    Place& place = runner.place[step.part];
+    const Place next{step.tick, step.layer, step.pass, step.again};
+    const bool moves = place != next;
+    place = next;
+    if (moves && drains(i, runner.sent[step.part])) return;
+  }
+  start_operation(i);
+}
+
+void Clock::start_operation(std::size_t i) {
+  Runner& runner = runners_[i];
+  runner.began = runner.now;
+  if (runner.ended()) {
+    if (!runner.sent[0].empty() || !runner.sent[1].empty()) return start(i);
+    runner.times.end = runner.now;
+    return;
+  }
+  switch (runner.step().operation) {
+    case Operation::post:
+    case Operation::post_results:
+      return post(i);
+    case Operation::wait:
+    case Operation::wait_results:
+      return start_wait(i);
+    case Operation::attend:
+      return attend(i);
+    case Operation::receive:
+      return start_receive(i);
+    case Operation::send:
+      return run_for(i, costs_.pack(stream_bytes(runner)));
+    case Operation::reduce_layer:
+      return post_layer(i);
+    case Operation::reduce_gradients:
+    case Operation::gather_parameters:
+      return meet(i, runner.now);
+    default:
+      return run_dense(i);
+  }
+}
+
+void Clock::run_for(std::size_t i, double seconds) {
+  Runner& runner = runners_[i];
+  runner.state = State::running;
+  wake(i, runner.now + seconds * factor(runner));
+}
+
+void Clock::finish(std::size_t i) {
+  Runner& runner = runners_[i];
+  switch (runner.step().operation) {
+    case Operation::post:
+    case Operation::post_results:
+      post_sends(i);
+      break;
+    case Operation::send:
+      send(i);
+      break;
+    default:
+      break;
+  }
+  next_operation(i);
+}
+
+void Clock::next_operation(std::size_t i) {
+  Runner& runner = runners_[i];
+  ++runner.next;
+  runner.state = State::ready;
+  wake(i, runner.now);
+}
+
+void Clock::attend(std::size_t i) {
+  Runner& runner = runners_[i];
+  const Attention& work = work_.attention(runner.step(), runner.in_pool);
+  const double seconds = work.seconds * factor(runner);
+  runner.times.attention += seconds;
+  emit(runner, Activity::compute, runner.now, runner.now + seconds, 0, work.flops);
+  run_for(i, work.seconds);
+}
+
+void Clock::emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes,
+                 double flops) const {
+  if (!observer_) return;
+  Span span;
+  span.rank = runner.rank();
+  span.step = &runner.step();
+  span.what = what;
+  span.begin = begin;
+  span.end = end;
+  span.bytes = bytes;
+  span.flops = flops;
+  observer_(span);
+}
+
+Result Clock::result() const {
+  Result result;
+  result.operations = operations_;
+  result.ranks.resize(runner_of_.size());
+  double computing = 0;
+  for (std::size_t rank = 0; rank < runner_of_.size(); ++rank) {
+    const std::size_t tensor = one_for_all_ ? rank % static_cast<std::size_t>(layout_.tensor()) : 0;
+    const int runner = runner_of_[rank - tensor];
+    if (runner < 0) continue;
+    const RankTimes& times = runners_[static_cast<std::size_t>(runner)].times;
+    result.ranks[rank] = times;
+    result.seconds = std::max(result.seconds, times.end);
+    computing += times.attention + times.dense + times.optimizer;
+  }
+  result.lower_bound_seconds = computing / static_cast<double>(runner_of_.size());
+  return result;
+}
+
+std::vector<std::string> Clock::faults() const {
+  std::vector<std::string> lines;
+  for (const Runner& runner : runners_) {
+    if (runner.ended()) continue;
+    lines.push_back(fmt::format("rank {} never gets past operation {}: {}", runner.rank(),
+                                runner.next, to_string(runner.step())));
+  }
+  if (!lines.empty()) return lines;  // who is stuck has posted in vain as well
+  for (const auto& [key, exchange] : exchanges_) {
+    for (std::size_t i = 0; i < exchange.messages(); ++i) {
+      const Message& message = exchange.message(i);
+      if (message.sender_posted == message.receiver_posted) continue;
+      const program::Flow& flow = exchange.flow(i);
+      const Rank from = layout_.world_rank(key.pool, flow.from);
+      const Rank to = layout_.world_rank(key.pool, flow.to);
+      lines.push_back(
+          fmt::format("rank {}: rank {} never {} what it posts: tick {} layer {} {} stage {}{}",
+                      message.sender_posted ? from : to, message.sender_posted ? to : from,
+                      message.sender_posted ? "receives" : "sends", key.tick, key.layer,
+                      key.pass == Pass::forward ? "forward" : "backward", key.stage,
+                      flow.results ? " results" : ""));
+    }
+  }
+  return lines;
+}
+
+}  // namespace cadenza::simulate

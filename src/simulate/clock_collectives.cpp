@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks do together: dense operations of a tensor group, sums of gradients, the update.
+#include <algorithm>
+
+#include "clock.hpp"
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Operation;
+
+/// Operations on rows: a rank without rows skips them.
+bool needs_rows(Operation operation) {
+  switch (operation) {
+    case Operation::embed:
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+    case Operation::embed_gradient:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Clock::run_dense(std::size_t i) {
+  Runner& runner = runners_[i];
+  const Step& step = runner.step();
+  const bool in_tick = step.tick >= 0;
+  const std::int64_t rows = !in_tick ? 0
+                            : step.operation == Operation::load
+                                ? work_.all_rows(step, runner.in_pool)
+                                : work_.rows(step, runner.in_pool);
+  if (rows == 0 && needs_rows(step.operation)) return next_operation(i);
+  const DenseTime& time = dense_.time(step, runner.rank(), rows);
+  runner.compute = time.compute * factor(runner);
+  const bool together = time.collectives > 0 && !one_for_all_;
+  if (together || step.operation == Operation::optimize) {
+    return meet(i, runner.now + (together ? runner.compute : 0));
+  }
+  const double end = runner.now + runner.compute + time.collectives;
+  runner.times.dense += runner.compute;
+  runner.times.collectives += time.collectives;
+  emit(runner, Activity::compute, runner.now, end, 0, time.flops);
+  runner.state = State::running;
+  wake(i, end);
+}
+
+int Clock::replicas_of(Rank rank) const {
+  const program::Coordinates at = layout_.coordinates(rank);
+  return at.pipeline * layout_.tensor() + at.tensor;
+}
+
+/// The ranks that a rank meets in its operation: by kind of group and number of the group.
+std::tuple<int, int> Clock::meeting_of(const Runner& runner) const {
+  switch (runner.step().operation) {
+    case Operation::optimize:
+      return {0, 0};
+    case Operation::reduce_gradients:
+      return {1, replicas_of(runner.rank())};
+    case Operation::gather_parameters:
+      return {2, replicas_of(runner.rank())};
+    default:
+      return {3, runner.rank() / layout_.tensor()};
+  }
+}
+
+std::size_t Clock::expected(const Runner& runner) const {
+  const int all = layout_.trainers() / (one_for_all_ ? layout_.tensor() : 1);
+  switch (runner.step().operation) {
+    case Operation::optimize:  // the norm of the gradient is everybody's
+      return static_cast<std::size_t>(all);
+    case Operation::reduce_layer:
+    case Operation::reduce_gradients:
+    case Operation::gather_parameters:
+      return static_cast<std::size_t>(layout_.data() * layout_.context());
+    default:
+      return static_cast<std::size_t>(layout_.tensor());
+  }
+}
+
+void Clock::meet(std::size_t i, double arrives) {
+  runners_[i].state = State::meeting;
+  const auto key = meeting_of(runners_[i]);
+  Meeting& meeting = meetings_[key];
+  meeting.runners.push_back(i);
+  meeting.latest = std::max(meeting.latest, arrives);
+  if (meeting.runners.size() < expected(runners_[i])) return;
+  const Meeting done = std::move(meeting);
+  meetings_.erase(key);
+  const double end = end_of_meeting(done);
+  for (const std::size_t runner : done.runners) leave(runner, done.latest, end);
+}
+
+/// When the collective is over; the optimizer runs on each rank alone after it.
+double Clock::end_of_meeting(const Meeting& meeting) {
+  const Runner& runner = runners_[meeting.runners.front()];
+  const Step& step = runner.step();
+  switch (step.operation) {
+    case Operation::optimize:
+      return meeting.latest;
+    case Operation::reduce_gradients:
+      return finish_sums(meeting);
+    case Operation::gather_parameters:
+      return meeting.latest + dense_.gather_parameters(runner.rank());
+    default:
+      return meeting.latest +
+             dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool)).collectives;
+  }
+}
+
+void Clock::leave(std::size_t i, double opens, double end) {
+  Runner& runner = runners_[i];
+  const Step& step = runner.step();
+  RankTimes& times = runner.times;
+  if (step.operation == Operation::optimize) {
+    times.collectives += end - runner.began;
+    times.optimizer += runner.compute;
+    end += runner.compute;
+    emit(runner, Activity::compute, runner.began, end);
+  } else if (step.tick >= 0) {  // a dense operation of the tensor group
+    times.dense += runner.compute;
+    times.collectives += end - runner.began - runner.compute;
+    const std::int64_t rows = work_.rows(step, runner.in_pool);
+    emit(runner, Activity::compute, runner.began, end, 0,
+         dense_.time(step, runner.rank(), rows).flops);
+  } else {
+    times.collectives += end - runner.began;
+    emit(runner, Activity::wait_ranks, runner.began, opens);
+    emit(runner, Activity::collective, opens, end);
+  }
+  wake(i, end);
+}
+
+void Clock::post_layer(std::size_t i) {
+  const Runner& runner = runners_[i];
+  Sums& sums = sums_[replicas_of(runner.rank())];
+  Sums::Bucket& bucket = sums.layers[runner.step().layer];
+  bucket.begin = std::max(bucket.begin, runner.now);
+  if (++bucket.posted == expected(runner)) {
+    bucket.begin = std::max(bucket.begin, sums.free);
+    bucket.end = bucket.begin + dense_.gradient_sum(runner.rank(), runner.step().layer).seconds;
+    sums.free = bucket.end;
+  }
+  next_operation(i);
+}
+
+/// Sums what is in no layer, when those of the layers are over.
+double Clock::finish_sums(const Meeting& meeting) {
+  const Rank rank = runners_[meeting.runners.front()].rank();
+  Sums& sums = sums_[replicas_of(rank)];
+  const double begin = std::max(meeting.latest, sums.free);
+  const Dense::Sum rest = dense_.gradient_sum(rank, -1);
+  const double end = begin + rest.seconds;
+  for (const std::size_t i : meeting.runners) {
+    if (meeting.runners.size() == 1) break;
+    for (const auto& [layer, bucket] : sums.layers) {
+      emit(runners_[i], Activity::reduce, bucket.begin, bucket.end,
+           dense_.gradient_sum(rank, layer).bytes);
+    }
+    emit(runners_[i], Activity::reduce, begin, end, rest.bytes);
+  }
+  sums = {};
+  return end;
+}
+
+}  // namespace cadenza::simulate

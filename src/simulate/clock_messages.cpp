@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention's messages and the residual streams between pipeline stages.
+#include <algorithm>
+
+#include "cadenza/base/hash.hpp"
+#include "clock.hpp"
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Operation;
+
+bool of_results(const program::Step& step) {
+  return step.operation == Operation::post_results || step.operation == Operation::wait_results;
+}
+
+}  // namespace
+
+Exchange& Clock::exchange_of(const Runner& runner) {
+  const Step& step = runner.step();
+  const ExchangeKey key{runner.pool, step.tick, step.layer, step.stage, step.pass, step.again};
+  const auto found = exchanges_.find(key);
+  if (found != exchanges_.end()) return found->second;
+  return exchanges_.try_emplace(key, work_.traffic(step), key).first->second;
+}
+
+/// The messages that the rank's operation is about.
+void Clock::add_ends(std::size_t i, bool sent, bool received, std::vector<End>& ends) {
+  const Runner& runner = runners_[i];
+  const Step* step = &runner.step();
+  Exchange& exchange = exchange_of(runner);
+  const program::Part part = exchange.of(runner.in_pool);
+  const auto add = [&](std::size_t number, bool sender) {
+    if (exchange.flow(number).results != of_results(*step)) return;
+    ends.push_back({&exchange, number, sender, step});
+  };
+  if (sent) {
+    for (std::int64_t n = part.sends.begin; n < part.sends.end; ++n) {
+      add(static_cast<std::size_t>(n), true);
+    }
+  }
+  if (received) {
+    for (const std::uint32_t number : part.receives) add(number, false);
+  }
+}
+
+std::int64_t Clock::bytes_of(const std::vector<End>& ends, bool sent) const {
+  std::int64_t bytes = 0;
+  for (const End& end : ends) {
+    if (end.sender == sent) bytes += end.exchange->flow(end.message).bytes;
+  }
+  return bytes;
+}
+
+/// Receives are posted at once, sends when their rows are packed.
+void Clock::post(std::size_t i) {
+  Runner& runner = runners_[i];
+  std::vector<End>& ends = runner.awaited;
+  ends.clear();
+  add_ends(i, true, true, ends);
+  for (const End& end : ends) {
+    if (!end.sender) post_end(end, runner.now);
+  }
+  if (std::ranges::none_of(ends, &End::sender)) return next_operation(i);
+  const std::int64_t bytes = bytes_of(ends, true);
+  const double seconds = costs_.pack(bytes) * factor(runner);
+  runner.times.copies += seconds;
+  runner.times.bytes_sent += bytes;
+  emit(runner, Activity::pack, runner.now, runner.now + seconds, bytes);
+  run_for(i, costs_.pack(bytes));
+}
+
+void Clock::post_sends(std::size_t i) {
+  Runner& runner = runners_[i];
+  bool receives = false;
+  for (const End& end : runner.awaited) {
+    if (end.sender) post_end(end, runner.now);
+    receives = receives || !end.sender;
+  }
+  if (!receives) {  // nobody's work waits for their end
+    std::vector<End>& sent = runner.sent[runner.step().part];
+    sent.insert(sent.end(), runner.awaited.begin(), runner.awaited.end());
+  }
+  runner.awaited.clear();
+}
+
+void Clock::post_end(const End& end, double now) {
+  Message& message = end.exchange->message(end.message);
+  (end.sender ? message.sender_posted : message.receiver_posted) = true;
+  if (!message.under_way()) return;
+  const program::Flow& flow = end.exchange->flow(end.message);
+  const Rank from = layout_.world_rank(end.exchange->key().pool, flow.from);
+  const Rank to = layout_.world_rank(end.exchange->key().pool, flow.to);
+  message.ready = now;
+  message.there = network_.transfer(from, to, flow.bytes, now);
+  ++operations_;
+  if (message.sender_waits) tell(from, message.there);
+  if (message.receiver_waits) tell(to, message.there);
+}
+
+/// A message that the rank waits for is under way.
+void Clock::tell(Rank rank, double there) {
+  const auto i = static_cast<std::size_t>(runner_of_[static_cast<std::size_t>(rank)]);
+  Runner& runner = runners_[i];
+  runner.latest = std::max(runner.latest, there);
+  if (--runner.missing == 0) wake(i, runner.latest);
+}
+
+/// Waits for the ends in `awaited`.
+void Clock::wait_for(std::size_t i, State state) {
+  Runner& runner = runners_[i];
+  runner.state = state;
+  runner.missing = 0;
+  runner.latest = runner.now;
+  for (const End& end : runner.awaited) {
+    Message& message = end.exchange->message(end.message);
+    if (message.under_way()) {
+      runner.latest = std::max(runner.latest, message.there);
+    } else {
+      (end.sender ? message.sender_waits : message.receiver_waits) = true;
+      ++runner.missing;
+    }
+  }
+  if (runner.missing == 0) wake(i, runner.latest);
+}
+
+/// Whether the rank has to wait for what it sent; it then goes on with the operation that is next.
+bool Clock::drains(std::size_t i, std::vector<End>& sent) {
+  if (sent.empty()) return false;
+  runners_[i].awaited = std::move(sent);
+  sent.clear();
+  wait_for(i, State::draining);
+  return true;
+}
+
+void Clock::start_wait(std::size_t i) {
+  Runner& runner = runners_[i];
+  runner.awaited.clear();
+  add_ends(i, false, true, runner.awaited);
+  // What it only sends, it waits for later: see post_sends.
+  if (!runner.awaited.empty()) add_ends(i, true, false, runner.awaited);
+  wait_for(i, State::waiting);
+}
+
+void Clock::end_wait(std::size_t i) {
+  Runner& runner = runners_[i];
+  runner.times.waiting += runner.now - runner.began;
+  emit(runner, Activity::wait, runner.began, runner.now);
+  const std::int64_t bytes = bytes_of(runner.awaited, false);
+  close_awaited(i);
+  const double seconds = costs_.unpack(bytes) * factor(runner);
+  runner.times.copies += seconds;
+  emit(runner, Activity::unpack, runner.now, runner.now + seconds, bytes);
+  run_for(i, costs_.unpack(bytes));
+}
+
+void Clock::close_awaited(std::size_t i) {
+  Runner& runner = runners_[i];
+  for (const End& end : runner.awaited) emit_message(runner, end);
+  for (const End& end : runner.awaited) {
+    if (end.exchange->close_end()) exchanges_.erase(ExchangeKey(end.exchange->key()));
+  }
+  runner.awaited.clear();
+}
+
+void Clock::emit_message(const Runner& runner, const End& end) const {
+  if (!observer_) return;
+  const program::Flow& flow = end.exchange->flow(end.message);
+  const Message& message = end.exchange->message(end.message);
+  const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const Step& step = *end.step;
+  Span span;
+  span.rank = runner.rank();
+  span.step = end.step;
+  span.what = end.sender ? Activity::message_out : Activity::message_in;
+  span.begin = message.ready;
+  span.end = message.there;
+  span.bytes = flow.bytes;
+  span.peer = layout_.world_rank(end.exchange->key().pool, end.sender ? flow.to : flow.from);
+  span.flow = static_cast<std::uint32_t>(Hasher()
+                                             .add(number(flow.from))
+                                             .add(number(flow.to))
+                                             .add(number(end.exchange->key().pool))
+                                             .add(number(step.tick))
+                                             .add(number(step.layer))
+                                             .add(number(step.stage))
+                                             .add(number(step.pass))
+                                             .add(number(step.again))
+                                             .add(number(flow.results))
+                                             .value()) |
+              1u;
+  observer_(span);
+}
+
+std::int64_t Clock::stream_bytes(const Runner& runner) const {
+  return dense_.stream_bytes(work_.all_rows(runner.step(), runner.in_pool));
+}
+
+void Clock::start_receive(std::size_t i) {
+  Runner& runner = runners_[i];
+  const Step& step = runner.step();
+  runner.state = State::receiving;
+  Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
+  if (stream.sent == 0) {
+    stream.awaited = true;
+    return;
+  }
+  --stream.sent;
+  wake(i, network_.transfer(step.peer, runner.rank(), stream_bytes(runner), runner.now));
+}
+
+void Clock::send(std::size_t i) {
+  const Runner& runner = runners_[i];
+  const Step& step = runner.step();
+  const std::int64_t bytes = stream_bytes(runner);
+  runners_[i].times.copies += runner.now - runner.began;
+  runners_[i].times.bytes_sent += bytes;
+  emit(runner, Activity::message_out, runner.now, runner.now, bytes);
+  Stream& stream = streams_[{runner.rank(), step.peer, step.pass}];
+  if (!stream.awaited) {
+    ++stream.sent;
+    return;
+  }
+  stream.awaited = false;
+  const int receiver = runner_of_[static_cast<std::size_t>(step.peer)];
+  wake(static_cast<std::size_t>(receiver),
+       network_.transfer(runner.rank(), step.peer, bytes, runner.now));
+}
+
+void Clock::end_receive(std::size_t i) {
+  Runner& runner = runners_[i];
+  const std::int64_t bytes = stream_bytes(runner);
+  runner.times.waiting += runner.now - runner.began;
+  emit(runner, Activity::wait, runner.began, runner.now);
+  emit(runner, Activity::message_in, runner.began, runner.now, bytes);
+  const double seconds = costs_.unpack(bytes);
+  runner.times.copies += seconds * factor(runner);
+  run_for(i, seconds);
+}
+
+}  // namespace cadenza::simulate

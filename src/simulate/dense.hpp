@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operation outside core attention takes: computation on one rank, then the collectives of
+// its tensor group, and the bytes of residual streams and gradients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/program/program.hpp"
+#include "cadenza/simulate/costs.hpp"
+
+namespace cadenza::simulate {
+
+struct DenseTime {
+  double compute = 0;      ///< seconds
+  double collectives = 0;  ///< of the tensor group, seconds
+  double flops = 0;
+};
+
+class Dense {
+ public:
+  Dense(const config::Experiment& experiment, const program::Outline& outline, const Costs& costs);
+
+  /// @param rows  tokens of the rank in the operation
+  const DenseTime& time(const program::Step& step, Rank rank, std::int64_t rows);
+
+  /// Of the residual stream that one tensor rank sends on.
+  std::int64_t stream_bytes(std::int64_t rows) const;
+
+  /// Sum of a layer's gradients over the ranks that hold the same part; `layer` -1: of all that is
+  /// in no layer. Seconds and bytes.
+  struct Sum {
+    double seconds = 0;
+    std::int64_t bytes = 0;
+  };
+  Sum gradient_sum(Rank rank, int layer) const;
+  /// Updated parameters from the ranks that own them.
+  double gather_parameters(Rank rank) const;
+
+ private:
+  double tensor_seconds(const program::Step& step, Rank rank, std::int64_t rows) const;
+  double flops(const program::Step& step, std::int64_t rows) const;
+  std::vector<Rank> tensor_group(Rank rank) const;
+  std::vector<Rank> replicas(Rank rank) const;
+  double layer_elements() const;
+  double other_elements(Rank rank) const;
+
+  const config::Experiment& e_;
+  const program::Layout& layout_;
+  const Costs& costs_;
+  double layers_;  ///< of a rank
+  config::ElementBytes bytes_;
+  /// By operation, pass, again, rows: equal on all ranks.
+  std::map<std::tuple<program::Operation, program::Pass, bool, std::int64_t>, DenseTime> known_;
+  DenseTime optimizer_;
+};
+
+}  // namespace cadenza::simulate

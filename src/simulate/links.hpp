@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways between ranks, and what ranks do over them together.
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+
+#include "cadenza/simulate/costs.hpp"
+
+namespace cadenza::simulate {
+
+class Links {
+ public:
+  Links(const config::Machine& machine, const config::Cluster& cluster);
+
+  Way way(Rank from, Rank to) const;
+  int node_of(Rank rank) const;
+  int adapter_of(Rank rank) const;
+  double collective(Collective what, double bytes, std::span<const Rank> group) const;
+
+ private:
+  Way ring(std::span<const Rank> group) const;
+  double slowest_share(std::span<const Rank> group) const;
+
+  config::Links links_;
+  int ranks_per_node_;  ///< 0: all ranks are on one node
+  std::map<std::pair<Rank, Rank>, double> slow_;
+};
+
+}  // namespace cadenza::simulate

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/simulate/operation_work.hpp"
+
+#include "cadenza/config/flops.hpp"
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Operation;
+using program::Pass;
+using program::Step;
+
+Product forward(double rows, double outputs, double inputs) {
+  return {ProductKind::forward, rows, outputs, inputs};
+}
+
+/// Of a layer with weight [outputs, inputs].
+void add_gradients(double rows, double outputs, double inputs, OperationWork& work) {
+  work.products.push_back({ProductKind::data_gradient, rows, inputs, outputs});
+  work.products.push_back({ProductKind::weight_gradient, outputs, inputs, rows});
+}
+
+}  // namespace
+
+OperationShapes::OperationShapes(const config::Experiment& experiment,
+                                 const program::Layout& layout)
+    : model_(experiment.model),
+      recompute_(experiment.run.recompute),
+      layout_(layout),
+      shards_optimizer_(experiment.parallel.shard == config::Shard::optimizer),
+      element_(config::element_bytes(experiment.run.dtype).element),
+      sum_(config::element_bytes(experiment.run.dtype).accumulator),
+      width_(static_cast<double>(model_.d_model)),
+      queries_(width_ / layout.tensor()),
+      keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
+      heads_(static_cast<double>(model_.heads) / layout.tensor()),
+      ffn_(static_cast<double>(model_.ffn) / layout.tensor()),
+      vocab_(static_cast<double>(model_.vocab) / layout.tensor()) {}
+
+OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t rows) const {
+  const auto count = static_cast<double>(rows);
+  const bool gradient = step.pass == Pass::backward && !step.again;
+  switch (step.operation) {
+    case Operation::load:  // three numbers of a token, written and copied
+      return {{}, count * 3 * 4 * 2};
+    case Operation::embed:
+      return {{}, count * width_ * 2 * sum_};
+    case Operation::embed_gradient:
+      return {{}, count * width_ * 3 * sum_};
+    case Operation::attention_inputs:
+      return gradient ? attention_inputs_gradient(count) : attention_inputs(step, count);
+    case Operation::attention_outputs:
+      return gradient ? attention_outputs_gradient(count) : attention_outputs(step, count);
+    case Operation::begin_attention:
+      return {{}, count * (queries_ * (sum_ + element_) + heads_ * sum_)};
+    case Operation::loss:
+      return loss(count);
+    case Operation::optimize:
+      return {{}, optimizer_bytes(rank)};
+    default:
+      return {};
+  }
+}
+
+/// RMSNorm that adds a residual first; tensor ranks share its rows.
+double OperationShapes::norm_bytes(double rows) const {
+  return rows / layout_.tensor() * width_ * (3 * sum_ + element_);
+}
+
+double OperationShapes::norm_gradient_bytes(double rows) const {
+  return rows / layout_.tensor() * width_ * (4 * sum_ + 2 * element_);
+}
+
+OperationWork OperationShapes::attention_inputs(const Step& step, double rows) const {
+  const double rotation = rows * keys_ * 2 * element_;
+  const double empty_outputs = rows * (queries_ + heads_) * sum_;
+  const double residual = step.again ? rows / layout_.tensor() * width_ * 2 * sum_ : 0.0;
+  return {
+      {forward(rows, queries_, width_), forward(rows, keys_, width_), forward(rows, keys_, width_)},
+      norm_bytes(rows) - residual + rotation + empty_outputs};
+}
+
+OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
+  const double joined = queries_ + 2 * keys_;
+  OperationWork work{{}, rows * joined * (sum_ + element_) + norm_gradient_bytes(rows)};
+  add_gradients(rows, joined, width_, work);
+  return work;
+}
+
+OperationWork OperationShapes::attention_outputs(const Step& step, double rows) const {
+  OperationWork work{{forward(rows, width_, queries_), forward(rows, 2 * ffn_, width_)},
+                     norm_bytes(rows)};
+  if (step.again) return work;  // as far as the gradient reads it
+  work.products.push_back(forward(rows, width_, ffn_));
+  work.bytes += rows * 3 * ffn_ * element_;
+  return work;
+}
+
+OperationWork OperationShapes::attention_outputs_gradient(double rows) const {
+  OperationWork work{{},
+                     rows * 6 * ffn_ * element_ + norm_gradient_bytes(rows) +
+                         rows * (queries_ + 2 * keys_) * sum_};
+  add_gradients(rows, width_, ffn_, work);
+  add_gradients(rows, 2 * ffn_, width_, work);
+  add_gradients(rows, width_, queries_, work);
+  if (recompute_ == config::Recompute::mlp) {
+    work.products.push_back(forward(rows, 2 * ffn_, width_));
+    work.bytes += rows / layout_.tensor() * width_ * (sum_ + element_);
+  }
+  return work;
+}
+
+OperationWork OperationShapes::loss(double rows) const {
+  OperationWork work{
+      {forward(rows, vocab_, width_)},
+      norm_bytes(rows) + norm_gradient_bytes(rows) + rows * vocab_ * (3 * sum_ + element_)};
+  add_gradients(rows, vocab_, width_, work);
+  return work;
+}
+
+/// The norm reads gradients; the update reads weights, gradients and two moments and writes all but
+/// gradients, and the rounded weights where there are some.
+double OperationShapes::optimizer_bytes(Rank rank) const {
+  const program::Coordinates at = layout_.coordinates(rank);
+  const double tables = (at.pipeline == 0 ? 1 : 0) +
+                        (at.pipeline + 1 == layout_.pipeline() && !model_.tie_embeddings ? 1 : 0);
+  const double layers = static_cast<double>(model_.layers) / layout_.pipeline();
+  const double elements = (layers * static_cast<double>(config::layer_parameters(model_)) +
+                           tables * static_cast<double>(model_.vocab) * width_) /
+                          layout_.tensor() /
+                          (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
+  return elements * (8 * sum_ + (element_ == sum_ ? 0 : element_));
+}
+
+double element_wise_rate(const config::ElementWise& rates, const Step& step) {
+  const bool forward = step.pass == Pass::forward || step.again;
+  const auto of = [&](const config::PassRates& pass) {
+    const double rate = forward ? pass.forward : pass.backward;
+    return rate > 0 ? rate : rates.bytes_per_second;
+  };
+  switch (step.operation) {
+    case Operation::embed:
+    case Operation::embed_gradient:
+      return of(rates.embedding);
+    case Operation::attention_inputs:
+      return of(rates.attention_inputs);
+    case Operation::attention_outputs:
+      return of(rates.attention_outputs);
+    case Operation::begin_attention:
+      return of(rates.attention_delta);
+    case Operation::loss:
+      return rates.loss.forward > 0 ? rates.loss.forward : rates.bytes_per_second;
+    case Operation::optimize:
+      return rates.optimizer.forward > 0 ? rates.optimizer.forward : rates.bytes_per_second;
+    default:
+      return rates.bytes_per_second;
+  }
+}
+
+}  // namespace cadenza::simulate

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/simulate/recording.hpp"
+
+#include <cmath>
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Operation;
+using program::Step;
+using trace::Category;
+using trace::Event;
+using trace::Lane;
+using trace::Phase;
+
+constexpr std::uint8_t kSimulated = 1u << 1;
+constexpr std::uint8_t kNonBlocking = 1u << 2;
+
+/// Names of what is no operation of a program; an operation's name has its number.
+enum Name : std::uint16_t {
+  pack = program::kOperations,
+  unpack,
+  inputs_message,
+  results_message,
+  wait_for_stage,
+  wait_for_ranks,
+  gradients_message,
+  agree_on_plan,
+  agree_on_loss,
+};
+
+/// What an event is called.
+struct Kind {
+  Category category = Category::compute_other;
+  std::uint16_t name = 0;
+};
+
+std::uint16_t name_of(Operation operation) {
+  return static_cast<std::uint16_t>(operation);
+}
+
+Kind computation(Operation operation) {
+  switch (operation) {
+    case Operation::load:
+      return {Category::data, name_of(operation)};
+    case Operation::attend:
+      return {Category::compute_attention, name_of(operation)};
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+      return {Category::compute_dense, name_of(operation)};
+    case Operation::optimize:
+      return {Category::optimizer, name_of(operation)};
+    default:
+      return {Category::compute_other, name_of(operation)};
+  }
+}
+
+Kind message(Operation operation) {
+  switch (operation) {
+    case Operation::send:
+      return {Category::p2p_send, name_of(operation)};
+    case Operation::receive:
+      return {Category::p2p_receive, name_of(operation)};
+    case Operation::post_results:
+    case Operation::wait_results:
+      return {Category::attention_return, results_message};
+    default:
+      return {Category::attention_dispatch, inputs_message};
+  }
+}
+
+Kind kind_of(const Span& span) {
+  const Operation operation = span.step->operation;
+  switch (span.what) {
+    case Activity::pack:
+      return {Category::compute_other, pack};
+    case Activity::unpack:
+      return {Category::compute_other, unpack};
+    case Activity::wait:
+      if (operation == Operation::receive) return {Category::wait, wait_for_stage};
+      return {Category::wait, name_of(Operation::wait)};
+    case Activity::wait_ranks:
+      return {Category::wait, wait_for_ranks};
+    case Activity::collective:
+      return {Category::collective, name_of(operation)};
+    case Activity::reduce:
+      return {Category::collective, gradients_message};
+    case Activity::message_out:
+    case Activity::message_in:
+      return message(operation);
+    case Activity::compute:
+      break;
+  }
+  return computation(operation);
+}
+
+bool beside_computation(Activity what) {
+  return what == Activity::message_out || what == Activity::message_in || what == Activity::reduce;
+}
+
+Phase phase_of(const Step& step) {
+  if (step.tick < 0) return Phase::optimizer;
+  if (step.again) return Phase::recompute;
+  return step.pass == program::Pass::forward ? Phase::forward : Phase::backward;
+}
+
+void set_place(const Step& step, Event& event) {
+  event.microbatch = static_cast<std::int16_t>(step.microbatch);
+  event.layer = static_cast<std::int16_t>(step.layer);
+  event.phase = phase_of(step);
+}
+
+/// All members of a collective have the same.
+std::uint32_t collective_flow(std::uint16_t name) {
+  return name + 1u;
+}
+
+std::vector<std::string> make_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < program::kOperations; ++i) {
+    names.emplace_back(program::name(static_cast<Operation>(i)));
+  }
+  for (const char* other :
+       {"pack", "unpack", "attention_inputs_message", "attention_results_message", "wait_for_stage",
+        "wait_for_ranks", "reduce_gradients_message", "agree_on_plan", "agree_on_loss"}) {
+    names.emplace_back(other);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::int64_t nanoseconds(double seconds) {
+  return std::llround(seconds * 1e9);
+}
+
+const std::vector<std::string>& event_names() {
+  static const std::vector<std::string> names = make_names();
+  return names;
+}
+
+void Recording::begin_step(std::int64_t step, std::int64_t begin_ns) {
+  step_ = static_cast<std::uint32_t>(step);
+  begin_ns_ = begin_ns;
+  for (RankRecord& rank : ranks_) {
+    rank.events.clear();
+    rank.flops = 0;
+    rank.bytes_received = 0;
+  }
+}
+
+Event Recording::event(double begin, double end) const {
+  Event event;
+  event.t_begin_ns = begin_ns_ + nanoseconds(begin);
+  event.t_end_ns = begin_ns_ + nanoseconds(end);
+  event.step = step_;
+  event.flags = kSimulated;
+  return event;
+}
+
+void Recording::add(const Span& span) {
+  RankRecord& rank = ranks_[static_cast<std::size_t>(span.rank)];
+  rank.flops += span.flops;
+  if (span.what == Activity::message_in) rank.bytes_received += span.bytes;
+  if (events_) rank.events.push_back(event_of(span));
+}
+
+trace::Event Recording::event_of(const Span& span) const {
+  const Kind kind = kind_of(span);
+  Event event = this->event(span.begin, span.end);
+  event.bytes = span.bytes;
+  event.flops = span.flops;
+  event.peer = span.peer;
+  event.flow = span.flow;
+  event.category = kind.category;
+  event.name_id = kind.name;
+  set_place(*span.step, event);
+  if (beside_computation(span.what)) {
+    event.lane = Lane::communication;
+    event.flags |= kNonBlocking;
+  }
+  if (span.what == Activity::collective) event.flow = collective_flow(kind.name);
+  if (kind.category == Category::p2p_send || kind.category == Category::p2p_receive) {
+    event.peer = span.step->peer;
+  }
+  return event;
+}
+
+void Recording::surround(Rank rank, double end, double step_seconds) {
+  if (!events_) return;
+  std::vector<Event>& events = ranks_[static_cast<std::size_t>(rank)].events;
+  const auto wait = [&](double begin, double until) {
+    Event waiting = event(begin, until);
+    waiting.category = Category::wait;
+    waiting.name_id = wait_for_ranks;
+    return waiting;
+  };
+  const auto agree = [&](std::uint16_t name, double when) {
+    Event agreeing = event(when, when);
+    agreeing.category = Category::collective;
+    agreeing.name_id = name;
+    agreeing.flow = collective_flow(name);
+    return agreeing;
+  };
+  events.insert(events.begin(), {wait(0, 0), agree(agree_on_plan, 0)});
+  events.insert(events.end(), {wait(end, step_seconds), agree(agree_on_loss, step_seconds)});
+}
+
+}  // namespace cadenza::simulate

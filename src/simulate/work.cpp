@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "work.hpp"
+
+#include <algorithm>
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Pass;
+using program::TickPlans;
+
+std::size_t index(Pass pass) {
+  return pass == Pass::forward ? 0 : 1;
+}
+
+}  // namespace
+
+Work::Work(const program::Outline& outline, std::span<const TickPlans> ticks, const Costs& costs)
+    : ranks_(static_cast<std::size_t>(outline.layout.pool_size())),
+      parts_(static_cast<std::size_t>(outline.parts)),
+      ticks_(ticks) {
+  for (const TickPlans& tick : ticks) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      attention_[index(pass)].push_back(stages(tick, pass, costs));
+    }
+    rows_.push_back(rows_of(tick));
+  }
+}
+
+Work::Stages Work::stages(const TickPlans& tick, Pass pass, const Costs& costs) const {
+  const plan::Plan& plan = tick.of(pass);
+  const program::Traffic& traffic = tick.traffic(pass);
+  Stages stages;
+  std::vector<const plan::PlacedTask*> tasks;
+  for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    std::vector<Attention>& ranks = stages.emplace_back(ranks_);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      tasks.clear();
+      for (const std::uint32_t task :
+           traffic.of(static_cast<Rank>(rank), static_cast<int>(stage)).tasks) {
+        tasks.push_back(&plan.stages[stage].tasks[task]);
+        ranks[rank].flops += tasks.back()->cost;
+      }
+      if (!tasks.empty()) ranks[rank].seconds = costs.attend(tasks, pass);
+    }
+  }
+  return stages;
+}
+
+std::vector<std::int64_t> Work::rows_of(const TickPlans& tick) const {
+  std::vector<std::int64_t> rows(ranks_, 0);
+  const plan::Workload& workload = tick.forward.workload;
+  for (const plan::Home& home : workload.homes) {
+    const Range queries = workload.queries_of(static_cast<std::size_t>(home.document));
+    rows[static_cast<std::size_t>(home.rank)] +=
+        std::max<std::int64_t>(0, intersect(home.tokens, queries).size());
+  }
+  return rows;
+}
+
+const Attention& Work::attention(const program::Step& step, Rank rank) const {
+  return attention_[index(step.pass)][static_cast<std::size_t>(step.tick)]
+                   [static_cast<std::size_t>(step.stage)][static_cast<std::size_t>(rank)];
+}
+
+const program::Traffic& Work::traffic(const program::Step& step) const {
+  return ticks_[static_cast<std::size_t>(step.tick)].traffic(step.pass);
+}
+
+std::int64_t Work::rows(const program::Step& step, Rank rank) const {
+  return rows_[static_cast<std::size_t>(step.tick)][static_cast<std::size_t>(rank)];
+}
+
+std::int64_t Work::all_rows(const program::Step& step, Rank rank) const {
+  const auto tick = static_cast<std::size_t>(step.tick);
+  std::int64_t sum = 0;
+  for (std::size_t part = 0; part < parts_; ++part) {
+    sum += rows_[tick - tick % parts_ + part][static_cast<std::size_t>(rank)];
+  }
+  return sum;
+}
+
+}  // namespace cadenza::simulate

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plans of a step amount to on every rank: seconds of attention and rows, worked out once
+// per tick and used for every layer.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cadenza/program/program.hpp"
+#include "cadenza/program/traffic.hpp"
+#include "cadenza/simulate/costs.hpp"
+
+namespace cadenza::simulate {
+
+/// A rank's tasks of a stage.
+struct Attention {
+  double seconds = 0;
+  double flops = 0;
+};
+
+class Work {
+ public:
+  Work(const program::Outline& outline, std::span<const program::TickPlans> ticks,
+       const Costs& costs);
+
+  /// @param rank  as the plan calls it
+  const Attention& attention(const program::Step& step, Rank rank) const;
+  const program::Traffic& traffic(const program::Step& step) const;
+  /// Tokens of a rank in the step's half of a microbatch.
+  std::int64_t rows(const program::Step& step, Rank rank) const;
+  /// ... in all of it.
+  std::int64_t all_rows(const program::Step& step, Rank rank) const;
+
+ private:
+  /// By stage and rank.
+  using Stages = std::vector<std::vector<Attention>>;
+  Stages stages(const program::TickPlans& tick, program::Pass pass, const Costs& costs) const;
+  std::vector<std::int64_t> rows_of(const program::TickPlans& tick) const;
+
+  std::size_t ranks_;
+  std::size_t parts_;
+  std::span<const program::TickPlans> ticks_;
+  std::vector<Stages> attention_[2];  ///< by pass, tick
+  std::vector<std::vector<std::int64_t>> rows_;
+};
+
+}  // namespace cadenza::simulate
