@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -21,8 +21,9 @@ namespace {
 
 using namespace cadenza;
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+/// Of this process's one thread: what others run beside it does not count.
+double cpu_seconds_since(std::clock_t begin) {
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
 /// Peak resident memory of this process so far.
@@ -49,7 +50,7 @@ std::uint64_t hash_of(const std::vector<program::TickPlans>& ticks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Seconds and peak memory of plans, programs and memory estimates of one step.");
+  CLI::App app("CPU seconds and peak memory of plans, programs and memory estimates of one step.");
   std::string file;
   std::vector<std::string> overrides;
   std::int64_t step = 0;
@@ -63,12 +64,12 @@ int main(int argc, char** argv) {
   const data::Batch batch = data::Packer(*corpus, experiment).batch(step);
   const program::Outline outline(experiment);
 
-  auto begin = std::chrono::steady_clock::now();
+  auto begin = std::clock();
   const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
-  const double plans = seconds_since(begin);
+  const double plans = cpu_seconds_since(begin);
   const double plans_peak = peak_megabytes();
 
-  begin = std::chrono::steady_clock::now();
+  begin = std::clock();
   std::vector<program::Program> programs;
   std::size_t operations = 0;
   for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
@@ -76,14 +77,14 @@ int main(int argc, char** argv) {
     programs.push_back(program::make_program(outline, rank, ticks));
     operations += programs.back().steps.size();
   }
-  const double made = seconds_since(begin);
+  const double made = cpu_seconds_since(begin);
 
-  begin = std::chrono::steady_clock::now();
+  begin = std::clock();
   std::int64_t bytes = 0;
   for (const program::Program& program : programs) {
     bytes = std::max(bytes, exec::estimate_memory(experiment, outline, program, ticks).total());
   }
-  const double memory = seconds_since(begin);
+  const double memory = cpu_seconds_since(begin);
   std::size_t moves = 0;
   for (const program::TickPlans& tick : ticks) {
     for (const plan::Stage& stage : tick.forward.stages) moves += stage.moves.size();

@@ -15,7 +15,8 @@ import yaml
 from cadenza.errors import DataError
 
 SIMULATED = ("ok", "out_of_memory")
-_VIEW_KEYS = {"title", "value", "axis", "x", "series", "panels", "unit", "checks", "why"}
+_VIEW_KEYS = {"title", "value", "axis", "x", "series", "panels", "unit", "beyond_memory", "checks",
+              "why"}  # fmt: skip
 _CHECK_KEYS = {"what", "where", "range", "about", "within", "lowest", "highest", "source"}
 _VERDICTS = ("range", "about", "lowest", "highest")
 
@@ -29,6 +30,7 @@ class View:
     series: list[str] = field(default_factory=list)
     panels: list[str] = field(default_factory=list)
     unit: str = ""
+    beyond_memory: bool = False  # speed_up: points that do not fit into memory count too
     checks: list[dict] = field(default_factory=list)
     why: str = ""
 
@@ -77,7 +79,8 @@ def _read_table(path: Path, axes: list[str]) -> pd.DataFrame:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: broken table: {str(error).splitlines()[0]}") from error
-    missing = [name for name in [*axes, "status", "seconds"] if name not in table]
+    expected = [*axes, "status", "seconds", "attention_share"]
+    missing = [name for name in expected if name not in table]
     if missing:
         raise DataError(f"{path}: has no column '{missing[0]}'; valid: the table of a sweep")
     return table
@@ -129,7 +132,7 @@ def values_of(sweep: Sweep, view: View) -> pd.DataFrame:
         raise DataError(f"{view.title}: value: found {view.value!r}; valid: a column or one form")
     ((form, what),) = view.value.items()
     if form == "speed_up":
-        return _speed_up(sweep, view.axis, what)
+        return _speed_up(sweep, view, what)
     if form not in _FORMS:
         valid = ", ".join([*_FORMS, "speed_up"])
         raise DataError(f"{view.title}: value: unknown form '{form}'; valid: {valid}")
@@ -179,12 +182,14 @@ _FORMS = {"sum": _sum, "ratio": _ratio, "lost": _lost, "relative_speed": _relati
           "relative_to": _relative_to}  # fmt: skip
 
 
-def _speed_up(sweep: Sweep, axis: str, what: dict) -> pd.DataFrame:
+def _speed_up(sweep: Sweep, view: View, what: dict) -> pd.DataFrame:
     """Seconds of the best label in `over` divided by those of the best in `of`; of points that fit
-    into memory."""
+    into memory, unless the view says otherwise."""
+    axis = view.axis
     if axis not in sweep.axes:
         raise DataError(f"speed_up: found no axis '{axis}'; valid: {', '.join(sweep.axes)}")
-    fits = sweep.table[sweep.table["status"] == "ok"]
+    counted = SIMULATED if view.beyond_memory else ("ok",)
+    fits = sweep.table[sweep.table["status"].isin(counted)]
     others = [name for name in sweep.axes if name != axis]
 
     def best(labels: list) -> pd.DataFrame:

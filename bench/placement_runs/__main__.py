@@ -12,27 +12,12 @@ from pathlib import Path
 from comparison import host
 from placement_runs import overhead, table
 from placement_runs.cases import BASELINES, CAD, MIXES, PLACEMENTS, REFERENCE
-from placement_runs.runs import RunError, Runs
+from placement_runs.choice import listed, names
+from placement_runs.runs import RunError, Runs, save
 
 OVERHEAD = "overhead"  # its key among the cases
 OVERHEAD_ROUNDS = 5  # for every round of runs
 DROPPED = 1.08  # so much slower than the best baseline in the first round: sits out the rest
-
-
-def names(known):
-    def parse(text):
-        chosen = [list(known)[int(word) - 1] if word.isdigit() and 0 < int(word) <= len(known)
-                  else word for word in text.split(",")]
-        unknown = set(chosen) - set(known)
-        if unknown:
-            raise argparse.ArgumentTypeError(
-                f"found {', '.join(sorted(unknown))}; valid: 1 to {len(known)}: {listed(known)}")
-        return chosen
-    return parse
-
-
-def listed(known):
-    return "; ".join(f"{i}: {name}" for i, name in enumerate(known, 1))
 
 
 def parse(arguments):
@@ -71,14 +56,6 @@ def load(options, fingerprint):
     if earlier["program"] != fingerprint:
         return {}
     return {key: record for key, record in earlier["cases"].items() if "error" not in record}
-
-
-def save(path, results):
-    """A run that is interrupted while it writes loses nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(results, indent=1))
-    part.replace(path)
 
 
 def slow(records, mix):

@@ -103,6 +103,14 @@ def planned_bytes(program, experiment, mix, placement):
     return sum(plan["summary"]["bytes_sent_per_rank"]) * cases.MODEL["layers"]
 
 
+def save(path, results):
+    """A run that is interrupted while it writes loses nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1))
+    part.replace(path)
+
+
 class Runs:
     def __init__(self, program, folder, under, steps):
         self.program, self.folder, self.under, self.steps = program, folder, under, steps
@@ -112,14 +120,21 @@ class Runs:
         self.experiment = folder / "experiment.yaml"
         self.experiment.write_text("name: placements\nseed: 7\n")
 
-    def measure(self, mix, placement):
+    def launch(self, ranks, arguments, keys=()):
+        """Runs the program on `ranks` ranks."""
+        call([*self.under, "mpirun", "-n", str(ranks), *self.binding,
+              *words_of(self.program, arguments, keys)])
+
+    def train(self, ranks, keys):
+        """Trains; the folder of the run."""
         output = self.folder / "run"
         shutil.rmtree(output, ignore_errors=True)
-        train = ["train", str(self.experiment), "--output", str(output)]
+        self.launch(ranks, ["train", str(self.experiment), "--output", str(output)], keys)
+        return output
+
+    def measure(self, mix, placement):
         keys = cases.settings(mix, placement, WARM_UP + self.steps)
-        launch = [*self.under, "mpirun", "-n", str(cases.RANKS), *self.binding]
-        call(launch + words_of(self.program, train, keys))
-        return read_steps(output)
+        return read_steps(self.train(cases.RANKS, keys))
 
     def planned(self, mix, placement):
         return planned_bytes(self.program, str(self.experiment), mix, placement)

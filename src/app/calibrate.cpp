@@ -20,7 +20,9 @@
 namespace cadenza::app {
 namespace {
 
+constexpr int kRounds = 2;
 constexpr std::int64_t kMostRows = 16384;
+constexpr std::int64_t kShortest = 4096;  // tokens of the longest document, at least
 
 /// Opens the file for what follows, before minutes are spent on it.
 std::ofstream open_output(const std::string& path, std::ios::openmode mode) {
@@ -46,7 +48,9 @@ template <typename Real>
 Calibration<Real>::Calibration(comm::Communicator& world, const config::Experiment& experiment)
     : world_(world),
       experiment_(experiment),
-      rows_(std::min(experiment.batch.microbatch, kMostRows)) {
+      longest_(std::max(experiment.data.max_document, kShortest)),
+      rows_(std::min(experiment.batch.microbatch, kMostRows)),
+      attention_(world, experiment.model, longest_, ledger_) {
   const kernels::AttentionShape shape = model::attention_shape(experiment.model);
   machine_.name = comm::host_place(world).host;
   machine_.dtype = experiment.run.dtype;
@@ -57,14 +61,23 @@ Calibration<Real>::Calibration(comm::Communicator& world, const config::Experime
 
 template <typename Real>
 config::Machine Calibration<Real>::run() {
-  announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
   double peak = matmul_rate<Real>(world_);
   world_.all_reduce(std::span(&peak, 1), comm::Reduction::min);
   machine_.peak_flops_per_second = rounded(peak);
-  measure_attention();
-  measure_products();
-  measure_operations();
-  if (world_.size() > 1) measure_messages();
+  for (int round = 1; round <= kRounds; ++round) {
+    say(fmt::format("round {} of {}: attention", round, kRounds));
+    measure_attention();
+    say(fmt::format("round {} of {}: products, operations, messages", round, kRounds));
+    measure_products();
+    measure_operations();
+    if (world_.size() > 1) measure_messages();
+  }
+  fit_attention();
+  fit_products();
+  fit_operations();
+  if (world_.size() > 1) fit_messages();
+  check_attention();
+  check_operations();
   machine_.source = source();
   return machine_;
 }
@@ -86,6 +99,7 @@ std::string Calibration<Real>::source() const {
 
 template <typename Real>
 config::Machine measure_machine(comm::Communicator& world, const config::Experiment& experiment) {
+  announce_kernels<Real>(world, model::attention_shape(experiment.model));
   return Calibration<Real>(world, experiment).run();
 }
 

@@ -7,7 +7,7 @@
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/simulate/costs.hpp"
 #include "calibration.hpp"
-#include "measure_attention.hpp"
+#include "timing.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -35,7 +35,10 @@ Task task_of(const AttentionCase& work, std::int64_t heads) {
   return {0, {work.keys - work.queries, work.keys}, {0, work.keys}, {0, heads}, work.rule};
 }
 
-/// Ascending by what a call takes.
+double flops_of(const AttentionCase& work) {
+  return forward_flops(task_of(work, 1), 1) * static_cast<double>(work.count);
+}
+
 std::vector<AttentionCase> cases(std::int64_t longest) {
   std::vector<AttentionCase> found;
   for (const std::int64_t keys : grid(longest)) {
@@ -43,10 +46,6 @@ std::vector<AttentionCase> cases(std::int64_t longest) {
       if (queries <= keys) found.push_back(filled(queries, keys));
     }
   }
-  const auto pairs = [](const AttentionCase& work) {
-    return forward_flops(task_of(work, 1), 1) * static_cast<double>(work.count);
-  };
-  std::ranges::sort(found, {}, pairs);
   return found;
 }
 
@@ -61,54 +60,86 @@ std::vector<AttentionCase> checks(std::int64_t longest) {
   return found;
 }
 
+const AttentionCase kOneTile{kTile, kTile, 1};
+
 }  // namespace
 
 template <typename Real>
 void Calibration<Real>::measure_attention() {
+  std::vector<AttentionCase> all = cases(longest_);
+  for (const AttentionCase& work : checks(longest_)) all.push_back(work);
+  all.push_back(kOneTile);
+  std::ranges::sort(all, {}, flops_of);
+  for (const Pass pass : kPasses) {
+    double seconds_per_flop = 0;
+    for (const AttentionCase& work : all) {
+      if (flops_of(work) * seconds_per_flop > kLongest) break;
+      const double seconds = attention_.seconds(work, pass);
+      seconds_per_flop = seconds / flops_of(work);
+      attention_seconds_[{work, pass}].push_back(seconds);
+    }
+  }
+}
+
+/// 0 where the call would have been too long.
+template <typename Real>
+double Calibration<Real>::attention_seconds(const AttentionCase& work, Pass pass) const {
+  const auto found = attention_seconds_.find({work, pass});
+  return found == attention_seconds_.end() ? 0.0 : mean(found->second);
+}
+
+template <typename Real>
+void Calibration<Real>::fit_attention() {
   config::AttentionTimes& times = machine_.attention;
-  const std::int64_t longest = std::max(experiment_.data.max_document, kTile);
-  MemoryLedger ledger;
-  AttentionMeasurement<Real> measured(world_, experiment_.model, std::max(longest, kTokens),
-                                      ledger);
   times.tile = kTile;
-  const double one = measured.seconds({kTile, kTile, 1}, Pass::forward);
-  const double many = measured.seconds(filled(kTile, kTile), Pass::forward);
-  const auto count = static_cast<double>(filled(kTile, kTile).count);
-  times.launch_seconds = rounded(std::max(0.0, one - (many - one) / (count - 1)));
+  const AttentionCase tiles = filled(kTile, kTile);
+  const double one = attention_seconds(kOneTile, Pass::forward);
+  const double all = attention_seconds(tiles, Pass::forward);
+  const auto others = static_cast<double>(tiles.count - 1);
+  times.launch_seconds = rounded(std::max(0.0, one - (all - one) / others));
   for (const Pass pass : kPasses) {
     auto& table = pass == Pass::forward ? times.forward : times.backward;
-    double seconds_per_flop = 0;
-    for (const AttentionCase& work : cases(longest)) {
-      const auto count = static_cast<double>(work.count);
-      const double flops = count * forward_flops(task_of(work, times.heads), 1);
-      if (flops * seconds_per_flop > kLongest) break;
-      const double seconds = measured.seconds(work, pass);
-      seconds_per_flop = seconds / flops;
-      // A document's own time: the call's floor counts once.
-      const double each = times.launch_seconds + (seconds - times.launch_seconds) / count;
+    for (const AttentionCase& work : cases(longest_)) {
+      const double seconds = attention_seconds(work, pass);
+      if (seconds == 0) continue;
+      // A document's own time: the floor of the call counts once.
+      const double each =
+          times.launch_seconds + (seconds - times.launch_seconds) / static_cast<double>(work.count);
       table.push_back(
           {static_cast<double>(work.queries), static_cast<double>(work.keys), rounded(each)});
     }
     std::ranges::sort(table);
-    say(fmt::format("attention {}: {} shapes up to {} x {}",
-                    pass == Pass::forward ? "forward" : "backward", table.size(), table.back()[0],
-                    table.back()[1]));
   }
   fit_tile_overhead(times);
+}
+
+template <typename Real>
+void Calibration<Real>::check_attention() {
   const program::Layout layout(one_rank(experiment_, rows_));
   const simulate::Costs costs(machine_, experiment_, layout);
   for (const Pass pass : kPasses) {
-    for (const AttentionCase& work : checks(longest)) {
-      const plan::PlacedTask task{0, task_of(work, times.heads), 0};
+    for (const AttentionCase& work : checks(longest_)) {
+      const double seconds = attention_seconds(work, pass);
+      if (seconds == 0) continue;
+      const plan::PlacedTask task{0, task_of(work, machine_.attention.heads), 0};
       const std::vector<const plan::PlacedTask*> tasks(static_cast<std::size_t>(work.count), &task);
-      attention_error_.add(costs.attend(tasks, pass), measured.seconds(work, pass));
+      const double predicted = costs.attend(tasks, pass);
+      attention_error_.add(predicted, seconds);
+      say(fmt::format("attention {}: {} x {} x {}{}: {:.2f} ms, predicted {:.2f} ms",
+                      pass == Pass::forward ? "forward" : "backward", work.count, work.queries,
+                      work.keys, work.rule == Rule::full ? " full" : "", 1e3 * seconds,
+                      1e3 * predicted));
     }
   }
-  say("attention: " + attention_error_.text());
 }
 
-template void Calibration<bfloat16>::measure_attention();
-template void Calibration<float>::measure_attention();
-template void Calibration<double>::measure_attention();
+#define CADENZA_INSTANTIATE(Real)                       \
+  template void Calibration<Real>::measure_attention(); \
+  template void Calibration<Real>::fit_attention();     \
+  template void Calibration<Real>::check_attention();
+CADENZA_INSTANTIATE(bfloat16)
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+#undef CADENZA_INSTANTIATE
 
 }  // namespace cadenza::app

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "cadenza/simulate/costs.hpp"
 #include "cadenza/simulate/operation_work.hpp"
@@ -56,18 +57,26 @@ std::vector<std::int64_t> row_counts(std::int64_t rows) {
   return counts;
 }
 
-using Shape = std::array<double, 3>;  // rows, columns, depth
-
-/// All products of the model's operations over `rows` tokens, each shape once.
-std::map<Shape, Product> products_of(const config::Experiment& alone, std::int64_t rows) {
+/// All products of the model's operations over `rows` tokens.
+std::set<Product> products_of(const config::Experiment& experiment, std::int64_t rows) {
+  const config::Experiment alone = one_rank(experiment, rows);
   const simulate::OperationShapes shapes(alone, program::Layout(alone));
-  std::map<Shape, Product> products;
+  std::set<Product> products;
   for (const Step& step : kOperations) {
-    for (const Product& product : shapes.work(step, 0, rows).products) {
-      products.emplace(Shape{product.rows, product.columns, product.depth}, product);
-    }
+    const auto work = shapes.work(step, 0, rows);
+    products.insert(work.products.begin(), work.products.end());
   }
   return products;
+}
+
+/// Rows of the microbatches whose operations are measured; the last one is for the check.
+std::array<std::int64_t, 3> microbatch_rows(std::int64_t rows) {
+  return {rows, std::max<std::int64_t>(2, rows / 4), std::max<std::int64_t>(2, rows / 2)};
+}
+
+/// Rows of products for the check.
+std::int64_t between(std::int64_t rows) {
+  return std::max<std::int64_t>(2, rows * 3 / 8);
 }
 
 }  // namespace
@@ -91,91 +100,117 @@ config::Experiment one_rank(const config::Experiment& experiment, std::int64_t r
 
 template <typename Real>
 void Calibration<Real>::measure_products() {
-  std::vector<config::Row<4>>& table = machine_.products.table;
-  for (const std::int64_t rows : row_counts(rows_)) {
-    for (const auto& [shape, product] : products_of(one_rank(experiment_, rows), rows)) {
-      const double rate = product.flops() / product_seconds<Real>(world_, product);
-      table.push_back({shape[0], shape[1], shape[2], rounded(rate)});
-    }
+  std::vector<std::int64_t> counts = row_counts(rows_);
+  counts.push_back(between(rows_));
+  std::set<Product> products;
+  for (const std::int64_t rows : counts) products.merge(products_of(experiment_, rows));
+  for (const Product& product : products) {
+    product_seconds_[product].push_back(product_seconds<Real>(world_, product));
   }
-  std::ranges::sort(table);
-  table.erase(std::unique(table.begin(), table.end(),
-                          [](const auto& a, const auto& b) {
-                            return std::equal(a.begin(), a.begin() + 3, b.begin());
-                          }),
-              table.end());
-  simulate::ProductTime times(machine_.products);
-  const config::Experiment alone = one_rank(experiment_, rows_);
-  for (const auto& [shape, product] :
-       products_of(alone, std::max<std::int64_t>(1, rows_ * 3 / 8))) {
-    product_error_.add(times.seconds(product), product_seconds<Real>(world_, product));
-  }
-  say(fmt::format("products: {} shapes; {}", table.size(), product_error_.text()));
 }
 
 template <typename Real>
-std::vector<OperationSample> Calibration<Real>::operations(std::int64_t rows) {
+void Calibration<Real>::fit_products() {
+  std::map<std::array<double, 3>, Seconds> shapes;  // whatever the way of reading the factors
+  for (const std::int64_t rows : row_counts(rows_)) {
+    for (const Product& product : products_of(experiment_, rows)) {
+      shapes[{product.rows, product.columns, product.depth}].push_back(
+          mean(product_seconds_.at(product)));
+    }
+  }
+  for (const auto& [shape, seconds] : shapes) {
+    const Product product{{}, shape[0], shape[1], shape[2]};
+    machine_.products.table.push_back(
+        {shape[0], shape[1], shape[2], rounded(product.flops() / mean(seconds))});
+  }
+  simulate::ProductTime times(machine_.products);
+  for (const Product& product : products_of(experiment_, between(rows_))) {
+    product_error_.add(times.seconds(product), mean(product_seconds_.at(product)));
+  }
+}
+
+template <typename Real>
+void Calibration<Real>::measure_operations() {
   const auto self = comm::make_self();
-  const std::vector<OperationTime> events =
-      run_steps<Real>(world_, *self, one_rank(experiment_, rows), kSteps);
+  for (const std::int64_t rows : microbatch_rows(rows_)) {
+    const std::vector<OperationTime> events =
+        run_steps<Real>(world_, *self, one_rank(experiment_, rows), kSteps);
+    std::vector<Seconds>& seconds = operation_seconds_[rows];
+    seconds.resize(kOperations.size());
+    for (std::size_t i = 0; i < kOperations.size(); ++i) {
+      const std::string name(program::name(kOperations[i].operation));
+      seconds[i].push_back(median_seconds(world_, events, name, phase_of(kOperations[i])));
+    }
+  }
+}
+
+template <typename Real>
+std::vector<OperationSample> Calibration<Real>::samples(std::int64_t rows) const {
   std::vector<OperationSample> samples;
-  for (const Step& step : kOperations) {
-    const std::string name(program::name(step.operation));
-    samples.push_back({step, rows, median_seconds(world_, events, name, phase_of(step))});
+  for (std::size_t i = 0; i < kOperations.size(); ++i) {
+    samples.push_back({kOperations[i], rows, mean(operation_seconds_.at(rows)[i])});
   }
   return samples;
 }
 
 template <typename Real>
-void Calibration<Real>::measure_operations() {
-  std::vector<OperationSample> samples;
-  for (const std::int64_t rows : {rows_, std::max<std::int64_t>(2, rows_ / 4)}) {
-    for (const OperationSample& sample : operations(rows)) samples.push_back(sample);
-  }
-  fit_element_wise(one_rank(experiment_, rows_), samples, machine_);
+void Calibration<Real>::fit_operations() {
+  const auto [most, fewest, other] = microbatch_rows(rows_);
+  std::vector<OperationSample> all = samples(most);
+  for (const OperationSample& sample : samples(fewest)) all.push_back(sample);
+  fit_element_wise(one_rank(experiment_, rows_), all, machine_);
   // What streams through memory and does little else.
   machine_.element_wise.bytes_per_second = machine_.element_wise.attention_delta.backward;
-  check_operations(std::max<std::int64_t>(2, rows_ / 2));
 }
 
 template <typename Real>
-void Calibration<Real>::check_operations(std::int64_t rows) {
+void Calibration<Real>::check_operations() {
+  const std::int64_t rows = microbatch_rows(rows_).back();
   const config::Experiment alone = one_rank(experiment_, rows);
   const simulate::Costs costs(machine_, alone, program::Layout(alone));
-  for (const OperationSample& sample : operations(rows)) {
+  for (const OperationSample& sample : samples(rows)) {
     const double predicted = costs.compute(sample.step, 0, rows);
     operation_error_.add(predicted, sample.seconds);
-    say(fmt::format("operations: {} {}: {:.2f} ms, predicted {:.2f} ms",
-                    program::name(sample.step.operation),
+    say(fmt::format("{} {}: {:.2f} ms, predicted {:.2f} ms", program::name(sample.step.operation),
                     sample.step.pass == Pass::forward ? "forward" : "backward",
                     1e3 * sample.seconds, 1e3 * predicted));
   }
-  say("operations: " + operation_error_.text());
 }
 
 template <typename Real>
 void Calibration<Real>::measure_messages() {
-  machine_.links.inside = measure_link(world_);
-  config::Link& link = machine_.links.inside;
-  link = {rounded(link.latency_seconds), rounded(link.bytes_per_second)};
+  links_.push_back(measure_link(world_));
   config::Experiment shared = one_rank(experiment_, rows_);
   shared.parallel.context = world_.size();
   shared.attention.placement = config::PlacementKind::all_gather;
+  // Few documents: copies of many short runs of rows take longer than their bytes.
+  shared.data.lengths.median = static_cast<double>(std::max<std::int64_t>(2, rows_ / 4));
   const std::vector<OperationTime> events = run_steps<Real>(world_, world_, shared, kSteps);
-  machine_.element_wise.copies = {rounded(bytes_per_second(world_, events, "pack")),
-                                  rounded(bytes_per_second(world_, events, "unpack"))};
-  say(fmt::format("links: {:.1f} us, {:.2f} GB/s; copies {:.2f} and {:.2f} GB/s",
-                  1e6 * link.latency_seconds, 1e-9 * link.bytes_per_second,
-                  1e-9 * machine_.element_wise.copies.forward,
-                  1e-9 * machine_.element_wise.copies.backward));
+  copies_.push_back(
+      {bytes_per_second(world_, events, "pack"), bytes_per_second(world_, events, "unpack")});
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                         \
-  template void Calibration<Real>::measure_products();                                    \
-  template std::vector<OperationSample> Calibration<Real>::operations(std::int64_t rows); \
-  template void Calibration<Real>::measure_operations();                                  \
-  template void Calibration<Real>::check_operations(std::int64_t rows);                   \
-  template void Calibration<Real>::measure_messages();
+template <typename Real>
+void Calibration<Real>::fit_messages() {
+  const auto mean_of = [](const auto& values, auto member) {
+    Seconds numbers;
+    for (const auto& value : values) numbers.push_back(value.*member);
+    return rounded(mean(numbers));
+  };
+  machine_.links.inside = {mean_of(links_, &config::Link::latency_seconds),
+                           mean_of(links_, &config::Link::bytes_per_second)};
+  machine_.element_wise.copies = {mean_of(copies_, &config::PassRates::forward),
+                                  mean_of(copies_, &config::PassRates::backward)};
+}
+
+#define CADENZA_INSTANTIATE(Real)                        \
+  template void Calibration<Real>::measure_products();   \
+  template void Calibration<Real>::measure_operations(); \
+  template void Calibration<Real>::measure_messages();   \
+  template void Calibration<Real>::fit_products();       \
+  template void Calibration<Real>::fit_operations();     \
+  template void Calibration<Real>::fit_messages();       \
+  template void Calibration<Real>::check_operations();
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of a calibration. Each measures, enters what it found in the machine, and then checks
-// the machine's predictions against measurements that are not in it.
+// A calibration: rounds that measure everything once, so that a machine whose speed drifts is
+// averaged over; then the fit, and its predictions beside the measurements it was not made of.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
+#include "cadenza/simulate/operation_work.hpp"
 #include "fit_machine.hpp"
+#include "measure_attention.hpp"
 
 namespace cadenza::app {
 
@@ -27,21 +32,40 @@ class Calibration {
   config::Machine run();
 
  private:
+  using Seconds = std::vector<double>;  ///< by round
+
+  // One round of each.
   void measure_attention();
   void measure_products();
   void measure_operations();
   void measure_messages();
+
+  // What the rounds say, and how far it is from the rest of them.
+  void fit_attention();
+  void fit_products();
+  void fit_operations();
+  void fit_messages();
+  void check_attention();
+  void check_operations();
+
+  std::vector<OperationSample> samples(std::int64_t rows) const;
+  double attention_seconds(const AttentionCase& work, program::Pass pass) const;
   void say(const std::string& text) const;
   std::string source() const;
 
-  /// Of the operations of a step over `rows` tokens.
-  std::vector<OperationSample> operations(std::int64_t rows);
-  void check_operations(std::int64_t rows);
-
   comm::Communicator& world_;
   config::Experiment experiment_;
-  std::int64_t rows_;  ///< of a microbatch
+  std::int64_t longest_;  ///< document
+  std::int64_t rows_;     ///< of a microbatch
   config::Machine machine_;
+  MemoryLedger ledger_;
+  AttentionMeasurement<Real> attention_;
+
+  std::map<std::pair<AttentionCase, program::Pass>, Seconds> attention_seconds_;
+  std::map<simulate::Product, Seconds> product_seconds_;
+  std::map<std::int64_t, std::vector<Seconds>> operation_seconds_;  ///< by rows, operation
+  std::vector<config::Link> links_;
+  std::vector<config::PassRates> copies_;
   FitError attention_error_, product_error_, operation_error_;
 };
 

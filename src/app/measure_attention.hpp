@@ -2,6 +2,7 @@
 // Core attention of one call, through the kernels that training runs.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "cadenza/attention/core_attention.hpp"
@@ -18,6 +19,7 @@ struct AttentionCase {
   std::int64_t keys = 0;
   std::int64_t count = 1;
   Rule rule = Rule::causal;
+  friend auto operator<=>(const AttentionCase&, const AttentionCase&) = default;
 };
 
 template <typename Real>

@@ -20,7 +20,7 @@ namespace {
 /// The folder that a simulation leaves; nothing where it is to leave none.
 class Outputs {
  public:
-  Outputs(const Simulation& simulation, const CommandLine& line) {
+  Outputs(const Simulation& simulation, const CommandLine& line, std::int64_t steps) {
     const bool asks = !line.output.empty();
     if (line.trace == "none" && asks) {
       fail(ExitCode::usage,
@@ -32,7 +32,7 @@ class Outputs {
     const std::string& name = simulation.experiment().name;
     folder_ = RunFolder::create(asks ? line.output : "runs/" + name + "-simulated",
                                 simulation.experiment());
-    trace_.emplace(simulation, folder_->trace(), line.trace == "full");
+    trace_.emplace(simulation, folder_->trace(), steps, line.trace == "full");
   }
 
   simulate::Observer observe(std::int64_t step) {
@@ -43,9 +43,8 @@ class Outputs {
     trace_->write(step);
     folder_->append(metrics);
   }
-  void finish() {
+  void print_places() const {
     if (!folder_) return;
-    trace_->finish();
     fmt::print("metrics   {}\ntraces    {}/run.h5\nnext      cadenza-analyze summary {}\n",
                folder_->metrics(), folder_->trace(), folder_->path());
   }
@@ -76,11 +75,10 @@ void print_head(const Simulation& simulation) {
 
 void simulate(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
-  const Simulation simulation(experiment, load_machine(experiment.cluster));
-  Outputs outputs(simulation, line);
-  print_head(simulation);
-
+  Simulation simulation(experiment, load_machine(experiment.cluster));
   const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
+  Outputs outputs(simulation, line, steps);
+  print_head(simulation);
   Progress progress(true, steps);
   SimulationSummary summary;
   TimeTable table;
@@ -97,7 +95,7 @@ void simulate(const CommandLine& line) {
   fmt::print("\n{}\n{}\n{}\n{}", describe(summary), table.text(), table.slowest(),
              describe(summary.memory));
   for (const std::string& note : summary.notes) fmt::print("beyond the tables: {}\n", note);
-  outputs.finish();
+  outputs.print_places();
 }
 
 }  // namespace cadenza::app

@@ -2,7 +2,6 @@
 #include "cadenza/app/simulated_trace.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <limits>
@@ -13,24 +12,6 @@
 
 namespace cadenza::app {
 namespace {
-
-constexpr rlim_t kOtherFiles = 32;
-
-/// All ranks' files are open at once: more than a shell usually allows a process.
-void allow_open_files(std::size_t ranks) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t needed = ranks + kOtherFiles;
-  if (limit.rlim_cur >= needed) return;
-  if (limit.rlim_max < needed) {
-    fail(ExitCode::data,
-         "--trace: {} ranks need {} open files, this process may have {}; valid: a higher limit "
-         "(ulimit -Hn), or --trace none",
-         ranks, needed, limit.rlim_max);
-  }
-  limit.rlim_cur = needed;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 std::vector<trace::RankInfo> rank_infos(const Simulation& simulation) {
   const config::Machine& machine = simulation.machine();
@@ -55,7 +36,9 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
   const auto set = [&](MemoryKind kind, std::int64_t bytes) {
     marks.peak[static_cast<std::size_t>(kind)] = bytes;
   };
-  set(MemoryKind::parameters, memory.parameters);
+  set(MemoryKind::parameters, memory.parameters - memory.gradients - memory.optimizer);
+  set(MemoryKind::gradients, memory.gradients);
+  set(MemoryKind::optimizer, memory.optimizer);
   set(MemoryKind::activations, memory.activations);
   set(MemoryKind::attention, memory.attention);
   set(MemoryKind::communication, memory.communication);
@@ -73,17 +56,16 @@ void fill(const simulate::RankRecord& record, Rank offset, trace::Recorder& reco
 
 }  // namespace
 
-SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& folder, bool events)
-    : simulation_(simulation), recording_(simulation.outline().layout.ranks(), events) {
-  trace::RunInfo run = run_info(simulation.experiment(), utc_now());
-  run.producer = "simulator";
-  const std::vector<trace::RankInfo> ranks = rank_infos(simulation);
-  allow_open_files(ranks.size());
-  for (const trace::RankInfo& rank : ranks) {
-    writers_.push_back(std::make_unique<trace::Writer>(
-        folder + "/" + trace::rank_file_name(rank.rank), run, rank));
-  }
-  trace::write_run_index(folder, run, ranks);
+SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& folder,
+                               std::int64_t steps, bool events)
+    : simulation_(simulation),
+      folder_(folder),
+      steps_left_(steps),
+      run_(run_info(simulation.experiment(), utc_now())),
+      ranks_(rank_infos(simulation)),
+      recording_(simulation.outline().layout.ranks(), events) {
+  run_.producer = "simulator";
+  trace::write_run_index(folder_, run_, ranks_);
 }
 
 simulate::Observer SimulatedTrace::observe(std::int64_t step) {
@@ -92,7 +74,6 @@ simulate::Observer SimulatedTrace::observe(std::int64_t step) {
 }
 
 void SimulatedTrace::write(const SimulatedStep& step) {
-  const program::Layout& layout = simulation_.outline().layout;
   std::size_t most = 0;
   for (const program::Program& program : step.programs) {
     const double end = step.result.ranks[static_cast<std::size_t>(program.rank)].end;
@@ -101,30 +82,38 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   }
   trace::Recorder recorder(most);
   for (const std::string& name : simulate::event_names()) recorder.intern(name);
-  const auto tasks = planned_tasks(step.batch.step, step.ticks);
+  const Tasks tasks = planned_tasks(step.batch.step, step.ticks);
+  const std::int64_t end_ns = begin_ns_ + simulate::nanoseconds(step.result.seconds);
   trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
   record.loss = record.gradient_norm = record.learning_rate =
       std::numeric_limits<double>::quiet_NaN();
   record.t_begin_ns = begin_ns_;
-  record.t_end_ns = begin_ns_ + simulate::nanoseconds(step.result.seconds);
-  for (Rank rank = 0; rank < layout.ranks(); ++rank) {
-    const std::size_t program = simulation_.program_of(rank);
-    const Rank twin = step.programs[program].rank;
-    const simulate::RankRecord& mine = recording_.of(twin);
-    trace::Writer& writer = *writers_[static_cast<std::size_t>(rank)];
-    fill(mine, rank - twin, recorder);
-    record.executed_flops = mine.flops;
-    record.bytes_sent = step.result.ranks[static_cast<std::size_t>(rank)].bytes_sent;
-    record.bytes_received = mine.bytes_received;
-    writer.write_plan(in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout,
-                               layout.pool_of(rank)));
-    writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
-  }
-  begin_ns_ = record.t_end_ns;
+  record.t_end_ns = end_ns;
+  --steps_left_;
+  for (const trace::RankInfo& rank : ranks_) write_rank(rank, step, tasks, record, recorder);
+  begin_ns_ = end_ns;
+  begun_ = true;
 }
 
-void SimulatedTrace::finish() {
-  for (const auto& writer : writers_) writer->finish();
+void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep& step,
+                                const Tasks& tasks, trace::StepRecord record,
+                                trace::Recorder& recorder) const {
+  const program::Layout& layout = simulation_.outline().layout;
+  const Rank rank = info.rank;
+  const std::size_t program = simulation_.program_of(rank);
+  const Rank twin = step.programs[program].rank;
+  const simulate::RankRecord& mine = recording_.of(twin);
+  fill(mine, rank - twin, recorder);
+  record.executed_flops = mine.flops;
+  record.bytes_sent = step.result.ranks[static_cast<std::size_t>(rank)].bytes_sent;
+  record.bytes_received = mine.bytes_received;
+
+  const std::string path = folder_ + "/" + trace::rank_file_name(rank);
+  trace::Writer writer = begun_ ? trace::Writer(path) : trace::Writer(path, run_, info);
+  writer.write_plan(in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout,
+                             layout.pool_of(rank)));
+  writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
+  steps_left_ > 0 ? writer.pause() : writer.finish();
 }
 
 }  // namespace cadenza::app

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/app/simulation.hpp"
 
+#include <algorithm>
+
 #include "cadenza/app/choose.hpp"
 #include "cadenza/app/experiment_file.hpp"
 
@@ -24,6 +26,13 @@ bool tensor_ranks_alike(const config::Experiment& experiment, const program::Lay
     if (beside(rank) != beside(twin)) return false;
   }
   return true;
+}
+
+/// What a rank has allocated after two steps: its buffers grow and stay.
+exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEstimate& b) {
+  return {std::max(a.parameters, b.parameters), std::max(a.activations, b.activations),
+          std::max(a.attention, b.attention), std::max(a.communication, b.communication),
+          b.gradients, b.optimizer};
 }
 
 }  // namespace
@@ -51,7 +60,7 @@ std::size_t Simulation::program_of(Rank rank) const {
   return static_cast<std::size_t>(all_ranks_ ? rank : rank / outline_->layout.tensor());
 }
 
-SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) const {
+SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) {
   SimulatedStep result;
   result.batch = packer_->batch(step);
   result.ticks = program::plan_ticks(experiment_, result.batch);
@@ -61,6 +70,9 @@ SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& obser
     result.memory.push_back(
         exec::estimate_memory(experiment_, *outline_, result.programs.back(), result.ticks));
   }
+  held_.resize(result.memory.size());
+  for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = larger(held_[i], result.memory[i]);
+  result.memory = held_;
   result.result = simulate::simulate(experiment_, *outline_, result.programs, result.ticks, *costs_,
                                      observer, step);
   return result;

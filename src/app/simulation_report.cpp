@@ -46,6 +46,11 @@ Spread spread(std::size_t ranks, Seconds seconds) {
   return result;
 }
 
+/// A share of a step; sums leave what is no time at all.
+std::string duration(double seconds) {
+  return format_duration(seconds < 1e-9 ? 0.0 : seconds);
+}
+
 double percent(double part, double whole) {
   return whole > 0 ? 100.0 * part / whole : 0.0;
 }
@@ -68,8 +73,8 @@ std::string TimeTable::text() const {
   std::string text = fmt::format("{:<12} {:>20} {:>26}\n", "of a step", "mean of ranks", "most");
   const auto add = [&](const char* name, const Spread& s) {
     text += fmt::format("{:<12} {:>11} {:>6.1f} % {:>11} {:>6.1f} %", name,
-                        format_duration(s.mean / steps_), percent(s.mean, seconds_),
-                        format_duration(s.most / steps_), percent(s.most, seconds_));
+                        duration(s.mean / steps_), percent(s.mean, seconds_),
+                        duration(s.most / steps_), percent(s.most, seconds_));
     text += s.most > 0 ? fmt::format("  rank {}\n", s.rank) : "\n";
   };
   for (const Class& c : kClasses) {

@@ -89,7 +89,7 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
   }
   verdict.fullest = step.programs[fullest].rank;
   verdict.largest = step.memory[fullest].total();
-  verdict.largest_part = step.memory[fullest].largest();
+  verdict.parts = step.memory[fullest];
   if (verdict.limit == 0) return verdict;
   const std::int64_t each = e.ranks() / static_cast<std::int64_t>(step.programs.size());
   for (std::size_t i = 0; i < step.memory.size(); ++i) {
@@ -106,7 +106,7 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
 std::string MemoryVerdict::text() const {
   const std::string most =
       fmt::format("rank {} needs {} (most of it: {}), the others down to {}", fullest,
-                  bytes_text(largest), largest_part, bytes_text(smallest));
+                  bytes_text(largest), parts.largest(), bytes_text(smallest));
   if (limit == 0) return most + "; how much a rank has is not known";
   if (fits()) return fmt::format("fits in {}: {}", bytes_text(limit), most);
   return fmt::format("out of memory on {} {}: each has {}, {}", ranks_beyond,
@@ -143,7 +143,7 @@ void add_step(const Simulation& simulation, const SimulatedStep& step, Simulatio
 SimulationSummary simulate_experiment(const config::Experiment& experiment,
                                       const config::Machine& machine, std::int64_t first,
                                       std::int64_t steps) {
-  const Simulation simulation(experiment, machine);
+  Simulation simulation(experiment, machine);
   SimulationSummary summary;
   for (std::int64_t step = first; step < first + steps; ++step) {
     add_step(simulation, simulation.run(step), summary);

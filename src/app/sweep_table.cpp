@@ -44,6 +44,12 @@ std::string bytes(const PointResult& r) {
   return fmt::format("{}", r.summary.memory.*Field);
 }
 
+/// Of the rank that needs most.
+template <std::int64_t exec::MemoryEstimate::*Field>
+std::string part(const PointResult& r) {
+  return fmt::format("{}", r.summary.memory.parts.*Field);
+}
+
 /// Columns that a point has whatever became of it.
 constexpr Result kAlways[] = {
     {"status",
@@ -79,8 +85,10 @@ constexpr Result kNumbers[] = {
     {"largest_memory_bytes", bytes<&MemoryVerdict::largest>},
     {"smallest_memory_bytes", bytes<&MemoryVerdict::smallest>},
     {"memory_limit_bytes", bytes<&MemoryVerdict::limit>},
-    {"largest_memory_part", [](const PointResult& r) { return r.summary.memory.largest_part; },
-     true},
+    {"parameters_bytes", part<&exec::MemoryEstimate::parameters>},
+    {"activations_bytes", part<&exec::MemoryEstimate::activations>},
+    {"attention_bytes", part<&exec::MemoryEstimate::attention>},
+    {"messages_bytes", part<&exec::MemoryEstimate::communication>},
     {"notes",
      [](const PointResult& r) { return fmt::format("{}", fmt::join(r.summary.notes, "; ")); },
      true},

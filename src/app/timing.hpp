@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,10 @@ inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
   return *middle;
+}
+
+inline double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 /// Mean over the ranks of `world`. Collective.
@@ -37,8 +42,8 @@ double seconds_of(const Body& body) {
 /// measurement. Collective.
 template <typename Body>
 double measure(comm::Communicator& world, const Body& body) {
-  constexpr double kEnough = 0.25;  // seconds of all repetitions
-  constexpr int kMost = 15;
+  constexpr double kEnough = 0.1;  // seconds of all repetitions
+  constexpr int kMost = 9;
   world.barrier();
   const double first = mean_over_ranks(world, seconds_of(body));
   if (first > kEnough) return first;

@@ -48,8 +48,11 @@ void add_trainer(const config::Experiment& e, const program::Outline& outline,
          Shares(table, replicas).owned(at.data * layout.context() + at.context)) {
       owned += range.size();
     }
-    memory.parameters += owned * sum;  // the summed share of the gradients
+    memory.gradients += owned * sum;  // their summed share
   }
+  memory.parameters += memory.gradients;
+  memory.gradients += table.elements * sum;
+  memory.optimizer += 2 * owned * sum;
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
   memory.activations +=
       model::activation_bytes(e.model, part, {rows, program.slots}, e.run.recompute, e.run.dtype);

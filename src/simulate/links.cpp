@@ -10,7 +10,6 @@ Links::Links(const config::Machine& machine, const config::Cluster& cluster)
     : links_(machine.links),
       ranks_per_node_(static_cast<int>(cluster.ranks_per_node > 0 ? cluster.ranks_per_node
                                                                   : machine.ranks_per_node)) {
-  links_.inside.bytes_per_second *= cluster.bandwidth;
   links_.between.bytes_per_second *= cluster.bandwidth;
   for (const auto& [one, other, share] : cluster.slow_links) {
     slow_[std::minmax(static_cast<Rank>(one), static_cast<Rank>(other))] = share;

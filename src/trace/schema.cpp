@@ -30,6 +30,13 @@ void write_text(hid_t file, const std::string& path, const char* name, std::stri
   write_attribute(file, path, name, type.get(), std::string(value).c_str());
 }
 
+/// Which reading while writing needs.
+Handle newest_format() {
+  Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+  return access;
+}
+
 }  // namespace
 
 void refuse(const std::string& path, const std::string& what) {
@@ -66,10 +73,16 @@ RankRow to_row(const RankInfo& rank) {
 
 Handle create_file(const std::string& path) {
   storage::initialise();
-  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_libver_bounds(access.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+  const Handle access = newest_format();
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
   return {checked(id, path, "cannot create the trace"), H5Fclose};
+}
+
+Handle reopen_file(const std::string& path) {
+  storage::initialise();
+  const Handle access = newest_format();
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get());
+  return {checked(id, path, "cannot go on with the trace"), H5Fclose};
 }
 
 void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,

@@ -49,6 +49,10 @@ storage::Handle row_type();
 /// @throws Error(data)
 storage::Handle create_file(const std::string& path);
 
+/// A file that create_file made and that was closed in good order, to write on.
+/// @throws Error(data)
+storage::Handle reopen_file(const std::string& path);
+
 /// Attributes of `/` and /meta/config_yaml. @param rank  -1 in run.h5, which is no rank's
 /// @throws Error(data)
 void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank, int world);

@@ -9,9 +9,27 @@ namespace cadenza::trace {
 
 using storage::Handle;
 
-Table::Table(hid_t file, std::string path, const char* name, Handle type, hsize_t chunk,
-             Packing packing)
+Table::Table(Start start, hid_t file, std::string path, const char* name, Handle type,
+             hsize_t chunk, Packing packing)
     : path_(std::move(path)), what_(fmt::format("cannot write {}", name)), type_(std::move(type)) {
+  // Rows are only appended: two chunks are all that is ever touched.
+  const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  H5Pset_chunk_cache(access.get(), 7, 2 * chunk * H5Tget_size(type_.get()), 1.0);
+  if (start == Start::create) {
+    create(file, name, chunk, packing, access.get());
+  } else {
+    open(file, name, access.get());
+  }
+}
+
+void Table::open(hid_t file, const char* name, hid_t access) {
+  const std::string what = fmt::format("cannot open {}", name);
+  dataset_ = Handle(checked(H5Dopen2(file, name, access), path_, what), H5Dclose);
+  const Handle space(checked(H5Dget_space(dataset_.get()), path_, what), H5Sclose);
+  H5Sget_simple_extent_dims(space.get(), &rows_, nullptr);
+}
+
+void Table::create(hid_t file, const char* name, hsize_t chunk, Packing packing, hid_t access) {
   const hsize_t none = 0;
   const hsize_t unlimited = H5S_UNLIMITED;
   const Handle space(H5Screate_simple(1, &none, &unlimited), H5Sclose);
@@ -23,14 +41,10 @@ Table::Table(hid_t file, std::string path, const char* name, Handle type, hsize_
     H5Pset_shuffle(creation.get());
     H5Pset_deflate(creation.get(), 1);
   }
-  // Rows are only appended: two chunks are all that is ever touched, and the default of 1 MiB per
-  // dataset adds up where a simulator holds the files of hundreds of ranks.
-  const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  H5Pset_chunk_cache(access.get(), 7, 2 * chunk * H5Tget_size(type_.get()), 1.0);
-  dataset_ = Handle(checked(H5Dcreate2(file, name, type_.get(), space.get(), links.get(),
-                                       creation.get(), access.get()),
-                            path_, fmt::format("cannot create {}", name)),
-                    H5Dclose);
+  dataset_ = Handle(
+      checked(H5Dcreate2(file, name, type_.get(), space.get(), links.get(), creation.get(), access),
+              path_, fmt::format("cannot create {}", name)),
+      H5Dclose);
 }
 
 void Table::append(std::size_t count, const void* rows) {

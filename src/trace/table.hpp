@@ -14,12 +14,15 @@ enum class Packing {
   compressed,  ///< shuffle and gzip 1: for many rows per step, all of one shape
 };
 
+enum class Start { create, resume };
+
 class Table {
  public:
+  /// Creates the dataset, or goes on with the one that the file has.
   /// @param chunk  rows; with compression at most the rows of a flush, since a chunk that is
   ///               rewritten under SWMR leaves its old place unused
-  Table(hid_t file, std::string path, const char* name, storage::Handle type, hsize_t chunk,
-        Packing packing);
+  Table(Start start, hid_t file, std::string path, const char* name, storage::Handle type,
+        hsize_t chunk, Packing packing);
 
   /// @throws Error(data)
   void append(std::size_t count, const void* rows);
@@ -32,6 +35,9 @@ class Table {
   void abandon() { dataset_.release(); }
 
  private:
+  void create(hid_t file, const char* name, hsize_t chunk, Packing packing, hid_t access);
+  void open(hid_t file, const char* name, hid_t access);
+
   std::string path_;
   std::string what_;
   storage::Handle type_;

@@ -34,16 +34,18 @@ class Stopwatch {
 };
 
 template <typename Row>
-Table make_table(const Handle& file, const std::string& path, const char* name, hsize_t chunk,
-                 Packing packing) {
-  return {file.get(), path, name, row_type<Row>(), chunk, packing};
+Table make_table(Start start, const Handle& file, const std::string& path, const char* name,
+                 hsize_t chunk, Packing packing) {
+  return {start, file.get(), path, name, row_type<Row>(), chunk, packing};
 }
 
 }  // namespace
 
 struct Writer::Implementation {
-  Implementation(const std::string& path, const RunInfo& run, const RankInfo& rank);
+  Implementation(Start start, const std::string& path);
   ~Implementation();
+  void describe(const RunInfo& run, const RankInfo& rank);
+  void begin(Start start);
 
   void append_names(const std::vector<std::string>& recorded);
   void write_status();
@@ -64,30 +66,41 @@ struct Writer::Implementation {
   StatusRow status;
 };
 
-Writer::Implementation::Implementation(const std::string& where, const RunInfo& run,
-                                       const RankInfo& rank)
+Writer::Implementation::Implementation(Start start, const std::string& where)
     : path(where),
-      file(create_file(path)),
+      file(start == Start::create ? create_file(path) : reopen_file(path)),
       status_type(row_type<StatusRow>()),
-      events(make_table<Event>(file, path, "/events", kEventChunk, Packing::compressed)),
-      samples(make_table<MemorySample>(file, path, "/memory/samples", kSmallChunk, Packing::raw)),
-      highwater(
-          make_table<MemoryHighwater>(file, path, "/memory/highwater", kSmallChunk, Packing::raw)),
-      names(make_table<Name>(file, path, "/meta/strings", kSmallChunk, Packing::raw)),
-      plan(make_table<PlannedTask>(file, path, "/plan", kEventChunk, Packing::compressed)),
-      clock(make_table<ClockSync>(file, path, "/clock/sync", kSmallChunk, Packing::raw)),
-      steps(make_table<StepRecord>(file, path, "/steps", kSmallChunk, Packing::raw)) {
-  guarded([&] {
-    write_run(file.get(), path, run, rank.rank, rank.world);
-    const RankRow row = to_row(rank);
-    write_rows(file.get(), path, "/meta/rank", row_type<RankRow>().get(), 1, &row);
-    write_rows(file.get(), path, "/meta/status", status_type.get(), 1, &status);
-    const char* what = "cannot prepare the trace for its first step";
-    status_dataset =
-        Handle(checked(H5Dopen2(file.get(), "/meta/status", H5P_DEFAULT), path, what), H5Dclose);
-    if (H5Fflush(file.get(), H5F_SCOPE_LOCAL) < 0) refuse(path, what);
-    if (H5Fstart_swmr_write(file.get()) < 0) refuse(path, what);
-  });
+      events(make_table<Event>(start, file, path, "/events", kEventChunk, Packing::compressed)),
+      samples(make_table<MemorySample>(start, file, path, "/memory/samples", kSmallChunk,
+                                       Packing::raw)),
+      highwater(make_table<MemoryHighwater>(start, file, path, "/memory/highwater", kSmallChunk,
+                                            Packing::raw)),
+      names(make_table<Name>(start, file, path, "/meta/strings", kSmallChunk, Packing::raw)),
+      plan(make_table<PlannedTask>(start, file, path, "/plan", kEventChunk, Packing::compressed)),
+      clock(make_table<ClockSync>(start, file, path, "/clock/sync", kSmallChunk, Packing::raw)),
+      steps(make_table<StepRecord>(start, file, path, "/steps", kSmallChunk, Packing::raw)) {}
+
+void Writer::Implementation::describe(const RunInfo& run, const RankInfo& rank) {
+  write_run(file.get(), path, run, rank.rank, rank.world);
+  const RankRow row = to_row(rank);
+  write_rows(file.get(), path, "/meta/rank", row_type<RankRow>().get(), 1, &row);
+  write_rows(file.get(), path, "/meta/status", status_type.get(), 1, &status);
+}
+
+/// Everything is there: from here on others may read.
+void Writer::Implementation::begin(Start start) {
+  const char* what = "cannot prepare the trace for its next step";
+  status_dataset =
+      Handle(checked(H5Dopen2(file.get(), "/meta/status", H5P_DEFAULT), path, what), H5Dclose);
+  if (start == Start::resume) {
+    if (H5Dread(status_dataset.get(), status_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, &status) <
+        0) {
+      refuse(path, what);
+    }
+    overhead_ns = status.writer_ns;
+  }
+  if (H5Fflush(file.get(), H5F_SCOPE_LOCAL) < 0) refuse(path, what);
+  if (H5Fstart_swmr_write(file.get()) < 0) refuse(path, what);
 }
 
 Writer::Implementation::~Implementation() {
@@ -149,7 +162,17 @@ void Writer::Implementation::close() {
 }
 
 Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank)
-    : implementation_(std::make_unique<Implementation>(path, run, rank)) {}
+    : implementation_(std::make_unique<Implementation>(Start::create, path)) {
+  implementation_->guarded([&] {
+    implementation_->describe(run, rank);
+    implementation_->begin(Start::create);
+  });
+}
+
+Writer::Writer(const std::string& path)
+    : implementation_(std::make_unique<Implementation>(Start::resume, path)) {
+  implementation_->guarded([&] { implementation_->begin(Start::resume); });
+}
 
 Writer::~Writer() = default;
 
@@ -182,6 +205,11 @@ void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder
     trace.write_status();
   });
   recorder.clear();
+}
+
+void Writer::pause() {
+  const Stopwatch stopwatch(implementation_->overhead_ns);
+  implementation_->close();
 }
 
 void Writer::finish() {

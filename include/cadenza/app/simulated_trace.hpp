@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trace of simulated steps: the same files as a run's, written rank by rank when a step is
-// over.
+// over. One file is open at a time: HDF5 holds 0.8 MiB for each.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,23 +15,32 @@ namespace cadenza::app {
 
 class SimulatedTrace {
  public:
-  /// Creates the files of all ranks, and their index.
+  /// Writes the index; the ranks' files follow with the first step.
   /// @param folder  exists
-  /// @param events  whether they are written, beside steps, memory and plans
+  /// @param steps   that will be written
+  /// @param events  whether they are, beside steps, memory and plans
   /// @throws Error(data)
-  SimulatedTrace(const Simulation& simulation, const std::string& folder, bool events);
+  SimulatedTrace(const Simulation& simulation, const std::string& folder, std::int64_t steps,
+                 bool events);
 
   /// Takes what the simulator tells of the next step.
   simulate::Observer observe(std::int64_t step);
   /// @throws Error(data), e.g. when the disk is full
   void write(const SimulatedStep& step);
-  void finish();
 
  private:
+  using Tasks = std::vector<std::vector<trace::PlannedTask>>;
+  void write_rank(const trace::RankInfo& info, const SimulatedStep& step, const Tasks& tasks,
+                  trace::StepRecord record, trace::Recorder& recorder) const;
+
   const Simulation& simulation_;
+  std::string folder_;
+  std::int64_t steps_left_;
+  trace::RunInfo run_;
+  std::vector<trace::RankInfo> ranks_;
   simulate::Recording recording_;
   std::int64_t begin_ns_ = 0;  ///< of the next step
-  std::vector<std::unique_ptr<trace::Writer>> writers_;
+  bool begun_ = false;         ///< the files are there
 };
 
 }  // namespace cadenza::app

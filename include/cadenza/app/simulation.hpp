@@ -42,8 +42,9 @@ class Simulation {
   /// Opens the corpus and settles placement auto. @throws Error(usage, data)
   Simulation(const config::Experiment& experiment, const config::Machine& machine);
 
+  /// Ranks keep what the steps before made them allocate.
   /// @throws Error(usage) where a placement makes an invalid plan
-  SimulatedStep run(std::int64_t step, const simulate::Observer& observer = {}) const;
+  SimulatedStep run(std::int64_t step, const simulate::Observer& observer = {});
 
   const config::Experiment& experiment() const { return experiment_; }
   const config::Machine& machine() const { return costs_->machine(); }
@@ -64,6 +65,7 @@ class Simulation {
   std::optional<data::Packer> packer_;
   std::optional<program::Outline> outline_;
   std::optional<simulate::Costs> costs_;
+  std::vector<exec::MemoryEstimate> held_;  ///< by program
   bool all_ranks_ = false;  ///< tensor ranks may differ: each has a program of its own
 };
 
@@ -84,7 +86,7 @@ struct MemoryVerdict {
   Rank fullest = 0;
   std::int64_t largest = 0;         ///< of `fullest`
   std::int64_t smallest = 0;        ///< of the rank that needs least
-  std::string largest_part;         ///< of `fullest`: "activations 1.2 GB"
+  exec::MemoryEstimate parts;       ///< of `fullest`
   std::int64_t limit = 0;           ///< run.memory, or else the machine's; 0: not known
   std::int64_t ranks_beyond = 0;    ///< that need more than the limit
   std::vector<std::string> beyond;  ///< a line for each of them, or for a group of tensor ranks

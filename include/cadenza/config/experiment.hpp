@@ -205,7 +205,7 @@ struct Trace {
 struct Cluster {
   std::string machine;              ///< machine file; empty: nominal rates
   std::int64_t ranks_per_node = 0;  ///< 0: the machine file's
-  double bandwidth = 1;             ///< factor on the bandwidth of all links
+  double bandwidth = 1;             ///< factor on the links between nodes
   double speed_spread = 0;  ///< standard deviation of the log of a rank's speed, fixed for a run
   double jitter = 0;        ///< standard deviation of the log of an operation's time
   std::vector<std::array<double, 2>> slow_ranks;  ///< rank, its speed as a share of the others'

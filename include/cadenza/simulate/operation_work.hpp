@@ -3,6 +3,7 @@
 // else reads and writes.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Product {
   double columns = 0;
   double depth = 0;
   double flops() const { return 2.0 * rows * columns * depth; }
+  friend auto operator<=>(const Product&, const Product&) = default;
 };
 
 struct OperationWork {

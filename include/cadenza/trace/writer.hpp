@@ -17,6 +17,9 @@ class Writer {
   /// Creates `path` with every object of the schema; none is added later.
   /// @throws Error(data) naming the path.
   Writer(const std::string& path, const RunInfo& run, const RankInfo& rank);
+  /// Goes on with a file whose writer paused.
+  /// @throws Error(data) naming the path.
+  explicit Writer(const std::string& path);
   ~Writer();  ///< without finish(): closes what it can with state "error", the file stays readable
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -28,6 +31,10 @@ class Writer {
   /// (its n_events_end is filled in). Clears the recorder, which is the same one at every step.
   /// @throws Error(data) when the disk is full; the file stays readable to the step before.
   void write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder);
+
+  /// Closes the file with state "open": for who writes the files of too many ranks to keep them
+  /// open, an open one costs 0.8 MiB.
+  void pause();
 
   /// Marks the file as complete and closes it.
   void finish();

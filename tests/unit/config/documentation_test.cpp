@@ -34,9 +34,9 @@ std::filesystem::path repository() {
   return std::filesystem::path(__FILE__).parent_path() / "../../..";
 }
 
-std::map<std::string, Row> documented() {
-  std::ifstream file(repository() / "docs/experiment.md");
-  EXPECT_TRUE(file) << "docs/experiment.md";
+std::map<std::string, Row> documented(const std::string& page) {
+  std::ifstream file(repository() / page);
+  EXPECT_TRUE(file) << page;
   std::map<std::string, Row> rows;
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("| `")) continue;
@@ -70,14 +70,23 @@ std::vector<std::string> key_paths(const std::string& yaml) {
   return paths;
 }
 
-TEST(Documentation, HasEveryKeyAndNoOther) {
+/// Documents every key of `yaml`, which has all of them, and no other.
+void expect_documented(const std::string& page, const std::string& yaml) {
   std::vector<std::string> rows;
-  for (const auto& [key, row] : documented()) {
+  for (const auto& [key, row] : documented(page)) {
     rows.push_back(key);
     EXPECT_FALSE(row.meaning.empty()) << key;
     EXPECT_FALSE(row.default_value.empty()) << key;
   }
-  EXPECT_THAT(rows, testing::UnorderedElementsAreArray(key_paths(to_yaml(parse(kGood)))));
+  EXPECT_THAT(rows, testing::UnorderedElementsAreArray(key_paths(yaml)));
+}
+
+constexpr const char* kExperimentPage = "docs/experiment.md";
+constexpr const char* kMachinePage = "docs/machine.md";
+
+TEST(Documentation, HasEveryKeyAndNoOther) {
+  expect_documented(kExperimentPage, to_yaml(parse(kGood)));
+  expect_documented(kMachinePage, to_yaml(Machine{}));
 }
 
 TEST(Documentation, DefaultsAreTheDefaults) {
@@ -86,13 +95,34 @@ TEST(Documentation, DefaultsAreTheDefaults) {
       "data: {source: synthetic}\nbatch: {tokens: 64, microbatch: 64}\n";
   const std::string expected = to_yaml(parse(minimal));
   int checked = 0;
-  for (const auto& [key, row] : documented()) {
+  for (const auto& [key, row] : documented(kExperimentPage)) {
     const std::string value = literal(row.default_value);
     if (value.empty()) continue;  // required, or the same as another key
     EXPECT_EQ(to_yaml(parse(minimal, {key + "=" + value})), expected) << key << " = " << value;
     ++checked;
   }
   EXPECT_GT(checked, 30);
+}
+
+/// "a.b: value" as a file of blocks.
+std::string nested(const std::string& path, const std::string& value) {
+  std::string text, indent;
+  std::istringstream names(path);
+  for (std::string name; std::getline(names, name, '.');) {
+    text += (text.empty() ? "" : "\n") + indent + name + ":";
+    indent += "  ";
+  }
+  return text + " " + value + "\n";
+}
+
+TEST(Documentation, DefaultsOfMachinesAreTheDefaults) {
+  const std::string minimal = "name: n\nsource: s\n";
+  const std::string expected = to_yaml(parse_machine(minimal, "m.yaml"));
+  for (const auto& [key, row] : documented(kMachinePage)) {
+    const std::string value = literal(row.default_value);
+    if (value.empty()) continue;  // required
+    EXPECT_EQ(to_yaml(parse_machine(minimal + nested(key, value), "m.yaml")), expected) << key;
+  }
 }
 
 TEST(Inputs, AreValid) {

@@ -75,7 +75,8 @@ class Draw {
              Recompute(integer(0, 1)), integer(0, 1 << 30),       {integer(0, 9)}};
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
-    e.cluster = {coin() ? text() : "", integer(0, 99), positive(), positive(), {}, {}};
+    e.cluster = {
+        coin() ? text() : "", integer(0, 99), 1e-9 + unit(), positive(), positive(), {}, {}};
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     return e;
@@ -123,6 +124,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.run.checkpoint.every, b.run.checkpoint.every);
   EXPECT_EQ(a.trace.memory, b.trace.memory);
   EXPECT_EQ(a.cluster.machine, b.cluster.machine);
+  EXPECT_EQ(a.cluster.bandwidth, b.cluster.bandwidth);
   EXPECT_EQ(a.cluster.speed_spread, b.cluster.speed_spread);
   EXPECT_EQ(a.cluster.slow_ranks, b.cluster.slow_ranks);
   EXPECT_EQ(a.cluster.slow_links, b.cluster.slow_links);

@@ -89,6 +89,8 @@ inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& le
   EXPECT_EQ(estimate.parameters, ledger.peak(MemoryKind::parameters) +
                                      ledger.peak(MemoryKind::gradients) +
                                      ledger.peak(MemoryKind::optimizer));
+  EXPECT_EQ(estimate.gradients, ledger.peak(MemoryKind::gradients));
+  EXPECT_EQ(estimate.optimizer, ledger.peak(MemoryKind::optimizer));
   EXPECT_EQ(estimate.activations, ledger.peak(MemoryKind::activations));
   EXPECT_EQ(estimate.attention, ledger.peak(MemoryKind::attention));
   if (!streams) {

@@ -99,6 +99,26 @@ TEST(File, KeepsAttributes) {
   EXPECT_THAT(error_of([&] { in.read_attribute("absent"); }), HasSubstr("attribute absent"));
 }
 
+TEST(File, KeepsTexts) {
+  const test::TemporaryFolder folder;
+  const std::vector<std::string> texts = {"ok", "", "Grüße, \"alle\""};
+  File out = File::create(folder / "a.h5");
+  out.write_texts("texts", texts);
+  out.write_texts("group/none", {});
+  out.close();
+  const File in = File::open(folder / "a.h5");
+  EXPECT_EQ(in.shape("texts"), Shape{3});
+  EXPECT_EQ(in.shape("group/none"), Shape{0});
+  const Handle dataset(H5Dopen2(in.id(), "texts", H5P_DEFAULT), H5Dclose);
+  const Handle type(H5Dget_type(dataset.get()), H5Tclose);
+  const std::size_t width = H5Tget_size(type.get());
+  std::string all(3 * width, ' ');
+  H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(std::string(all.substr(i * width, width).c_str()), texts[i]);
+  }
+}
+
 TEST(File, CreateReplaces) {
   const test::TemporaryFolder folder;
   const float value = 1;

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <tuple>
 
@@ -116,6 +117,47 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                          {"threads", 100, 4, I},
                                                          {"device", 104, 64, S},
                                                          {"peak_flops", 168, 8, F}}));
+}
+
+TEST_F(WriterTest, GoesOnWithAFileThatItPaused) {
+  Recorder recorder(1000);
+  for (const char* name : {"a", "b", "c"}) recorder.intern(name);
+  {
+    Writer writer(path_, sample_run(), sample_rank(1, 4));
+    write_numbered_step(writer, recorder, 0, 100);
+    writer.pause();
+  }
+  EXPECT_THAT(column<std::int64_t>(open_trace(path_, Access::plain).get(), "/meta/status", "state"),
+              ElementsAre(0));
+  for (std::uint32_t step = 1; step < 40; ++step) {
+    Writer writer(path_);
+    write_numbered_step(writer, recorder, step, 100);
+    step == 39 ? writer.finish() : writer.pause();
+  }
+  const auto file = open_trace(path_, Access::plain);
+  const auto begins = column<std::int64_t>(file.get(), "/events", "t_begin_ns");
+  ASSERT_EQ(begins.size(), 4000u);
+  for (std::int64_t i = 0; i < 4000; ++i) {
+    EXPECT_EQ(begins[static_cast<std::size_t>(i)], numbered_event(i).t_begin_ns);
+  }
+  EXPECT_EQ(row_count(file.get(), "/steps"), 40u);
+  EXPECT_EQ(row_count(file.get(), "/meta/strings"), 3u);
+  EXPECT_EQ(column<std::int64_t>(file.get(), "/steps", "n_events_end").back(), 4000);
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "state"), ElementsAre(1));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "last_step"), ElementsAre(39));
+}
+
+TEST_F(WriterTest, RefusesToGoOnWithWhatIsNoTrace) {
+  for (const char* content : {"", "no HDF5"}) {
+    std::ofstream(path_) << content;
+    try {
+      Writer{path_};
+      ADD_FAILURE() << "went on with '" << content << "'";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.what(), HasSubstr(path_));
+    }
+  }
 }
 
 TEST_F(WriterTest, SaysWhoseFileItIs) {

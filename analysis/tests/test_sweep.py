@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+import copy
+
+import matplotlib.image
+import pytest
+import yaml
+
+from cadenza.errors import DataError
+from cadenza.sweep import open_sweep, values_of
+from cadenza.sweep_report import markdown, verdicts
+
+CONFIG = {
+    "name": "grid",
+    "title": "Figure 1: a grid",
+    "base": "e.yaml",
+    "axes": {"size": {"8": {}, "16": {}}, "system": {"a": {}, "b c1": {}, "b c2": {}}},
+    "report": [
+        {
+            "title": "a over b",
+            "value": {"speed_up": {"of": ["a"], "over": ["b c1", "b c2"]}},
+            "axis": "system",
+            "x": "size",
+            "checks": [{"what": "all", "range": [1.2, 1.5], "source": "text"}],
+        },
+        {
+            "title": "seconds",
+            "value": "seconds",
+            "x": "size",
+            "series": ["system"],
+            "checks": [{"where": {"system": "a", "size": 8}, "about": 10, "within": 1}],
+        },
+    ],
+}
+ROWS = [  # size, system, status, seconds, attention_share, memory
+    ("8", "a", "ok", 10.0, 0.5, 100),
+    ("8", "b c1", "ok", 15.0, 0.6, 100),
+    ("8", "b c2", "ok", 14.0, 0.6, 200),
+    ("16", "a", "ok", 20.0, 0.25, 100),
+    ("16", "b c1", "ok", 30.0, 0.6, 100),
+    ("16", "b c2", "out_of_memory", 22.0, 0.6, 400),
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(change=None, rows=ROWS):
+        config = copy.deepcopy(CONFIG)
+        if change:
+            change(config)
+        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes"]
+        lines += [f"{n},{s},{w},,{t},{a},{m}" for n, s, w, t, a, m in rows]
+        (tmp_path / "sweep.csv").write_text("\n".join(lines) + "\n")
+        return tmp_path
+
+    return make
+
+
+def view(folder, value, **keys):
+    """The values of one view, by labels."""
+    sweep = open_sweep(folder)
+    made = sweep.views[1]
+    made.value = value
+    for key, what in keys.items():
+        setattr(made, key, what)
+    values = values_of(sweep, made)
+    return {tuple(row[axis] for axis in sweep.axes if axis in values): row["value"]
+            for _, row in values.iterrows()}  # fmt: skip
+
+
+def test_speed_up_is_over_the_best_that_fits(write):
+    what = {"speed_up": {"of": ["a"], "over": ["b c1", "b c2"]}}
+    assert view(write(), what, axis="system") == {("8", "a"): 1.4, ("16", "a"): 1.5}
+    regardless = view(write(), what, axis="system", beyond_memory=True)
+    assert regardless == {("8", "a"): 1.4, ("16", "a"): 1.1}
+
+
+def test_derived_values(write):
+    folder = write()
+    assert view(folder, {"sum": ["attention_share", "seconds"]})["8", "a"] == 10.5
+    assert view(folder, {"ratio": ["largest_memory_bytes", "seconds"]})["8", "a"] == 10
+    assert view(folder, {"lost": "seconds"})["8", "a"] == pytest.approx(0.9)
+    assert view(folder, "attention_seconds")["16", "a"] == 5.0
+    speed = view(folder, {"relative_speed": "seconds"})
+    assert speed["8", "a"] == 1.0 and speed["16", "a"] == 0.5
+    relative = view(folder, {"relative_to": {"column": "seconds", "where": {"size": 8}}})
+    assert relative["16", "b c1"] == 2.0 and relative["8", "b c2"] == 1.0
+
+
+def test_points_that_were_not_simulated_are_left_out(write):
+    rows = [*ROWS[:5], ("16", "b c2", "refused", "", "", "")]
+    assert ("16", "b c2") not in view(write(rows=rows), "seconds")
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "ours"),
+    [
+        ({"range": [1.2, 1.5]}, "agrees", "1.40 to 1.50, median 1.45"),
+        ({"range": [1.2, 1.45]}, "1 of 2 inside", None),
+        ({"range": [1.0, 1.2]}, "above", None),
+        ({"range": [2.0, 3.0]}, "below", None),
+        ({"about": 1.45, "within": 0.05}, "agrees", None),
+        ({"about": 1.45, "within": 0.01}, "around it", None),
+        ({"highest": [16]}, "agrees", "at 16"),
+        ({"lowest": [16]}, "differs", "at 8"),
+        ({"range": [0, 9], "where": {"size": []}}, "missing", "nothing was simulated"),
+    ],
+)
+def test_verdicts(write, check, verdict, ours):
+    def change(config):
+        config["report"][0]["checks"] = [check]
+
+    row = verdicts(open_sweep(write(change)))[0]
+    assert row["verdict"] == verdict
+    if ours:
+        assert row["ours"] == ours
+
+
+def test_optimum_is_looked_for_on_every_line(write):
+    def change(config):
+        config["report"][1]["checks"] = [{"lowest": [8]}]
+
+    assert verdicts(open_sweep(write(change)))[1]["verdict"] == "agrees"
+    rows = [("8", "a", "ok", 30.0, 0.5, 1), *ROWS[1:]]
+    row = verdicts(open_sweep(write(change, rows)))[1]
+    assert (row["verdict"], row["ours"]) == ("differs", "at 8, 16")
+
+
+def test_table_has_all_checks_and_says_why(write):
+    def change(config):
+        config["report"][0]["why"] = "Because."
+
+    text = markdown([open_sweep(write(change))])
+    row = "| Figure 1: a over b | all | 1.20 to 1.50 | 1.40 to 1.50, median 1.45 | agrees |"
+    assert row in text
+    assert "| Figure 1: seconds |  | 10.00 (± 1.00) | 10.00 | agrees |" in text
+    assert "**Figure 1, a over b.** Because." in text
+    assert "6 points: 5 ok, 1 out of memory" in text
+
+
+def test_command_draws_every_view(write, cli, tmp_path):
+    folder = write()
+    done = cli("sweep", folder, "--markdown", tmp_path / "table.md")
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    for number in range(2):
+        picture = matplotlib.image.imread(folder / f"grid-{number}.png")
+        assert picture.std() > 0.01
+    assert "| agrees |" in (tmp_path / "table.md").read_text()
+    assert "| agrees |" in cli("sweep", folder).stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["report"][0].update(valu=1), "unknown key 'valu'"),
+        (lambda c: c["report"][0].pop("x"), "has no 'x'"),
+        (lambda c: c["report"][1].update(series=["sizes"]), "found no axis 'sizes'"),
+        (lambda c: c["report"][1].update(value="second"), "found no column 'second'"),
+        (lambda c: c["report"][1].update(value={"cube": 1}), "unknown form 'cube'"),
+        (lambda c: c["report"][0]["checks"][0].pop("range"), "valid: one of range"),
+        (lambda c: c["report"][0].update(axis="sizes"), "found no axis 'sizes'"),
+        (lambda c: c["report"].append(3), "found 3; valid: a block"),
+    ],
+)
+def test_bad_views_are_one_line(write, cli, change, message):
+    done = cli("sweep", write(change))
+    assert done.returncode == 3, done.stderr
+    assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_bad_files_are_named(write, cli, tmp_path):
+    assert "sweep.yaml: cannot be read" in cli("sweep", tmp_path / "nowhere").stderr
+    folder = write()
+    (folder / "sweep.csv").write_text("size,system\n8,a\n")
+    with pytest.raises(DataError, match="has no column 'status'"):
+        open_sweep(folder)
+    (folder / "sweep.csv").write_text("")
+    with pytest.raises(DataError, match="broken table"):
+        open_sweep(folder)
+    (folder / "sweep.yaml").write_text("- 1\n")
+    with pytest.raises(DataError, match="no block of keys"):
+        open_sweep(folder)
+    (folder / "sweep.yaml").write_text("{a: ")
+    with pytest.raises(DataError, match="broken YAML"):
+        open_sweep(folder)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seconds of a step by class of operation, from traces of real and simulated runs alike."""
+
+import statistics
+
+import h5py
+import numpy as np
+
+from placement_runs.runs import NESTED, named
+
+COMPUTE_LANE = 0
+PASSES = {0: "forward", 1: "backward", 2: "recompute"}
+BY_PASS = ("attend", "attention_inputs", "attention_outputs")
+SMALL = {"embed": "other", "embed_gradient": "other", "begin_attention": "other", "load": "other",
+         "pack": "copies", "unpack": "copies"}
+ALONE = ("loss", "optimize")
+
+
+def class_of(name, phase):
+    if name in BY_PASS:
+        return f"{name} {PASSES[phase]}"
+    return SMALL.get(name) or (name if name in ALONE else None)
+
+
+def nested_seconds(events, inner, times):
+    """What collectives inside dense computation take of each event."""
+    taken = np.zeros(len(events))
+    begins = events["t_begin_ns"]
+    for event, seconds in zip(events[inner], times[inner]):
+        around = ((begins <= event["t_begin_ns"]) & (events["t_end_ns"] >= event["t_end_ns"])
+                  & ~inner)
+        taken[np.flatnonzero(around)] += seconds
+    return taken
+
+
+def seconds_by_class(events, names):
+    events = events[events["lane"] == COMPUTE_LANE]
+    times = (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
+    inner = named(events, names, lambda name: name.startswith(NESTED))
+    times = times - nested_seconds(events, inner, times)
+    found = {}
+    for event, seconds in zip(events, times):
+        name = class_of(names[event["name_id"]], int(event["phase"]))
+        if name is not None:
+            found[name] = found.get(name, 0.0) + float(seconds)
+    return found
+
+
+def read_rank(path):
+    with h5py.File(path, "r") as file:
+        steps, events = file["/steps"][:], file["/events"][:]
+        names = [text.decode() for text in file["/meta/strings"][:]]
+    return [(float(step["t_end"] - step["t_begin"]) * 1e-9,
+             seconds_by_class(events[events["step"] == step["step"]], names)) for step in steps]
+
+
+def read(folder, skip):
+    """Median over steps after the first `skip`: seconds of a step, and by class, summed over
+    ranks."""
+    ranks = [read_rank(path)[skip:] for path in sorted((folder / "trace").glob("rank-*.h5"))]
+    steps = list(zip(*ranks))
+    found = {name for step in steps for _, classes in step for name in classes}
+    return {"seconds": statistics.median(max(seconds for seconds, _ in step) for step in steps),
+            "classes": {name: statistics.median(
+                sum(classes.get(name, 0.0) for _, classes in step) for step in steps)
+                for name in sorted(found)}}

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the simulator is from what was measured."""
+
+import statistics
+
+STEP_TARGET = 0.05
+CLASS_TARGET = 0.10
+NOTABLE = 0.01  # of a step's computation: smaller classes are summed up, not judged
+
+
+def error(simulated, measured):
+    return simulated / measured - 1
+
+
+def steps(cases, mixes, placements):
+    """Error of the step: placements x mixes."""
+    lines = ["| simulated / measured step − 1, % | " + " | ".join(mixes) + " |",
+             "| --- " * (1 + len(mixes)) + "|"]
+    for placement in placements:
+        cells = []
+        for mix in mixes:
+            case = cases.get(f"{mix}/{placement}", {})
+            cells.append(f"{100 * error(case['simulated']['seconds'], case['real']['seconds']):+.1f}"
+                         if "real" in case else case.get("error", "–"))
+        lines.append(f"| {placement} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def class_errors(cases):
+    """By class: (error, share of the run's computation) of every run."""
+    found = {}
+    for case in cases.values():
+        if "real" not in case:
+            continue
+        real, simulated = case["real"]["classes"], case["simulated"]["classes"]
+        whole = sum(real.values())
+        for name, seconds in real.items():
+            found.setdefault(name, []).append(
+                (error(simulated.get(name, 0.0), seconds), seconds / whole))
+    return found
+
+
+def classes(cases):
+    lines = ["| class of operation | share of computation, % | median error, % | largest error, % | "
+             f"within {100 * CLASS_TARGET:.0f} % |",
+             "| --- " * 5 + "|"]
+    for name, errors in sorted(class_errors(cases).items(),
+                               key=lambda item: -statistics.mean(share for _, share in item[1])):
+        sizes = [abs(one) for one, _ in errors]
+        within = sum(size <= CLASS_TARGET for size in sizes)
+        lines.append(f"| {name} | {100 * statistics.mean(share for _, share in errors):.2f} | "
+                     f"{100 * statistics.median(sizes):.1f} | {100 * max(sizes):.1f} | "
+                     f"{within} of {len(sizes)} |")
+    return lines
+
+
+def verdict(cases):
+    """One line a target."""
+    sizes = [abs(error(case["simulated"]["seconds"], case["real"]["seconds"]))
+             for case in cases.values() if "real" in case]
+    if not sizes:
+        return ["nothing was run"]
+    notable = [abs(one) for errors in class_errors(cases).values() for one, share in errors
+               if share >= NOTABLE]
+    return [f"steps within {100 * STEP_TARGET:.0f} %: {sum(s <= STEP_TARGET for s in sizes)} of "
+            f"{len(sizes)}, median {100 * statistics.median(sizes):.1f} %, largest "
+            f"{100 * max(sizes):.1f} %",
+            f"classes with at least {100 * NOTABLE:.0f} % of a run's computation within "
+            f"{100 * CLASS_TARGET:.0f} %: {sum(s <= CLASS_TARGET for s in notable)} of "
+            f"{len(notable)}, median {100 * statistics.median(notable):.1f} %, largest "
+            f"{100 * max(notable):.1f} %"]

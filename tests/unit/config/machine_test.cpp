@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machine files, and the cluster block of experiments.
+#include "cadenza/config/machine.hpp"
+
+#include "support.hpp"
+
+namespace cadenza::config {
+namespace {
+
+const std::string kMachine =
+    "name: small\n"                                             // 1
+    "source: made up\n"                                         // 2
+    "dtype: bfloat16\n"                                         // 3
+    "ranks_per_node: 8\n"                                       // 4
+    "attention:\n"                                              // 5
+    "  heads: 4\n"                                              // 6
+    "  kv_heads: 2\n"                                           // 7
+    "  forward: [[128, 128, 1e-5],\n"                           // 8
+    "            [128, 512, 4e-5]]\n"                           // 9
+    "  backward: [[128, 128, 3e-5]]\n"                          // 10
+    "products:\n"                                               // 11
+    "  table: [[256, 64, 64, 1e9],\n"                           // 12
+    "          [512, 64, 64, 2e9]]\n"                           // 13
+    "links: {inside: {bytes_per_second: 1e9}, adapters: 4}\n";  // 14
+
+Machine parsed(const std::string& text) {
+  return parse_machine(text, "m.yaml");
+}
+
+std::string machine_error(const std::string& from, const std::string& to) {
+  std::string text = kMachine;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  try {
+    parsed(text.replace(at, from.size(), to));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error with " << to;
+  return "";
+}
+
+TEST(MachineFile, IsRead) {
+  const Machine machine = parsed(kMachine);
+  EXPECT_EQ(machine.name, "small");
+  EXPECT_EQ(machine.dtype, Dtype::bfloat16);
+  EXPECT_EQ(machine.ranks_per_node, 8);
+  EXPECT_EQ(machine.attention.kv_heads, 2);
+  EXPECT_THAT(machine.attention.forward,
+              testing::ElementsAre(Row<3>{128, 128, 1e-5}, Row<3>{128, 512, 4e-5}));
+  EXPECT_THAT(machine.products.table,
+              testing::ElementsAre(Row<4>{256, 64, 64, 1e9}, Row<4>{512, 64, 64, 2e9}));
+  EXPECT_EQ(machine.links.inside.bytes_per_second, 1e9);
+  EXPECT_EQ(machine.links.between.bytes_per_second, Machine{}.links.between.bytes_per_second);
+}
+
+TEST(MachineFile, ReadsBackToTheSame) {
+  Machine machine = parsed(kMachine);
+  machine.source = "a \"quoted\" word,\nand a line";
+  machine.attention.launch_seconds = 1.0 / 3;
+  machine.element_wise.copies = {1e9, 0.1 + 0.2};
+  machine.links.between = {1e-7, 5e10 / 3};
+  const std::string yaml = to_yaml(machine);
+  const Machine back = parsed(yaml);
+  EXPECT_EQ(to_yaml(back), yaml);
+  EXPECT_EQ(back.source, machine.source);
+  EXPECT_EQ(back.attention.launch_seconds, machine.attention.launch_seconds);
+  EXPECT_EQ(back.attention.forward, machine.attention.forward);
+  EXPECT_EQ(back.products.table, machine.products.table);
+  EXPECT_EQ(back.element_wise.copies.backward, machine.element_wise.copies.backward);
+  EXPECT_EQ(back.links.between.bytes_per_second, machine.links.between.bytes_per_second);
+}
+
+TEST(MachineFile, SaysWhatIsWrong) {
+  using testing::AllOf;
+  using testing::HasSubstr;
+  using testing::StartsWith;
+  EXPECT_THAT(machine_error("dtype: bfloat16", "dtype: bfloat"),
+              AllOf(StartsWith("m.yaml:3: dtype: found bfloat"), HasSubstr("float64")));
+  EXPECT_THAT(machine_error("products:", "product:"),
+              AllOf(StartsWith("m.yaml:11: product:"), HasSubstr("nearest is 'products'")));
+  EXPECT_THAT(machine_error("source: made up\n", ""), HasSubstr("source: found nothing"));
+  EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[128, 512]"),
+              AllOf(StartsWith("m.yaml:9: attention.forward[1]: found 2 values"),
+                    HasSubstr("a row of 3 numbers, each a number > 0")));
+  EXPECT_THAT(machine_error("[[128, 128, 3e-5]]", "[128, 128, 3e-5]"),
+              StartsWith("m.yaml:10: attention.backward[0]: found 128; valid: a row of 3 numbers"));
+  EXPECT_THAT(machine_error("[[128, 128, 3e-5]]", "fast"),
+              StartsWith("m.yaml:10: attention.backward: found fast; valid: a list of rows of 3"));
+  EXPECT_THAT(machine_error("4e-5", "-4e-5"),
+              StartsWith("m.yaml:9: attention.forward[1][2]: found -4e-5; valid: a number > 0"));
+  EXPECT_THAT(machine_error("[512, 64, 64, 2e9]", "[512, 64, 64, quick]"),
+              StartsWith("m.yaml:13: products.table[1][3]: found quick"));
+}
+
+TEST(MachineFile, RefusesNumbersThatDoNotFitEachOther) {
+  using testing::HasSubstr;
+  using testing::StartsWith;
+  EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[512, 128, 4e-5]"),
+              StartsWith("m.yaml:9: attention.forward[1]: found 512 queries of a document of 128"));
+  EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[128, 128, 4e-5]"),
+              HasSubstr("found 128 queries x 128 keys a second time"));
+  EXPECT_THAT(machine_error("[512, 64, 64, 2e9]", "[256, 64, 64, 2e9]"),
+              StartsWith("m.yaml:13: products.table[1]: found 256 x 64 x 64 a second time"));
+  EXPECT_THAT(machine_error("kv_heads: 2", "kv_heads: 3"),
+              StartsWith("m.yaml:7: attention.kv_heads: found 3, which does not divide"));
+  EXPECT_THAT(machine_error("adapters: 4", "adapters: 3"),
+              StartsWith("m.yaml:14: links.adapters: found 3, which does not divide"));
+}
+
+TEST(Cluster, IsRead) {
+  const Experiment e =
+      parse(kGood, {"parallel.data=4", "cluster.machine=m.yaml", "cluster.jitter=0.1",
+                    "cluster.slow_ranks=[[3, 0.5]]", "cluster.slow_links=[[0, 1, 0.25]]"});
+  EXPECT_EQ(e.cluster.machine, "m.yaml");
+  EXPECT_TRUE(e.cluster.varies());
+  EXPECT_EQ(e.cluster.slow_ranks.front()[1], 0.5);
+  EXPECT_EQ(e.cluster.slow_links.front()[2], 0.25);
+  EXPECT_FALSE(parse(kGood).cluster.varies());
+}
+
+TEST(Cluster, SaysWhatIsWrong) {
+  using testing::HasSubstr;
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[1, 0.5]]"}), HasSubstr("found rank 1"));
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0.5, 0.5]]"}), HasSubstr("found rank 0.5"));
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 1.5]]"}), HasSubstr("a share of 1.5"));
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0]]"}), HasSubstr("a share of 0"));
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0.5, 1]]"}), HasSubstr("found 3 values"));
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_links=[[0, 0, 0.5]]"}), HasSubstr("to itself"));
+  EXPECT_THAT(error_of(kGood, {"cluster.jitter=-1"}), HasSubstr("a number >= 0"));
+  EXPECT_THAT(error_of(kGood, {"cluster.jiter=2"}), HasSubstr("nearest is 'jitter'"));
+}
+
+}  // namespace
+}  // namespace cadenza::config

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traffic against the definition: a search through the whole plan for every rank.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <tuple>
+
+#include "cadenza/plan/placement.hpp"
+#include "support.hpp"
+
+namespace cadenza::program::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::uint64_t kSteps = 60;
+
+template <typename Check>
+void for_each_plan(Check check) {
+  for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
+    const RandomStep step(seed);
+    for (const TickPlans& tick : step.ticks) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        check(tick.of(pass), pass, tick.traffic(pass));
+      }
+    }
+  }
+}
+
+std::vector<std::uint32_t> list(Indices indices) {
+  return {indices.begin(), indices.end()};
+}
+
+TEST(Traffic, FlowsAreTheMovesBetweenTwoRanks) {
+  for_each_plan([](const plan::Plan& plan, Pass pass, const Traffic& traffic) {
+    ASSERT_EQ(traffic.stages(), static_cast<int>(plan.stages.size()));
+    for (int s = 0; s < traffic.stages(); ++s) {
+      std::map<std::tuple<Rank, Rank, bool>, std::vector<std::uint32_t>> expected;
+      const auto& moves = plan.stages[static_cast<std::size_t>(s)].moves;
+      for (std::uint32_t i = 0; i < moves.size(); ++i) {
+        expected[{moves[i].from, moves[i].to, is_result(moves[i].what, pass)}].push_back(i);
+      }
+      ASSERT_EQ(traffic.flows(s).size(), expected.size());
+      auto next = expected.begin();
+      for (const Flow& flow : traffic.flows(s)) {
+        EXPECT_EQ(std::tuple(flow.from, flow.to, flow.results), next->first);
+        EXPECT_EQ(list(traffic.moves(s, flow)), next->second);
+        std::int64_t bytes = 0;
+        for (const std::uint32_t i : next->second) bytes += moves[i].bytes;
+        EXPECT_EQ(flow.bytes, bytes);
+        ++next;
+      }
+    }
+  });
+}
+
+TEST(Traffic, EveryRankHasItsPart) {
+  for_each_plan([](const plan::Plan& plan, Pass, const Traffic& traffic) {
+    for (Rank rank = 0; rank < plan.workload.ranks; ++rank) {
+      for (int s = 0; s < traffic.stages(); ++s) {
+        const Part part = traffic.of(rank, s);
+        std::vector<std::uint32_t> sends, receives, tasks;
+        bool in[2] = {};
+        bool any[2] = {};
+        for (std::uint32_t i = 0; i < traffic.flows(s).size(); ++i) {
+          const Flow& flow = traffic.flows(s)[i];
+          if (flow.from == rank) sends.push_back(i);
+          if (flow.to == rank) receives.push_back(i);
+          any[flow.results] = any[flow.results] || flow.from == rank || flow.to == rank;
+          in[flow.results] = in[flow.results] || flow.to == rank;
+        }
+        const auto& placed = plan.stages[static_cast<std::size_t>(s)].tasks;
+        for (std::uint32_t i = 0; i < placed.size(); ++i) {
+          if (placed[i].server == rank) tasks.push_back(i);
+        }
+        EXPECT_EQ(part.sends.size(), static_cast<std::int64_t>(sends.size()));
+        if (!sends.empty()) {
+          EXPECT_EQ(part.sends.begin, sends.front());
+        }
+        std::ranges::stable_sort(receives, {}, [&](std::uint32_t i) {
+          return std::tuple(traffic.flows(s)[i].from, traffic.flows(s)[i].results);
+        });
+        EXPECT_EQ(list(part.receives), receives);
+        EXPECT_EQ(list(part.tasks), tasks);
+        EXPECT_EQ(part.inputs, any[0]);
+        EXPECT_EQ(part.results, any[1]);
+        EXPECT_EQ(part.inputs_arrive, in[0]);
+        EXPECT_EQ(part.results_arrive, in[1]);
+      }
+    }
+  });
+}
+
+TEST(Traffic, HomesOfARank) {
+  for_each_plan([](const plan::Plan& plan, Pass, const Traffic& traffic) {
+    std::size_t found = 0;
+    for (Rank rank = 0; rank < plan.workload.ranks; ++rank) {
+      for (const std::uint32_t i : traffic.homes(rank)) {
+        EXPECT_EQ(plan.workload.homes[i].rank, rank);
+        ++found;
+      }
+    }
+    EXPECT_EQ(found, plan.workload.homes.size());
+  });
+}
+
+/// The last stage before `stage` that brings rows of the move to its sender; -1: at home.
+int brought_by(const plan::Plan& plan, const plan::Move& move, int stage) {
+  for (const plan::Home& home : plan.workload.homes) {
+    if (home.rank == move.from && home.document == move.document &&
+        home.tokens.overlaps(move.tokens)) {
+      return -1;
+    }
+  }
+  for (int earlier = stage - 1; earlier >= 0; --earlier) {
+    for (const plan::Move& m : plan.stages[static_cast<std::size_t>(earlier)].moves) {
+      if (m.to == move.from && m.what == move.what && m.document == move.document &&
+          m.tokens.overlaps(move.tokens) && m.heads.overlaps(move.heads)) {
+        return earlier;
+      }
+    }
+  }
+  return -1;
+}
+
+TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThere) {
+  int passed_on = 0;
+  for_each_plan([&](const plan::Plan& plan, Pass pass, const Traffic& traffic) {
+    for (int s = 0; s < traffic.stages(); ++s) {
+      std::map<Rank, int> ready;
+      for (const plan::Move& move : plan.stages[static_cast<std::size_t>(s)].moves) {
+        if (is_result(move.what, pass)) continue;
+        const int stage = brought_by(plan, move, s);
+        const auto [at, first] = ready.emplace(move.from, stage);
+        at->second = std::max(at->second, stage);
+      }
+      for (const auto& [rank, stage] : ready) {
+        EXPECT_EQ(traffic.of(rank, s).ready, stage) << "rank " << rank << " stage " << s;
+        passed_on += stage >= 0;
+      }
+    }
+  });
+  EXPECT_GT(passed_on, 100);
+}
+
+TEST(Traffic, ARankThatPassesOnWhatCameLaterThanItsNeighbourWaitsForTheLatest) {
+  TickPlans plans = one_move();
+  plans.forward.workload.ranks = 3;
+  plans.forward.workload.homes = {{0, 0, {0, 1}}};
+  plans.forward.stages = {{{move(0, 1, Tensor::k)}, {}},
+                          {{move(0, 1, Tensor::v)}, {}},
+                          {{}, {}},
+                          {{move(1, 2, Tensor::k), move(1, 2, Tensor::v)}, {}}};
+  const Traffic traffic(plans.forward, Pass::forward);
+  EXPECT_EQ(traffic.of(1, 3).ready, 1);
+  EXPECT_EQ(traffic.of(0, 0).ready, -1);
+}
+
+TEST(Traffic, MovesOfAnyOrderAreGrouped) {
+  plan::Stage stage{
+      {move(1, 0, Tensor::o), move(0, 1, Tensor::v), move(1, 0, Tensor::k), move(0, 1, Tensor::q)},
+      {}};
+  plan::Plan plan;
+  plan.workload.ranks = 2;
+  plan.stages = {stage};
+  const Traffic traffic(plan, Pass::forward);
+  ASSERT_EQ(traffic.flows(0).size(), 3u);
+  EXPECT_THAT(list(traffic.moves(0, traffic.flows(0)[0])), ElementsAre(1, 3));
+  EXPECT_FALSE(traffic.flows(0)[1].results);
+  EXPECT_TRUE(traffic.flows(0)[2].results);
+}
+
+TEST(Traffic, NoneForRanksThatThePlanDoesNotKnow) {
+  const Traffic traffic(one_move().forward, Pass::forward);
+  EXPECT_THAT(traffic.of(7, 1).receives, IsEmpty());
+  EXPECT_TRUE(traffic.of(7, 1).sends.empty());
+  EXPECT_THAT(traffic.homes(7), IsEmpty());
+  EXPECT_EQ(Traffic().stages(), 0);
+}
+
+}  // namespace
+}  // namespace cadenza::program::test

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/simulate/recording.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Operation;
+using program::Pass;
+using program::Step;
+using trace::Category;
+using trace::Event;
+using trace::Lane;
+using trace::Phase;
+
+constexpr std::uint8_t kSimulated = 2;
+constexpr std::uint8_t kNonBlocking = 4;
+
+Step attention_step(Operation operation) {
+  Step step;
+  step.operation = operation;
+  step.pass = Pass::backward;
+  step.tick = 3;
+  step.microbatch = 1;
+  step.layer = 5;
+  step.stage = 2;
+  return step;
+}
+
+Span span_of(const Step& step, Activity what) {
+  Span span;
+  span.step = &step;
+  span.what = what;
+  span.begin = 1e-6;
+  span.end = 3e-6;
+  return span;
+}
+
+Event record(const Span& span) {
+  Recording recording(1, true);
+  recording.begin_step(7, 1000);
+  recording.add(span);
+  return recording.of(0).events.at(0);
+}
+
+std::string name_of(const Event& event) {
+  return event_names().at(event.name_id);
+}
+
+struct Case {
+  Operation operation;
+  Activity what;
+  std::string name;
+  Category category;
+  Lane lane;
+};
+
+TEST(Recording, NamesEventsAsARunDoes) {
+  const Lane compute = Lane::compute;
+  const Lane beside = Lane::communication;
+  const std::vector<Case> cases = {
+      {Operation::load, Activity::compute, "load", Category::data, compute},
+      {Operation::embed, Activity::compute, "embed", Category::compute_other, compute},
+      {Operation::attention_inputs, Activity::compute, "attention_inputs", Category::compute_dense,
+       compute},
+      {Operation::begin_attention, Activity::compute, "begin_attention", Category::compute_other,
+       compute},
+      {Operation::attend, Activity::compute, "attend", Category::compute_attention, compute},
+      {Operation::loss, Activity::compute, "loss", Category::compute_dense, compute},
+      {Operation::optimize, Activity::compute, "optimize", Category::optimizer, compute},
+      {Operation::post, Activity::pack, "pack", Category::compute_other, compute},
+      {Operation::wait, Activity::wait, "wait", Category::wait, compute},
+      {Operation::wait_results, Activity::wait, "wait", Category::wait, compute},
+      {Operation::wait_results, Activity::unpack, "unpack", Category::compute_other, compute},
+      {Operation::receive, Activity::wait, "wait_for_stage", Category::wait, compute},
+      {Operation::reduce_gradients, Activity::wait_ranks, "wait_for_ranks", Category::wait,
+       compute},
+      {Operation::reduce_gradients, Activity::collective, "reduce_gradients", Category::collective,
+       compute},
+      {Operation::gather_parameters, Activity::collective, "gather_parameters",
+       Category::collective, compute},
+      {Operation::reduce_gradients, Activity::reduce, "reduce_gradients_message",
+       Category::collective, beside},
+      {Operation::post, Activity::message_out, "attention_inputs_message",
+       Category::attention_dispatch, beside},
+      {Operation::wait_results, Activity::message_in, "attention_results_message",
+       Category::attention_return, beside},
+      {Operation::send, Activity::message_out, "send", Category::p2p_send, beside},
+      {Operation::receive, Activity::message_in, "receive", Category::p2p_receive, beside},
+  };
+  for (const Case& c : cases) {
+    const Step step = attention_step(c.operation);
+    const Event event = record(span_of(step, c.what));
+    EXPECT_EQ(name_of(event), c.name);
+    EXPECT_EQ(event.category, c.category) << c.name;
+    EXPECT_EQ(event.lane, c.lane) << c.name;
+    EXPECT_EQ(event.flags, kSimulated | (c.lane == beside ? kNonBlocking : 0)) << c.name;
+  }
+}
+
+TEST(Recording, PlacesEvents) {
+  const Step step = attention_step(Operation::attend);
+  Span span = span_of(step, Activity::compute);
+  span.flops = 12;
+  const Event event = record(span);
+  EXPECT_EQ(event.t_begin_ns, 2000);
+  EXPECT_EQ(event.t_end_ns, 4000);
+  EXPECT_EQ(event.step, 7u);
+  EXPECT_EQ(event.microbatch, 1);
+  EXPECT_EQ(event.layer, 5);
+  EXPECT_EQ(event.flops, 12);
+  EXPECT_EQ(event.phase, Phase::backward);
+}
+
+TEST(Recording, TellsThePhasesApart) {
+  Step step = attention_step(Operation::attention_inputs);
+  step.pass = Pass::forward;
+  EXPECT_EQ(record(span_of(step, Activity::compute)).phase, Phase::forward);
+  step.again = true;
+  EXPECT_EQ(record(span_of(step, Activity::compute)).phase, Phase::recompute);
+  Step update;
+  update.operation = Operation::optimize;
+  update.pass = Pass::backward;
+  EXPECT_EQ(record(span_of(update, Activity::compute)).phase, Phase::optimizer);
+}
+
+TEST(Recording, MessagesKnowTheOtherEnd) {
+  const Step wait = attention_step(Operation::wait);
+  Span message = span_of(wait, Activity::message_in);
+  message.bytes = 640;
+  message.peer = 4;
+  message.flow = 9;
+  const Event event = record(message);
+  EXPECT_EQ(event.bytes, 640);
+  EXPECT_EQ(event.peer, 4);
+  EXPECT_EQ(event.flow, 9u);
+  Step send = attention_step(Operation::send);
+  send.peer = 2;
+  EXPECT_EQ(record(span_of(send, Activity::message_out)).peer, 2);
+}
+
+TEST(Recording, AddsWhatSurroundsAProgram) {
+  const Step step = attention_step(Operation::attend);
+  Recording recording(2, true);
+  recording.begin_step(0, 500);
+  recording.add(span_of(step, Activity::compute));
+  recording.surround(0, 3e-6, 10e-6);
+  std::vector<std::string> names;
+  for (const Event& event : recording.of(0).events) names.push_back(name_of(event));
+  EXPECT_THAT(names, testing::ElementsAre("wait_for_ranks", "agree_on_plan", "attend",
+                                          "wait_for_ranks", "agree_on_loss"));
+  const Event& waiting = recording.of(0).events[3];
+  EXPECT_EQ(waiting.t_begin_ns, 3500);
+  EXPECT_EQ(waiting.t_end_ns, 10500);
+  EXPECT_EQ(waiting.phase, Phase::other);
+  EXPECT_EQ(waiting.microbatch, -1);
+}
+
+TEST(Recording, CountsWithoutEvents) {
+  const Step attend = attention_step(Operation::attend);
+  const Step wait = attention_step(Operation::wait);
+  Recording recording(2, false);
+  recording.begin_step(0, 0);
+  Span work = span_of(attend, Activity::compute);
+  work.rank = 1;
+  work.flops = 8;
+  recording.add(work);
+  Span message = span_of(wait, Activity::message_in);
+  message.rank = 1;
+  message.bytes = 64;
+  recording.add(message);
+  message.what = Activity::message_out;
+  recording.add(message);
+  recording.surround(1, 0, 0);
+  EXPECT_TRUE(recording.of(1).events.empty());
+  EXPECT_EQ(recording.of(1).flops, 8);
+  EXPECT_EQ(recording.of(1).bytes_received, 64);
+  EXPECT_EQ(recording.of(0).bytes_received, 0);
+  recording.begin_step(1, 0);
+  EXPECT_EQ(recording.of(1).flops, 0);
+}
+
+TEST(Recording, NamesAreDistinct) {
+  const auto& names = event_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+}
+
+TEST(Recording, RoundsToNanoseconds) {
+  EXPECT_EQ(nanoseconds(1.4e-9), 1);
+  EXPECT_EQ(nanoseconds(1.6e-9), 2);
+  EXPECT_EQ(nanoseconds(3600), 3'600'000'000'000);
+}
+
+}  // namespace
+}  // namespace cadenza::simulate
