@@ -14,6 +14,7 @@ BY_PASS = ("attend", "attention_inputs", "attention_outputs")
 SMALL = {"embed": "other", "embed_gradient": "other", "begin_attention": "other", "load": "other",
          "pack": "copies", "unpack": "copies"}
 ALONE = ("loss", "optimize")
+MEETS = ("optimize",)  # the norm of all gradients
 
 
 def class_of(name, phase):
@@ -22,22 +23,24 @@ def class_of(name, phase):
     return SMALL.get(name) or (name if name in ALONE else None)
 
 
-def nested_seconds(events, inner, times):
+def seconds_of(events):
+    return (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
+
+
+def nested_seconds(events, inner):
     """What collectives inside dense computation take of each event."""
     taken = np.zeros(len(events))
-    begins = events["t_begin_ns"]
-    for event, seconds in zip(events[inner], times[inner]):
-        around = ((begins <= event["t_begin_ns"]) & (events["t_end_ns"] >= event["t_end_ns"])
-                  & ~inner)
+    for event, seconds in zip(inner, seconds_of(inner)):
+        around = ((events["t_begin_ns"] <= event["t_begin_ns"])
+                  & (events["t_end_ns"] >= event["t_end_ns"]))
         taken[np.flatnonzero(around)] += seconds
     return taken
 
 
 def seconds_by_class(events, names):
+    inner = events[named(events, names, lambda name: name.startswith(NESTED))]
     events = events[events["lane"] == COMPUTE_LANE]
-    times = (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
-    inner = named(events, names, lambda name: name.startswith(NESTED))
-    times = times - nested_seconds(events, inner, times)
+    times = seconds_of(events) - nested_seconds(events, inner)
     found = {}
     for event, seconds in zip(events, times):
         name = class_of(names[event["name_id"]], int(event["phase"]))
@@ -54,13 +57,17 @@ def read_rank(path):
              seconds_by_class(events[events["step"] == step["step"]], names)) for step in steps]
 
 
+def over_ranks(step, name):
+    """The sum; of what waits for other ranks as well, that of the last rank there for each."""
+    seconds = [classes.get(name, 0.0) for _, classes in step]
+    return len(seconds) * min(seconds) if name in MEETS else sum(seconds)
+
+
 def read(folder, skip):
-    """Median over steps after the first `skip`: seconds of a step, and by class, summed over
-    ranks."""
+    """Median over steps after the first `skip`: seconds of a step, and by class of all ranks."""
     ranks = [read_rank(path)[skip:] for path in sorted((folder / "trace").glob("rank-*.h5"))]
     steps = list(zip(*ranks))
     found = {name for step in steps for _, classes in step for name in classes}
     return {"seconds": statistics.median(max(seconds for seconds, _ in step) for step in steps),
-            "classes": {name: statistics.median(
-                sum(classes.get(name, 0.0) for _, classes in step) for step in steps)
-                for name in sorted(found)}}
+            "classes": {name: statistics.median(over_ranks(step, name) for step in steps)
+                        for name in sorted(found)}}

@@ -12,6 +12,10 @@ def error(simulated, measured):
     return simulated / measured - 1
 
 
+def step_error(case):
+    return error(case["simulated"]["seconds"], case["real"]["seconds"])
+
+
 def steps(cases, mixes, placements):
     """Error of the step: placements x mixes."""
     lines = ["| simulated / measured step − 1, % | " + " | ".join(mixes) + " |",
@@ -20,8 +24,8 @@ def steps(cases, mixes, placements):
         cells = []
         for mix in mixes:
             case = cases.get(f"{mix}/{placement}", {})
-            cells.append(f"{100 * error(case['simulated']['seconds'], case['real']['seconds']):+.1f}"
-                         if "real" in case else case.get("error", "–"))
+            cells.append(f"{100 * step_error(case):+.1f}" if "real" in case
+                         else case.get("error", "–"))
         lines.append(f"| {placement} | " + " | ".join(cells) + " |")
     return lines
 
@@ -41,8 +45,8 @@ def class_errors(cases):
 
 
 def classes(cases):
-    lines = ["| class of operation | share of computation, % | median error, % | largest error, % | "
-             f"within {100 * CLASS_TARGET:.0f} % |",
+    lines = ["| class of operation | share of computation, % | median error, % | "
+             f"largest error, % | within {100 * CLASS_TARGET:.0f} % |",
              "| --- " * 5 + "|"]
     for name, errors in sorted(class_errors(cases).items(),
                                key=lambda item: -statistics.mean(share for _, share in item[1])):
@@ -56,8 +60,7 @@ def classes(cases):
 
 def verdict(cases):
     """One line a target."""
-    sizes = [abs(error(case["simulated"]["seconds"], case["real"]["seconds"]))
-             for case in cases.values() if "real" in case]
+    sizes = [abs(step_error(case)) for case in cases.values() if "real" in case]
     if not sizes:
         return ["nothing was run"]
     notable = [abs(one) for errors in class_errors(cases).values() for one, share in errors

@@ -103,8 +103,8 @@ std::vector<Candidate> candidates(const config::Experiment& given, const data::B
       candidate.experiment.attention = attention;
       if (!makes_sense(candidate.experiment)) continue;
       const Forecast step = forecast(candidate.experiment, batch);
-      candidate.seconds = step.timeline.seconds;
-      candidate.bound = step.timeline.lower_bound_seconds;
+      candidate.seconds = step.result.seconds;
+      candidate.bound = step.result.lower_bound_seconds;
       candidate.bytes = step.peak_bytes();
       candidate.fits = given.run.memory == 0 || candidate.bytes <= given.run.memory;
       all.push_back(candidate);

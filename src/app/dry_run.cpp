@@ -55,8 +55,7 @@ void dry_run(const CommandLine& line) {
              format_count(config::step_flops(experiment.model, batch.lengths())));
 
   const Forecast step = forecast(experiment, batch);
-  exec::require_memory(experiment, step.fullest,
-                       step.memory[static_cast<std::size_t>(step.fullest)]);
+  exec::require_memory(experiment, step.programs[step.fullest].rank, step.memory[step.fullest]);
   print_ranks(step);
   fmt::print("\n{}\n{}\n", plan::to_table(step.forward_plans(), notes_of(experiment, batch, step)),
              describe(step));

@@ -16,19 +16,27 @@ std::vector<plan::Plan> Forecast::forward_plans() const {
   return plans;
 }
 
-Forecast forecast(const config::Experiment& experiment, const data::Batch& batch) {
-  const program::Outline outline(experiment);
+Forecast forecast(const config::Experiment& experiment, const program::Outline& outline,
+                  const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
+                  const simulate::Observer& observer) {
   Forecast step;
   step.ticks = program::plan_ticks(experiment, batch);
   for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    if (!all_ranks && outline.layout.tensor_of(rank) > 0) continue;
     step.programs.push_back(program::make_program(outline, rank, step.ticks));
     step.memory.push_back(
         exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
-    if (step.memory.back().total() > step.peak_bytes()) step.fullest = rank;
+    if (step.memory.back().total() > step.peak_bytes()) step.fullest = step.memory.size() - 1;
   }
-  const simulate::Costs costs(load_machine(experiment.cluster), experiment, outline.layout);
-  step.timeline = simulate::simulate(experiment, outline, step.programs, step.ticks, costs);
+  step.result = simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer,
+                                   batch.step);
   return step;
+}
+
+Forecast forecast(const config::Experiment& experiment, const data::Batch& batch) {
+  const program::Outline outline(experiment);
+  const simulate::Costs costs(load_machine(experiment.cluster), experiment, outline.layout);
+  return forecast(experiment, outline, batch, costs, true);
 }
 
 plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
@@ -52,14 +60,14 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
 }
 
 std::string describe(const Forecast& step) {
-  const simulate::Result& t = step.timeline;
+  const simulate::Result& t = step.result;
   const double left = t.seconds > 0 ? 1.0 - t.lower_bound_seconds / t.seconds : 0.0;
   return fmt::format(
       "step: predicted {}, no less than {} with all computation even and no transfer exposed "
       "({:.1f} "
       "% of the step is left to win); up to {} on rank {}",
       format_duration(t.seconds), format_duration(t.lower_bound_seconds), 100.0 * left,
-      format_bytes(static_cast<double>(step.peak_bytes())), step.fullest);
+      format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest].rank);
 }
 
 }  // namespace cadenza::app

@@ -30,9 +30,12 @@ bool tensor_ranks_alike(const config::Experiment& experiment, const program::Lay
 
 /// What a rank has allocated after two steps: its buffers grow and stay.
 exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEstimate& b) {
-  return {std::max(a.parameters, b.parameters), std::max(a.activations, b.activations),
-          std::max(a.attention, b.attention), std::max(a.communication, b.communication),
-          b.gradients, b.optimizer};
+  return {std::max(a.parameters, b.parameters),
+          std::max(a.activations, b.activations),
+          std::max(a.attention, b.attention),
+          std::max(a.communication, b.communication),
+          b.gradients,
+          b.optimizer};
 }
 
 }  // namespace
@@ -61,20 +64,12 @@ std::size_t Simulation::program_of(Rank rank) const {
 }
 
 SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) {
-  SimulatedStep result;
-  result.batch = packer_->batch(step);
-  result.ticks = program::plan_ticks(experiment_, result.batch);
-  for (Rank rank = 0; rank < outline_->layout.ranks(); ++rank) {
-    if (!all_ranks_ && outline_->layout.tensor_of(rank) > 0) continue;
-    result.programs.push_back(program::make_program(*outline_, rank, result.ticks));
-    result.memory.push_back(
-        exec::estimate_memory(experiment_, *outline_, result.programs.back(), result.ticks));
-  }
+  const data::Batch batch = packer_->batch(step);
+  SimulatedStep result{forecast(experiment_, *outline_, batch, *costs_, all_ranks_, observer),
+                       batch};
   held_.resize(result.memory.size());
   for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = larger(held_[i], result.memory[i]);
   result.memory = held_;
-  result.result = simulate::simulate(experiment_, *outline_, result.programs, result.ticks, *costs_,
-                                     observer, step);
   return result;
 }
 

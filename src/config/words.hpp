@@ -21,12 +21,11 @@ inline constexpr auto kWords<Tokenizer> = std::to_array<std::string_view>({"byte
 template <>
 inline constexpr auto kWords<TokenType> = std::to_array<std::string_view>({"uint16", "uint32"});
 template <>
-inline constexpr auto kWords<Distribution> =
-    std::to_array<std::string_view>({"constant", "uniform", "lognormal", "pareto", "list",
-                                     "histogram", "file"});
+inline constexpr auto kWords<Distribution> = std::to_array<std::string_view>(
+    {"constant", "uniform", "lognormal", "pareto", "list", "histogram", "file"});
 template <>
-inline constexpr auto kWords<DrawRule> =
-    std::to_array<std::string_view>({"independent", "pretrain", "prolong"});
+inline constexpr auto kWords<DrawRule> = std::to_array<std::string_view>({"independent", "pretrain",
+                                                                          "prolong"});
 template <>
 inline constexpr auto kWords<Packing> = std::to_array<std::string_view>({"fixed", "balanced",
                                                                          "pooled"});

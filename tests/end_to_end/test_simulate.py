@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import harness
+import trace_reader
 from test_bad_input import DATA, USAGE
 
 STEPS = 2
@@ -51,6 +52,16 @@ EXPERIMENTS = {
     "tensor-context": {
         "parallel": {"tensor": 2, "context": 2},
         "attention": {"placement": "striped"},
+    },
+    "empty-microbatches": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "data": {"max_document": 512},
+        "batch": {"packing": "pooled", "microbatch": 32, "tokens": 512, "longest": 20.0},
+    },
+    "ulysses_ring-4": {
+        "parallel": {"context": 4},
+        "attention": {"placement": "ulysses_ring", "head_parallel": 2},
     },
     "sharded-4": {
         "parallel": {"data": 2, "tensor": 2, "shard": "optimizer"},
@@ -269,6 +280,20 @@ def test_the_analysis_opens_it(experiment, tmp_path):
     assert set(run.events()["rank"]) == {0, 1}
     simulate(experiment, "--output", tmp_path / "summary")
     assert "no events" in analyze("summary", tmp_path / "summary").stderr
+
+
+def test_a_simulation_that_is_stopped_keeps_its_steps(experiment, tmp_path):
+    arguments = ["simulate", experiment, "--trace", "full", "--output", tmp_path / "run"]
+    process = harness.start(harness.command(1, [*arguments, "--steps", 100000]))
+    try:
+        harness.wait_for_steps(process, tmp_path / "run", 3)
+    finally:
+        process.kill()
+        harness.finish(process)
+    for path in traces(tmp_path / "run"):
+        assert len(harness.committed_steps(path)) >= 3
+        with trace_reader.open_trace(path) as file:
+            assert file["/meta/status"]["state"][0] == 0
 
 
 def refuse(code, words, arguments, **options):

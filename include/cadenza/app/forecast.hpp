@@ -18,17 +18,23 @@ namespace cadenza::app {
 struct Forecast {
   std::vector<program::TickPlans> ticks;
   std::vector<program::Program> programs;
-  std::vector<exec::MemoryEstimate> memory;  ///< by rank
-  simulate::Result timeline;
-  Rank fullest = 0;  ///< the rank that needs the most memory
+  std::vector<exec::MemoryEstimate> memory;  ///< of programs[i].rank
+  simulate::Result result;
+  std::size_t fullest = 0;  ///< program whose rank needs the most memory
 
-  std::int64_t peak_bytes() const { return memory[static_cast<std::size_t>(fullest)].total(); }
+  std::int64_t peak_bytes() const { return memory[fullest].total(); }
   std::vector<plan::Plan> forward_plans() const;
 };
 
-/// On the machine that the experiment's cluster block names.
+/// @param all_ranks  otherwise programs and memory are those of tensor coordinate 0 alone: the
+///                   other tensor ranks do the same at the same time
 /// @throws Error(usage) where a placement makes an invalid plan, Error(communication) where
 /// programs deadlock
+Forecast forecast(const config::Experiment& experiment, const program::Outline& outline,
+                  const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
+                  const simulate::Observer& observer = {});
+
+/// Of all ranks, on the machine that the experiment's cluster block names.
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch);
 
 /// What reports print beside the plans. Memory is that of pool 0.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/app/forecast.hpp"
 #include "cadenza/app/step_report.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
@@ -26,14 +27,8 @@ namespace cadenza::app {
 /// names none. @throws Error(usage)
 config::Machine load_machine(const config::Cluster& cluster);
 
-/// A step as it was simulated. Where all tensor ranks do the same, programs and memory are those of
-/// tensor coordinate 0 alone.
-struct SimulatedStep {
+struct SimulatedStep : Forecast {
   data::Batch batch;
-  std::vector<program::TickPlans> ticks;
-  std::vector<program::Program> programs;
-  std::vector<exec::MemoryEstimate> memory;  ///< of programs[i].rank
-  simulate::Result result;
 };
 
 /// One experiment on one machine. Objects share nothing: several threads may have one each.

@@ -18,15 +18,15 @@ namespace cadenza::simulate {
 
 /// What a rank was doing for a while.
 enum class Activity : std::uint8_t {
-  compute,     ///< the operation itself
-  pack,        ///< rows into messages
-  unpack,      ///< messages into rows; merging
-  wait,        ///< blocked until messages are there
-  wait_ranks,  ///< blocked until the last rank of a collective is there
-  collective,  ///< a collective that the rank waits for
-  message_out, ///< under way, beside computation
+  compute,      ///< the operation itself
+  pack,         ///< rows into messages
+  unpack,       ///< messages into rows; merging
+  wait,         ///< blocked until messages are there
+  wait_ranks,   ///< blocked until the last rank of a collective is there
+  collective,   ///< a collective that the rank waits for
+  message_out,  ///< under way, beside computation
   message_in,
-  reduce,      ///< the sum of a layer's gradients, under way beside computation
+  reduce,  ///< the sum of a layer's gradients, under way beside computation
 };
 
 struct Span {
@@ -47,13 +47,13 @@ using Observer = std::function<void(const Span&)>;
 
 /// Where a rank's step went, in seconds.
 struct RankTimes {
-  double attention = 0;   ///< core attention
-  double dense = 0;       ///< the other layers, head and loss
-  double copies = 0;      ///< packing and unpacking
+  double attention = 0;  ///< core attention
+  double dense = 0;      ///< the other layers, head and loss
+  double copies = 0;     ///< packing and unpacking
   double optimizer = 0;
-  double waiting = 0;     ///< for messages: attention's and the pipeline's
-  double collectives = 0; ///< tensor group's, sums of gradients, and waiting for their ranks
-  double end = 0;         ///< when its last operation was over
+  double waiting = 0;      ///< for messages: attention's and the pipeline's
+  double collectives = 0;  ///< tensor group's, sums of gradients, and waiting for their ranks
+  double end = 0;          ///< when its last operation was over
   std::int64_t bytes_sent = 0;
   double busy() const { return attention + dense + copies + optimizer; }
 };

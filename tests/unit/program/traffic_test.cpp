@@ -147,11 +147,13 @@ TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThere) {
 TEST(Traffic, ARankThatPassesOnWhatCameLaterThanItsNeighbourWaitsForTheLatest) {
   TickPlans plans = one_move();
   plans.forward.workload.ranks = 3;
-  plans.forward.workload.homes = {{0, 0, {0, 1}}};
   plans.forward.stages = {{{move(0, 1, Tensor::k)}, {}},
                           {{move(0, 1, Tensor::v)}, {}},
                           {{}, {}},
                           {{move(1, 2, Tensor::k), move(1, 2, Tensor::v)}, {}}};
+  for (plan::Stage& stage : plans.forward.stages) {
+    for (plan::Move& each : stage.moves) each.heads = {0, 1};
+  }
   const Traffic traffic(plans.forward, Pass::forward);
   EXPECT_EQ(traffic.of(1, 3).ready, 1);
   EXPECT_EQ(traffic.of(0, 0).ready, -1);

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/simulation: classes of operations from traces, errors, verdicts; one small run of all."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "bench"))
+from placement_runs import cases as placed
+from simulation_runs import __main__ as bench
+from simulation_runs import classes, table
+
+NAMES = ["attend", "attention_inputs", "pack", "unpack", "wait", "tensor_gather"]
+EVENT = np.dtype([("t_begin_ns", "i8"), ("t_end_ns", "i8"), ("name_id", "u2"), ("phase", "u1"),
+                  ("lane", "u1")])
+
+
+def events(*rows):
+    """(name, phase, begin, end[, lane]) in microseconds."""
+    return np.array([(1000 * begin, 1000 * end, NAMES.index(name), phase, *(lane or [0]))
+                     for name, phase, begin, end, *lane in rows], EVENT)
+
+
+def test_classes_are_sums_without_what_is_inside_them():
+    found = classes.seconds_by_class(events(
+        ("attention_inputs", 0, 0, 100), ("tensor_gather", 0, 20, 50, 2), ("attend", 0, 100, 140),
+        ("attend", 1, 140, 240), ("pack", 0, 240, 250), ("unpack", 1, 250, 255),
+        ("wait", 0, 255, 300), ("attend", 0, 0, 500, 2)), NAMES)
+    assert found == pytest.approx({"attention_inputs forward": 70e-6, "attend forward": 40e-6,
+                                   "attend backward": 100e-6, "copies": 15e-6})
+
+
+def test_waiting_for_ranks_is_no_optimizer():
+    step = [(1.0, {"optimize": 0.5, "loss": 0.1}), (1.0, {"optimize": 0.01, "loss": 0.2})]
+    assert classes.over_ranks(step, "optimize") == pytest.approx(0.02)
+    assert classes.over_ranks(step, "loss") == pytest.approx(0.3)
+
+
+def case(step=1.0, **changed):
+    real = {"attend forward": 0.6, "loss": 0.395, "other": 0.005}
+    return {"real": {"seconds": 1.0, "classes": real},
+            "simulated": {"seconds": step, "classes": {**real, **changed}}}
+
+
+@pytest.mark.parametrize("found, steps, judged", [
+    (case(), "1 of 1", "2 of 2"),
+    (case(step=1.06), "0 of 1", "2 of 2"),
+    (case(step=0.94), "0 of 1", "2 of 2"),
+    (case(loss=0.5), "1 of 1", "1 of 2"),
+    (case(other=0.5), "1 of 1", "2 of 2"),  # too small to be judged
+])
+def test_verdicts_fail_where_they_should(found, steps, judged):
+    first, second = table.verdict({"mix/CAD": found})
+    assert f"within 5 %: {steps}" in first
+    assert f"within 10 %: {judged}" in second
+
+
+def test_tables_show_every_case_and_failures():
+    cases = {"mix/CAD": case(step=1.016), "mix/ring": {"error": "no network"}}
+    assert table.steps(cases, ["mix"], ["CAD", "ring", "striped"])[2:] == [
+        "| CAD | +1.6 |", "| ring | no network |", "| striped | – |"]
+    lines = "\n".join(table.classes(cases))
+    assert "| attend forward | 60.00 | 0.0 | 0.0 | 1 of 1 |" in lines
+    assert table.verdict({"mix/ring": {"error": "no"}}) == ["nothing was run"]
+
+
+def test_measures_and_simulates_the_same(monkeypatch, tmp_path, capsys):
+    """The whole of it with a small model."""
+    monkeypatch.setattr(placed, "MODEL", {"layers": 1, "d_model": 32, "heads": 1, "kv_heads": 1,
+                                          "ffn": 48, "vocab": 64})
+    monkeypatch.setattr(placed, "MICROBATCH", 1024)
+    first = next(iter(placed.MIXES))
+    monkeypatch.setitem(placed.MIXES, first, [1024] + [128] * 8)
+    for name, value in harness.environment().items():
+        monkeypatch.setenv(name, value)
+    output = tmp_path / "results.json"
+    chosen = ",".join(str(1 + list(bench.CASES).index(name)) for name in ("CAD", bench.ONE_RANK))
+    bench.main(["--mixes", "1", "--placements", chosen, "--program", str(harness.PROGRAM),
+                "--steps", "1", "--output", str(output)])
+    results = json.loads(output.read_text())
+    assert set(results["machines"][first]) == {"1", "2"}
+    for found in results["cases"].values():
+        real, simulated = found["real"], found["simulated"]
+        assert set(real["classes"]) == set(simulated["classes"])
+        assert real["seconds"] > 0 and simulated["seconds"] > 0
+    said = capsys.readouterr().out
+    assert "| CAD |" in said and "steps within 5 %" in said
