@@ -185,9 +185,14 @@ void Calibration<Real>::measure_messages() {
   shared.attention.placement = config::PlacementKind::all_gather;
   // Few documents: copies of many short runs of rows take longer than their bytes.
   shared.data.lengths.median = static_cast<double>(std::max<std::int64_t>(2, rows_ / 4));
-  const std::vector<OperationTime> events = run_steps<Real>(world_, world_, shared, kSteps);
-  copies_.push_back(
-      {bytes_per_second(world_, events, "pack"), bytes_per_second(world_, events, "unpack")});
+  const std::vector<OperationTime> whole = run_steps<Real>(world_, world_, shared, kSteps);
+  copies_.push_back({bytes_per_second(world_, copies_of(whole, "pack", true)),
+                     bytes_per_second(world_, copies_of(whole, "unpack", true))});
+  if (shared.model.kv_heads % world_.size() != 0) return;
+  shared.attention.placement = config::PlacementKind::ulysses;
+  const std::vector<OperationTime> sliced = run_steps<Real>(world_, world_, shared, kSteps);
+  slices_.push_back({bytes_per_second(world_, copies_of(sliced, "pack", true)),
+                     bytes_per_second(world_, copies_of(sliced, "unpack", false))});
 }
 
 template <typename Real>
@@ -201,6 +206,9 @@ void Calibration<Real>::fit_messages() {
                            mean_of(links_, &config::Link::bytes_per_second)};
   machine_.element_wise.copies = {mean_of(copies_, &config::PassRates::forward),
                                   mean_of(copies_, &config::PassRates::backward)};
+  if (slices_.empty()) return;
+  machine_.element_wise.slices = {mean_of(slices_, &config::PassRates::forward),
+                                  mean_of(slices_, &config::PassRates::backward)};
 }
 
 #define CADENZA_INSTANTIATE(Real)                        \

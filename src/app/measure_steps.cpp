@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure_steps.hpp"
 
+#include <algorithm>
+
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/program/step_plan.hpp"
@@ -43,13 +45,26 @@ double median_seconds(comm::Communicator& world, const std::vector<OperationTime
   return mean_over_ranks(world, seconds.empty() ? 0.0 : median(seconds));
 }
 
-double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events,
-                        const std::string& name) {
+double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events) {
   std::vector<double> rates;
   for (const OperationTime& event : events) {
-    if (event.name == name) rates.push_back(static_cast<double>(event.bytes) / event.seconds);
+    rates.push_back(static_cast<double>(event.bytes) / event.seconds);
   }
   return mean_over_ranks(world, rates.empty() ? 0.0 : median(rates));
+}
+
+std::vector<OperationTime> copies_of(const std::vector<OperationTime>& events,
+                                     const std::string& name, bool inputs) {
+  std::vector<OperationTime> found;
+  std::int64_t most = 0;
+  for (const OperationTime& event : events) {
+    if (event.name != name || event.phase != trace::Phase::forward) continue;
+    found.push_back(event);
+    most = std::max(most, event.bytes);
+  }
+  // Q, K and V are more than O and LSE.
+  std::erase_if(found, [&](const OperationTime& event) { return inputs != (event.bytes == most); });
+  return found;
 }
 
 template std::vector<OperationTime> run_steps<bfloat16>(comm::Communicator&, comm::Communicator&,

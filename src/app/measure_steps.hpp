@@ -31,8 +31,11 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
 double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
                       const std::string& name, trace::Phase phase);
 
-/// Of events of this name together, mean over ranks. Collective.
-double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events,
-                        const std::string& name);
+/// Median over the events, mean over ranks; 0 without any. Collective.
+double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events);
+
+/// The forward events of this name: all copies of inputs, or all of results.
+std::vector<OperationTime> copies_of(const std::vector<OperationTime>& events,
+                                     const std::string& name, bool inputs);
 
 }  // namespace cadenza::app

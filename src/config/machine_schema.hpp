@@ -41,6 +41,7 @@ void describe(Visitor& visit, ElementWise& work) {
   visit.block("embedding", work.embedding);
   visit.block("loss", work.loss);
   visit.block("copies", work.copies);
+  visit.block("slices", work.slices);
   visit.block("optimizer", work.optimizer);
 }
 

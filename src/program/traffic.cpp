@@ -44,11 +44,14 @@ Traffic::Traffic(const plan::Plan& plan, Pass pass) {
   const std::size_t ranks = count_ranks(plan);
   homes_ = by_rank(
       plan.workload.homes, ranks, [](const plan::Home& home) { return home.rank; }, homes_begin_);
-  for (const plan::Stage& stage : plan.stages) stages_.push_back(make_stage(stage, pass, ranks));
+  for (const plan::Stage& stage : plan.stages) {
+    stages_.push_back(make_stage(stage, plan.workload.shape, pass, ranks));
+  }
   add_ready(plan);
 }
 
-Traffic::Stage Traffic::make_stage(const plan::Stage& planned, Pass pass, std::size_t ranks) {
+Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const plan::AttentionShape& shape,
+                                   Pass pass, std::size_t ranks) {
   Stage stage;
   const auto key = [&](std::uint32_t i) {
     const plan::Move& move = planned.moves[i];
@@ -60,9 +63,12 @@ Traffic::Stage Traffic::make_stage(const plan::Stage& planned, Pass pass, std::s
   for (std::uint32_t i = 0; i < stage.moves.size(); ++i) {
     if (i == 0 || key(stage.moves[i]) != key(stage.moves[i - 1])) {
       const auto [from, to, results] = key(stage.moves[i]);
-      stage.flows.push_back({from, to, results, 0, {i, i}});
+      stage.flows.push_back({from, to, results, 0, false, {i, i}});
     }
-    stage.flows.back().bytes += planned.moves[stage.moves[i]].bytes;
+    const plan::Move& move = planned.moves[stage.moves[i]];
+    const int heads = plan::is_key_side(move.what) ? shape.kv_heads : shape.heads;
+    stage.flows.back().bytes += move.bytes;
+    stage.flows.back().slices |= move.heads.size() < heads;
     ++stage.flows.back().moves.end;
   }
   std::vector<std::uint32_t> sends, receives, tasks;

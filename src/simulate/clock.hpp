@@ -48,6 +48,11 @@ class Clock {
     bool sender;
     const Step* step;  ///< that posted or awaits it
   };
+  /// Of messages' rows by one rank.
+  struct Copies {
+    std::int64_t bytes = 0;
+    double seconds = 0;
+  };
   /// Attention operations of one half of one layer: a new place completes what was sent before.
   using Place = std::tuple<int, int, program::Pass, bool>;
 
@@ -104,7 +109,7 @@ class Clock {
   // clock_messages.cpp: attention's messages, residual streams.
   Exchange& exchange_of(const Runner& runner);
   void add_ends(std::size_t runner, bool sent, bool received, std::vector<End>& ends);
-  std::int64_t bytes_of(const std::vector<End>& ends, bool sent) const;
+  Copies copies_of(const std::vector<End>& ends, bool sent) const;
   bool drains(std::size_t runner, std::vector<End>& sent);
   void post(std::size_t runner);
   void post_sends(std::size_t runner);

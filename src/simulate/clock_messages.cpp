@@ -44,12 +44,17 @@ void Clock::add_ends(std::size_t i, bool sent, bool received, std::vector<End>& 
   }
 }
 
-std::int64_t Clock::bytes_of(const std::vector<End>& ends, bool sent) const {
-  std::int64_t bytes = 0;
+Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
+  Copies copies;
   for (const End& end : ends) {
-    if (end.sender == sent) bytes += end.exchange->flow(end.message).bytes;
+    if (end.sender != sent) continue;
+    const program::Flow& flow = end.exchange->flow(end.message);
+    // Inputs leave home and results arrive there; elsewhere rows hold the message's heads alone.
+    const bool slices = flow.slices && sent != flow.results;
+    copies.bytes += flow.bytes;
+    copies.seconds += sent ? costs_.pack(flow.bytes, slices) : costs_.unpack(flow.bytes, slices);
   }
-  return bytes;
+  return copies;
 }
 
 /// Receives are posted at once, sends when their rows are packed.
@@ -62,12 +67,12 @@ void Clock::post(std::size_t i) {
     if (!end.sender) post_end(end, runner.now);
   }
   if (std::ranges::none_of(ends, &End::sender)) return next_operation(i);
-  const std::int64_t bytes = bytes_of(ends, true);
-  const double seconds = costs_.pack(bytes) * factor(runner);
+  const Copies copies = copies_of(ends, true);
+  const double seconds = copies.seconds * factor(runner);
   runner.times.copies += seconds;
-  runner.times.bytes_sent += bytes;
-  emit(runner, Activity::pack, runner.now, runner.now + seconds, bytes);
-  run_for(i, costs_.pack(bytes));
+  runner.times.bytes_sent += copies.bytes;
+  emit(runner, Activity::pack, runner.now, runner.now + seconds, copies.bytes);
+  run_for(i, copies.seconds);
 }
 
 void Clock::post_sends(std::size_t i) {
@@ -146,12 +151,12 @@ void Clock::end_wait(std::size_t i) {
   Runner& runner = runners_[i];
   runner.times.waiting += runner.now - runner.began;
   emit(runner, Activity::wait, runner.began, runner.now);
-  const std::int64_t bytes = bytes_of(runner.awaited, false);
+  const Copies copies = copies_of(runner.awaited, false);
   close_awaited(i);
-  const double seconds = costs_.unpack(bytes) * factor(runner);
+  const double seconds = copies.seconds * factor(runner);
   runner.times.copies += seconds;
-  emit(runner, Activity::unpack, runner.now, runner.now + seconds, bytes);
-  run_for(i, costs_.unpack(bytes));
+  emit(runner, Activity::unpack, runner.now, runner.now + seconds, copies.bytes);
+  run_for(i, copies.seconds);
 }
 
 void Clock::close_awaited(std::size_t i) {

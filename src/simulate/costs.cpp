@@ -9,6 +9,17 @@
 #include "links.hpp"
 
 namespace cadenza::simulate {
+namespace {
+
+double copy_seconds(const config::ElementWise& rates, double config::PassRates::*direction,
+                    std::int64_t bytes, bool slices) {
+  double rate = slices ? rates.slices.*direction : 0.0;
+  if (rate == 0) rate = rates.copies.*direction;
+  if (rate == 0) rate = rates.bytes_per_second;
+  return static_cast<double>(bytes) / rate;
+}
+
+}  // namespace
 
 struct Costs::Parts {
   config::Machine machine;
@@ -46,16 +57,12 @@ double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) c
   return seconds;
 }
 
-double Costs::pack(std::int64_t bytes) const {
-  const config::ElementWise& rates = parts_->machine.element_wise;
-  const double rate = rates.copies.forward > 0 ? rates.copies.forward : rates.bytes_per_second;
-  return static_cast<double>(bytes) / rate;
+double Costs::pack(std::int64_t bytes, bool slices) const {
+  return copy_seconds(parts_->machine.element_wise, &config::PassRates::forward, bytes, slices);
 }
 
-double Costs::unpack(std::int64_t bytes) const {
-  const config::ElementWise& rates = parts_->machine.element_wise;
-  const double rate = rates.copies.backward > 0 ? rates.copies.backward : rates.bytes_per_second;
-  return static_cast<double>(bytes) / rate;
+double Costs::unpack(std::int64_t bytes, bool slices) const {
+  return copy_seconds(parts_->machine.element_wise, &config::PassRates::backward, bytes, slices);
 }
 
 Way Costs::way(Rank from, Rank to) const {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/clusters/check: simulations of measured iterations, a few of them, and its own judgement."""
+"""bench/clusters/check: simulations of a few measured iterations, and its own judgement."""
 
 import importlib.machinery
 import importlib.util

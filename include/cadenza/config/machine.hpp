@@ -22,9 +22,9 @@ struct AttentionTimes {
   std::int64_t heads = 1;  ///< query heads, key heads and width of the measurements
   std::int64_t kv_heads = 1;
   std::int64_t head_dim = 128;
-  std::int64_t tile = 1;      ///< queries and keys that the kernel takes at a time
-  double tile_overhead = 0;   ///< fixed cost of a tile of queries, in tiles of keys
-  double launch_seconds = 0;  ///< of a call, whatever its tasks
+  std::int64_t tile = 1;           ///< queries and keys that the kernel takes at a time
+  double tile_overhead = 0;        ///< fixed cost of a tile of queries, in tiles of keys
+  double launch_seconds = 0;       ///< of a call, whatever its tasks
   double flops_per_second = 5e10;  ///< where the tables are empty, both passes
   std::vector<Row<3>> forward;     ///< queries, keys, seconds
   std::vector<Row<3>> backward;
@@ -49,8 +49,9 @@ struct ElementWise {
   PassRates attention_outputs;  ///< norm, SwiGLU, residuals
   PassRates attention_delta;    ///< rowsum(dO * O); backward alone
   PassRates embedding;
-  PassRates loss;     ///< softmax, cross entropy; both passes at once: forward alone
-  PassRates copies;   ///< packing (forward) and unpacking (backward) of messages
+  PassRates loss;       ///< softmax, cross entropy; both passes at once: forward alone
+  PassRates copies;     ///< packing (forward) and unpacking (backward) of messages
+  PassRates slices;     ///< the same where messages have some heads of their rows; 0: as copies
   PassRates optimizer;  ///< forward alone
 };
 
@@ -60,17 +61,17 @@ struct Link {
 };
 
 struct Links {
-  Link inside;            ///< of a node, per rank
-  Link between;           ///< nodes, per network adapter
+  Link inside;                ///< of a node, per rank
+  Link between;               ///< nodes, per network adapter
   std::int64_t adapters = 0;  ///< of a node, shared evenly by its ranks; 0: one per rank
 };
 
 struct Machine {
   std::string name = "nominal";
   std::string source = "rates to compare plans by, of no machine";  ///< of the numbers
-  Dtype dtype = Dtype::float32;     ///< that they were measured with
-  std::int64_t ranks_per_node = 0;  ///< 0: all ranks on one
-  std::int64_t memory = 0;          ///< bytes of a rank; 0: not known
+  Dtype dtype = Dtype::float32;      ///< that they were measured with
+  std::int64_t ranks_per_node = 0;   ///< 0: all ranks on one
+  std::int64_t memory = 0;           ///< bytes of a rank; 0: not known
   double peak_flops_per_second = 0;  ///< of a rank, for utilization; 0: not known
   AttentionTimes attention;
   ProductRates products;

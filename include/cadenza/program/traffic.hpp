@@ -23,7 +23,8 @@ struct Flow {
   Rank to = 0;
   bool results = false;
   std::int64_t bytes = 0;
-  Range moves;  ///< for Traffic::moves
+  bool slices = false;  ///< has some heads only of rows that are whole at their home
+  Range moves;          ///< for Traffic::moves
   friend bool operator==(const Flow&, const Flow&) = default;
 };
 
@@ -81,7 +82,8 @@ class Traffic {
     std::vector<Begins> ranks;            ///< and one more for the end
   };
   const Stage& at(int stage) const { return stages_[static_cast<std::size_t>(stage)]; }
-  static Stage make_stage(const plan::Stage& planned, Pass pass, std::size_t ranks);
+  static Stage make_stage(const plan::Stage& planned, const plan::AttentionShape& shape, Pass pass,
+                          std::size_t ranks);
   void add_ready(const plan::Plan& plan);
   int brought_by(const plan::Plan& plan, const plan::Move& move, int after, int before) const;
 

@@ -43,8 +43,9 @@ class Costs {
   /// @param rows  tokens of this rank in the operation
   double compute(const program::Step& step, Rank rank, std::int64_t rows) const;
 
-  double pack(std::int64_t bytes) const;
-  double unpack(std::int64_t bytes) const;
+  /// @param slices  of rows that hold more heads than the message
+  double pack(std::int64_t bytes, bool slices = false) const;
+  double unpack(std::int64_t bytes, bool slices = false) const;
 
   Way way(Rank from, Rank to) const;
   int node_of(Rank rank) const;

@@ -47,8 +47,15 @@ TEST(Traffic, FlowsAreTheMovesBetweenTwoRanks) {
         EXPECT_EQ(std::tuple(flow.from, flow.to, flow.results), next->first);
         EXPECT_EQ(list(traffic.moves(s, flow)), next->second);
         std::int64_t bytes = 0;
-        for (const std::uint32_t i : next->second) bytes += moves[i].bytes;
+        bool slices = false;
+        const plan::AttentionShape& shape = plan.workload.shape;
+        for (const std::uint32_t i : next->second) {
+          bytes += moves[i].bytes;
+          const int heads = plan::is_key_side(moves[i].what) ? shape.kv_heads : shape.heads;
+          slices = slices || moves[i].heads != Range{0, heads};
+        }
         EXPECT_EQ(flow.bytes, bytes);
+        EXPECT_EQ(flow.slices, slices);
         ++next;
       }
     }

@@ -259,6 +259,11 @@ TEST(Operations, ReadAndWriteAtTheRateOfTheirPass) {
   machine.element_wise.copies = {5e8, 2.5e8};
   EXPECT_EQ(costs_of(machine).pack(1000), 2e-6);
   EXPECT_EQ(costs_of(machine).unpack(1000), 4e-6);
+  EXPECT_EQ(costs_of(machine).pack(1000, true), 2e-6);
+  machine.element_wise.slices = {1e8, 2e8};
+  EXPECT_EQ(costs_of(machine).pack(1000, true), 1e-5);
+  EXPECT_EQ(costs_of(machine).unpack(1000, true), 5e-6);
+  EXPECT_EQ(costs_of(machine).pack(1000), 2e-6);
 }
 
 TEST(Operations, UpdateOwnedParametersOnly) {
