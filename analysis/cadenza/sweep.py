@@ -123,8 +123,8 @@ def select(table: pd.DataFrame, where: dict) -> pd.DataFrame:
 
 
 def values_of(sweep: Sweep, view: View) -> pd.DataFrame:
-    """The view's axes and `value`, a row per point; where the value compares labels of one axis,
-    a row per point of the others, with the labels that were best."""
+    """The view's axes, status and `value`, a row per point; where the value compares labels of one
+    axis, a row per point of the others, with the labels that were best."""
     simulated = sweep.table[sweep.table["status"].isin(SIMULATED)].copy()
     if isinstance(view.value, str):
         return _with_value(simulated, sweep.axes, _column(simulated, view.value))
@@ -140,7 +140,7 @@ def values_of(sweep: Sweep, view: View) -> pd.DataFrame:
 
 
 def _with_value(table: pd.DataFrame, axes: list[str], value: pd.Series) -> pd.DataFrame:
-    return table[axes].assign(value=value).dropna(subset=["value"])
+    return table[[*axes, "status"]].assign(value=value).dropna(subset=["value"])
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:

@@ -94,8 +94,27 @@ def _verdict(view: View, check: dict, values: pd.DataFrame) -> str:
     return "below" if (values["value"] < low).all() else "around it"
 
 
+def value_table(sweep: Sweep, view: View) -> list[str]:
+    """Values of a view, x across; in brackets what does not fit into memory."""
+    values = values_of(sweep, view)
+    lines = [*view.panels, *view.series]
+    across = list(dict.fromkeys(values[view.x]))
+    table = [
+        "| " + " | ".join([*lines, *(f"{view.x} {label}" for label in across)]) + " |",
+        "| " + " | ".join(["---"] * (len(lines) + len(across))) + " |",
+    ]
+    for names, line in values.groupby(lines, sort=False):
+        cells = dict.fromkeys(across, "-")
+        for label, value, status in zip(line[view.x], line["value"], line["status"], strict=True):
+            number = _number(view, value)
+            cells[label] = number if status == "ok" else f"({number})"
+        table.append("| " + " | ".join([*names, *cells.values()]) + " |")
+    return table
+
+
 def markdown(sweeps: list[Sweep]) -> str:
-    """One table of all checks, and what each sweep says of its differences."""
+    """One table of all checks, what each sweep says of its differences, and the values of views
+    that have nothing to be checked against."""
     lines = [
         "| exhibit | what | published | ours | verdict | source |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -110,6 +129,8 @@ def markdown(sweeps: list[Sweep]) -> str:
         for view in sweep.views:
             if view.why:
                 lines += [f"**{sweep.title.split(':')[0]}, {view.title}.** {view.why.strip()}", ""]
+            if not view.checks and view.series:
+                lines += [f"**{sweep.title}: {view.title}.**", "", *value_table(sweep, view), ""]
         lines += [f"{sweep.title.split(':')[0]}: {counts(sweep)}.", ""]
     return "\n".join(lines)
 

