@@ -308,6 +308,15 @@ TEST(Links, KnowNodesAndAdapters) {
   EXPECT_EQ(costs_of({}).node_of(7), 0);
 }
 
+TEST(Links, HaveAFactorBetweenNodes) {
+  config::Experiment e = experiment();
+  e.cluster.bandwidth = 3;
+  const Costs costs = costs_of(two_nodes(), e);
+  EXPECT_EQ(costs.way(3, 4).bytes_per_second, 30);
+  EXPECT_EQ(costs.way(3, 4).latency_seconds, 1e-5);
+  EXPECT_EQ(costs.way(0, 3).bytes_per_second, 100);
+}
+
 TEST(Links, CanBeSlow) {
   config::Experiment e = experiment();
   e.cluster.slow_links = {{3, 4, 0.5}};
