@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step of hundreds to thousands of ranks costs before its first operation: plans (made and
-// validated), programs, memory estimates. One core.
+// What it costs to simulate a step of hundreds to thousands of ranks: plans (made and validated),
+// programs, memory estimates, the clock. One core.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -13,9 +13,11 @@
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/program/step_plan.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 namespace {
 
@@ -50,7 +52,8 @@ std::uint64_t hash_of(const std::vector<program::TickPlans>& ticks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("CPU seconds and peak memory of plans, programs and memory estimates of one step.");
+  CLI::App app(
+      "CPU seconds and peak memory of plans, programs, memory estimates and simulation of a step.");
   std::string file;
   std::vector<std::string> overrides;
   std::int64_t step = 0;
@@ -85,14 +88,21 @@ int main(int argc, char** argv) {
     bytes = std::max(bytes, exec::estimate_memory(experiment, outline, program, ticks).total());
   }
   const double memory = cpu_seconds_since(begin);
+  begin = std::clock();
+  const std::string& path = experiment.cluster.machine;
+  const config::Machine machine =
+      path.empty() ? config::Machine{} : config::parse_machine(read(path), path);
+  const simulate::Costs costs(machine, experiment, outline.layout);
+  const simulate::Result result = simulate::simulate(experiment, outline, programs, ticks, costs);
+  const double clock = cpu_seconds_since(begin);
   std::size_t moves = 0;
   for (const program::TickPlans& tick : ticks) {
     for (const plan::Stage& stage : tick.forward.stages) moves += stage.moves.size();
   }
   fmt::print(
-      "ranks {}  plans {}  moves {}  operations {}  plan {:.3f} s ({:.0f} MB)  programs {:.3f} s  "
-      "memory {:.3f} s  peak {:.0f} MB  hash {:016x}  needs {}\n",
-      outline.layout.ranks(), ticks.size(), moves, operations, plans, plans_peak, made, memory,
-      peak_megabytes(), hash_of(ticks), bytes);
+      "ranks {}  plans {}  moves {}  operations {}  events {}  plan {:.3f} s ({:.0f} MB)  programs "
+      "{:.3f} s  memory {:.3f} s  clock {:.3f} s  peak {:.0f} MB  hash {:016x}  needs {}\n",
+      outline.layout.ranks(), ticks.size(), moves, operations, result.operations, plans, plans_peak,
+      made, memory, clock, peak_megabytes(), hash_of(ticks), bytes);
   return 0;
 }

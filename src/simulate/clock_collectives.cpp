@@ -154,14 +154,16 @@ double Clock::finish_sums(const Meeting& meeting) {
   const double begin = std::max(meeting.latest, sums.free);
   const Dense::Sum rest = dense_.gradient_sum(rank, -1);
   const double end = begin + rest.seconds;
-  for (const std::size_t i : meeting.runners) {
-    if (meeting.runners.size() == 1) break;
-    for (const auto& [layer, bucket] : sums.layers) {
-      emit(runners_[i], Activity::reduce, bucket.begin, bucket.end,
-           dense_.gradient_sum(rank, layer).bytes);
+  const auto show = [&](double from, double until, std::int64_t bytes) {
+    if (!observer_ || meeting.runners.size() == 1) return;
+    for (const std::size_t i : meeting.runners) {
+      emit(runners_[i], Activity::reduce, from, until, bytes);
     }
-    emit(runners_[i], Activity::reduce, begin, end, rest.bytes);
+  };
+  for (const auto& [layer, bucket] : sums.layers) {
+    show(bucket.begin, bucket.end, dense_.gradient_sum(rank, layer).bytes);
   }
+  show(begin, end, rest.bytes);
   sums = {};
   return end;
 }
