@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 import pandas as pd
 
@@ -27,15 +28,19 @@ def draw_view(sweep: Sweep, view: View, output: Path) -> None:
         raise DataError(f"{sweep.path}: {view.title}: found no point to draw")
     columns = min(_MOST_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    size = (_PANEL_INCHES[0] * max(columns, 1.6), _PANEL_INCHES[1] * rows + 0.9)
+    size = (_PANEL_INCHES[0] * max(columns, 1.6) + 1.2, _PANEL_INCHES[1] * rows + 0.9)
     figure = Figure(figsize=size, dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(f"{sweep.title}\n{view.title}", fontsize=9)
+    colours = {name: f"C{place % 10}" for place, name in enumerate(_lines(view, values))}
+    legend = {}
     for number, (names, rows_of_panel) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
-        axes.set_title(" ".join(map(str, names if isinstance(names, tuple) else (names,))),
-                       fontsize=8)  # fmt: skip
-        _draw_panel(axes, view, rows_of_panel, labels)
+        axes.set_title(_text(names), fontsize=8)
+        legend |= _draw_panel(axes, view, rows_of_panel, labels, colours)
+    if view.series:  # once, in the order of the sweep
+        shown = {name: legend[name] for name in colours}
+        figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=7)
     try:
         figure.savefig(output, facecolor="white")
     except OSError as error:
@@ -48,15 +53,27 @@ def _labels(sweep: Sweep, x: str, values: pd.DataFrame) -> list[str]:
     return [label for label in dict.fromkeys(sweep.table[x]) if label in there]
 
 
-def _draw_panel(axes: Axes, view: View, values: pd.DataFrame, labels: list[str]) -> None:
+def _text(names: object) -> str:
+    return " ".join(map(str, names if isinstance(names, tuple) else (names,)))
+
+
+def _lines(view: View, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The points of each series, by name."""
+    groups = values.groupby(view.series, sort=False) if view.series else [((), values)]
+    return {_text(names): line for names, line in groups}
+
+
+def _draw_panel(
+    axes: Axes, view: View, values: pd.DataFrame, labels: list[str], colours: dict[str, str]
+) -> dict[str, Line2D]:
+    """Returns the lines by name: a series has the same colour in all panels."""
     scale = 100 if view.unit == "percent" else 1
     places = {label: place for place, label in enumerate(labels)}
-    lines = list(values.groupby(view.series, sort=False)) if view.series else [((), values)]
-    for names, line in lines:
-        name = " ".join(map(str, names if isinstance(names, tuple) else (names,)))
+    drawn = {}
+    for name, line in _lines(view, values).items():
         ordered = line.sort_values(view.x, key=lambda column: column.map(places))
-        axes.plot(ordered[view.x].map(places), scale * ordered["value"], "o-", markersize=3,
-                  linewidth=1, label=name or None)  # fmt: skip
+        [drawn[name]] = axes.plot(ordered[view.x].map(places), scale * ordered["value"], "o-",
+                                  markersize=3, linewidth=1, color=colours[name])  # fmt: skip
     for check in view.checks:
         if select(values, check.get("where", {})).empty:
             continue
@@ -72,5 +89,4 @@ def _draw_panel(axes: Axes, view: View, values: pd.DataFrame, labels: list[str])
     if view.unit:
         axes.set_ylabel(view.unit, fontsize=7)
     axes.grid(visible=True, linewidth=0.3)
-    if view.series:
-        axes.legend(fontsize=6)
+    return drawn
