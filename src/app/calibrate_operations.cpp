@@ -160,7 +160,7 @@ void Calibration<Real>::fit_operations() {
   for (const OperationSample& sample : samples(fewest)) all.push_back(sample);
   fit_element_wise(one_rank(experiment_, rows_), all, machine_);
   // What streams through memory and does little else.
-  machine_.element_wise.bytes_per_second = machine_.element_wise.attention_delta.backward;
+  machine_.element_wise.bytes_per_second = machine_.element_wise.attention_delta;
 }
 
 template <typename Real>
@@ -204,11 +204,11 @@ void Calibration<Real>::fit_messages() {
   };
   machine_.links.inside = {mean_of(links_, &config::Link::latency_seconds),
                            mean_of(links_, &config::Link::bytes_per_second)};
-  machine_.element_wise.copies = {mean_of(copies_, &config::PassRates::forward),
-                                  mean_of(copies_, &config::PassRates::backward)};
+  machine_.element_wise.copies = {mean_of(copies_, &config::CopyRates::pack),
+                                  mean_of(copies_, &config::CopyRates::unpack)};
   if (slices_.empty()) return;
-  machine_.element_wise.slices = {mean_of(slices_, &config::PassRates::forward),
-                                  mean_of(slices_, &config::PassRates::backward)};
+  machine_.element_wise.slices = {mean_of(slices_, &config::CopyRates::pack),
+                                  mean_of(slices_, &config::CopyRates::unpack)};
 }
 
 #define CADENZA_INSTANTIATE(Real)                        \

@@ -65,7 +65,7 @@ class Calibration {
   std::map<simulate::Product, Seconds> product_seconds_;
   std::map<std::int64_t, std::vector<Seconds>> operation_seconds_;  ///< by rows, operation
   std::vector<config::Link> links_;
-  std::vector<config::PassRates> copies_, slices_;
+  std::vector<config::CopyRates> copies_, slices_;
   FitError attention_error_, product_error_, operation_error_;
 };
 

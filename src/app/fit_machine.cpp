@@ -35,28 +35,6 @@ double spread(const config::AttentionTimes& attention, const std::vector<config:
   return squares / count - sum * sum / count / count;
 }
 
-/// Where the machine keeps the rate of this operation.
-double* rate_of(config::ElementWise& rates, const program::Step& step) {
-  const bool forward = step.pass == Pass::forward;
-  switch (step.operation) {
-    case Operation::embed:
-    case Operation::embed_gradient:
-      return forward ? &rates.embedding.forward : &rates.embedding.backward;
-    case Operation::attention_inputs:
-      return forward ? &rates.attention_inputs.forward : &rates.attention_inputs.backward;
-    case Operation::attention_outputs:
-      return forward ? &rates.attention_outputs.forward : &rates.attention_outputs.backward;
-    case Operation::begin_attention:
-      return &rates.attention_delta.backward;
-    case Operation::loss:
-      return &rates.loss.forward;
-    case Operation::optimize:
-      return &rates.optimizer.forward;
-    default:
-      return nullptr;
-  }
-}
-
 /// Seconds per byte s with the least squared relative error of products + s x bytes.
 class RateFit {
  public:
@@ -102,7 +80,7 @@ void fit_element_wise(const config::Experiment& alone, const std::vector<Operati
   const simulate::Costs costs(products, alone, layout);
   std::map<double*, RateFit> fits;
   for (const OperationSample& sample : samples) {
-    double* const rate = rate_of(machine.element_wise, sample.step);
+    double* const rate = simulate::rate_of(machine.element_wise, sample.step);
     if (rate == nullptr || sample.seconds <= 0) continue;
     fits[rate].add(costs.compute(sample.step, 0, sample.rows),
                    shapes.work(sample.step, 0, sample.rows).bytes, sample.seconds);

@@ -33,16 +33,22 @@ void describe(Visitor& visit, PassRates& rates) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, CopyRates& rates) {
+  visit.key("pack", rates.pack, kNotNegative);
+  visit.key("unpack", rates.unpack, kNotNegative);
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, ElementWise& work) {
   visit.key("bytes_per_second", work.bytes_per_second, kPositive);
   visit.block("attention_inputs", work.attention_inputs);
   visit.block("attention_outputs", work.attention_outputs);
-  visit.block("attention_delta", work.attention_delta);
+  visit.key("attention_delta", work.attention_delta, kNotNegative);
   visit.block("embedding", work.embedding);
-  visit.block("loss", work.loss);
+  visit.key("loss", work.loss, kNotNegative);
   visit.block("copies", work.copies);
   visit.block("slices", work.slices);
-  visit.block("optimizer", work.optimizer);
+  visit.key("optimizer", work.optimizer, kNotNegative);
 }
 
 template <typename Visitor>

@@ -11,7 +11,7 @@
 namespace cadenza::simulate {
 namespace {
 
-double copy_seconds(const config::ElementWise& rates, double config::PassRates::*direction,
+double copy_seconds(const config::ElementWise& rates, double config::CopyRates::*direction,
                     std::int64_t bytes, bool slices) {
   double rate = slices ? rates.slices.*direction : 0.0;
   if (rate == 0) rate = rates.copies.*direction;
@@ -58,11 +58,11 @@ double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) c
 }
 
 double Costs::pack(std::int64_t bytes, bool slices) const {
-  return copy_seconds(parts_->machine.element_wise, &config::PassRates::forward, bytes, slices);
+  return copy_seconds(parts_->machine.element_wise, &config::CopyRates::pack, bytes, slices);
 }
 
 double Costs::unpack(std::int64_t bytes, bool slices) const {
-  return copy_seconds(parts_->machine.element_wise, &config::PassRates::backward, bytes, slices);
+  return copy_seconds(parts_->machine.element_wise, &config::CopyRates::unpack, bytes, slices);
 }
 
 Way Costs::way(Rank from, Rank to) const {

@@ -132,12 +132,9 @@ double OperationShapes::optimizer_bytes(Rank rank) const {
   return elements * (8 * sum_ + (element_ == sum_ ? 0 : element_));
 }
 
-double element_wise_rate(const config::ElementWise& rates, const Step& step) {
-  const bool forward = step.pass == Pass::forward || step.again;
-  const auto of = [&](const config::PassRates& pass) {
-    const double rate = forward ? pass.forward : pass.backward;
-    return rate > 0 ? rate : rates.bytes_per_second;
-  };
+double* rate_of(config::ElementWise& rates, const Step& step) {
+  const bool forward = step.pass == Pass::forward;
+  const auto of = [&](config::PassRates& pass) { return forward ? &pass.forward : &pass.backward; };
   switch (step.operation) {
     case Operation::embed:
     case Operation::embed_gradient:
@@ -147,14 +144,19 @@ double element_wise_rate(const config::ElementWise& rates, const Step& step) {
     case Operation::attention_outputs:
       return of(rates.attention_outputs);
     case Operation::begin_attention:
-      return of(rates.attention_delta);
+      return &rates.attention_delta;
     case Operation::loss:
-      return rates.loss.forward > 0 ? rates.loss.forward : rates.bytes_per_second;
+      return &rates.loss;
     case Operation::optimize:
-      return rates.optimizer.forward > 0 ? rates.optimizer.forward : rates.bytes_per_second;
+      return &rates.optimizer;
     default:
-      return rates.bytes_per_second;
+      return nullptr;
   }
+}
+
+double element_wise_rate(config::ElementWise rates, const Step& step) {
+  const double* rate = rate_of(rates, step);
+  return rate != nullptr && *rate > 0 ? *rate : rates.bytes_per_second;
 }
 
 }  // namespace cadenza::simulate

@@ -42,17 +42,23 @@ struct PassRates {
   double backward = 0;
 };
 
+/// Bytes per second of rows into messages and of messages into rows; 0: as ElementWise says.
+struct CopyRates {
+  double pack = 0;
+  double unpack = 0;
+};
+
 /// All work that is no matrix product and no attention, by the bytes it reads and writes.
 struct ElementWise {
   double bytes_per_second = 1e30;
   PassRates attention_inputs;   ///< norm, rotation
   PassRates attention_outputs;  ///< norm, SwiGLU, residuals
-  PassRates attention_delta;    ///< rowsum(dO * O); backward alone
+  double attention_delta = 0;   ///< rowsum(dO * O)
   PassRates embedding;
-  PassRates loss;       ///< softmax, cross entropy; both passes at once: forward alone
-  PassRates copies;     ///< packing (forward) and unpacking (backward) of messages
-  PassRates slices;     ///< the same where messages have some heads of their rows; 0: as copies
-  PassRates optimizer;  ///< forward alone
+  double loss = 0;   ///< softmax, cross entropy; both passes at once
+  CopyRates copies;  ///< by the message's bytes
+  CopyRates slices;  ///< the same where messages have some heads of their rows; 0: as copies
+  double optimizer = 0;
 };
 
 struct Link {

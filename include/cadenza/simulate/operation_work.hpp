@@ -58,6 +58,9 @@ class OperationShapes {
 };
 
 /// The machine's rate for the element-wise part of an operation.
-double element_wise_rate(const config::ElementWise& rates, const program::Step& step);
+double element_wise_rate(config::ElementWise rates, const program::Step& step);
+
+/// The operation's own rate; null where it has none.
+double* rate_of(config::ElementWise& rates, const program::Step& step);
 
 }  // namespace cadenza::simulate

@@ -48,8 +48,8 @@ TEST(FitElementWise, FindsTheRatesBesideTheProducts) {
   config::Machine truth;
   truth.element_wise.attention_inputs = {1e9, 2e9};
   truth.element_wise.attention_outputs = {3e9, 4e9};
-  truth.element_wise.loss.forward = 5e9;
-  truth.element_wise.optimizer.forward = 6e9;
+  truth.element_wise.loss = 5e9;
+  truth.element_wise.optimizer = 6e9;
   const program::Layout layout(e);
   const simulate::Costs costs(truth, e, layout);
   std::vector<OperationSample> samples;
@@ -76,8 +76,8 @@ TEST(FitElementWise, FindsTheRatesBesideTheProducts) {
   near(fitted.element_wise.attention_inputs.backward, 2e9);
   near(fitted.element_wise.attention_outputs.forward, 3e9);
   near(fitted.element_wise.attention_outputs.backward, 4e9);
-  near(fitted.element_wise.loss.forward, 5e9);
-  near(fitted.element_wise.optimizer.forward, 6e9);
+  near(fitted.element_wise.loss, 5e9);
+  near(fitted.element_wise.optimizer, 6e9);
   EXPECT_EQ(fitted.element_wise.embedding.forward, 0);  // not sampled
 }
 

@@ -69,7 +69,7 @@ TEST(MachineFile, ReadsBackToTheSame) {
   EXPECT_EQ(back.attention.launch_seconds, machine.attention.launch_seconds);
   EXPECT_EQ(back.attention.forward, machine.attention.forward);
   EXPECT_EQ(back.products.table, machine.products.table);
-  EXPECT_EQ(back.element_wise.copies.backward, machine.element_wise.copies.backward);
+  EXPECT_EQ(back.element_wise.copies.unpack, machine.element_wise.copies.unpack);
   EXPECT_EQ(back.links.between.bytes_per_second, machine.links.between.bytes_per_second);
 }
 

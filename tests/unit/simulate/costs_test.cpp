@@ -246,7 +246,7 @@ TEST(Operations, ReadAndWriteAtTheRateOfTheirPass) {
   machine.element_wise.bytes_per_second = 1e9;
   const Costs slow = costs_of(machine);
   machine.element_wise.attention_inputs = {2e9, 4e9};
-  machine.element_wise.optimizer.forward = 8e9;
+  machine.element_wise.optimizer = 8e9;
   const Costs fast = costs_of(machine);
   const auto ratio = [&](Operation operation, Pass pass) {
     return slow.compute(step(operation, pass), 0, 64) / fast.compute(step(operation, pass), 0, 64);
