@@ -81,7 +81,8 @@ Handle create_file(const std::string& path) {
 Handle reopen_file(const std::string& path) {
   storage::initialise();
   const Handle access = newest_format();
-  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get());
+  // Never open for plain writing: a process that ends then leaves a file that nobody can read.
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE, access.get());
   return {checked(id, path, "cannot go on with the trace"), H5Fclose};
 }
 

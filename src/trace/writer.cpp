@@ -98,6 +98,7 @@ void Writer::Implementation::begin(Start start) {
       refuse(path, what);
     }
     overhead_ns = status.writer_ns;
+    return;
   }
   if (H5Fflush(file.get(), H5F_SCOPE_LOCAL) < 0) refuse(path, what);
   if (H5Fstart_swmr_write(file.get()) < 0) refuse(path, what);
