@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cadenza/app/forecast.hpp"
+#include "cadenza/app/simulation.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
@@ -95,6 +96,7 @@ bool makes_sense(const config::Experiment& experiment) {
 }
 
 std::vector<Candidate> candidates(const config::Experiment& given, const data::Batch& batch) {
+  const config::Machine machine = load_machine(given.cluster);
   std::vector<Candidate> all;
   for (const config::Parallel& parallel : layouts(given.parallel)) {
     for (const config::Attention& attention : placements(given.attention, parallel.context)) {
@@ -102,7 +104,7 @@ std::vector<Candidate> candidates(const config::Experiment& given, const data::B
       candidate.experiment.parallel = parallel;
       candidate.experiment.attention = attention;
       if (!makes_sense(candidate.experiment)) continue;
-      const Forecast step = forecast(candidate.experiment, batch);
+      const Forecast step = forecast(candidate.experiment, batch, machine);
       candidate.seconds = step.result.seconds;
       candidate.bound = step.result.lower_bound_seconds;
       candidate.bytes = step.peak_bytes();

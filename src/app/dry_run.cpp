@@ -5,6 +5,7 @@
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/forecast.hpp"
+#include "cadenza/app/simulation.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/flops.hpp"
 #include "cadenza/data/batch.hpp"
@@ -54,8 +55,8 @@ void dry_run(const CommandLine& line) {
              corpus->lengths().size(), batch.documents(),
              format_count(config::step_flops(experiment.model, batch.lengths())));
 
-  const Forecast step = forecast(experiment, batch);
-  exec::require_memory(experiment, step.programs[step.fullest].rank, step.memory[step.fullest]);
+  const Forecast step = forecast(experiment, batch, load_machine(experiment.cluster));
+  exec::require_memory(experiment, step.programs[step.fullest()].rank, step.memory[step.fullest()]);
   print_ranks(step);
   fmt::print("\n{}\n{}\n", plan::to_table(step.forward_plans(), notes_of(experiment, batch, step)),
              describe(step));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "cadenza/app/simulation.hpp"
 #include "cadenza/base/units.hpp"
 
 namespace cadenza::app {
@@ -14,6 +13,11 @@ std::vector<plan::Plan> Forecast::forward_plans() const {
   std::vector<plan::Plan> plans;
   for (const program::TickPlans& tick : ticks) plans.push_back(tick.forward);
   return plans;
+}
+
+std::size_t Forecast::fullest() const {
+  const auto most = std::ranges::max_element(memory, {}, &exec::MemoryEstimate::total);
+  return static_cast<std::size_t>(most - memory.begin());
 }
 
 Forecast forecast(const config::Experiment& experiment, const program::Outline& outline,
@@ -26,16 +30,16 @@ Forecast forecast(const config::Experiment& experiment, const program::Outline& 
     step.programs.push_back(program::make_program(outline, rank, step.ticks));
     step.memory.push_back(
         exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
-    if (step.memory.back().total() > step.peak_bytes()) step.fullest = step.memory.size() - 1;
   }
   step.result = simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer,
                                    batch.step);
   return step;
 }
 
-Forecast forecast(const config::Experiment& experiment, const data::Batch& batch) {
+Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
+                  const config::Machine& machine) {
   const program::Outline outline(experiment);
-  const simulate::Costs costs(load_machine(experiment.cluster), experiment, outline.layout);
+  const simulate::Costs costs(machine, experiment, outline.layout);
   return forecast(experiment, outline, batch, costs, true);
 }
 
@@ -67,7 +71,7 @@ std::string describe(const Forecast& step) {
       "({:.1f} "
       "% of the step is left to win); up to {} on rank {}",
       format_duration(t.seconds), format_duration(t.lower_bound_seconds), 100.0 * left,
-      format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest].rank);
+      format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest()].rank);
 }
 
 }  // namespace cadenza::app

@@ -5,6 +5,7 @@
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/forecast.hpp"
+#include "cadenza/app/simulation.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 
@@ -18,7 +19,7 @@ void print_plan(const CommandLine& line) {
   const data::Packer packer(*corpus, experiment);
   const Choice choice = choose_layout(experiment, packer);
   const data::Batch batch = packer.batch(line.step);
-  const Forecast step = forecast(choice.experiment, batch);
+  const Forecast step = forecast(choice.experiment, batch, load_machine(experiment.cluster));
   const std::vector<plan::Plan> plans = step.forward_plans();
   const plan::StepNotes notes = notes_of(choice.experiment, batch, step);
   if (line.format == "json") {

@@ -81,12 +81,8 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
   const config::Experiment& e = simulation.experiment();
   MemoryVerdict verdict;
   verdict.limit = e.run.memory > 0 ? e.run.memory : simulation.machine().memory;
-  std::size_t fullest = 0;
-  for (std::size_t i = 0; i < step.memory.size(); ++i) {
-    const std::int64_t bytes = step.memory[i].total();
-    if (bytes > step.memory[fullest].total()) fullest = i;
-    verdict.smallest = i == 0 ? bytes : std::min(verdict.smallest, bytes);
-  }
+  const std::size_t fullest = step.fullest();
+  verdict.smallest = std::ranges::min(step.memory, {}, &exec::MemoryEstimate::total).total();
   verdict.fullest = step.programs[fullest].rank;
   verdict.largest = step.memory[fullest].total();
   verdict.parts = step.memory[fullest];

@@ -2,6 +2,7 @@
 #include "dense.hpp"
 
 #include "cadenza/config/flops.hpp"
+#include "cadenza/simulate/operation_work.hpp"
 
 namespace cadenza::simulate {
 namespace {
@@ -93,7 +94,8 @@ double Dense::tensor_seconds(const program::Step& step, Rank rank, std::int64_t 
 Dense::Sum Dense::gradient_sum(Rank rank, int layer) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return {};
-  const double bytes = (layer < 0 ? other_elements(rank) : layer_elements()) * bytes_.accumulator;
+  const double bytes =
+      (layer < 0 ? table_elements(e_.model, layout_, rank) : layer_elements()) * bytes_.accumulator;
   const Collective what = e_.parallel.shard == config::Shard::optimizer ? Collective::reduce_scatter
                                                                         : Collective::all_reduce;
   return {costs_.collective(what, bytes, group), static_cast<std::int64_t>(bytes)};
@@ -102,7 +104,7 @@ Dense::Sum Dense::gradient_sum(Rank rank, int layer) const {
 double Dense::gather_parameters(Rank rank) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return 0;
-  const double elements = layers_ * layer_elements() + other_elements(rank);
+  const double elements = layers_ * layer_elements() + table_elements(e_.model, layout_, rank);
   return costs_.collective(Collective::all_gather, elements * bytes_.accumulator, group);
 }
 
@@ -126,16 +128,6 @@ std::vector<Rank> Dense::replicas(Rank rank) const {
 
 double Dense::layer_elements() const {
   return static_cast<double>(config::layer_parameters(e_.model)) / layout_.tensor();
-}
-
-/// Embedding and head of a pipeline stage.
-double Dense::other_elements(Rank rank) const {
-  const int stage = layout_.coordinates(rank).pipeline;
-  const bool first = stage == 0;
-  const bool last = stage + 1 == layout_.pipeline();
-  const double tables = (first ? 1 : 0) + (last && !e_.model.tie_embeddings ? 1 : 0);
-  return tables * static_cast<double>(e_.model.vocab) * static_cast<double>(e_.model.d_model) /
-         layout_.tensor();
 }
 
 }  // namespace cadenza::simulate

@@ -46,7 +46,6 @@ class Dense {
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double layer_elements() const;
-  double other_elements(Rank rank) const;
 
   const config::Experiment& e_;
   const program::Layout& layout_;

@@ -121,15 +121,20 @@ OperationWork OperationShapes::loss(double rows) const {
 /// The norm reads gradients; the update reads weights, gradients and two moments and writes all but
 /// gradients, and the rounded weights where there are some.
 double OperationShapes::optimizer_bytes(Rank rank) const {
-  const program::Coordinates at = layout_.coordinates(rank);
-  const double tables = (at.pipeline == 0 ? 1 : 0) +
-                        (at.pipeline + 1 == layout_.pipeline() && !model_.tie_embeddings ? 1 : 0);
   const double layers = static_cast<double>(model_.layers) / layout_.pipeline();
-  const double elements = (layers * static_cast<double>(config::layer_parameters(model_)) +
-                           tables * static_cast<double>(model_.vocab) * width_) /
-                          layout_.tensor() /
-                          (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
+  const double elements =
+      (layers * static_cast<double>(config::layer_parameters(model_)) / layout_.tensor() +
+       table_elements(model_, layout_, rank)) /
+      (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
   return elements * (8 * sum_ + (element_ == sum_ ? 0 : element_));
+}
+
+double table_elements(const config::Model& model, const program::Layout& layout, Rank rank) {
+  const int stage = layout.coordinates(rank).pipeline;
+  const bool last = stage + 1 == layout.pipeline();
+  const double tables = (stage == 0 ? 1 : 0) + (last && !model.tie_embeddings ? 1 : 0);
+  return tables * static_cast<double>(model.vocab) * static_cast<double>(model.d_model) /
+         layout.tensor();
 }
 
 double* rate_of(config::ElementWise& rates, const Step& step) {

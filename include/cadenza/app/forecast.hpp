@@ -20,9 +20,10 @@ struct Forecast {
   std::vector<program::Program> programs;
   std::vector<exec::MemoryEstimate> memory;  ///< of programs[i].rank
   simulate::Result result;
-  std::size_t fullest = 0;  ///< program whose rank needs the most memory
 
-  std::int64_t peak_bytes() const { return memory[fullest].total(); }
+  /// Program whose rank needs the most memory.
+  std::size_t fullest() const;
+  std::int64_t peak_bytes() const { return memory[fullest()].total(); }
   std::vector<plan::Plan> forward_plans() const;
 };
 
@@ -34,8 +35,9 @@ Forecast forecast(const config::Experiment& experiment, const program::Outline& 
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
                   const simulate::Observer& observer = {});
 
-/// Of all ranks, on the machine that the experiment's cluster block names.
-Forecast forecast(const config::Experiment& experiment, const data::Batch& batch);
+/// Of all ranks.
+Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
+                  const config::Machine& machine);
 
 /// What reports print beside the plans. Memory is that of pool 0.
 plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,

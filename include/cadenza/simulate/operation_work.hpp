@@ -57,6 +57,9 @@ class OperationShapes {
   double queries_, keys_, heads_, ffn_, vocab_;  ///< of one tensor rank
 };
 
+/// Elements of the embedding and the head that are on a rank.
+double table_elements(const config::Model& model, const program::Layout& layout, Rank rank);
+
 /// The machine's rate for the element-wise part of an operation.
 double element_wise_rate(config::ElementWise rates, const program::Step& step);
 
