@@ -9,12 +9,12 @@ import numpy as np
 from placement_runs.runs import NESTED, named
 
 COMPUTE_LANE = 0
+WORK = (1, 2, 3, 10, 11)  # categories of docs/trace.md: dense, attention, other, data, optimizer
 PASSES = {0: "forward", 1: "backward", 2: "recompute"}
 BY_PASS = ("attend", "attention_inputs", "attention_outputs")
 SMALL = {"embed": "other", "embed_gradient": "other", "begin_attention": "other", "load": "other",
-         "pack": "copies", "unpack": "copies"}
+         "gradient_norm": "other", "pack": "copies", "unpack": "copies"}
 ALONE = ("loss", "optimize")
-MEETS = ("optimize",)  # the norm of all gradients
 
 
 def class_of(name, phase):
@@ -39,7 +39,7 @@ def nested_seconds(events, inner):
 
 def seconds_by_class(events, names):
     inner = events[named(events, names, lambda name: name.startswith(NESTED))]
-    events = events[events["lane"] == COMPUTE_LANE]
+    events = events[(events["lane"] == COMPUTE_LANE) & np.isin(events["cat"], WORK)]
     times = seconds_of(events) - nested_seconds(events, inner)
     found = {}
     for event, seconds in zip(events, times):
@@ -57,17 +57,11 @@ def read_rank(path):
              seconds_by_class(events[events["step"] == step["step"]], names)) for step in steps]
 
 
-def over_ranks(step, name):
-    """The sum; of what waits for other ranks as well, that of the last rank there for each."""
-    seconds = [classes.get(name, 0.0) for _, classes in step]
-    return len(seconds) * min(seconds) if name in MEETS else sum(seconds)
-
-
 def read(folder, skip):
     """Median over steps after the first `skip`: seconds of a step, and by class of all ranks."""
     ranks = [read_rank(path)[skip:] for path in sorted((folder / "trace").glob("rank-*.h5"))]
     steps = list(zip(*ranks))
     found = {name for step in steps for _, classes in step for name in classes}
     return {"seconds": statistics.median(max(seconds for seconds, _ in step) for step in steps),
-            "classes": {name: statistics.median(over_ranks(step, name) for step in steps)
+            "classes": {name: statistics.median(sum(classes.get(name, 0.0) for _, classes in step) for step in steps)
                         for name in sorted(found)}}

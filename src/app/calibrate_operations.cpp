@@ -183,16 +183,16 @@ void Calibration<Real>::measure_messages() {
   config::Experiment shared = one_rank(experiment_, rows_);
   shared.parallel.context = world_.size();
   shared.attention.placement = config::PlacementKind::all_gather;
-  // Few documents: copies of many short runs of rows take longer than their bytes.
-  shared.data.lengths.median = static_cast<double>(std::max<std::int64_t>(2, rows_ / 4));
+  // Documents as long as most are: copies of many short runs of rows take longer than their bytes.
+  shared.data.lengths.median = static_cast<double>(std::clamp<std::int64_t>(rows_ / 8, 2, 2048));
   const std::vector<OperationTime> whole = run_steps<Real>(world_, world_, shared, kSteps);
-  copies_.push_back({bytes_per_second(world_, copies_of(whole, "pack", true)),
-                     bytes_per_second(world_, copies_of(whole, "unpack", true))});
+  copies_.push_back({bytes_per_second(world_, named(whole, "pack")),
+                     bytes_per_second(world_, named(whole, "unpack"))});
   if (shared.model.kv_heads % world_.size() != 0) return;
   shared.attention.placement = config::PlacementKind::ulysses;
   const std::vector<OperationTime> sliced = run_steps<Real>(world_, world_, shared, kSteps);
-  slices_.push_back({bytes_per_second(world_, copies_of(sliced, "pack", true)),
-                     bytes_per_second(world_, copies_of(sliced, "unpack", false))});
+  slices_.push_back({bytes_per_second(world_, every_other(named(sliced, "pack"), true)),
+                     bytes_per_second(world_, every_other(named(sliced, "unpack"), false))});
 }
 
 template <typename Real>
@@ -203,7 +203,9 @@ void Calibration<Real>::fit_messages() {
     return rounded(mean(numbers));
   };
   machine_.links.inside = {mean_of(links_, &config::Link::latency_seconds),
-                           mean_of(links_, &config::Link::bytes_per_second)};
+                           mean_of(links_, &config::Link::bytes_per_second),
+                           mean_of(links_, &config::Link::gather_bytes_per_second),
+                           mean_of(links_, &config::Link::reduce_bytes_per_second)};
   machine_.element_wise.copies = {mean_of(copies_, &config::CopyRates::pack),
                                   mean_of(copies_, &config::CopyRates::unpack)};
   if (slices_.empty()) return;

@@ -28,6 +28,17 @@ double swap_seconds(comm::Communicator& world, std::size_t bytes, int times) {
   return seconds * world.size() / 2 / times;  // ranks beyond 1 took no time
 }
 
+/// Bytes per second that each rank sends in a ring over all of them.
+/// @param collective  runs on (one rank's part, all parts)
+template <typename Collective>
+double ring_rate(comm::Communicator& world, double latency, const Collective& collective) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<float> part(kLarge / sizeof(float) / ranks), all(part.size() * ranks);
+  const double seconds = measure(world, [&] { collective(part, all); });
+  const auto hops = static_cast<double>(ranks - 1);
+  return hops * static_cast<double>(part.size() * sizeof(float)) / (seconds - hops * latency);
+}
+
 }  // namespace
 
 config::Link measure_link(comm::Communicator& world) {
@@ -36,6 +47,13 @@ config::Link measure_link(comm::Communicator& world) {
   link.latency_seconds = swap_seconds(world, kSmall, kTimes);
   link.bytes_per_second =
       static_cast<double>(kLarge) / (swap_seconds(world, kLarge, 1) - link.latency_seconds);
+  link.gather_bytes_per_second =
+      ring_rate(world, link.latency_seconds, [&](std::span<float> part, std::span<float> all) {
+        world.all_gather(std::as_bytes(part), std::as_writable_bytes(all));
+      });
+  link.reduce_bytes_per_second = ring_rate(
+      world, link.latency_seconds,
+      [&](std::span<float> part, std::span<float> all) { world.reduce_scatter(all, part); });
   return link;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between ranks 0 and 1, sent and received as training does.
+// Messages and collectives of ranks, as training sends them.
 #pragma once
 
 #include "cadenza/comm/communicator.hpp"
@@ -7,8 +7,9 @@
 
 namespace cadenza::app {
 
-/// Latency of small messages there and back, bandwidth of large ones both ways at once. Collective;
-/// needs two ranks.
+/// Between ranks 0 and 1 the latency of small messages there and back and the bandwidth of large
+/// ones both ways at once; over all ranks the rates of rings that gather and sum. Collective; needs
+/// two ranks.
 config::Link measure_link(comm::Communicator& world);
 
 }  // namespace cadenza::app

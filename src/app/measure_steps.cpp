@@ -2,6 +2,7 @@
 #include "measure_steps.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
@@ -39,31 +40,32 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
 double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
                       const std::string& name, trace::Phase phase) {
   std::vector<double> seconds;
-  for (const OperationTime& event : events) {
-    if (event.name == name && event.phase == phase) seconds.push_back(event.seconds);
+  for (const OperationTime& event : named(events, name)) {
+    if (event.phase == phase) seconds.push_back(event.seconds);
   }
   return mean_over_ranks(world, seconds.empty() ? 0.0 : median(seconds));
 }
 
 double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events) {
-  std::vector<double> rates;
+  double bytes = 0, seconds = 0;
   for (const OperationTime& event : events) {
-    rates.push_back(static_cast<double>(event.bytes) / event.seconds);
+    bytes += static_cast<double>(event.bytes);
+    seconds += event.seconds;
   }
-  return mean_over_ranks(world, rates.empty() ? 0.0 : median(rates));
+  return mean_over_ranks(world, seconds > 0 ? bytes / seconds : 0.0);
 }
 
-std::vector<OperationTime> copies_of(const std::vector<OperationTime>& events,
-                                     const std::string& name, bool inputs) {
+std::vector<OperationTime> named(const std::vector<OperationTime>& events,
+                                 const std::string& name) {
   std::vector<OperationTime> found;
-  std::int64_t most = 0;
-  for (const OperationTime& event : events) {
-    if (event.name != name || event.phase != trace::Phase::forward) continue;
-    found.push_back(event);
-    most = std::max(most, event.bytes);
-  }
-  // Q, K and V are more than O and LSE.
-  std::erase_if(found, [&](const OperationTime& event) { return inputs != (event.bytes == most); });
+  std::ranges::copy_if(events, std::back_inserter(found),
+                       [&](const OperationTime& event) { return event.name == name; });
+  return found;
+}
+
+std::vector<OperationTime> every_other(const std::vector<OperationTime>& copies, bool inputs) {
+  std::vector<OperationTime> found;
+  for (std::size_t i = inputs ? 0 : 1; i < copies.size(); i += 2) found.push_back(copies[i]);
   return found;
 }
 

@@ -31,11 +31,13 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
 double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
                       const std::string& name, trace::Phase phase);
 
-/// Median over the events, mean over ranks; 0 without any. Collective.
+/// All bytes over all seconds, mean over ranks; 0 without any. Collective.
 double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events);
 
-/// The forward events of this name: all copies of inputs, or all of results.
-std::vector<OperationTime> copies_of(const std::vector<OperationTime>& events,
-                                     const std::string& name, bool inputs);
+std::vector<OperationTime> named(const std::vector<OperationTime>& events, const std::string& name);
+
+/// Where inputs and results of attention are copied in turns: those of the inputs, or of the
+/// results.
+std::vector<OperationTime> every_other(const std::vector<OperationTime>& copies, bool inputs);
 
 }  // namespace cadenza::app

@@ -200,10 +200,11 @@ class MpiCommunicator final : public Communicator {
       fail(ExitCode::communication, "reduce_scatter: {} elements for {} ranks with {} each",
            all.size(), size_, mine.size());
     }
-    whole_count(all.size(), "MPI_Reduce_scatter_block");
-    check(MPI_Reduce_scatter_block(all.data(), mine.data(), static_cast<int>(mine.size()),
-                                   mpi_type<T>(), MPI_SUM, comm_),
-          "MPI_Reduce_scatter_block");
+    whole_count(all.size(), "MPI_Reduce_scatter");
+    // Open MPI sums a MPI_Reduce_scatter_block on one rank, this in a ring.
+    const std::vector<int> counts(static_cast<std::size_t>(size_), static_cast<int>(mine.size()));
+    check(MPI_Reduce_scatter(all.data(), mine.data(), counts.data(), mpi_type<T>(), MPI_SUM, comm_),
+          "MPI_Reduce_scatter");
   }
   template <typename T>
   void post_sum(std::span<T> data, int channel) {

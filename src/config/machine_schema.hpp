@@ -55,6 +55,8 @@ template <typename Visitor>
 void describe(Visitor& visit, Link& link) {
   visit.key("latency_seconds", link.latency_seconds, kNotNegative);
   visit.key("bytes_per_second", link.bytes_per_second, kPositive);
+  visit.key("gather_bytes_per_second", link.gather_bytes_per_second, kNotNegative);
+  visit.key("reduce_bytes_per_second", link.reduce_bytes_per_second, kNotNegative);
 }
 
 template <typename Visitor>

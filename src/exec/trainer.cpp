@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "cadenza/config/flops.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/optimizer.hpp"
+#include "cadenza/program/flops.hpp"
 #include "checkpoint.hpp"
 #include "elements.hpp"
 #include "microbatch.hpp"
@@ -92,6 +92,9 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
     case Operation::reduce_gradients:
       reduce();
       break;
+    case Operation::gradient_norm:
+      measure_gradient();
+      break;
     case Operation::optimize:
       optimize(plan.batch.step);
       break;
@@ -122,6 +125,8 @@ void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const 
 template <typename Real>
 void Trainer<Real>::run_dense(const Step& step, Range rows) {
   const auto name = names_[static_cast<std::size_t>(step.operation)];
+  const double flops =
+      program::matrix_flops(step, experiment_.model, layout_.tensor(), rows.size());
   switch (step.operation) {
     case Operation::embed:
       tracer_.time(Category::compute_other, name, {}, [&] { llama_->embed(step.slot, rows); });
@@ -130,18 +135,15 @@ void Trainer<Real>::run_dense(const Step& step, Range rows) {
       tracer_.time(Category::compute_other, name, {},
                    [&] { llama_->embed_gradient(step.slot, rows); });
       break;
-    case Operation::loss: {
-      const double flops =
-          3.0 * config::head_flops(experiment_.model, layout_.tensor(), rows.size());
+    case Operation::loss:
       tracer_.time(Category::compute_dense, name, {0, flops}, [&] {
         const double sum = llama_->loss(step.slot, rows, loss_scale_);
         if (at_.tensor == 0) loss_sum_ += sum;
       });
       tracer_.sample_memory();
       break;
-    }
     default:
-      run_layer(step, rows);
+      tracer_.time(Category::compute_dense, name, {0, flops}, [&] { run_layer(step, rows); });
       break;
   }
 }
@@ -149,23 +151,16 @@ void Trainer<Real>::run_dense(const Step& step, Range rows) {
 template <typename Real>
 void Trainer<Real>::run_layer(const Step& step, Range rows) {
   const bool inputs = step.operation == Operation::attention_inputs;
-  const bool forward = step.pass == Pass::forward;
-  const double once =
-      inputs ? config::attention_inputs_flops(experiment_.model, layout_.tensor(), rows.size())
-             : config::attention_outputs_flops(experiment_.model, layout_.tensor(), rows.size());
-  const auto name = names_[static_cast<std::size_t>(step.operation)];
-  tracer_.time(Category::compute_dense, name, {0, forward ? once : 2.0 * once}, [&] {
-    if (step.again) {
-      inputs ? llama_->recompute_inputs(step.slot, step.layer, rows)
-             : llama_->recompute_outputs(step.slot, step.layer, rows);
-    } else if (forward) {
-      inputs ? llama_->attention_inputs(step.slot, step.layer, rows)
-             : llama_->attention_outputs(step.slot, step.layer, rows);
-    } else {
-      inputs ? llama_->attention_inputs_gradient(step.slot, step.layer, rows)
-             : llama_->attention_outputs_gradient(step.slot, step.layer, rows);
-    }
-  });
+  if (step.again) {
+    inputs ? llama_->recompute_inputs(step.slot, step.layer, rows)
+           : llama_->recompute_outputs(step.slot, step.layer, rows);
+  } else if (step.pass == Pass::forward) {
+    inputs ? llama_->attention_inputs(step.slot, step.layer, rows)
+           : llama_->attention_outputs(step.slot, step.layer, rows);
+  } else {
+    inputs ? llama_->attention_inputs_gradient(step.slot, step.layer, rows)
+           : llama_->attention_outputs_gradient(step.slot, step.layer, rows);
+  }
 }
 
 template <typename Real>
@@ -191,17 +186,24 @@ void Trainer<Real>::reduce() {
   if (layout_.tensor() > 1) llama_->reduce_norm_gradients();
   tracer_.time_collective(*groups_.replicas, program::name(Operation::reduce_gradients), {bytes},
                           [&] { gradients_.finish(); });
-  streams_.finish();
+}
+
+template <typename Real>
+void Trainer<Real>::measure_gradient() {
+  double squares = 0;
+  tracer_.time(Category::optimizer, names_[static_cast<std::size_t>(Operation::gradient_norm)], {},
+               [&] { squares = model::squared_gradient_norm(parameters_); });
+  comm::Communicator& owners = shards_ ? *groups_.trainers : *groups_.model;
+  tracer_.time_collective(owners, "agree_on_norm", {},
+                          [&] { owners.all_reduce(std::span(&squares, 1), comm::Reduction::sum); });
+  gradient_norm_ = std::sqrt(squares);
+  streams_.finish();  // who has the sum has received its last message: nobody waits here
 }
 
 template <typename Real>
 void Trainer<Real>::optimize(std::int64_t step) {
   const auto name = names_[static_cast<std::size_t>(Operation::optimize)];
   tracer_.time(Category::optimizer, name, {}, [&] {
-    double squares = model::squared_gradient_norm(parameters_);
-    comm::Communicator& owners = shards_ ? *groups_.trainers : *groups_.model;
-    owners.all_reduce(std::span(&squares, 1), comm::Reduction::sum);
-    gradient_norm_ = std::sqrt(squares);
     learning_rate_ = model::learning_rate(experiment_.optimizer, step, experiment_.run.steps);
     model::adamw(parameters_, experiment_.optimizer, learning_rate_, gradient_norm_, step);
   });

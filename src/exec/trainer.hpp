@@ -49,6 +49,7 @@ class Trainer {
   void send(const program::Step& step, Range rows);
   void receive(const program::Step& step, Range rows);
   void reduce();
+  void measure_gradient();
   void optimize(std::int64_t step);
 
   config::Experiment experiment_;

@@ -107,6 +107,16 @@ std::vector<Home> shard_stripes(std::span<const std::int64_t> lengths, int first
   return homes;
 }
 
+std::vector<std::int64_t> half_cuts(std::span<const std::int64_t> lengths) {
+  std::int64_t left = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) / 2;
+  std::vector<std::int64_t> cuts;
+  for (const std::int64_t length : lengths) {
+    cuts.push_back(std::min(left, length));
+    left -= cuts.back();
+  }
+  return cuts;
+}
+
 std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts) {
   std::vector<std::int64_t> total(static_cast<std::size_t>(ranks), 0);
   for (const Home& home : homes) total[static_cast<std::size_t>(home.rank)] += home.tokens.size();

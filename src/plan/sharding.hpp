@@ -28,6 +28,10 @@ std::vector<Home> shard(std::span<const std::int64_t> lengths, int first, const 
 std::vector<Home> shard_stripes(std::span<const std::int64_t> lengths, int first,
                                 const TokenOrder& order);
 
+/// Ping-pong: how many first tokens of every document are in the first half of a group's tokens,
+/// which documents fill in their order. At most one document is in both halves.
+std::vector<std::int64_t> half_cuts(std::span<const std::int64_t> lengths);
+
 /// Cuts every rank's rows, one document after another, into `parts` that differ by one row: rank r
 /// becomes ranks r x parts, r x parts + 1, ...
 std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts);

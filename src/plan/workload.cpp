@@ -66,6 +66,22 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
                                                                               : documents;
 }
 
+/// In ping-pong the ranks share each half: all have rows for both.
+std::vector<Home> share_halves(const config::Experiment& experiment,
+                               std::span<const std::int64_t> lengths, int first) {
+  const std::vector<std::int64_t> cuts = half_cuts(lengths);
+  std::vector<std::int64_t> rest(lengths.begin(), lengths.end());
+  for (std::size_t i = 0; i < cuts.size(); ++i) rest[i] -= cuts[i];
+  std::vector<Home> homes = share(experiment, {}, cuts, first);
+  for (Home home : share(experiment, {}, rest, first)) {
+    const std::int64_t cut = cuts[static_cast<std::size_t>(home.document - first)];
+    home.tokens = {home.tokens.begin + cut, home.tokens.end + cut};
+    homes.push_back(home);
+  }
+  join_homes(homes);
+  return homes;
+}
+
 }  // namespace
 
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
@@ -77,6 +93,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
   workload.context = context;
   workload.shape = attention_shape(experiment);
   workload.order = token_order(experiment);
+  const bool halves = experiment.attention.overlap == config::Overlap::ping_pong && context > 1;
   const bool in_place = dedicated == 0 || experiment.attention.mixed;
   for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {
     workload.servers.push_back(rank);
@@ -88,7 +105,9 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
       workload.lengths.push_back(document.length());
     }
     const std::span<const std::int64_t> lengths = std::span(workload.lengths).subspan(first);
-    for (Home home : share(experiment, workload.order, lengths, static_cast<int>(first))) {
+    const int number = static_cast<int>(first);
+    for (Home home : halves ? share_halves(experiment, lengths, number)
+                            : share(experiment, workload.order, lengths, number)) {
       home.rank += static_cast<Rank>(group) * context;
       workload.homes.push_back(home);
     }

@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, kOperations> kNames = {"load",
                                                               "embed_gradient",
                                                               "reduce_layer",
                                                               "reduce_gradients",
+                                                              "gradient_norm",
                                                               "optimize",
                                                               "gather_parameters"};
 
@@ -57,6 +58,7 @@ class Builder {
       unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
     }
     if (trainer_) add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
+    if (trainer_) add({.operation = Operation::gradient_norm, .pass = Pass::backward});
     if (trainer_) add({.operation = Operation::optimize, .pass = Pass::backward});
     if (trainer_ && outline_.shards_optimizer) {
       add({.operation = Operation::gather_parameters, .pass = Pass::backward});

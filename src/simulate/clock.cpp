@@ -111,6 +111,7 @@ void Clock::start_operation(std::size_t i) {
       return post_layer(i);
     case Operation::reduce_gradients:
     case Operation::gather_parameters:
+      runner.compute = 0;
       return meet(i, runner.now);
     default:
       return run_dense(i);

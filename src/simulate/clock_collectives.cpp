@@ -37,11 +37,11 @@ void Clock::run_dense(std::size_t i) {
   const DenseTime& time = dense_.time(step, runner.rank(), rows);
   runner.compute = time.compute * factor(runner);
   const bool together = time.collectives > 0 && !one_for_all_;
-  if (together || step.operation == Operation::optimize) {
-    return meet(i, runner.now + (together ? runner.compute : 0));
+  if (together || step.operation == Operation::gradient_norm) {
+    return meet(i, runner.now + runner.compute);
   }
   const double end = runner.now + runner.compute + time.collectives;
-  runner.times.dense += runner.compute;
+  (in_tick ? runner.times.dense : runner.times.optimizer) += runner.compute;
   runner.times.collectives += time.collectives;
   emit(runner, Activity::compute, runner.now, end, 0, time.flops);
   runner.state = State::running;
@@ -56,7 +56,7 @@ int Clock::replicas_of(Rank rank) const {
 /// The ranks that a rank meets in its operation: by kind of group and number of the group.
 std::tuple<int, int> Clock::meeting_of(const Runner& runner) const {
   switch (runner.step().operation) {
-    case Operation::optimize:
+    case Operation::gradient_norm:
       return {0, 0};
     case Operation::reduce_gradients:
       return {1, replicas_of(runner.rank())};
@@ -70,7 +70,7 @@ std::tuple<int, int> Clock::meeting_of(const Runner& runner) const {
 std::size_t Clock::expected(const Runner& runner) const {
   const int all = layout_.trainers() / (one_for_all_ ? layout_.tensor() : 1);
   switch (runner.step().operation) {
-    case Operation::optimize:  // the norm of the gradient is everybody's
+    case Operation::gradient_norm:
       return static_cast<std::size_t>(all);
     case Operation::reduce_layer:
     case Operation::reduce_gradients:
@@ -94,12 +94,12 @@ void Clock::meet(std::size_t i, double arrives) {
   for (const std::size_t runner : done.runners) leave(runner, done.latest, end);
 }
 
-/// When the collective is over; the optimizer runs on each rank alone after it.
+/// When the collective is over.
 double Clock::end_of_meeting(const Meeting& meeting) {
   const Runner& runner = runners_[meeting.runners.front()];
   const Step& step = runner.step();
   switch (step.operation) {
-    case Operation::optimize:
+    case Operation::gradient_norm:  // one number
       return meeting.latest;
     case Operation::reduce_gradients:
       return finish_sums(meeting);
@@ -115,20 +115,17 @@ void Clock::leave(std::size_t i, double opens, double end) {
   Runner& runner = runners_[i];
   const Step& step = runner.step();
   RankTimes& times = runner.times;
-  if (step.operation == Operation::optimize) {
-    times.collectives += end - runner.began;
-    times.optimizer += runner.compute;
-    end += runner.compute;
-    emit(runner, Activity::compute, runner.began, end);
-  } else if (step.tick >= 0) {  // a dense operation of the tensor group
+  const double arrived = runner.began + runner.compute;
+  times.collectives += end - arrived;
+  if (step.tick >= 0) {  // a dense operation of the tensor group
     times.dense += runner.compute;
-    times.collectives += end - runner.began - runner.compute;
     const std::int64_t rows = work_.rows(step, runner.in_pool);
     emit(runner, Activity::compute, runner.began, end, 0,
          dense_.time(step, runner.rank(), rows).flops);
   } else {
-    times.collectives += end - runner.began;
-    emit(runner, Activity::wait_ranks, runner.began, opens);
+    times.optimizer += runner.compute;
+    if (runner.compute > 0) emit(runner, Activity::compute, runner.began, arrived);
+    emit(runner, Activity::wait_ranks, arrived, opens);
     emit(runner, Activity::collective, opens, end);
   }
   wake(i, end);

@@ -2,6 +2,7 @@
 #include "dense.hpp"
 
 #include "cadenza/config/flops.hpp"
+#include "cadenza/program/flops.hpp"
 #include "cadenza/simulate/operation_work.hpp"
 
 namespace cadenza::simulate {
@@ -48,7 +49,7 @@ Dense::Dense(const config::Experiment& experiment, const program::Outline& outli
       bytes_(config::element_bytes(experiment.run.dtype)) {}
 
 const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t rows) {
-  if (step.operation == Operation::optimize) {  // its size depends on the rank
+  if (step.tick < 0) {  // the size of its weights depends on the rank
     optimizer_ = {costs_.compute(step, rank, rows), 0, 0};
     return optimizer_;
   }
@@ -56,27 +57,12 @@ const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t 
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   const DenseTime time{costs_.compute(step, rank, rows), tensor_seconds(step, rank, rows),
-                       flops(step, rows)};
+                       program::matrix_flops(step, e_.model, layout_.tensor(), rows)};
   return known_.emplace(key, time).first->second;
 }
 
 std::int64_t Dense::stream_bytes(std::int64_t rows) const {
   return rows / layout_.tensor() * e_.model.d_model * bytes_.accumulator;
-}
-
-double Dense::flops(const program::Step& step, std::int64_t rows) const {
-  const double passes = step.pass == Pass::backward ? 2.0 : 1.0;
-  const int tensor = layout_.tensor();
-  switch (step.operation) {
-    case Operation::attention_inputs:
-      return passes * config::attention_inputs_flops(e_.model, tensor, rows);
-    case Operation::attention_outputs:
-      return passes * config::attention_outputs_flops(e_.model, tensor, rows);
-    case Operation::loss:
-      return 3.0 * config::head_flops(e_.model, tensor, rows);
-    default:
-      return 0;
-  }
 }
 
 double Dense::tensor_seconds(const program::Step& step, Rank rank, std::int64_t rows) const {

@@ -42,7 +42,6 @@ class Dense {
 
  private:
   double tensor_seconds(const program::Step& step, Rank rank, std::int64_t rows) const;
-  double flops(const program::Step& step, std::int64_t rows) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double layer_elements() const;

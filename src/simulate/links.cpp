@@ -11,6 +11,8 @@ Links::Links(const config::Machine& machine, const config::Cluster& cluster)
       ranks_per_node_(static_cast<int>(cluster.ranks_per_node > 0 ? cluster.ranks_per_node
                                                                   : machine.ranks_per_node)) {
   links_.between.bytes_per_second *= cluster.bandwidth;
+  links_.between.gather_bytes_per_second *= cluster.bandwidth;
+  links_.between.reduce_bytes_per_second *= cluster.bandwidth;
   for (const auto& [one, other, share] : cluster.slow_links) {
     slow_[std::minmax(static_cast<Rank>(one), static_cast<Rank>(other))] = share;
   }
@@ -46,9 +48,14 @@ double Links::slowest_share(std::span<const Rank> group) const {
 }
 
 /// What each rank of a ring has to the next one, at the slowest place.
-Way Links::ring(std::span<const Rank> group) const {
+Way Links::ring(Ring what, std::span<const Rank> group) const {
+  const auto rate = [&](const config::Link& link) {
+    const double own =
+        what == Ring::gather ? link.gather_bytes_per_second : link.reduce_bytes_per_second;
+    return own > 0 ? own : link.bytes_per_second;
+  };
   const bool between = node_of(group.front()) != node_of(group.back());
-  Way way{links_.inside.latency_seconds, links_.inside.bytes_per_second, between};
+  Way way{links_.inside.latency_seconds, rate(links_.inside), between};
   if (between) {
     std::map<int, int> on_node;
     for (const Rank rank : group) ++on_node[node_of(rank)];
@@ -58,23 +65,30 @@ Way Links::ring(std::span<const Rank> group) const {
                                 ? fewest
                                 : static_cast<double>(links_.adapters * fewest) / ranks_per_node_;
     way.latency_seconds = links_.between.latency_seconds;
-    way.bytes_per_second = adapters * links_.between.bytes_per_second;
+    way.bytes_per_second = adapters * rate(links_.between);
     // One rank of a node alone uses no link inside it.
-    if (fewest > 1)
-      way.bytes_per_second = std::min(way.bytes_per_second, links_.inside.bytes_per_second);
+    if (fewest > 1) way.bytes_per_second = std::min(way.bytes_per_second, rate(links_.inside));
   }
   way.bytes_per_second *= slowest_share(group);
   return way;
 }
 
+/// Once round the ring: each rank has sent all but one part of `bytes`.
+double Links::round(Ring what, double bytes, std::span<const Rank> group) const {
+  const Way way = ring(what, group);
+  const auto ranks = static_cast<double>(group.size());
+  return (ranks - 1) * (way.latency_seconds + bytes / ranks / way.bytes_per_second);
+}
+
 double Links::collective(Collective what, double bytes, std::span<const Rank> group) const {
   if (group.size() <= 1) return 0;
-  const Way way = ring(group);
-  const auto ranks = static_cast<double>(group.size());
-  const double round = (ranks - 1) * (way.latency_seconds + bytes / ranks / way.bytes_per_second);
-  if (what != Collective::all_reduce) return round;
+  if (what == Collective::all_gather) return round(Ring::gather, bytes, group);
+  const double reduced = round(Ring::reduce, bytes, group);
+  if (what == Collective::reduce_scatter) return reduced;
+  const Way way = ring(Ring::reduce, group);
   const double hops = 2.0 * std::bit_width(group.size() - 1);  // up and down a tree
-  return std::min(2 * round, hops * (way.latency_seconds + bytes / way.bytes_per_second));
+  return std::min(reduced + round(Ring::gather, bytes, group),
+                  hops * (way.latency_seconds + bytes / way.bytes_per_second));
 }
 
 }  // namespace cadenza::simulate

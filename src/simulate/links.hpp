@@ -2,6 +2,7 @@
 // Ways between ranks, and what ranks do over them together.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <utility>
@@ -20,7 +21,9 @@ class Links {
   double collective(Collective what, double bytes, std::span<const Rank> group) const;
 
  private:
-  Way ring(std::span<const Rank> group) const;
+  enum class Ring : std::uint8_t { gather, reduce };
+  Way ring(Ring what, std::span<const Rank> group) const;
+  double round(Ring what, double bytes, std::span<const Rank> group) const;
   double slowest_share(std::span<const Rank> group) const;
 
   config::Links links_;

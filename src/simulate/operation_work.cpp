@@ -43,10 +43,10 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
   switch (step.operation) {
     case Operation::load:  // three numbers of a token, written and copied
       return {{}, count * 3 * 4 * 2};
-    case Operation::embed:
-      return {{}, count * width_ * 2 * sum_};
+    case Operation::embed:  // a tensor rank reads the rows of its part of the vocabulary
+      return {{}, count * width_ * (1.0 + 1.0 / layout_.tensor()) * sum_};
     case Operation::embed_gradient:
-      return {{}, count * width_ * 3 * sum_};
+      return {{}, count * width_ * 3 / layout_.tensor() * sum_};
     case Operation::attention_inputs:
       return gradient ? attention_inputs_gradient(count) : attention_inputs(step, count);
     case Operation::attention_outputs:
@@ -55,6 +55,8 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
       return {{}, count * (queries_ * (sum_ + element_) + heads_ * sum_)};
     case Operation::loss:
       return loss(count);
+    case Operation::gradient_norm:
+      return {{}, owned_elements(rank) * sum_};
     case Operation::optimize:
       return {{}, optimizer_bytes(rank)};
     default:
@@ -118,15 +120,18 @@ OperationWork OperationShapes::loss(double rows) const {
   return work;
 }
 
-/// The norm reads gradients; the update reads weights, gradients and two moments and writes all but
-/// gradients, and the rounded weights where there are some.
-double OperationShapes::optimizer_bytes(Rank rank) const {
+/// Of the weights that the rank updates.
+double OperationShapes::owned_elements(Rank rank) const {
   const double layers = static_cast<double>(model_.layers) / layout_.pipeline();
-  const double elements =
-      (layers * static_cast<double>(config::layer_parameters(model_)) / layout_.tensor() +
-       table_elements(model_, layout_, rank)) /
-      (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
-  return elements * (8 * sum_ + (element_ == sum_ ? 0 : element_));
+  return (layers * static_cast<double>(config::layer_parameters(model_)) / layout_.tensor() +
+          table_elements(model_, layout_, rank)) /
+         (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
+}
+
+/// The update reads weights, gradients and two moments and writes all but gradients, and the
+/// rounded weights where there are some.
+double OperationShapes::optimizer_bytes(Rank rank) const {
+  return owned_elements(rank) * (7 * sum_ + (element_ == sum_ ? 0 : element_));
 }
 
 double table_elements(const config::Model& model, const program::Layout& layout, Rank rank) {

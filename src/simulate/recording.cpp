@@ -27,6 +27,7 @@ enum Name : std::uint16_t {
   gradients_message,
   agree_on_plan,
   agree_on_loss,
+  agree_on_norm,
 };
 
 /// What an event is called.
@@ -49,6 +50,7 @@ Kind computation(Operation operation) {
     case Operation::attention_outputs:
     case Operation::loss:
       return {Category::compute_dense, name_of(operation)};
+    case Operation::gradient_norm:
     case Operation::optimize:
       return {Category::optimizer, name_of(operation)};
     default:
@@ -83,6 +85,7 @@ Kind kind_of(const Span& span) {
     case Activity::wait_ranks:
       return {Category::wait, wait_for_ranks};
     case Activity::collective:
+      if (operation == Operation::gradient_norm) return {Category::collective, agree_on_norm};
       return {Category::collective, name_of(operation)};
     case Activity::reduce:
       return {Category::collective, gradients_message};
@@ -123,7 +126,8 @@ std::vector<std::string> make_names() {
   }
   for (const char* other :
        {"pack", "unpack", "attention_inputs_message", "attention_results_message", "wait_for_stage",
-        "wait_for_ranks", "reduce_gradients_message", "agree_on_plan", "agree_on_loss"}) {
+        "wait_for_ranks", "reduce_gradients_message", "agree_on_plan", "agree_on_loss",
+        "agree_on_norm"}) {
     names.emplace_back(other);
   }
   return names;

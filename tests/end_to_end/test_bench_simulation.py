@@ -15,13 +15,15 @@ from simulation_runs import __main__ as bench
 from simulation_runs import classes, table
 
 NAMES = ["attend", "attention_inputs", "pack", "unpack", "wait", "tensor_gather"]
-EVENT = np.dtype([("t_begin_ns", "i8"), ("t_end_ns", "i8"), ("name_id", "u2"), ("phase", "u1"),
-                  ("lane", "u1")])
+CATEGORIES = [2, 1, 3, 3, 9, 6]
+EVENT = np.dtype([("t_begin_ns", "i8"), ("t_end_ns", "i8"), ("name_id", "u2"), ("cat", "u1"),
+                  ("phase", "u1"), ("lane", "u1")])
 
 
 def events(*rows):
     """(name, phase, begin, end[, lane]) in microseconds."""
-    return np.array([(1000 * begin, 1000 * end, NAMES.index(name), phase, *(lane or [0]))
+    return np.array([(1000 * begin, 1000 * end, NAMES.index(name),
+                      CATEGORIES[NAMES.index(name)], phase, *(lane or [0]))
                      for name, phase, begin, end, *lane in rows], EVENT)
 
 
@@ -32,12 +34,6 @@ def test_classes_are_sums_without_what_is_inside_them():
         ("wait", 0, 255, 300), ("attend", 0, 0, 500, 2)), NAMES)
     assert found == pytest.approx({"attention_inputs forward": 70e-6, "attend forward": 40e-6,
                                    "attend backward": 100e-6, "copies": 15e-6})
-
-
-def test_waiting_for_ranks_is_no_optimizer():
-    step = [(1.0, {"optimize": 0.5, "loss": 0.1}), (1.0, {"optimize": 0.01, "loss": 0.2})]
-    assert classes.over_ranks(step, "optimize") == pytest.approx(0.02)
-    assert classes.over_ranks(step, "loss") == pytest.approx(0.3)
 
 
 def case(step=1.0, **changed):

@@ -64,6 +64,9 @@ struct ElementWise {
 struct Link {
   double latency_seconds = 2e-6;
   double bytes_per_second = 5e9;  ///< in each direction
+  /// Of what a rank sends in a ring that gathers or sums; 0: as bytes_per_second.
+  double gather_bytes_per_second = 0;
+  double reduce_bytes_per_second = 0;
 };
 
 struct Links {

@@ -33,10 +33,11 @@ enum class Operation : std::uint8_t {
   embed_gradient,
   reduce_layer,       ///< starts the sum of a layer's gradients over ranks that hold the same part
   reduce_gradients,   ///< sums the others and completes all sums
+  gradient_norm,      ///< of all ranks' gradients
   optimize,           ///< clipping and parameter update
   gather_parameters,  ///< optimizer shards: updated parameters from the ranks that own them
 };
-inline constexpr int kOperations = 18;
+inline constexpr int kOperations = 19;
 std::string_view name(Operation operation);
 /// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
 bool is_attention(Operation operation);

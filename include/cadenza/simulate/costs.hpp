@@ -39,7 +39,7 @@ class Costs {
   double attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const;
 
   /// load, embed, attention_inputs, begin_attention, attention_outputs, loss, embed_gradient,
-  /// optimize of a rank, without its messages and collectives. 0 for all others.
+  /// gradient_norm, optimize of a rank, without its messages and collectives. 0 for all others.
   /// @param rows  tokens of this rank in the operation
   double compute(const program::Step& step, Rank rank, std::int64_t rows) const;
 

@@ -44,6 +44,7 @@ class OperationShapes {
   OperationWork attention_inputs_gradient(double rows) const;
   OperationWork attention_outputs_gradient(double rows) const;
   OperationWork loss(double rows) const;
+  double owned_elements(Rank rank) const;
   double optimizer_bytes(Rank rank) const;
   double norm_bytes(double rows) const;
   double norm_gradient_bytes(double rows) const;

@@ -39,6 +39,7 @@ TEST(Program, OfTheTrainerThatGivesATaskAway) {
                           "tick 0 layer 0 backward reduce_layer",          //
                           "tick 0 backward embed_gradient",                //
                           "backward reduce_gradients",                     //
+                          "backward gradient_norm",                        //
                           "backward optimize"));
 }
 
@@ -112,8 +113,9 @@ TEST(Program, HalvesTakeTurns) {
 }
 
 TEST(Program, WithoutTicksOnlyUpdates) {
-  EXPECT_THAT(lines(make_program(outline_of(1, 0, 4, 0), 0, {})),
-              ElementsAre("backward reduce_gradients", "backward optimize"));
+  EXPECT_THAT(
+      lines(make_program(outline_of(1, 0, 4, 0), 0, {})),
+      ElementsAre("backward reduce_gradients", "backward gradient_norm", "backward optimize"));
 }
 
 TEST(Program, SlotsAreThoseThatTheScheduleNeeds) {
@@ -224,6 +226,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
       EXPECT_EQ(again, recomputes ? layers : 0);
       EXPECT_EQ((count[{reduce_layer, Pass::backward}]),
                 trains * outline.layers * outline.pipeline.chunks);
+      EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);
       EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
       EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
       EXPECT_EQ((count[{receive, Pass::forward}]), (count[{send, Pass::backward}]));

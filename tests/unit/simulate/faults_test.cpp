@@ -153,7 +153,7 @@ TEST(Faults, ARankThatSkipsACollectiveIsFound) {
   programs[1].steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre("rank 0 never gets past operation 18: backward reduce_gradients",
-                          "rank 1 never gets past operation 20: backward optimize"));
+                          "rank 1 never gets past operation 20: backward gradient_norm"));
   programs[0].steps.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
 }
@@ -164,7 +164,7 @@ TEST(Faults, ACollectiveTooManyIsFound) {
   std::vector<Program> programs = setting.programs(ticks);
   programs[0].steps.push_back({.operation = Operation::reduce_gradients, .pass = Pass::backward});
   EXPECT_THAT(setting.faults(programs, ticks),
-              ElementsAre("rank 0 never gets past operation 20: backward reduce_gradients"));
+              ElementsAre("rank 0 never gets past operation 21: backward reduce_gradients"));
 }
 
 TEST(Faults, WhatNobodyReceivesIsFound) {
