@@ -111,6 +111,8 @@ def main(arguments):
     cases = results["cases"]
     print("\n".join(table.steps(cases, options.mixes, options.placements)))
     print()
+    print("\n".join(table.calm(cases, options.mixes)))
+    print()
     print("\n".join(table.classes(cases)))
     print()
     print("\n".join(table.verdict(cases)))

@@ -5,6 +5,7 @@ import statistics
 
 STEP_TARGET = 0.05
 CLASS_TARGET = 0.10
+EQUAL = 0.01  # of simulated time: placements that compute the same
 NOTABLE = 0.01  # of a step's computation: smaller classes are summed up, not judged
 
 
@@ -27,6 +28,34 @@ def steps(cases, mixes, placements):
             cells.append(f"{100 * step_error(case):+.1f}" if "real" in case
                          else case.get("error", "–"))
         lines.append(f"| {placement} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def noise(cases, mix):
+    """How far real steps of equal work are apart at most: what no simulator can be better than."""
+    runs = sorted((case["simulated"]["seconds"], case["real"]["seconds"])
+                  for name, case in cases.items()
+                  if "real" in case and name.rpartition("/")[0] == mix)
+    worst = 0.0
+    for begin, (least, _) in enumerate(runs):
+        alike = [real for found, real in runs[begin:] if found <= (1 + EQUAL) * least]
+        worst = max(worst, max(alike) / min(alike) - 1)
+    return worst
+
+
+def calm(cases, mixes):
+    """By mix: steps within the target, and how noisy the machine was."""
+    lines = [f"| mix | steps within {100 * STEP_TARGET:.0f} % | median, % | largest, % | "
+             "real steps of equal work apart by, % |",
+             "| --- " * 5 + "|"]
+    for mix in mixes:
+        sizes = [abs(step_error(case)) for name, case in cases.items()
+                 if "real" in case and name.rpartition("/")[0] == mix]
+        if not sizes:
+            continue
+        lines.append(f"| {mix} | {sum(size <= STEP_TARGET for size in sizes)} of {len(sizes)} | "
+                     f"{100 * statistics.median(sizes):.1f} | {100 * max(sizes):.1f} | "
+                     f"{100 * noise(cases, mix):.1f} |")
     return lines
 
 

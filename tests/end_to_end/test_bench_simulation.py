@@ -64,6 +64,16 @@ def test_tables_show_every_case_and_failures():
     assert table.verdict({"mix/ring": {"error": "no"}}) == ["nothing was run"]
 
 
+def test_noise_is_how_far_equal_work_is_apart():
+    def run(real, simulated):
+        return {"real": {"seconds": real}, "simulated": {"seconds": simulated}}
+    cases = {"mix/a": run(1.0, 1.0), "mix/b": run(1.2, 1.009), "mix/c": run(5.0, 2.0),
+             "other/a": run(9.0, 1.0), "mix/d": {"error": "no"}}
+    assert table.noise(cases, "mix") == pytest.approx(0.2)
+    assert table.noise(cases, "other") == 0
+    assert table.calm(cases, ["mix", "nothing"])[2:] == ["| mix | 1 of 3 | 15.9 | 60.0 | 20.0 |"]
+
+
 def test_measures_and_simulates_the_same(monkeypatch, tmp_path, capsys):
     """The whole of it with a small model."""
     monkeypatch.setattr(placed, "MODEL", {"layers": 1, "d_model": 32, "heads": 1, "kv_heads": 1,
