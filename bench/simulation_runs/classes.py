@@ -57,11 +57,15 @@ def read_rank(path):
              seconds_by_class(events[events["step"] == step["step"]], names)) for step in steps]
 
 
+def over_ranks(step, name):
+    return sum(classes.get(name, 0.0) for _, classes in step)
+
+
 def read(folder, skip):
     """Median over steps after the first `skip`: seconds of a step, and by class of all ranks."""
     ranks = [read_rank(path)[skip:] for path in sorted((folder / "trace").glob("rank-*.h5"))]
     steps = list(zip(*ranks))
     found = {name for step in steps for _, classes in step for name in classes}
     return {"seconds": statistics.median(max(seconds for seconds, _ in step) for step in steps),
-            "classes": {name: statistics.median(sum(classes.get(name, 0.0) for _, classes in step) for step in steps)
+            "classes": {name: statistics.median(over_ranks(step, name) for step in steps)
                         for name in sorted(found)}}
