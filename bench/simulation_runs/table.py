@@ -31,11 +31,16 @@ def steps(cases, mixes, placements):
     return lines
 
 
+def of_mix(cases, mix):
+    """Those that ran."""
+    return [case for name, case in cases.items()
+            if "real" in case and name.rpartition("/")[0] == mix]
+
+
 def noise(cases, mix):
     """How far real steps of equal work are apart at most: what no simulator can be better than."""
     runs = sorted((case["simulated"]["seconds"], case["real"]["seconds"])
-                  for name, case in cases.items()
-                  if "real" in case and name.rpartition("/")[0] == mix)
+                  for case in of_mix(cases, mix))
     worst = 0.0
     for begin, (least, _) in enumerate(runs):
         alike = [real for found, real in runs[begin:] if found <= (1 + EQUAL) * least]
@@ -49,8 +54,7 @@ def calm(cases, mixes):
              "real steps of equal work apart by, % |",
              "| --- " * 5 + "|"]
     for mix in mixes:
-        sizes = [abs(step_error(case)) for name, case in cases.items()
-                 if "real" in case and name.rpartition("/")[0] == mix]
+        sizes = [abs(step_error(case)) for case in of_mix(cases, mix)]
         if not sizes:
             continue
         lines.append(f"| {mix} | {sum(size <= STEP_TARGET for size in sizes)} of {len(sizes)} | "

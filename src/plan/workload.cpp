@@ -93,7 +93,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
   workload.context = context;
   workload.shape = attention_shape(experiment);
   workload.order = token_order(experiment);
-  const bool halves = experiment.attention.overlap == config::Overlap::ping_pong && context > 1;
+  const bool halves = experiment.attention.overlap == config::Overlap::ping_pong;
   const bool in_place = dedicated == 0 || experiment.attention.mixed;
   for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {
     workload.servers.push_back(rank);

@@ -112,7 +112,7 @@ void Clock::start_operation(std::size_t i) {
     case Operation::reduce_gradients:
     case Operation::gather_parameters:
       runner.compute = 0;
-      return meet(i, runner.now);
+      return meet(i);
     default:
       return run_dense(i);
   }

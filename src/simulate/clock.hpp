@@ -127,7 +127,7 @@ class Clock {
 
   // clock_collectives.cpp
   void run_dense(std::size_t runner);
-  void meet(std::size_t runner, double arrives);
+  void meet(std::size_t runner);
   std::size_t expected(const Runner& runner) const;
   std::tuple<int, int> meeting_of(const Runner& runner) const;
   int replicas_of(Rank rank) const;

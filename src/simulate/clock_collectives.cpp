@@ -37,9 +37,7 @@ void Clock::run_dense(std::size_t i) {
   const DenseTime& time = dense_.time(step, runner.rank(), rows);
   runner.compute = time.compute * factor(runner);
   const bool together = time.collectives > 0 && !one_for_all_;
-  if (together || step.operation == Operation::gradient_norm) {
-    return meet(i, runner.now + runner.compute);
-  }
+  if (together || step.operation == Operation::gradient_norm) return meet(i);
   const double end = runner.now + runner.compute + time.collectives;
   (in_tick ? runner.times.dense : runner.times.optimizer) += runner.compute;
   runner.times.collectives += time.collectives;
@@ -81,17 +79,19 @@ std::size_t Clock::expected(const Runner& runner) const {
   }
 }
 
-void Clock::meet(std::size_t i, double arrives) {
-  runners_[i].state = State::meeting;
-  const auto key = meeting_of(runners_[i]);
+/// Waits for the others when its own computation is over.
+void Clock::meet(std::size_t i) {
+  Runner& runner = runners_[i];
+  runner.state = State::meeting;
+  const auto key = meeting_of(runner);
   Meeting& meeting = meetings_[key];
   meeting.runners.push_back(i);
-  meeting.latest = std::max(meeting.latest, arrives);
-  if (meeting.runners.size() < expected(runners_[i])) return;
+  meeting.latest = std::max(meeting.latest, runner.now + runner.compute);
+  if (meeting.runners.size() < expected(runner)) return;
   const Meeting done = std::move(meeting);
   meetings_.erase(key);
   const double end = end_of_meeting(done);
-  for (const std::size_t runner : done.runners) leave(runner, done.latest, end);
+  for (const std::size_t other : done.runners) leave(other, done.latest, end);
 }
 
 /// When the collective is over.
