@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cadenza/app/machine.hpp"
+#include "cadenza/app/plan_rows.hpp"
 #include "cadenza/app/step_report.hpp"
 #include "cadenza/base/error.hpp"
 
@@ -48,10 +49,7 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
 
 /// A recorder with the events of a rank that does as `record` says, `offset` ranks further.
 void fill(const simulate::RankRecord& record, Rank offset, trace::Recorder& recorder) {
-  for (trace::Event event : record.events) {
-    if (event.peer >= 0) event.peer += offset;
-    recorder.record(event);
-  }
+  for (const trace::Event& event : record.events) recorder.record(simulate::twin_of(event, offset));
 }
 
 }  // namespace
@@ -63,7 +61,7 @@ SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& 
       steps_left_(steps),
       run_(run_info(simulation.experiment(), utc_now())),
       ranks_(rank_infos(simulation)),
-      recording_(simulation.outline().layout.ranks(), events) {
+      recording_(simulation.outline().layout.ranks(), simulation.outline().parts, events) {
   run_.producer = "simulator";
   trace::write_run_index(folder_, run_, ranks_);
 }
@@ -82,7 +80,7 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   }
   trace::Recorder recorder(most);
   for (const std::string& name : simulate::event_names()) recorder.intern(name);
-  const Tasks tasks = planned_tasks(step.batch.step, step.ticks);
+  const Tasks tasks = planned_tasks(step.batch.step, simulation_.outline(), step.ticks);
   const std::int64_t end_ns = begin_ns_ + simulate::nanoseconds(step.result.seconds);
   trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
   record.loss = record.gradient_norm = record.learning_rate =
@@ -110,8 +108,9 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
 
   const std::string path = folder_ + "/" + trace::rank_file_name(rank);
   trace::Writer writer = begun_ ? trace::Writer(path) : trace::Writer(path, run_, info);
-  writer.write_plan(in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout,
-                             layout.pool_of(rank)));
+  writer.write_plan(
+      in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout, layout.pool_of(rank)),
+      planned_stages(step.batch.step, simulation_.outline(), step.ticks, rank));
   writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
   steps_left_ > 0 ? writer.pause() : writer.finish();
 }

@@ -22,39 +22,6 @@ double sum_of_squares(const std::vector<std::int64_t>& lengths) {
   return sum;
 }
 
-/// By document: its homes.
-using Homes = std::vector<std::vector<const plan::Home*>>;
-
-Homes homes_of(const plan::Workload& workload) {
-  Homes homes(workload.lengths.size());
-  for (const plan::Home& home : workload.homes) {
-    homes[static_cast<std::size_t>(home.document)].push_back(&home);
-  }
-  return homes;
-}
-
-/// -1: several homes.
-Rank home_of(const Homes& homes, const Task& task) {
-  for (const plan::Home* home : homes[static_cast<std::size_t>(task.document)]) {
-    if (home->tokens.contains(task.q)) return home->rank;
-  }
-  return -1;
-}
-
-trace::PlannedTask planned_task(const plan::PlacedTask& placed, Rank home) {
-  const Task& task = placed.task;
-  trace::PlannedTask row;
-  row.document = task.document;
-  row.home = home;
-  row.server = placed.server;
-  row.q_begin = task.q.begin;
-  row.q_end = task.q.end;
-  row.k_begin = task.k.begin;
-  row.k_end = task.k.end;
-  row.cost_flops = placed.cost;
-  return row;
-}
-
 bool trainers_serve(const config::Experiment& e) {
   return e.attention.servers == 0 || e.attention.mixed;
 }
@@ -119,35 +86,6 @@ trace::StepRecord step_record(const config::Experiment& experiment, const data::
   return record;
 }
 
-std::vector<std::vector<trace::PlannedTask>> planned_tasks(
-    std::int64_t step, std::span<const program::TickPlans> ticks) {
-  std::vector<std::vector<trace::PlannedTask>> by_server;
-  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
-    const plan::Plan& plan = ticks[tick].forward;
-    const Homes homes = homes_of(plan.workload);
-    by_server.resize(static_cast<std::size_t>(plan.workload.ranks));
-    for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
-      for (const plan::PlacedTask& placed : plan.stages[stage].tasks) {
-        trace::PlannedTask row = planned_task(placed, home_of(homes, placed.task));
-        row.step = static_cast<std::uint32_t>(step);
-        row.tick = static_cast<std::int32_t>(tick);
-        row.stage = static_cast<std::int32_t>(stage);
-        by_server[static_cast<std::size_t>(placed.server)].push_back(row);
-      }
-    }
-  }
-  return by_server;
-}
-
-std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
-                                         const program::Layout& layout, int pool) {
-  for (trace::PlannedTask& task : tasks) {
-    if (task.home >= 0) task.home = layout.world_rank(pool, task.home);
-    task.server = layout.world_rank(pool, task.server);
-  }
-  return tasks;
-}
-
 trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank) {
   const program::Layout layout(experiment);
   const bool trainer = layout.trains(rank);
@@ -174,6 +112,8 @@ trace::RunInfo run_info(const config::Experiment& experiment, const std::string&
   trace::RunInfo info;
   info.config_yaml = config::to_yaml(experiment);
   info.code_version = kVersion;
+  info.code_revision = revision();
+  info.build = kBuild;
   info.seed = experiment.seed;
   info.created_utc = created_utc;
   info.run_id = experiment.name + "-" + created_utc;

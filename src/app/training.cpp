@@ -9,6 +9,7 @@
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/choose.hpp"
 #include "cadenza/app/machine.hpp"
+#include "cadenza/app/plan_rows.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 
@@ -172,11 +173,13 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
     memory.peak[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
   }
   memory.peak_total = ledger_.peak_total();
-  const program::Layout layout(experiment_);
+  const program::Outline outline(experiment_);
+  const program::Layout& layout = outline.layout;
   const Rank mine = world_.rank();
-  auto tasks = planned_tasks(plan.batch.step, plan.ticks);
+  auto tasks = planned_tasks(plan.batch.step, outline, plan.ticks);
   writer_->write_plan(in_world(std::move(tasks[static_cast<std::size_t>(layout.in_pool(mine))]),
-                               layout, layout.pool_of(mine)));
+                               layout, layout.pool_of(mine)),
+                      planned_stages(plan.batch.step, outline, plan.ticks, mine));
   writer_->write_step(step, memory, *recorder_);
 }
 

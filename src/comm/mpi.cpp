@@ -78,12 +78,26 @@ int whole_count(std::size_t count, const char* call) {
   return static_cast<int>(count);
 }
 
+int world_rank_of_first(MPI_Comm comm) {
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  check(MPI_Comm_group(comm, &group), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  const int first = 0;
+  int rank = 0;
+  check(MPI_Group_translate_ranks(group, 1, &first, world, &rank), "MPI_Group_translate_ranks");
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  return rank;
+}
+
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    leader_ = world_rank_of_first(comm_);
   }
   ~MpiCommunicator() override {
     // Freeing is collective: while an exception unwinds, the other ranks are not here.
@@ -92,6 +106,7 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  int leader() const override { return leader_; }
   void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
 
   void broadcast(std::span<std::byte> data, int root) override {
@@ -236,6 +251,7 @@ class MpiCommunicator final : public Communicator {
   bool owned_;
   int rank_ = 0;
   int size_ = 1;
+  int leader_ = 0;
   std::map<int, std::vector<MPI_Request>> pending_;
 };
 

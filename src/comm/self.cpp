@@ -16,6 +16,7 @@ class SelfCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
+  int leader() const override { return 0; }
   void barrier() override {}
   void broadcast(std::span<std::byte>, int) override {}
   void all_reduce(std::span<float>, Reduction) override {}

@@ -309,17 +309,17 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage,
     const Rank peer = world_rank(message.peer);
     const Rank from = sends ? world_rank(pool_.rank()) : peer;
     const Rank to = sends ? peer : world_rank(pool_.rank());
-    const auto flow =
-        static_cast<std::uint32_t>(Hasher()
-                                       .add(static_cast<std::uint64_t>(from))
-                                       .add(static_cast<std::uint64_t>(to))
-                                       .add(static_cast<std::uint64_t>(place_.tick))
-                                       .add(static_cast<std::uint64_t>(place_.layer))
-                                       .add(static_cast<std::uint64_t>(tag(stage, results)))
-                                       .value());
+    const std::uint32_t flow =
+        tracer_.flow(Hasher()
+                         .add(static_cast<std::uint64_t>(from))
+                         .add(static_cast<std::uint64_t>(to))
+                         .add(static_cast<std::uint64_t>(place_.tick))
+                         .add(static_cast<std::uint64_t>(place_.layer))
+                         .add(static_cast<std::uint64_t>(place_.again))
+                         .add(static_cast<std::uint64_t>(tag(stage, results))));
     tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
                     results ? names_.results : names_.inputs, begin, end,
-                    {message.bytes, 0, peer, flow});
+                    {message.bytes, 0, peer, flow, sends});
   }
 }
 

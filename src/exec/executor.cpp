@@ -114,7 +114,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   bind(plan);
   for (const Step& step : plan.program.steps) run_operation(step, plan);
   for (const auto& exchange : exchange_) exchange->finish();
-  tracer_.set_place(-1, -1, trace::Phase::other);
+  tracer_.set_place({});
   StepResult result;
   tracer_.time_collective(world_, "agree_on_loss", {}, [&] { result = agree_on_result(); });
   return result;
@@ -134,10 +134,17 @@ StepResult Executor<Real>::agree_on_result() {
 
 template <typename Real>
 void Executor<Real>::set_place(const Step& step) {
-  trace::Phase phase = step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
-  if (step.again) phase = trace::Phase::recompute;
-  if (step.tick < 0) phase = trace::Phase::optimizer;
-  tracer_.set_place(step.microbatch, step.layer, phase);
+  trace::Place place;
+  place.phase = step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
+  if (step.again) place.phase = trace::Phase::recompute;
+  if (step.tick < 0) place.phase = trace::Phase::optimizer;
+  place.microbatch = static_cast<std::int16_t>(step.microbatch);
+  place.layer = static_cast<std::int16_t>(step.layer);
+  if (step.tick >= 0) place.tick = step.tick / outline_.parts;
+  place.stage = static_cast<std::int16_t>(step.stage);
+  const bool halved = outline_.parts > 1 && program::is_of_half(step.operation);
+  if (halved) place.half = static_cast<std::int8_t>(step.part);
+  tracer_.set_place(place);
 }
 
 template <typename Real>

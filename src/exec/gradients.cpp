@@ -106,7 +106,8 @@ void GradientSums<Real>::complete(std::size_t index) {
                       part(gradients_, bucket.elements));
   }
   tracer_.message(trace::Category::collective, name_, posted_ns_[index], trace::now_ns(),
-                  {bucket.elements.size() * static_cast<std::int64_t>(sizeof(Sum))});
+                  {.bytes = bucket.elements.size() * static_cast<std::int64_t>(sizeof(Sum)),
+                   .flow = tracer_.next_flow(replicas_, name_)});
   posted_ns_[index] = 0;
 }
 

@@ -63,7 +63,8 @@ void Streams<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t
   const std::int64_t begin = trace::now_ns();
   world_.post_send(bytes, step.peer, tag_of(step), buffer.channel);
   const auto count = static_cast<std::int64_t>(bytes.size());
-  tracer_.message(Category::p2p_send, send_name_, begin, trace::now_ns(), {count, 0, step.peer});
+  tracer_.message(Category::p2p_send, send_name_, begin, trace::now_ns(),
+                  {count, 0, step.peer, next_flow(world_.rank(), step.peer, step), true});
   tracer_.count_sent(count);
 }
 
@@ -76,9 +77,18 @@ void Streams<Sum>::arrive(const program::Step& step, std::int64_t elements) {
   tracer_.time(Category::wait, wait_name_, {}, [&] { world_.wait(received_.channel); });
   const auto count = static_cast<std::int64_t>(bytes.size());
   tracer_.message(Category::p2p_receive, receive_name_, begin, trace::now_ns(),
-                  {count, 0, step.peer});
+                  {count, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
   tracer_.count_received(count);
   Kokkos::deep_copy(received_.device, received_.host);
+}
+
+/// Messages of a pair and a pass arrive in the order in which they were sent.
+template <typename Sum>
+std::uint32_t Streams<Sum>::next_flow(Rank from, Rank to, const program::Step& step) {
+  return tracer_.next_flow(Hasher()
+                               .add(static_cast<std::uint64_t>(from))
+                               .add(static_cast<std::uint64_t>(to))
+                               .add(static_cast<std::uint64_t>(tag_of(step))));
 }
 
 template <typename Sum>

@@ -45,6 +45,7 @@ class Streams {
   void grow(Buffer& buffer, std::int64_t elements);
   void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
   void arrive(const program::Step& step, std::int64_t elements);
+  std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
 
   comm::Communicator& world_;
   Tracer& tracer_;

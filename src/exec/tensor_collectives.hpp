@@ -63,8 +63,9 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
   void timed(std::uint16_t name, std::size_t bytes, Operation operation) {
     const std::int64_t begin = trace::now_ns();
     operation();
-    tracer_.message(trace::Category::collective, name, begin, trace::now_ns(),
-                    {static_cast<std::int64_t>(bytes)});
+    tracer_.message(
+        trace::Category::collective, name, begin, trace::now_ns(),
+        {.bytes = static_cast<std::int64_t>(bytes), .flow = tracer_.next_flow(group_, name)});
   }
 
   void reduce(std::span<Sum> values, comm::Reduction op) {

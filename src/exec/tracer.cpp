@@ -5,8 +5,6 @@
 
 #include <cstdio>
 
-#include "cadenza/base/hash.hpp"
-
 namespace cadenza::exec {
 namespace {
 
@@ -20,13 +18,6 @@ std::int64_t resident_bytes() {
   return static_cast<std::int64_t>(resident) * sysconf(_SC_PAGESIZE);
 }
 
-/// Flows repeat from step to step: the step makes them unique. 0 means "no flow".
-std::uint32_t flow_in_step(std::uint32_t flow, std::uint32_t step) {
-  return static_cast<std::uint32_t>(Hasher().add(flow).add(step).value()) | 1u;
-}
-
-constexpr std::uint8_t kNonBlocking = 1u << 2;
-
 }  // namespace
 
 Tracer::Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory)
@@ -35,16 +26,26 @@ Tracer::Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool event
 void Tracer::begin_step(std::int64_t step) {
   step_ = static_cast<std::uint32_t>(step);
   totals_ = {};
-  set_place(-1, -1, trace::Phase::other);
+  set_place({});
+  for (auto& [key, count] : instances_) count = 0;  // no memory is given back or asked for
 }
 
-void Tracer::set_place(int microbatch, int layer, trace::Phase phase) {
-  microbatch_ = static_cast<std::int16_t>(microbatch);
-  layer_ = static_cast<std::int16_t>(layer);
-  phase_ = phase;
+std::uint32_t Tracer::flow(const Hasher& key) const {
+  return static_cast<std::uint32_t>(Hasher(key).add(step_).value()) | 1u;  // 0 means "no flow"
 }
 
-trace::Event Tracer::place(trace::Category category, std::uint16_t name, trace::Lane lane,
+std::uint32_t Tracer::next_flow(const Hasher& key) {
+  return flow(Hasher(key).add(instances_[key.value()]++));
+}
+
+std::uint32_t Tracer::next_flow(const comm::Communicator& group, std::uint16_t name) {
+  return next_flow(Hasher()
+                       .add(std::string_view(recorder_.names()[name]))
+                       .add(static_cast<std::uint64_t>(group.leader()))
+                       .add(static_cast<std::uint64_t>(group.size())));
+}
+
+trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::Lane lane,
                            std::int64_t begin, std::int64_t end, const Work& work) const {
   trace::Event event;
   event.t_begin_ns = begin;
@@ -53,13 +54,12 @@ trace::Event Tracer::place(trace::Category category, std::uint16_t name, trace::
   event.flops = work.flops;
   event.step = step_;
   event.peer = work.peer;
-  event.flow = work.flow == 0 ? 0 : flow_in_step(work.flow, step_);
+  event.flow = work.flow;
   event.name_id = name;
-  event.microbatch = microbatch_;
-  event.layer = layer_;
   event.category = category;
-  event.phase = phase_;
   event.lane = lane;
+  if (work.sends) event.flags |= trace::flag::kSends;
+  event.set_place(place_);
   return event;
 }
 
@@ -67,19 +67,15 @@ void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane,
                  std::int64_t end, const Work& work) {
   totals_.busy_ns[static_cast<std::size_t>(category)] += end - begin;
   totals_.flops += work.flops;
-  if (events_) recorder_.record(place(category, name, lane, begin, end, work));
+  if (events_) recorder_.record(event(category, name, lane, begin, end, work));
 }
 
 void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t begin,
                      std::int64_t end, const Work& work) {
   if (!events_) return;
-  trace::Event event = place(category, name, trace::Lane::communication, begin, end, work);
-  event.flags = kNonBlocking;
-  recorder_.record(event);
-}
-
-std::uint32_t Tracer::collective_flow(std::string_view name) {
-  return static_cast<std::uint32_t>(Hasher().add(name).value()) | 1u;
+  trace::Event message = event(category, name, trace::Lane::communication, begin, end, work);
+  message.flags |= trace::flag::kNonBlocking;
+  recorder_.record(message);
 }
 
 void Tracer::sample_memory() {

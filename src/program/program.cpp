@@ -311,6 +311,19 @@ bool is_attention(Operation operation) {
   }
 }
 
+bool is_of_half(Operation operation) {
+  switch (operation) {
+    case Operation::embed:
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+    case Operation::embed_gradient:
+      return true;
+    default:
+      return is_attention(operation);
+  }
+}
+
 Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks) {
   return Builder(outline, rank, ticks).build();
 }

@@ -157,7 +157,7 @@ void Clock::attend(std::size_t i) {
 }
 
 void Clock::emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes,
-                 double flops) const {
+                 double flops, std::uint32_t flow) const {
   if (!observer_) return;
   Span span;
   span.rank = runner.rank();
@@ -167,6 +167,7 @@ void Clock::emit(const Runner& runner, Activity what, double begin, double end, 
   span.end = end;
   span.bytes = bytes;
   span.flops = flops;
+  span.flow = flow;
   observer_(span);
 }
 

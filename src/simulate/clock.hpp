@@ -92,7 +92,8 @@ class Clock {
     std::map<int, Bucket> layers;
   };
   struct Stream {
-    std::size_t sent = 0;  ///< and not yet received
+    std::size_t sent = 0;
+    std::size_t received = 0;
     bool awaited = false;
   };
 
@@ -123,6 +124,7 @@ class Clock {
   void start_receive(std::size_t runner);
   void end_receive(std::size_t runner);
   void send(std::size_t runner);
+  static std::uint32_t stream_flow(Rank from, Rank to, program::Pass pass, std::size_t number);
   std::int64_t stream_bytes(const Runner& runner) const;
 
   // clock_collectives.cpp
@@ -131,13 +133,14 @@ class Clock {
   std::size_t expected(const Runner& runner) const;
   std::tuple<int, int> meeting_of(const Runner& runner) const;
   int replicas_of(Rank rank) const;
+  static std::uint32_t collective_flow(std::tuple<int, int> meeting, int bucket);
   void post_layer(std::size_t runner);
   double end_of_meeting(const Meeting& meeting);
   double finish_sums(const Meeting& meeting);
   void leave(std::size_t runner, double opens, double end);
 
   void emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes = 0,
-            double flops = 0) const;
+            double flops = 0, std::uint32_t flow = 0) const;
   double factor(const Runner& runner) const {
     return variation_.factor(runner.rank(), runner.next);
   }

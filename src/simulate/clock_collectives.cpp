@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks do together: dense operations of a tensor group, sums of gradients, the update.
 #include <algorithm>
+#include <limits>
 
+#include "cadenza/base/hash.hpp"
 #include "clock.hpp"
 
 namespace cadenza::simulate {
@@ -111,6 +113,17 @@ double Clock::end_of_meeting(const Meeting& meeting) {
   }
 }
 
+/// @param bucket  of a sum of gradients; -1: the meeting itself
+std::uint32_t Clock::collective_flow(std::tuple<int, int> meeting, int bucket) {
+  const auto [kind, group] = meeting;
+  return static_cast<std::uint32_t>(Hasher()
+                                        .add(static_cast<std::uint64_t>(kind))
+                                        .add(static_cast<std::uint64_t>(group))
+                                        .add(static_cast<std::uint64_t>(bucket))
+                                        .value()) |
+         1u;
+}
+
 void Clock::leave(std::size_t i, double opens, double end) {
   Runner& runner = runners_[i];
   const Step& step = runner.step();
@@ -126,7 +139,7 @@ void Clock::leave(std::size_t i, double opens, double end) {
     times.optimizer += runner.compute;
     if (runner.compute > 0) emit(runner, Activity::compute, runner.began, arrived);
     emit(runner, Activity::wait_ranks, arrived, opens);
-    emit(runner, Activity::collective, opens, end);
+    emit(runner, Activity::collective, opens, end, 0, 0, collective_flow(meeting_of(runner), -1));
   }
   wake(i, end);
 }
@@ -151,16 +164,19 @@ double Clock::finish_sums(const Meeting& meeting) {
   const double begin = std::max(meeting.latest, sums.free);
   const Dense::Sum rest = dense_.gradient_sum(rank, -1);
   const double end = begin + rest.seconds;
-  const auto show = [&](double from, double until, std::int64_t bytes) {
+  const auto show = [&](int layer, double from, double until, std::int64_t bytes) {
     if (!observer_ || meeting.runners.size() == 1) return;
     for (const std::size_t i : meeting.runners) {
-      emit(runners_[i], Activity::reduce, from, until, bytes);
+      const Runner& runner = runners_[i];
+      emit(runner, Activity::reduce, from, until, bytes, 0,
+           collective_flow(meeting_of(runner), layer));
     }
   };
+  constexpr int kRest = std::numeric_limits<int>::max();
   for (const auto& [layer, bucket] : sums.layers) {
-    show(bucket.begin, bucket.end, dense_.gradient_sum(rank, layer).bytes);
+    show(layer, bucket.begin, bucket.end, dense_.gradient_sum(rank, layer).bytes);
   }
-  show(begin, end, rest.bytes);
+  show(kRest, begin, end, rest.bytes);
   sums = {};
   return end;
 }

@@ -10,6 +10,11 @@ namespace {
 
 using program::Operation;
 
+template <typename T>
+std::uint64_t number(T value) {
+  return static_cast<std::uint64_t>(value);
+}
+
 bool of_results(const program::Step& step) {
   return step.operation == Operation::post_results || step.operation == Operation::wait_results;
 }
@@ -172,7 +177,6 @@ void Clock::emit_message(const Runner& runner, const End& end) const {
   if (!observer_) return;
   const program::Flow& flow = end.exchange->flow(end.message);
   const Message& message = end.exchange->message(end.message);
-  const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
   const Step& step = *end.step;
   Span span;
   span.rank = runner.rank();
@@ -206,11 +210,10 @@ void Clock::start_receive(std::size_t i) {
   const Step& step = runner.step();
   runner.state = State::receiving;
   Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
-  if (stream.sent == 0) {
+  if (stream.sent == stream.received) {
     stream.awaited = true;
     return;
   }
-  --stream.sent;
   wake(i, network_.transfer(step.peer, runner.rank(), stream_bytes(runner), runner.now));
 }
 
@@ -220,24 +223,36 @@ void Clock::send(std::size_t i) {
   const std::int64_t bytes = stream_bytes(runner);
   runners_[i].times.copies += runner.now - runner.began;
   runners_[i].times.bytes_sent += bytes;
-  emit(runner, Activity::message_out, runner.now, runner.now, bytes);
   Stream& stream = streams_[{runner.rank(), step.peer, step.pass}];
-  if (!stream.awaited) {
-    ++stream.sent;
-    return;
-  }
+  emit(runner, Activity::message_out, runner.now, runner.now, bytes, 0,
+       stream_flow(runner.rank(), step.peer, step.pass, stream.sent++));
+  if (!stream.awaited) return;
   stream.awaited = false;
   const int receiver = runner_of_[static_cast<std::size_t>(step.peer)];
   wake(static_cast<std::size_t>(receiver),
        network_.transfer(runner.rank(), step.peer, bytes, runner.now));
 }
 
+/// @param number  of the message among those of its pair and pass
+std::uint32_t Clock::stream_flow(Rank from, Rank to, program::Pass pass, std::size_t number) {
+  return static_cast<std::uint32_t>(Hasher()
+                                        .add(simulate::number(from))
+                                        .add(simulate::number(to))
+                                        .add(simulate::number(pass))
+                                        .add(number)
+                                        .value()) |
+         1u;
+}
+
 void Clock::end_receive(std::size_t i) {
   Runner& runner = runners_[i];
+  const Step& step = runner.step();
+  Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
   const std::int64_t bytes = stream_bytes(runner);
   runner.times.waiting += runner.now - runner.began;
   emit(runner, Activity::wait, runner.began, runner.now);
-  emit(runner, Activity::message_in, runner.began, runner.now, bytes);
+  emit(runner, Activity::message_in, runner.began, runner.now, bytes, 0,
+       stream_flow(step.peer, runner.rank(), step.pass, stream.received++));
   const double seconds = costs_.unpack(bytes);
   runner.times.copies += seconds * factor(runner);
   run_for(i, seconds);

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "cadenza/base/hash.hpp"
+
 namespace cadenza::simulate {
 namespace {
 
@@ -12,9 +14,6 @@ using trace::Category;
 using trace::Event;
 using trace::Lane;
 using trace::Phase;
-
-constexpr std::uint8_t kSimulated = 1u << 1;
-constexpr std::uint8_t kNonBlocking = 1u << 2;
 
 /// Names of what is no operation of a program; an operation's name has its number.
 enum Name : std::uint16_t {
@@ -108,15 +107,9 @@ Phase phase_of(const Step& step) {
   return step.pass == program::Pass::forward ? Phase::forward : Phase::backward;
 }
 
-void set_place(const Step& step, Event& event) {
-  event.microbatch = static_cast<std::int16_t>(step.microbatch);
-  event.layer = static_cast<std::int16_t>(step.layer);
-  event.phase = phase_of(step);
-}
-
-/// All members of a collective have the same.
-std::uint32_t collective_flow(std::uint16_t name) {
-  return name + 1u;
+/// A collective of all ranks, or of all of a tensor group: one, whoever records it.
+bool spans_tensor_group(std::uint16_t name) {
+  return name == agree_on_plan || name == agree_on_loss || name == agree_on_norm;
 }
 
 std::vector<std::string> make_names() {
@@ -144,6 +137,16 @@ const std::vector<std::string>& event_names() {
   return names;
 }
 
+trace::Event twin_of(Event event, Rank offset) {
+  if (offset == 0) return event;
+  if (event.peer >= 0) event.peer += offset;
+  if (event.flow != 0 && !spans_tensor_group(event.name_id)) {
+    const auto number = static_cast<std::uint64_t>(offset);
+    event.flow = static_cast<std::uint32_t>(Hasher().add(event.flow).add(number).value()) | 1u;
+  }
+  return event;
+}
+
 void Recording::begin_step(std::int64_t step, std::int64_t begin_ns) {
   step_ = static_cast<std::uint32_t>(step);
   begin_ns_ = begin_ns;
@@ -159,7 +162,7 @@ Event Recording::event(double begin, double end) const {
   event.t_begin_ns = begin_ns_ + nanoseconds(begin);
   event.t_end_ns = begin_ns_ + nanoseconds(end);
   event.step = step_;
-  event.flags = kSimulated;
+  event.flags = trace::flag::kSimulated;
   return event;
 }
 
@@ -176,19 +179,37 @@ trace::Event Recording::event_of(const Span& span) const {
   event.bytes = span.bytes;
   event.flops = span.flops;
   event.peer = span.peer;
-  event.flow = span.flow;
+  event.flow = in_step(span.flow);
   event.category = kind.category;
   event.name_id = kind.name;
-  set_place(*span.step, event);
+  event.set_place(place_of(*span.step));
   if (beside_computation(span.what)) {
     event.lane = Lane::communication;
-    event.flags |= kNonBlocking;
+    event.flags |= trace::flag::kNonBlocking;
   }
-  if (span.what == Activity::collective) event.flow = collective_flow(kind.name);
+  if (span.what == Activity::message_out) event.flags |= trace::flag::kSends;
   if (kind.category == Category::p2p_send || kind.category == Category::p2p_receive) {
     event.peer = span.step->peer;
   }
   return event;
+}
+
+trace::Place Recording::place_of(const Step& step) const {
+  trace::Place place;
+  place.phase = phase_of(step);
+  place.microbatch = static_cast<std::int16_t>(step.microbatch);
+  place.layer = static_cast<std::int16_t>(step.layer);
+  if (step.tick >= 0) place.tick = step.tick / parts_;
+  place.stage = static_cast<std::int16_t>(step.stage);
+  const bool halved = parts_ > 1 && program::is_of_half(step.operation);
+  if (halved) place.half = static_cast<std::int8_t>(step.part);
+  return place;
+}
+
+/// Flows repeat from step to step: the step makes them unique. 0 means "no flow".
+std::uint32_t Recording::in_step(std::uint32_t flow) const {
+  if (flow == 0) return 0;
+  return static_cast<std::uint32_t>(Hasher().add(flow).add(step_).value()) | 1u;
 }
 
 void Recording::surround(Rank rank, double end, double step_seconds) {
@@ -204,7 +225,7 @@ void Recording::surround(Rank rank, double end, double step_seconds) {
     Event agreeing = event(when, when);
     agreeing.category = Category::collective;
     agreeing.name_id = name;
-    agreeing.flow = collective_flow(name);
+    agreeing.flow = in_step(name);
     return agreeing;
   };
   events.insert(events.begin(), {wait(0, 0), agree(agree_on_plan, 0)});

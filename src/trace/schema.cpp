@@ -107,6 +107,8 @@ void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank
   write_text(file, path, "producer", run.producer);
   write_text(file, path, "run_id", run.run_id);
   write_text(file, path, "code_version", run.code_version);
+  write_text(file, path, "code_revision", run.code_revision);
+  write_text(file, path, "build", run.build);
   write_attribute(file, path, "seed", H5T_NATIVE_UINT64, &run.seed);
   write_attribute(file, path, "rank", H5T_NATIVE_INT, &rank);
   write_attribute(file, path, "world", H5T_NATIVE_INT, &world);

@@ -11,7 +11,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
-static_assert(sizeof(StepRecord) == 104 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 64);
+static_assert(sizeof(StepRecord) == 104 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 72);
+static_assert(sizeof(PlannedStage) == 72);
 static_assert(sizeof(RankRow) == 176 && sizeof(StatusRow) == 40);
 
 struct Field {
@@ -60,7 +61,10 @@ storage::Handle row_type<Event>() {
                               {"cat", offsetof(T, category), H5T_STD_U8LE},
                               {"phase", offsetof(T, phase), H5T_STD_U8LE},
                               {"lane", offsetof(T, lane), H5T_STD_U8LE},
-                              {"flags", offsetof(T, flags), H5T_STD_U8LE}});
+                              {"flags", offsetof(T, flags), H5T_STD_U8LE},
+                              {"tick", offsetof(T, tick), H5T_STD_I32LE},
+                              {"stage", offsetof(T, stage), H5T_STD_I16LE},
+                              {"half", offsetof(T, half), H5T_STD_I8LE}});
 }
 
 template <>
@@ -124,7 +128,26 @@ storage::Handle row_type<PlannedTask>() {
                               {"q_end", offsetof(T, q_end), H5T_STD_I64LE},
                               {"k_begin", offsetof(T, k_begin), H5T_STD_I64LE},
                               {"k_end", offsetof(T, k_end), H5T_STD_I64LE},
-                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE}});
+                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE},
+                              {"half", offsetof(T, half), H5T_STD_I32LE}});
+}
+
+template <>
+storage::Handle row_type<PlannedStage>() {
+  using T = PlannedStage;
+  return compound(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
+                              {"tick", offsetof(T, tick), H5T_STD_I32LE},
+                              {"half", offsetof(T, half), H5T_STD_I32LE},
+                              {"phase", offsetof(T, phase), H5T_STD_U32LE},
+                              {"stage", offsetof(T, stage), H5T_STD_I32LE},
+                              {"server", offsetof(T, server), H5T_STD_I32LE},
+                              {"tasks", offsetof(T, tasks), H5T_STD_I32LE},
+                              {"messages_in", offsetof(T, messages_in), H5T_STD_I32LE},
+                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE},
+                              {"bytes_in", offsetof(T, bytes_in), H5T_STD_I64LE},
+                              {"bytes_out", offsetof(T, bytes_out), H5T_STD_I64LE},
+                              {"attend_s", offsetof(T, attend_seconds), H5T_IEEE_F64LE},
+                              {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE}});
 }
 
 template <>

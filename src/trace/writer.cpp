@@ -53,8 +53,8 @@ struct Writer::Implementation {
   /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
   template <typename Work>
   void guarded(Work work);
-  std::array<Table*, 7> tables() {
-    return {&events, &samples, &highwater, &names, &plan, &clock, &steps};
+  std::array<Table*, 8> tables() {
+    return {&events, &samples, &highwater, &names, &plan, &plan_summary, &clock, &steps};
   }
 
   std::int64_t overhead_ns = 0;
@@ -62,7 +62,7 @@ struct Writer::Implementation {
   Handle file;  // declared before what lives in it, so closed after
   Handle status_type;
   Handle status_dataset;
-  Table events, samples, highwater, names, plan, clock, steps;
+  Table events, samples, highwater, names, plan, plan_summary, clock, steps;
   StatusRow status;
 };
 
@@ -77,6 +77,8 @@ Writer::Implementation::Implementation(Start start, const std::string& where)
                                             Packing::raw)),
       names(make_table<Name>(start, file, path, "/meta/strings", kSmallChunk, Packing::raw)),
       plan(make_table<PlannedTask>(start, file, path, "/plan", kEventChunk, Packing::compressed)),
+      plan_summary(
+          make_table<PlannedStage>(start, file, path, "/plan_summary", kSmallChunk, Packing::raw)),
       clock(make_table<ClockSync>(start, file, path, "/clock/sync", kSmallChunk, Packing::raw)),
       steps(make_table<StepRecord>(start, file, path, "/steps", kSmallChunk, Packing::raw)) {}
 
@@ -182,9 +184,12 @@ void Writer::write_clock(const ClockSync& sync) {
   implementation_->guarded([&] { implementation_->clock.append(1, &sync); });
 }
 
-void Writer::write_plan(std::span<const PlannedTask> tasks) {
+void Writer::write_plan(std::span<const PlannedTask> tasks, std::span<const PlannedStage> stages) {
   const Stopwatch stopwatch(implementation_->overhead_ns);
-  implementation_->guarded([&] { implementation_->plan.append(tasks.size(), tasks.data()); });
+  implementation_->guarded([&] {
+    implementation_->plan.append(tasks.size(), tasks.data());
+    implementation_->plan_summary.append(stages.size(), stages.data());
+  });
 }
 
 void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {

@@ -13,9 +13,10 @@ from test_bad_input import DATA, USAGE
 
 STEPS = 2
 MESSAGES = (4, 5, 7, 8)  # p2p_send, p2p_receive, attention_dispatch, attention_return
+COLLECTIVE = 6
 PLAN = 14  # waiting for the planner, which is no operation of a program
 COMPUTE = 0  # lane
-SIMULATED = 2  # flag
+SIMULATED, SENDS = 2, 8  # flags
 OF_THE_MODEL = slice(0, 4)  # kinds of memory: parameters, gradients, optimizer, activations
 
 # By experiment: what is changed of the defaults. 2 ranks where nothing else is said.
@@ -99,7 +100,8 @@ def named(path):
 
 
 def place(event):
-    return tuple(int(event[field]) for field in ("step", "cat", "phase", "mb", "layer"))
+    fields = ("step", "cat", "phase", "mb", "layer", "tick", "half", "stage")
+    return tuple(int(event[field]) for field in fields)
 
 
 def operations(events):
@@ -114,7 +116,7 @@ def operations(events):
 def messages(events):
     """Who exchanged how much with whom: order is the network's."""
     return Counter(
-        (name, *place(event), int(event["peer"]), int(event["bytes"]))
+        (name, *place(event), int(event["peer"]), int(event["bytes"]), int(event["flags"] & SENDS))
         for name, event in events
         if event["cat"] in MESSAGES
     )
@@ -153,11 +155,50 @@ def test_a_missing_event_is_found(both):
             assert (find(kept) != whole) == counted
 
 
+def paired(folder):
+    """Messages by (step, flow, sender, receiver), collectives by (step, flow): who has them."""
+    ends, members = {}, {}
+    for rank, path in enumerate(traces(folder)):
+        for name, event in named(path):
+            flow = int(event["flow"])
+            if event["cat"] in MESSAGES:
+                peer, sends = int(event["peer"]), bool(event["flags"] & SENDS)
+                pair = (rank, peer) if sends else (peer, rank)
+                key = (int(event["step"]), flow, *pair)
+                ends.setdefault(key, []).append((sends, int(event["bytes"])))
+            elif event["cat"] == COLLECTIVE:
+                members.setdefault((int(event["step"]), flow), []).append((rank, name))
+            else:
+                assert flow == 0
+    return ends, members
+
+
+def test_flows_join_the_ends_of_messages_and_the_members_of_collectives(both):
+    for folder in both:
+        ends, members = paired(folder)
+        for (_, flow, _, _), found in ends.items():
+            assert flow != 0
+            assert sorted(sends for sends, _ in found) == [False, True]
+            assert len({size for _, size in found}) == 1
+        for (_, flow), found in members.items():
+            assert flow != 0
+            ranks = [rank for rank, _ in found]
+            assert len(ranks) == len(set(ranks)), "one flow, two collectives"
+            assert len({name for _, name in found}) == 1
+        for step in range(STEPS):
+            everybody = [
+                found for (of, _), found in members.items()
+                if of == step and found[0][1] == "agree_on_plan"
+            ]  # fmt: skip
+            assert [len(found) for found in everybody] == [len(traces(folder))]
+
+
 def test_same_steps_plans_and_ranks(both):
     run, simulated = both
     for real, clocked in zip(traces(run), traces(simulated), strict=True):
         with h5py.File(real, "r") as r, h5py.File(clocked, "r") as s:
             np.testing.assert_array_equal(s["/plan"][:], r["/plan"][:])
+            np.testing.assert_array_equal(s["/plan_summary"][:], r["/plan_summary"][:])
             for column in ("step", "docs", "tokens", "sum_len2", "model_flops", "bytes_sent",
                            "bytes_recv"):  # fmt: skip
                 np.testing.assert_array_equal(s["/steps"][column], r["/steps"][column], column)
@@ -167,6 +208,9 @@ def test_same_steps_plans_and_ranks(both):
             for column in ("rank", "world", "role", "data", "pipeline", "tensor", "context",
                            "server"):  # fmt: skip
                 assert s["/meta/rank"][column] == r["/meta/rank"][column]
+            for name in ("code_version", "code_revision", "build"):
+                assert len(s.attrs[name]) > 0
+                assert s.attrs[name] == r.attrs[name]
             assert s.attrs["producer"] == b"simulator"
 
 

@@ -128,6 +128,12 @@ TEST(Communicator, PostedCollectivesEqualStraightforwardSums) {
   expect_collectives_on_channels<float>(*part);
 }
 
+TEST(Communicator, GroupsAreNamedByTheirFirstRank) {
+  const auto world = make_world();
+  EXPECT_EQ(world->leader(), 0);
+  EXPECT_EQ(world->split(world->rank() % 2)->leader(), world->rank() % 2);
+}
+
 TEST(Communicator, GatheredPartsMayLieInTheirPlace) {
   const auto world = make_world();
   const auto n = static_cast<std::size_t>(world->size()),

@@ -45,15 +45,6 @@ void add_step(const RankStep& step, RankSummary& summary);
 /// What of a step's commit record the batch alone says.
 trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch);
 
-/// The attention tasks of a step's forward plans by the rank of the pool that computes them. Ranks
-/// in them are the pool's.
-std::vector<std::vector<trace::PlannedTask>> planned_tasks(
-    std::int64_t step, std::span<const program::TickPlans> ticks);
-
-/// The same tasks with the ranks of the run.
-std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
-                                         const program::Layout& layout, int pool);
-
 /// Where a rank stands in the layout: what is known of it before it runs anywhere.
 trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank);
 

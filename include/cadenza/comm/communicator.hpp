@@ -21,6 +21,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// World rank of its first rank: what names a group among others of its kind.
+  virtual int leader() const = 0;
 
   virtual void barrier() = 0;
   virtual void broadcast(std::span<std::byte> data, int root) = 0;

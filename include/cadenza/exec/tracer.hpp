@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <unordered_map>
 
+#include "cadenza/base/hash.hpp"
 #include "cadenza/base/memory.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/kernels/device.hpp"
@@ -18,8 +20,8 @@ struct Work {
   std::int64_t bytes = 0;
   double flops = 0;
   std::int32_t peer = -1;
-  std::uint32_t flow =
-      0;  ///< equal on both ends of a message or all members of a collective, in a step
+  std::uint32_t flow = 0;  ///< as Tracer::flow gives it; 0: none
+  bool sends = false;      ///< of a message: this rank is its sender
 };
 
 /// Busy time and work of a step, by category: what metrics and the final table are made of.
@@ -39,8 +41,16 @@ class Tracer {
   Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory);
 
   void begin_step(std::int64_t step);
-  void set_place(int microbatch, int layer, trace::Phase phase);
+  void set_place(const trace::Place& place) { place_ = place; }
   std::uint16_t intern(std::string_view name) { return recorder_.intern(name); }
+
+  /// A flow: equal where keys are equal, in this step alone. Both ends of a message give one key,
+  /// nobody else does.
+  std::uint32_t flow(const Hasher& key) const;
+  /// The same for keys that come several times in a step, in the same order at all ends.
+  std::uint32_t next_flow(const Hasher& key);
+  /// Of a group's next collective of this name.
+  std::uint32_t next_flow(const comm::Communicator& group, std::uint16_t name);
 
   /// Runs `operation` on the compute lane and records it.
   template <typename Operation>
@@ -55,14 +65,15 @@ class Tracer {
                const Work& work);
 
   /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of
-  /// them, then the operation itself as a collective. At most one of a name in a step.
+  /// them, then the operation itself as a collective.
   template <typename Operation>
   void time_collective(comm::Communicator& group, std::string_view name, const Work& work,
                        Operation operation) {
+    const std::uint16_t id = intern(name);
     Work joined = work;
-    joined.flow = collective_flow(name);
+    joined.flow = next_flow(group, id);
     time(trace::Category::wait, intern("wait_for_ranks"), {}, [&] { group.barrier(); });
-    time(trace::Category::collective, intern(name), joined, operation);
+    time(trace::Category::collective, id, joined, operation);
   }
   void sample_memory();
 
@@ -71,10 +82,9 @@ class Tracer {
   const StepTotals& totals() const { return totals_; }
 
  private:
-  static std::uint32_t collective_flow(std::string_view name);
   void add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
            std::int64_t end, const Work& work);
-  trace::Event place(trace::Category category, std::uint16_t name, trace::Lane lane,
+  trace::Event event(trace::Category category, std::uint16_t name, trace::Lane lane,
                      std::int64_t begin, std::int64_t end, const Work& work) const;
 
   trace::Recorder& recorder_;
@@ -83,9 +93,8 @@ class Tracer {
   bool memory_;
   StepTotals totals_;
   std::uint32_t step_ = 0;
-  std::int16_t microbatch_ = -1;
-  std::int16_t layer_ = -1;
-  trace::Phase phase_ = trace::Phase::other;
+  trace::Place place_;
+  std::unordered_map<std::uint64_t, std::uint32_t> instances_;  ///< of flow keys, in this step
 };
 
 }  // namespace cadenza::exec

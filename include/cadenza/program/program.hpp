@@ -41,6 +41,8 @@ inline constexpr int kOperations = 19;
 std::string_view name(Operation operation);
 /// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
 bool is_attention(Operation operation);
+/// Whether it runs on each half of a microbatch in ping-pong; the others run on all of it.
+bool is_of_half(Operation operation);
 
 /// One operation. -1 where a field does not apply.
 struct Step {

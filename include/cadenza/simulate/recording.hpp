@@ -18,6 +18,9 @@ std::int64_t nanoseconds(double seconds);
 /// What Event::name_id stands for: an index.
 const std::vector<std::string>& event_names();
 
+/// The event of a rank that does what another does, `offset` ranks further in its tensor group.
+trace::Event twin_of(trace::Event event, Rank offset);
+
 /// What a rank did in a step.
 struct RankRecord {
   std::vector<trace::Event> events;
@@ -29,8 +32,10 @@ struct RankRecord {
 class Recording {
  public:
   /// @param ranks   of the run; those that are not simulated have empty records
+  /// @param parts   of a microbatch: 2 in ping-pong
   /// @param events  whether they are kept, or counted alone
-  Recording(int ranks, bool events) : events_(events), ranks_(static_cast<std::size_t>(ranks)) {}
+  Recording(int ranks, int parts, bool events)
+      : parts_(parts), events_(events), ranks_(static_cast<std::size_t>(ranks)) {}
 
   /// Forgets the step before. @param begin_ns  of the step in the run's time
   void begin_step(std::int64_t step, std::int64_t begin_ns);
@@ -48,7 +53,10 @@ class Recording {
  private:
   trace::Event event(double begin, double end) const;
   trace::Event event_of(const Span& span) const;
+  trace::Place place_of(const program::Step& step) const;
+  std::uint32_t in_step(std::uint32_t flow) const;
 
+  int parts_;
   bool events_;
   std::vector<RankRecord> ranks_;
   std::uint32_t step_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 64 bytes, little endian;
+// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 72 bytes, little endian;
 // the same structs are written to HDF5 as compound types.
 #pragma once
 
@@ -47,6 +47,23 @@ enum class Phase : std::uint8_t {
 };
 enum class Lane : std::uint8_t { compute = 0, compute2 = 1, communication = 2, host = 15 };
 
+/// Bits of Event::flags.
+namespace flag {
+inline constexpr std::uint8_t kSimulated = 1u << 1;
+inline constexpr std::uint8_t kNonBlocking = 1u << 2;
+inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank is the message's sender
+}  // namespace flag
+
+/// Where in a step an operation belongs. -1 where a field does not apply.
+struct Place {
+  Phase phase = Phase::other;
+  std::int16_t microbatch = -1;
+  std::int16_t layer = -1;
+  std::int32_t tick = -1;   ///< of the step's plans
+  std::int16_t stage = -1;  ///< of the plan
+  std::int8_t half = -1;    ///< of the microbatch, in ping-pong
+};
+
 /// One timed operation. -1 where a field does not apply.
 struct Event {
   std::int64_t t_begin_ns = 0;  ///< rank-local monotonic clock
@@ -65,9 +82,22 @@ struct Event {
   Category category = Category::host;
   Phase phase = Phase::other;
   Lane lane = Lane::compute;
-  std::uint8_t flags = 0;  ///< bit 0 device-timed, 1 simulated, 2 non-blocking
+  std::uint8_t flags = 0;  ///< bit 0 device-timed, 1 simulated, 2 non-blocking, 3 sends
+  std::int32_t tick = -1;
+  std::int16_t stage = -1;
+  std::int8_t half = -1;
+  std::uint8_t reserved = 0;
+
+  void set_place(const Place& place) {
+    phase = place.phase;
+    microbatch = place.microbatch;
+    layer = place.layer;
+    tick = place.tick;
+    stage = place.stage;
+    half = place.half;
+  }
 };
-static_assert(sizeof(Event) == 64);
+static_assert(sizeof(Event) == 72);
 
 struct MemorySample {
   std::int64_t t_ns = 0;
@@ -123,6 +153,25 @@ struct PlannedTask {
   std::int32_t stage = 0;
   std::int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   double cost_flops = 0;
+  std::int32_t half = -1;  ///< in ping-pong
+  std::uint32_t reserved = 0;
+};
+
+/// What a stage of a plan asks of one server, in one layer: a row of /plan_summary.
+struct PlannedStage {
+  std::uint32_t step = 0;
+  std::int32_t tick = 0;
+  std::int32_t half = -1;
+  std::uint32_t phase = 0;  ///< Phase::forward or backward
+  std::int32_t stage = 0;
+  std::int32_t server = 0;
+  std::int32_t tasks = 0;
+  std::int32_t messages_in = 0;  ///< inputs and results
+  double cost_flops = 0;
+  std::int64_t bytes_in = 0;
+  std::int64_t bytes_out = 0;
+  double attend_seconds = 0;   ///< predicted: cost over the nominal rate
+  double receive_seconds = 0;  ///< predicted: bytes_in over the nominal rate
 };
 
 enum class Role : std::uint32_t { trainer = 0, attention_server = 1, both = 2 };
@@ -147,7 +196,9 @@ struct RunInfo {
   std::string run_id;  ///< equal on all ranks
   std::string producer = "trainer";
   std::string code_version;
-  std::string config_yaml;  ///< resolved
+  std::string code_revision;  ///< of the sources: git describe
+  std::string build;          ///< compiler, type, options
+  std::string config_yaml;    ///< resolved
   std::uint64_t seed = 0;
   std::string created_utc;
 };

@@ -25,7 +25,7 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
 
   void write_clock(const ClockSync& sync);
-  void write_plan(std::span<const PlannedTask> tasks);
+  void write_plan(std::span<const PlannedTask> tasks, std::span<const PlannedStage> stages);
 
   /// Appends the recorder's events and samples and new names, flushes them, then commits `step`
   /// (its n_events_end is filled in). Clears the recorder, which is the same one at every step.

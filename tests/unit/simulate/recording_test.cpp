@@ -18,6 +18,7 @@ using trace::Phase;
 
 constexpr std::uint8_t kSimulated = 2;
 constexpr std::uint8_t kNonBlocking = 4;
+constexpr std::uint8_t kSends = 8;
 
 Step attention_step(Operation operation) {
   Step step;
@@ -39,9 +40,9 @@ Span span_of(const Step& step, Activity what) {
   return span;
 }
 
-Event record(const Span& span) {
-  Recording recording(1, true);
-  recording.begin_step(7, 1000);
+Event record(const Span& span, int parts = 1, std::int64_t step = 7) {
+  Recording recording(1, parts, true);
+  recording.begin_step(step, 1000);
   recording.add(span);
   return recording.of(0).events.at(0);
 }
@@ -97,7 +98,8 @@ TEST(Recording, NamesEventsAsARunDoes) {
     EXPECT_EQ(name_of(event), c.name);
     EXPECT_EQ(event.category, c.category) << c.name;
     EXPECT_EQ(event.lane, c.lane) << c.name;
-    EXPECT_EQ(event.flags, kSimulated | (c.lane == beside ? kNonBlocking : 0)) << c.name;
+    const int sends = c.what == Activity::message_out ? kSends : 0;
+    EXPECT_EQ(event.flags, kSimulated | sends | (c.lane == beside ? kNonBlocking : 0)) << c.name;
   }
 }
 
@@ -113,6 +115,24 @@ TEST(Recording, PlacesEvents) {
   EXPECT_EQ(event.layer, 5);
   EXPECT_EQ(event.flops, 12);
   EXPECT_EQ(event.phase, Phase::backward);
+  EXPECT_EQ(event.tick, 3);
+  EXPECT_EQ(event.stage, 2);
+  EXPECT_EQ(event.half, -1);
+}
+
+TEST(Recording, CountsTicksAndHalvesAsPlansDo) {
+  Step step = attention_step(Operation::attend);  // of the fourth plan: two a tick in ping-pong
+  step.part = 1;
+  const Event half = record(span_of(step, Activity::compute), 2);
+  EXPECT_EQ(half.tick, 1);
+  EXPECT_EQ(half.half, 1);
+  step.operation = Operation::load;
+  const Event whole = record(span_of(step, Activity::compute), 2);
+  EXPECT_EQ(whole.tick, 1);
+  EXPECT_EQ(whole.half, -1);
+  Step update;
+  update.operation = Operation::optimize;
+  EXPECT_EQ(record(span_of(update, Activity::compute), 2).tick, -1);
 }
 
 TEST(Recording, TellsThePhasesApart) {
@@ -136,15 +156,37 @@ TEST(Recording, MessagesKnowTheOtherEnd) {
   const Event event = record(message);
   EXPECT_EQ(event.bytes, 640);
   EXPECT_EQ(event.peer, 4);
-  EXPECT_EQ(event.flow, 9u);
+  EXPECT_NE(event.flow, 0u);
+  EXPECT_EQ(event.flow, record(message).flow);
+  EXPECT_NE(event.flow, record(message, 1, 8).flow) << "the next step has flows of its own";
+  message.flow = 0;
+  EXPECT_EQ(record(message).flow, 0u);
   Step send = attention_step(Operation::send);
   send.peer = 2;
   EXPECT_EQ(record(span_of(send, Activity::message_out)).peer, 2);
 }
 
+TEST(Recording, TwinsExchangeMessagesOfTheirOwn) {
+  const Step wait = attention_step(Operation::wait);
+  Span message = span_of(wait, Activity::message_in);
+  message.peer = 4;
+  message.flow = 9;
+  const Event event = record(message);
+  EXPECT_EQ(twin_of(event, 0).flow, event.flow);
+  EXPECT_EQ(twin_of(event, 1).peer, 5);
+  EXPECT_NE(twin_of(event, 1).flow, event.flow);
+  EXPECT_NE(twin_of(event, 1).flow, twin_of(event, 2).flow);
+  const Step norm = attention_step(Operation::gradient_norm);
+  Span meeting = span_of(norm, Activity::collective);
+  meeting.flow = 9;
+  const Event together = record(meeting);
+  EXPECT_EQ(twin_of(together, 1).flow, together.flow) << "a collective that both are in";
+  EXPECT_EQ(twin_of(together, 1).peer, -1);
+}
+
 TEST(Recording, AddsWhatSurroundsAProgram) {
   const Step step = attention_step(Operation::attend);
-  Recording recording(2, true);
+  Recording recording(2, 1, true);
   recording.begin_step(0, 500);
   recording.add(span_of(step, Activity::compute));
   recording.surround(0, 3e-6, 10e-6);
@@ -162,7 +204,7 @@ TEST(Recording, AddsWhatSurroundsAProgram) {
 TEST(Recording, CountsWithoutEvents) {
   const Step attend = attention_step(Operation::attend);
   const Step wait = attention_step(Operation::wait);
-  Recording recording(2, false);
+  Recording recording(2, 1, false);
   recording.begin_step(0, 0);
   Span work = span_of(attend, Activity::compute);
   work.rank = 1;

@@ -23,7 +23,10 @@ inline Event numbered_event(std::int64_t i) {
   event.category = static_cast<Category>(i % 16);
   event.phase = static_cast<Phase>(i % 5);
   event.lane = i % 2 == 0 ? Lane::compute : Lane::host;
-  event.flags = static_cast<std::uint8_t>(i % 8);
+  event.flags = static_cast<std::uint8_t>(i % 16);
+  event.tick = static_cast<std::int32_t>(i % 9) - 1;
+  event.stage = static_cast<std::int16_t>(i % 6 - 1);
+  event.half = static_cast<std::int8_t>(i % 3 - 1);
   return event;
 }
 
@@ -31,6 +34,8 @@ inline RunInfo sample_run() {
   return {.run_id = "run-7",
           .producer = "trainer",
           .code_version = "0.1.0+abc",
+          .code_revision = "v0.1-3-gabc-dirty",
+          .build = "a compiler, Release",
           .config_yaml = "name: test\nseed: 3\n",
           .seed = 18446744073709551557ULL,
           .created_utc = "2025-01-01T00:00:00Z"};

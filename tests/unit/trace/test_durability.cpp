@@ -154,7 +154,7 @@ TEST(Durability, AfterAFullDiskTheWriterRefusesEverything) {
     while (errors == 0) attempt([&] { write_numbered_step(writer, recorder, step++, kEvents); });
     attempt([&] { write_numbered_step(writer, recorder, step, kEvents); });
     attempt([&] { writer.write_clock({}); });
-    attempt([&] { writer.write_plan(std::vector<PlannedTask>(3)); });
+    attempt([&] { writer.write_plan(std::vector<PlannedTask>(3), {}); });
     attempt([&] { writer.finish(); });
     return errors;
   });

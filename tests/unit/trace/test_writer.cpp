@@ -68,7 +68,10 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                       {"cat", 60, 1, I},
                                                       {"phase", 61, 1, I},
                                                       {"lane", 62, 1, I},
-                                                      {"flags", 63, 1, I}}));
+                                                      {"flags", 63, 1, I},
+                                                      {"tick", 64, 4, I},
+                                                      {"stage", 68, 2, I},
+                                                      {"half", 70, 1, I}}));
   EXPECT_EQ(
       layout_of(file.get(), "/memory/samples"),
       (Layout{{"t_ns", 0, 8, I}, {"step", 8, 4, I}, {"bytes", 16, 56, A}, {"host_rss", 72, 8, I}}));
@@ -103,7 +106,21 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                     {"q_end", 32, 8, I},
                                                     {"k_begin", 40, 8, I},
                                                     {"k_end", 48, 8, I},
-                                                    {"cost", 56, 8, F}}));
+                                                    {"cost", 56, 8, F},
+                                                    {"half", 64, 4, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/plan_summary"), (Layout{{"step", 0, 4, I},
+                                                            {"tick", 4, 4, I},
+                                                            {"half", 8, 4, I},
+                                                            {"phase", 12, 4, I},
+                                                            {"stage", 16, 4, I},
+                                                            {"server", 20, 4, I},
+                                                            {"tasks", 24, 4, I},
+                                                            {"messages_in", 28, 4, I},
+                                                            {"cost", 32, 8, F},
+                                                            {"bytes_in", 40, 8, I},
+                                                            {"bytes_out", 48, 8, I},
+                                                            {"attend_s", 56, 8, F},
+                                                            {"receive_s", 64, 8, F}}));
   EXPECT_EQ(layout_of(file.get(), "/meta/rank"), (Layout{{"host", 0, 64, S},
                                                          {"rank", 64, 4, I},
                                                          {"world", 68, 4, I},
@@ -168,6 +185,8 @@ TEST_F(WriterTest, SaysWhoseFileItIs) {
   EXPECT_EQ(text_attribute(id, "producer"), "trainer");
   EXPECT_EQ(text_attribute(id, "run_id"), "run-7");
   EXPECT_EQ(text_attribute(id, "code_version"), "0.1.0+abc");
+  EXPECT_EQ(text_attribute(id, "code_revision"), "v0.1-3-gabc-dirty");
+  EXPECT_EQ(text_attribute(id, "build"), "a compiler, Release");
   EXPECT_EQ(text_attribute(id, "time_unit"), "ns");
   EXPECT_EQ(text_attribute(id, "bytes_unit"), "B");
   EXPECT_EQ(text_attribute(id, "flops_convention"), "mul+add=2");
@@ -228,6 +247,9 @@ TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
   check("phase", [](const Event& e) { return static_cast<int>(e.phase); });
   check("lane", [](const Event& e) { return static_cast<int>(e.lane); });
   check("flags", [](const Event& e) { return e.flags; });
+  check("tick", [](const Event& e) { return e.tick; });
+  check("stage", [](const Event& e) { return e.stage; });
+  check("half", [](const Event& e) { return e.half; });
   EXPECT_THAT(column<std::int64_t>(file.get(), "/steps", "n_events_end"),
               ElementsAre(1500, 3000, 4500));
 }
@@ -236,8 +258,9 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   Recorder recorder(10);
   Writer writer(path_, sample_run(), sample_rank(1, 4));
   writer.write_clock({.t_local_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4, .phase = 0});
-  PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5};
-  writer.write_plan(std::vector{task, task});
+  PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1};
+  const PlannedStage stage{1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5};
+  writer.write_plan(std::vector{task, task}, std::vector{stage});
   MemorySample sample{1, 2, 0, {3, 4, 5, 6, 7, 8, 9}, 10};
   recorder.sample(sample);
   recorder.record({});
@@ -259,8 +282,12 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
                                "n_events_end", "bytes_sent", "bytes_recv"}),
               ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14));
   EXPECT_THAT(whole("/plan", {"step", "tick", "doc", "home", "server", "stage", "q_begin", "q_end",
-                              "k_begin", "k_end", "cost"}),
-              ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5));
+                              "k_begin", "k_end", "cost", "half"}),
+              ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1));
+  EXPECT_THAT(whole("/plan_summary",
+                    {"step", "tick", "half", "phase", "stage", "server", "tasks", "messages_in",
+                     "cost", "bytes_in", "bytes_out", "attend_s", "receive_s"}),
+              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5));
   EXPECT_EQ(row_count(file.get(), "/plan"), 2);
   EXPECT_THAT(whole("/clock/sync", {"t_local_ns", "offset_ns", "rtt_min_ns", "n_ping", "phase"}),
               ElementsAre(1, -2, 3, 4, 0));

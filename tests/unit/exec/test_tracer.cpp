@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/exec/tracer.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+namespace cadenza::exec {
+namespace {
+
+class TracerTest : public ::testing::Test {
+ protected:
+  MemoryLedger ledger_;
+  trace::Recorder recorder_{100};
+  Tracer tracer_{recorder_, ledger_, true, true};
+};
+
+/// A group of which only its place in the world counts.
+class Group final : public comm::Communicator {
+ public:
+  Group(int leader, int size) : leader_(leader), size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  int leader() const override { return leader_; }
+  void barrier() override {}
+  void broadcast(std::span<std::byte>, int) override {}
+  void all_reduce(std::span<float>, comm::Reduction) override {}
+  void all_reduce(std::span<double>, comm::Reduction) override {}
+  void all_reduce(std::span<std::int64_t>, comm::Reduction) override {}
+  void all_reduce(std::span<std::uint64_t>, comm::Reduction) override {}
+  void all_gather(std::span<const std::byte>, std::span<std::byte>) override {}
+  void reduce_scatter(std::span<const float>, std::span<float>) override {}
+  void reduce_scatter(std::span<const double>, std::span<double>) override {}
+  void post_all_reduce(std::span<float>, int) override {}
+  void post_all_reduce(std::span<double>, int) override {}
+  void post_reduce_scatter(std::span<const float>, std::span<const std::int64_t>, std::span<float>,
+                           int) override {}
+  void post_reduce_scatter(std::span<const double>, std::span<const std::int64_t>,
+                           std::span<double>, int) override {}
+  void post_all_gather_v(std::span<const std::byte>, std::span<const std::int64_t>,
+                         std::span<std::byte>, int) override {}
+  void post_send(std::span<const std::byte>, int, int, int) override {}
+  void post_receive(std::span<std::byte>, int, int, int) override {}
+  void wait(int) override {}
+  bool test(int) override { return true; }
+  void progress() override {}
+  void abort(int) override {}
+  std::unique_ptr<comm::Communicator> split(int) override { return comm::make_self(); }
+
+ private:
+  int leader_;
+  int size_;
+};
+
+TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
+  Group pair(0, 2);
+  Group other_pair(2, 2);
+  Group four(0, 4);
+  const auto of_step = [&](std::int64_t step) {
+    recorder_.clear();
+    tracer_.begin_step(step);
+    for (Group* group : {&pair, &other_pair, &four}) {
+      for (int again = 0; again < 2; ++again) {
+        tracer_.time_collective(*group, "sum", {}, [] {});
+        tracer_.time_collective(*group, "gather", {}, [] {});
+      }
+    }
+    std::vector<std::uint32_t> flows;
+    for (const trace::Event& event : recorder_.events()) {
+      if (event.category == trace::Category::collective) flows.push_back(event.flow);
+    }
+    return flows;
+  };
+  std::vector<std::uint32_t> all = of_step(1);
+  EXPECT_EQ(of_step(1), all) << "every member finds the same";
+  const std::vector<std::uint32_t> next = of_step(2);
+  all.insert(all.end(), next.begin(), next.end());
+  EXPECT_EQ(std::set<std::uint32_t>(all.begin(), all.end()).size(), 24u);
+  EXPECT_THAT(all, testing::Each(testing::Ne(0u)));
+}
+
+TEST_F(TracerTest, EventsKnowTheirPlace) {
+  tracer_.begin_step(4);
+  tracer_.set_place({trace::Phase::backward, 1, 2, 3, 5, 0});
+  tracer_.time(trace::Category::compute_other, tracer_.intern("work"), {}, [] {});
+  tracer_.message(trace::Category::p2p_send, tracer_.intern("send"), 1, 2,
+                  {.bytes = 8, .peer = 6, .flow = 7, .sends = true});
+  ASSERT_EQ(recorder_.events().size(), 2u);
+  for (const trace::Event& event : recorder_.events()) {
+    EXPECT_EQ(event.step, 4u);
+    EXPECT_EQ(event.phase, trace::Phase::backward);
+    EXPECT_EQ(event.microbatch, 1);
+    EXPECT_EQ(event.layer, 2);
+    EXPECT_EQ(event.tick, 3);
+    EXPECT_EQ(event.stage, 5);
+    EXPECT_EQ(event.half, 0);
+  }
+  EXPECT_EQ(recorder_.events()[0].flags, 0);
+  EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking | trace::flag::kSends);
+}
+
+}  // namespace
+}  // namespace cadenza::exec
