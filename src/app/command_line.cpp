@@ -23,7 +23,8 @@ constexpr const char* kDescription =
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 "
-    "communication.\n"
+    "communication,\n"
+    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
 
 void add_set(CLI::App& app, CommandLine& line) {

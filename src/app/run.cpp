@@ -60,7 +60,9 @@ int run(int argc, char** argv) {
       break;
   }
   if (line->dry_run) return in_one_process(*line, dry_run);
-  return in_session(argc, argv, [&](comm::Communicator& world) { train(world, *line); });
+  const int failed =
+      in_session(argc, argv, [&](comm::Communicator& world) { exit_code = train(world, *line); });
+  return failed != 0 ? failed : exit_code;
 }
 
 }  // namespace cadenza::app

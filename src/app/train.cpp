@@ -4,6 +4,7 @@
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/dtype.hpp"
 #include "cadenza/app/experiment_file.hpp"
+#include "cadenza/app/signals.hpp"
 #include "cadenza/app/training.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/model/estimate.hpp"
@@ -22,11 +23,14 @@ void announce(const config::Experiment& e) {
 
 }  // namespace
 
-void train(comm::Communicator& world, const CommandLine& line) {
+int train(comm::Communicator& world, const CommandLine& line) {
   const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
   if (world.rank() == 0) announce(experiment);
-  with_real(experiment.run.dtype,
-            [&]<typename Real>(Real) { Training<Real>(world, experiment, line.output).run(); });
+  int signal = 0;
+  with_real(experiment.run.dtype, [&]<typename Real>(Real) {
+    signal = Training<Real>(world, experiment, line.output).run();
+  });
+  return exit_code_of(signal);
 }
 
 }  // namespace cadenza::app

@@ -31,6 +31,16 @@ std::size_t event_capacity(const config::Experiment& e) {
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
+/// What a run that a signal ended says of how to go on with it.
+std::string describe_stop(int signal, std::int64_t steps, const config::Experiment& experiment,
+                          const std::string& folder) {
+  const bool kept = experiment.run.checkpoint.every > 0;
+  return fmt::format("stopped   by {} after {} of {} steps, exit code {}; {}", signal_name(signal),
+                     steps, experiment.run.steps, exit_code_of(signal),
+                     kept ? fmt::format("go on with: cadenza train EXPERIMENT --from {}", folder)
+                          : "without a checkpoint to go on from (run.checkpoint.every is 0)");
+}
+
 }  // namespace
 
 template <typename Real>
@@ -76,23 +86,28 @@ void Training<Real>::open_outputs(const std::string& output) {
 }
 
 template <typename Real>
-void Training<Real>::run() {
+int Training<Real>::run() {
   measure_clock(0);
   progress_.emplace(world_.rank() == 0, experiment_.run.steps);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(0);
   Planned next = plan_ahead(0);
-  for (std::int64_t step = 0; step < experiment_.run.steps; ++step) {
+  int signal = 0;
+  std::int64_t step = 0;
+  for (; step < experiment_.run.steps && signal == 0; ++step) {
     const std::int64_t begin = trace::now_ns();
     tracer_->begin_step(step);
     std::optional<program::StepPlan> plan;
     tracer_->time(Category::plan, tracer_->intern("wait_for_plan"), {},
                   [&] { plan = take_plan(next); });
     if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
-    run_step(*plan, begin);
+    signal = run_step(*plan, begin);
     const std::int64_t every = experiment_.run.checkpoint.every;
-    if (every > 0 && (step + 1) % every == 0) save_checkpoint(step + 1);
+    const bool due = every > 0 && ((step + 1) % every == 0 || signal != 0);
+    if (due) save_checkpoint(step + 1);
   }
-  finish();
+  if (step == experiment_.run.steps) signal = 0;  // nothing is left to go on with
+  finish(signal, step);
+  return signal;
 }
 
 template <typename Real>
@@ -116,7 +131,7 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
 }
 
 template <typename Real>
-void Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_ns) {
+int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_ns) {
   ledger_.reset_peaks();
   tracer_->sample_memory();
   const exec::StepResult result = executor_->run(plan);
@@ -135,6 +150,8 @@ void Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_
             "a lower optimizer.lr, more optimizer.warmup or optimizer.clip may help",
             plan.batch.step, result.loss, result.gradient_norm, result.learning_rate));
   }
+  const auto asked = std::ranges::find_if(ranks, [](const RankStep& r) { return r.signal != 0; });
+  return asked == ranks.end() ? 0 : static_cast<int>(asked->signal);
 }
 
 template <typename Real>
@@ -150,6 +167,7 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
   mine.bytes_sent = totals.bytes_sent;
   mine.peak_bytes = ledger_.peak_total();
   mine.step_ns = step_ns;
+  mine.signal = StopSignals::caught();
   std::vector<RankStep> all(static_cast<std::size_t>(world_.size()));
   world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   return all;
@@ -219,9 +237,9 @@ void Training<Real>::measure_clock(std::uint32_t phase) {
 }
 
 template <typename Real>
-void Training<Real>::finish() {
+void Training<Real>::finish(int signal, std::int64_t steps) {
   measure_clock(2);
-  together(world_, [&] { writer_->finish(); });
+  together(world_, [&] { writer_->finish(signal); });
   if (world_.rank() != 0) return;
   progress_->finish();
   for (std::size_t rank = 0; rank < summaries_.size(); ++rank) {
@@ -232,6 +250,7 @@ void Training<Real>::finish() {
   spdlog::info("traces    {}/run.h5", folder_->trace());
   if (experiment_.run.checkpoint.every > 0) spdlog::info("weights   {}", folder_->checkpoints());
   spdlog::info("next      cadenza-analyze summary {}", folder_->path());
+  if (signal != 0) spdlog::info("{}", describe_stop(signal, steps, experiment_, folder_->path()));
 }
 
 template class Training<bfloat16>;

@@ -218,9 +218,10 @@ void Writer::pause() {
   implementation_->close();
 }
 
-void Writer::finish() {
+void Writer::finish(int signal) {
   const Stopwatch stopwatch(implementation_->overhead_ns);
-  implementation_->status.state = State::clean;
+  implementation_->status.state = signal == 0 ? State::clean : State::signalled;
+  implementation_->status.signal = signal;
   implementation_->close();
 }
 

@@ -9,8 +9,8 @@
 
 namespace cadenza::app {
 
-/// Trains; collective over `world`.
-void train(comm::Communicator& world, const CommandLine& line);
+/// Trains; collective over `world`. @return the exit code of a run that a signal ended, else 0
+int train(comm::Communicator& world, const CommandLine& line);
 
 /// Checks everything a run needs and prints layout, memory and plan; touches nothing. One process.
 void dry_run(const CommandLine& line);

@@ -25,6 +25,7 @@ struct RankStep {
   std::int64_t bytes_sent = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t step_ns = 0;
+  std::int64_t signal = 0;  ///< that asks it to stop; 0: none
 };
 
 /// World ranks that compute attention tasks.

@@ -9,6 +9,7 @@
 
 #include "cadenza/app/progress.hpp"
 #include "cadenza/app/run_folder.hpp"
+#include "cadenza/app/signals.hpp"
 #include "cadenza/app/step_report.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
@@ -22,13 +23,15 @@ template <typename Real>
 class Training {
  public:
   Training(comm::Communicator& world, config::Experiment experiment, const std::string& output);
-  void run();
+  /// @return the signal that ended it before its last step; 0: none
+  int run();
 
  private:
   using Planned = std::future<program::StepPlan>;
   Planned plan_ahead(std::int64_t step) const;
   program::StepPlan take_plan(Planned& planned);
-  void run_step(const program::StepPlan& plan, std::int64_t begin_ns);
+  /// @return the signal that a rank caught, the same on all; 0: none
+  int run_step(const program::StepPlan& plan, std::int64_t begin_ns);
   void write_trace(const program::StepPlan& plan, const exec::StepResult& result,
                    std::int64_t begin_ns, std::int64_t end_ns);
   void report_step(const program::StepPlan& plan, const exec::StepResult& result,
@@ -37,8 +40,9 @@ class Training {
   void save_checkpoint(std::int64_t step);
   void measure_clock(std::uint32_t phase);
   void open_outputs(const std::string& output);
-  void finish();
+  void finish(int signal, std::int64_t steps);
 
+  StopSignals signals_;
   comm::Communicator& world_;
   config::Experiment experiment_;
   std::unique_ptr<data::Corpus> corpus_;

@@ -36,8 +36,8 @@ class Writer {
   /// open, an open one costs 0.8 MiB.
   void pause();
 
-  /// Marks the file as complete and closes it.
-  void finish();
+  /// Marks the file as complete and closes it. @param signal  that ended the run; 0: none did
+  void finish(int signal = 0);
 
   std::int64_t overhead_ns() const;  ///< time spent in this class so far
 

@@ -350,6 +350,17 @@ TEST_F(WriterTest, StatusTellsHowItEnded) {
   EXPECT_EQ(status("last_step"), 0);
 }
 
+TEST_F(WriterTest, StatusNamesTheSignalThatEndedTheRun) {
+  Recorder recorder(10);
+  Writer writer(path_, sample_run(), sample_rank(1, 4));
+  write_numbered_step(writer, recorder, 0, 5);
+  writer.finish(10);
+  const auto file = open_trace(path_, Access::plain);
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "state"), ElementsAre(2));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "signal"), ElementsAre(10));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "last_step"), ElementsAre(0));
+}
+
 TEST_F(WriterTest, NamesTheFileThatCannotBeCreated) {
   for (const std::string& path : {folder_ / "missing/rank-00000.h5", std::string("/proc/r.h5")}) {
     try {
