@@ -25,8 +25,9 @@ void announce(const config::Experiment& e) {
 void train(comm::Communicator& world, const CommandLine& line) {
   const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
   if (world.rank() == 0) announce(experiment);
-  with_real(experiment.run.dtype,
-            [&]<typename Real>(Real) { Training<Real>(world, experiment, line.output).run(); });
+  with_real(experiment.run.dtype, [&]<typename Real>(Real) {
+    Training<Real>(world, experiment, line.from, line.output).run();
+  });
 }
 
 }  // namespace cadenza::app
