@@ -45,7 +45,7 @@ class Outputs {
   }
   void print_places() const {
     if (!folder_) return;
-    fmt::print("metrics   {}\ntraces    {}/run.h5\nnext      cadenza-analyze summary {}\n",
+    fmt::print("metrics   {}\ntraces    {}/run.h5\nnext      cadenza-analyze report {}\n",
                folder_->metrics(), folder_->trace(), folder_->path());
   }
 
