@@ -47,6 +47,11 @@ void add_train(CLI::App& app, CommandLine& line) {
       "--output", line.output,
       "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
       "renamed to <folder>.1, .2, ...");
+  train->add_option(
+      "--from", line.from,
+      "Go on from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder for "
+      "its newest. Any layout reads what any other wrote; the batches are those that an "
+      "uninterrupted run would take");
   train->add_flag(
       "--dry-run", line.dry_run,
       "Check everything, print layout, memory estimate and plan; run and write nothing");

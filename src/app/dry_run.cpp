@@ -6,6 +6,7 @@
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/forecast.hpp"
 #include "cadenza/app/simulation.hpp"
+#include "cadenza/app/start.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/flops.hpp"
 #include "cadenza/data/batch.hpp"
@@ -49,10 +50,12 @@ void dry_run(const CommandLine& line) {
   const Choice choice = choose_layout(experiment, packer);
   experiment = choice.experiment;
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
-  const data::Batch batch = packer.batch(0);
+  const Start start = find_start(line.from, experiment);
+  const data::Batch batch = packer.batch(start.step);
   print_layout(experiment);
-  fmt::print("corpus: {} documents; step 0 takes {} of them, {} FLOPs\n\n",
-             corpus->lengths().size(), batch.documents(),
+  if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
+  fmt::print("corpus: {} documents; step {} takes {} of them, {} FLOPs\n\n",
+             corpus->lengths().size(), start.step, batch.documents(),
              format_count(config::step_flops(experiment.model, batch.lengths())));
 
   const Forecast step = forecast(experiment, batch, load_machine(experiment.cluster));

@@ -26,17 +26,22 @@ bool writes_to_terminal() {
 
 }  // namespace
 
-Progress::Progress(bool enabled, std::int64_t steps, std::string what)
-    : enabled_(enabled), terminal_(writes_to_terminal()), steps_(steps), what_(std::move(what)) {}
+Progress::Progress(bool enabled, std::int64_t steps, std::string what, std::int64_t first)
+    : enabled_(enabled),
+      terminal_(writes_to_terminal()),
+      steps_(steps),
+      first_(first),
+      what_(std::move(what)) {}
 
 void Progress::show(std::int64_t done, const std::string& text) {
   if (!enabled_) return;
   const Clock::time_point now = Clock::now();
-  const bool due = now - shown_ >= std::chrono::seconds(1) || done == 1 || done == steps_;
+  const bool due = now - shown_ >= std::chrono::seconds(1) || done == first_ + 1 || done == steps_;
   if (!terminal_ && !due) return;
   shown_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double left = elapsed / static_cast<double>(done) * static_cast<double>(steps_ - done);
+  const double left =
+      elapsed / static_cast<double>(done - first_) * static_cast<double>(steps_ - done);
   const std::string line =
       fmt::format("{} {:>{}}/{}  {}  left {}", what_, done, fmt::formatted_size("{}", steps_),
                   steps_, text, format_duration(left));

@@ -28,7 +28,7 @@ int train(comm::Communicator& world, const CommandLine& line) {
   if (world.rank() == 0) announce(experiment);
   int signal = 0;
   with_real(experiment.run.dtype, [&]<typename Real>(Real) {
-    signal = Training<Real>(world, experiment, line.output).run();
+    signal = Training<Real>(world, experiment, line.from, line.output).run();
   });
   return exit_code_of(signal);
 }

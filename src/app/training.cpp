@@ -10,6 +10,7 @@
 #include "cadenza/app/choose.hpp"
 #include "cadenza/app/machine.hpp"
 #include "cadenza/app/plan_rows.hpp"
+#include "cadenza/app/start.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 
@@ -45,7 +46,7 @@ std::string describe_stop(int signal, std::int64_t steps, const config::Experime
 
 template <typename Real>
 Training<Real>::Training(comm::Communicator& world, config::Experiment experiment,
-                         const std::string& output)
+                         const std::string& from, const std::string& output)
     : world_(world), experiment_(std::move(experiment)) {
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
@@ -60,11 +61,26 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   rank_info_.peak_flops = matmul_rate<Real>(world_);
   peak_flops_ = rank_info_.peak_flops;
   world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);
-  open_outputs(output);
   recorder_.emplace(event_capacity(experiment_));
   tracer_.emplace(*recorder_, ledger_, experiment_.trace.events, experiment_.trace.memory);
   executor_.emplace(experiment_, world_, *corpus_, *tracer_, ledger_);
+  read_start(from);  // before the run that wrote it is renamed, where this one takes its folder
+  open_outputs(output);
   summaries_.resize(static_cast<std::size_t>(world_.size()));
+}
+
+template <typename Real>
+void Training<Real>::read_start(const std::string& from) {
+  if (from.empty()) return;
+  Start start;
+  together(world_, [&] {
+    if (world_.rank() == 0) start = find_start(from, experiment_);
+  });
+  start.checkpoint = comm::broadcast(world_, start.checkpoint, 0);
+  world_.broadcast(std::as_writable_bytes(std::span(&start.step, 1)), 0);
+  first_step_ = start.step;
+  together(world_, [&] { executor_->read_checkpoint(start.checkpoint); });
+  if (world_.rank() == 0) spdlog::info("from      {}, step {}", start.checkpoint, first_step_);
 }
 
 template <typename Real>
@@ -88,11 +104,12 @@ void Training<Real>::open_outputs(const std::string& output) {
 template <typename Real>
 int Training<Real>::run() {
   measure_clock(0);
-  progress_.emplace(world_.rank() == 0, experiment_.run.steps);
-  if (experiment_.run.checkpoint.every > 0) save_checkpoint(0);
-  Planned next = plan_ahead(0);
+  progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
+  tracer_->begin_step(first_step_);  // what comes before it belongs to it
+  if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
+  Planned next = plan_ahead(first_step_);
   int signal = 0;
-  std::int64_t step = 0;
+  std::int64_t step = first_step_;
   for (; step < experiment_.run.steps && signal == 0; ++step) {
     const std::int64_t begin = trace::now_ns();
     tracer_->begin_step(step);

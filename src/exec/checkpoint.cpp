@@ -83,11 +83,6 @@ class Collector {
   std::vector<Sum> block_;
 };
 
-std::vector<std::int64_t> whole_shape(const model::ParameterInfo& info) {
-  if (!info.is_matrix()) return {info.whole_rows};
-  return {info.whole_rows, info.whole_columns};
-}
-
 }  // namespace
 
 template <typename Real>
@@ -110,7 +105,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
   const auto write = [&](const std::string& prefix, const Sum* mine) {
     collector.collect(
         parameters.table, mine, [&](const model::ParameterInfo& info, const Sum* values) {
-          attempt([&] { writer->write(prefix + info.name, whole_shape(info), values); });
+          attempt([&] { writer->write(prefix + info.name, model::whole_shape(info), values); });
         });
   };
   const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.values);

@@ -179,6 +179,11 @@ void Executor<Real>::write_checkpoint(const std::string& path, std::int64_t step
   if (trainer_) trainer_->write_checkpoint(path, step);
 }
 
+template <typename Real>
+void Executor<Real>::read_checkpoint(const std::string& path) {
+  if (trainer_) trainer_->read_checkpoint(model::CheckpointReader(path));
+}
+
 template class Executor<bfloat16>;
 template class Executor<float>;
 template class Executor<double>;

@@ -8,6 +8,7 @@
 
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
+#include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/llama.hpp"
 #include "gradients.hpp"
 #include "groups.hpp"
@@ -41,6 +42,8 @@ class Trainer {
 
   /// All parameters and moments, on rank 0. Collective over trainers.
   void write_checkpoint(const std::string& path, std::int64_t step);
+  /// This rank's parameters and moments, in place of those it began with.
+  void read_checkpoint(const model::CheckpointReader& checkpoint) { checkpoint.read(parameters_); }
 
  private:
   void load(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);

@@ -63,6 +63,16 @@ void write_scalar_attribute(hid_t file, const std::string& path, const std::stri
   if (H5Awrite(attribute.get(), type, value) < 0) refuse(path, what);
 }
 
+/// H5Lvisit callback: collects the paths of datasets.
+herr_t add_dataset(hid_t file, const char* path, const H5L_info_t* /*link*/, void* paths) {
+  const Handle object(H5Oopen(file, path, H5P_DEFAULT), H5Oclose);
+  if (!object) return -1;
+  if (H5Iget_type(object.get()) == H5I_DATASET) {
+    static_cast<std::vector<std::string>*>(paths)->emplace_back(path);
+  }
+  return 0;
+}
+
 }  // namespace
 
 template <>
@@ -174,6 +184,25 @@ std::vector<T> File::read(const std::string& dataset, const Shape& expected) con
   return values;
 }
 
+template <typename T>
+std::vector<T> File::read_part(const std::string& dataset, const Shape& begin,
+                               const Shape& count) const {
+  const Handle source = open_dataset(id(), path_, dataset);
+  const std::string what = fmt::format("cannot read dataset {} from [{}], [{}] elements", dataset,
+                                       fmt::join(begin, ", "), fmt::join(count, ", "));
+  const Handle space(checked(H5Dget_space(source.get()), path_, what), H5Sclose);
+  const Handle memory = make_space(count, path_, what);
+  std::vector<T> values(
+      std::accumulate(count.begin(), count.end(), std::size_t{1}, std::multiplies<>()));
+  if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, begin.data(), nullptr, count.data(),
+                          nullptr) < 0 ||
+      H5Dread(source.get(), native_type<T>(), memory.get(), space.get(), H5P_DEFAULT,
+              values.data()) < 0) {
+    refuse(path_, what);
+  }
+  return values;
+}
+
 std::int64_t File::read_attribute(const std::string& name) const {
   const std::string what = fmt::format("cannot read attribute {}", name);
   const Handle attribute(checked(H5Aopen(id(), name.c_str(), H5P_DEFAULT), path_, what), H5Aclose);
@@ -187,14 +216,42 @@ std::int64_t File::read_attribute(const std::string& name) const {
   return value;
 }
 
+std::string File::read_text_attribute(const std::string& name) const {
+  if (H5Aexists(id(), name.c_str()) <= 0) return "";
+  const std::string what = fmt::format("cannot read attribute {}", name);
+  const Handle attribute(checked(H5Aopen(id(), name.c_str(), H5P_DEFAULT), path_, what), H5Aclose);
+  const Handle type(checked(H5Aget_type(attribute.get()), path_, what), H5Tclose);
+  if (H5Tget_class(type.get()) != H5T_STRING) return "";
+  if (H5Tis_variable_str(type.get()) > 0) {  // as h5py writes it
+    char* text = nullptr;
+    if (H5Aread(attribute.get(), type.get(), static_cast<void*>(&text)) < 0) refuse(path_, what);
+    std::string copy = text != nullptr ? text : "";
+    H5free_memory(text);
+    return copy;
+  }
+  std::string text(H5Tget_size(type.get()), '\0');
+  if (H5Aread(attribute.get(), type.get(), text.data()) < 0) refuse(path_, what);
+  return text.c_str();  // without the padding
+}
+
+std::vector<std::string> File::datasets() const {
+  std::vector<std::string> paths;
+  if (H5Lvisit(id(), H5_INDEX_NAME, H5_ITER_INC, add_dataset, &paths) < 0) {
+    refuse(path_, "cannot list the datasets");
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
 void File::close() {
   if (!file_) return;
   if (H5Fclose(file_.release()) < 0) refuse(path_, "cannot complete the file");
 }
 
-#define CADENZA_INSTANTIATE(T)                                              \
-  template void File::write<T>(const std::string&, const Shape&, const T*); \
-  template std::vector<T> File::read<T>(const std::string&, const Shape&) const;
+#define CADENZA_INSTANTIATE(T)                                                   \
+  template void File::write<T>(const std::string&, const Shape&, const T*);      \
+  template std::vector<T> File::read<T>(const std::string&, const Shape&) const; \
+  template std::vector<T> File::read_part<T>(const std::string&, const Shape&, const Shape&) const;
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(std::int32_t)

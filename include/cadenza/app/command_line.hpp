@@ -16,6 +16,7 @@ struct CommandLine {
   std::string experiment;              ///< path of the YAML; sweep: of the sweep
   std::vector<std::string> overrides;  ///< --set key.path=value
   std::string output;                  ///< train, simulate, sweep: folder; attend, calibrate: file
+  std::string from;                    ///< train: checkpoint or folder; empty: step 0
   bool dry_run = false;                ///< train
   std::string input;                   ///< attend
   std::string format = "table";        ///< plan

@@ -15,8 +15,9 @@ namespace cadenza::app {
 /// elsewhere.
 class Progress {
  public:
-  /// @param what  is counted, one of them
-  Progress(bool enabled, std::int64_t steps, std::string what = "step");
+  /// @param what   is counted, one of them
+  /// @param first  steps that were over before
+  Progress(bool enabled, std::int64_t steps, std::string what = "step", std::int64_t first = 0);
   /// @param done  steps that are over
   void show(std::int64_t done, const std::string& text);
   /// Ends the line that is being rewritten.
@@ -28,6 +29,7 @@ class Progress {
   bool terminal_;
   bool line_open_ = false;
   std::int64_t steps_;
+  std::int64_t first_;
   std::string what_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point shown_{};

@@ -22,7 +22,9 @@ namespace cadenza::app {
 template <typename Real>
 class Training {
  public:
-  Training(comm::Communicator& world, config::Experiment experiment, const std::string& output);
+  /// @param from  a checkpoint or a folder of them; empty: from step 0
+  Training(comm::Communicator& world, config::Experiment experiment, const std::string& from,
+           const std::string& output);
   /// @return the signal that ended it before its last step; 0: none
   int run();
 
@@ -39,6 +41,7 @@ class Training {
   std::vector<RankStep> gather(std::int64_t step_ns);
   void save_checkpoint(std::int64_t step);
   void measure_clock(std::uint32_t phase);
+  void read_start(const std::string& from);
   void open_outputs(const std::string& output);
   void finish(int signal, std::int64_t steps);
 
@@ -55,6 +58,7 @@ class Training {
   std::optional<trace::Writer> writer_;
   std::optional<exec::Tracer> tracer_;
   std::optional<exec::Executor<Real>> executor_;
+  std::int64_t first_step_ = 0;
   double peak_flops_ = 0;  ///< of all ranks together
   std::optional<Progress> progress_;
   std::vector<RankSummary> summaries_;

@@ -83,7 +83,13 @@ class File {
   /// Reads a whole dataset, converted to T. @throws Error(data) unless its shape is `expected`.
   template <typename T>
   std::vector<T> read(const std::string& dataset, const Shape& expected) const;
+  /// Reads elements [begin, begin + count) along every axis, in row-major order, converted to T.
+  template <typename T>
+  std::vector<T> read_part(const std::string& dataset, const Shape& begin,
+                           const Shape& count) const;
   std::int64_t read_attribute(const std::string& name) const;
+  std::string read_text_attribute(const std::string& name) const;  ///< empty where there is none
+  std::vector<std::string> datasets() const;                       ///< paths of all, sorted
 
   /// Flushes and closes; a full disk is reported here.
   void close();

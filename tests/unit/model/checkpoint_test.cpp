@@ -5,48 +5,21 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
-#include "unit/model/support.hpp"
+#include "unit/model/saved.hpp"
 #include "unit/storage/child.hpp"
 
 namespace cadenza::model {
 namespace {
 
 using cadenza::test::TemporaryFolder;
+using test::distinct_parameters;
+using test::save;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// Parameters whose values and moments all differ.
-template <typename Real>
-Parameters<Real> distinct_parameters(const config::Model& model) {
-  MemoryLedger ledger;
-  std::mt19937_64 random(1);
-  Parameters<Real> parameters = test::whole_parameters<Real>(model, 1, ledger);
-  for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
-    test::write_rows(test::normal(parameters.table.elements, random), array.data());
-  }
-  return parameters;
-}
-
-/// Every parameter and moment of a rank that has them all.
-template <typename Real>
-void save(const std::string& path, const Parameters<Real>& parameters, std::int64_t step) {
-  CheckpointWriter writer(path, step);
-  for (const auto& [prefix, array] :
-       {std::pair(std::string(), parameters.values),
-        std::pair(std::string(kFirstMomentPrefix), parameters.first_moment),
-        std::pair(std::string(kSecondMomentPrefix), parameters.second_moment)}) {
-    const auto values = testing::download(array);
-    for (const ParameterInfo& info : parameters.table.entries) {
-      std::vector<std::int64_t> shape = {info.rows};
-      if (info.is_matrix()) shape.push_back(info.columns);
-      writer.write(prefix + info.name, shape, values.data() + info.offset);
-    }
-  }
-  writer.finish();
-}
 
 template <typename Real>
 void expect_stored(const storage::File& file, const std::string& prefix,
@@ -96,6 +69,18 @@ std::vector<std::string> files_of(const TemporaryFolder& folder) {
     names.push_back(entry.path().filename());
   }
   return names;
+}
+
+TEST(Checkpoint, NewestComesFirstAndOtherFilesNever) {
+  const TemporaryFolder folder;
+  for (const char* name : {"step-00000002.h5", "step-00000010.h5", "step-100000000.h5",
+                           "step-00000012.h5.partial", "step-.h5", "step-3x.h5", "steps.h5"}) {
+    std::ofstream(folder / name) << "x";
+  }
+  EXPECT_THAT(checkpoints_in(folder.string()),
+              ::testing::ElementsAre(folder / "step-100000000.h5", folder / "step-00000010.h5",
+                                     folder / "step-00000002.h5"));
+  EXPECT_THROW(checkpoints_in(folder / "missing"), Error);
 }
 
 TEST(Checkpoint, LeavesOneFileAndReplacesAnOlderOne) {

@@ -91,12 +91,45 @@ TEST(File, KeepsAttributes) {
   out.close();
   const File in = File::open(folder / "a.h5");
   EXPECT_EQ(in.read_attribute("step"), -12);
-  const Handle attribute(H5Aopen(in.id(), "name", H5P_DEFAULT), H5Aclose);
-  const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-  std::string text(H5Tget_size(type.get()), ' ');
-  H5Aread(attribute.get(), type.get(), text.data());
-  EXPECT_EQ(text, "Grüße");
+  EXPECT_EQ(in.read_text_attribute("name"), "Grüße");
+  EXPECT_EQ(in.read_text_attribute("empty"), "");
+  EXPECT_EQ(in.read_text_attribute("absent"), "");
+  EXPECT_EQ(in.read_text_attribute("step"), "");
   EXPECT_THAT(error_of([&] { in.read_attribute("absent"); }), HasSubstr("attribute absent"));
+}
+
+TEST(File, ReadsTextsOfVariableLength) {
+  const test::TemporaryFolder folder;
+  File out = File::create(folder / "a.h5");
+  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), H5T_VARIABLE);
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const char* text = "as h5py writes it";
+  {
+    const Handle attribute(
+        H5Acreate2(out.id(), "name", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    H5Awrite(attribute.get(), type.get(), static_cast<const void*>(&text));
+  }
+  out.close();
+  EXPECT_EQ(File::open(folder / "a.h5").read_text_attribute("name"), text);
+}
+
+TEST(File, ReadsParts) {
+  const test::TemporaryFolder folder;
+  std::vector<double> values(3 * 4);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  File out = File::create(folder / "a.h5");
+  out.write("x", {3, 4}, values.data());
+  out.write("group/y", {12}, values.data());
+  out.close();
+  const File in = File::open(folder / "a.h5");
+  EXPECT_EQ(in.datasets(), (std::vector<std::string>{"group/y", "x"}));
+  EXPECT_EQ(in.read_part<double>("x", {1, 1}, {2, 3}), (std::vector<double>{5, 6, 7, 9, 10, 11}));
+  EXPECT_EQ(in.read_part<float>("group/y", {10}, {2}), (std::vector<float>{10, 11}));
+  EXPECT_THAT(error_of([&] {
+                in.read_part<double>("x", {2, 0}, {2, 4});
+              }),
+              HasSubstr("dataset x from [2, 0], [2, 4] elements"));
 }
 
 TEST(File, KeepsTexts) {

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training goes on from a checkpoint as if it had never stopped, in any layout."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+import harness
+from test_interrupted import ranks_below
+
+USAGE, DATA = 2, 3
+STEPS, STOP = 6, 3
+COLUMNS = ("loss", "gradient_norm", "learning_rate")
+LAYOUTS = {
+    "one": {},
+    "cad-2-and-1-server": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "servers": 1},
+    },
+    "balanced-2": {
+        "parallel": {"data": 2},
+        "data": {"shuffle": True, "max_document": 288},
+        "batch": {"packing": "balanced", "microbatch": 288, "longest": 1, "outliers": [60, 120]},
+        "attention": {"placement": "cad"},
+    },
+    "tensor-2-pipeline-2": {"parallel": {"tensor": 2, "pipeline": 2}},
+    "data-2-tensor-2-sharded": {
+        "parallel": {"data": 2, "tensor": 2, "shard": "optimizer"},
+        "run": {"recompute": "layer"},
+    },
+}
+
+
+def experiment_of(corpus, changes):
+    base = {
+        "data": harness.tokens_data(corpus),
+        "batch": {"tokens": 12 * 96, "microbatch": 96},
+        "run": {"steps": STEPS, "checkpoint": {"every": STOP}},
+    }
+    return harness.merged(base, changes)
+
+
+def name_of(step):
+    return f"step-{step:08}.h5"
+
+
+def words_of(folder, changes, source, *more):
+    """The command's arguments; the experiment is written to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    experiment = harness.write_experiment(folder / "resumed.yaml", changes)
+    return ["train", experiment, "--from", source, "--output", folder / "resumed", *more]
+
+
+def resume(folder, changes, source):
+    ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, changes))
+    result = harness.run_well(ranks, words_of(folder, changes, source))
+    return harness.Run(folder / "resumed"), result.out
+
+
+def datasets(path):
+    values = {}
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, item: values.update({name: item[...]} if hasattr(item, "shape") else {})
+        )
+        return values, int(file.attrs["step"])
+
+
+def assert_same_checkpoint(path, other):
+    (found, step), (expected, expected_step) = datasets(path), datasets(other)
+    assert step == expected_step
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def assert_goes_on(run, whole, first):
+    """The same bits as the run that was not interrupted, from step `first` on."""
+    assert [line["step"] for line in run.metrics] == list(range(first, STEPS))
+    for column in COLUMNS:
+        np.testing.assert_array_equal(run.column(column), whole.column(column)[first:], column)
+    for step in (first, STEPS):
+        name = f"checkpoints/{name_of(step)}"
+        assert_same_checkpoint(run.folder / name, whole.folder / name)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """A run on one rank that was not interrupted."""
+    return harness.train(tmp_path_factory.mktemp("whole"), experiment_of(corpus, {}))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_goes_on_as_if_never_interrupted(layout, corpus, tmp_path):
+    changes = experiment_of(corpus, LAYOUTS[layout])
+    full = harness.train(tmp_path / "full", changes)
+    run, _ = resume(tmp_path, changes, full.folder / "checkpoints" / name_of(STOP))
+    assert_goes_on(run, full, STOP)
+    for path in sorted((run.folder / "trace").glob("rank-*.h5")):
+        assert list(harness.committed_steps(path)["step"]) == list(range(STOP, STEPS))
+
+
+def test_balanced_packing_carries_documents(corpus, tmp_path):
+    """What is resumed above has documents that were read before the checkpoint."""
+    changes = experiment_of(corpus, LAYOUTS["balanced-2"])
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    words = ["plan", experiment, "--step", STOP, "--format", "json"]
+    assert max(json.loads(harness.run_well(1, words).out)["delays"]) > 0
+
+
+SAME_BATCHES = [layout for layout in LAYOUTS if layout != "balanced-2"]
+
+
+@pytest.mark.parametrize(("writer", "reader"), list(itertools.permutations(SAME_BATCHES, 2)))
+def test_any_layout_reads_what_another_wrote(writer, reader, corpus, tmp_path):
+    double = {"run": {"dtype": "float64"}}
+    full = harness.train(
+        tmp_path / "full", experiment_of(corpus, harness.merged(LAYOUTS[writer], double))
+    )
+    changes = experiment_of(corpus, harness.merged(LAYOUTS[reader], double))
+    run, _ = resume(tmp_path, changes, full.folder / "checkpoints" / name_of(STOP))
+    for column in COLUMNS:
+        np.testing.assert_allclose(run.column(column), full.column(column)[STOP:], rtol=1e-12)
+    name = f"checkpoints/{name_of(STOP)}"
+    assert_same_checkpoint(run.folder / name, full.folder / name)
+
+
+def test_another_state_is_noticed(whole, corpus, tmp_path):
+    """What is held above notices moments, parameters or a step that differ in little."""
+    source = whole.folder / "checkpoints" / name_of(STOP)
+    faults = {
+        "moment": lambda f: f["optimizer/second_moment/model.norm.weight"].__setitem__(0, 1e-3),
+        "weight": lambda f: f["model.norm.weight"].__setitem__(0, 1.001),
+        "step": lambda f: f.attrs.__setitem__("step", STOP + 1),
+    }
+    for fault, plant in faults.items():
+        (tmp_path / fault).mkdir()
+        path = shutil.copy(source, tmp_path / fault / "changed.h5")
+        with h5py.File(path, "r+") as file:
+            plant(file)
+        run, _ = resume(tmp_path / fault, experiment_of(corpus, {}), path)
+        with pytest.raises(AssertionError):
+            assert_goes_on(run, whole, STOP)
+
+
+@pytest.fixture
+def interrupted(whole, tmp_path):
+    """A copy of a run whose last checkpoint is that of step STOP, and half of a later one."""
+    folder = tmp_path / "interrupted"
+    shutil.copytree(whole.folder, folder)
+    last = folder / "checkpoints" / name_of(STEPS)
+    last.rename(last.with_name(last.name + ".partial"))
+    os.truncate(last.with_name(last.name + ".partial"), 5000)
+    return folder
+
+
+@pytest.mark.parametrize("below", ["", "checkpoints"])
+def test_newest_in_a_folder(below, interrupted, whole, corpus, tmp_path):
+    run, out = resume(tmp_path, experiment_of(corpus, {}), interrupted / below)
+    assert_goes_on(run, whole, STOP)
+    assert f"from      {interrupted}/checkpoints/{name_of(STOP)}, step {STOP}" in out
+
+
+def test_damaged_newest_is_passed_over_and_told(interrupted, whole, corpus, tmp_path):
+    os.truncate(interrupted / "checkpoints" / name_of(STOP), 7000)
+    run, out = resume(tmp_path, experiment_of(corpus, {}), interrupted)
+    assert_goes_on(run, whole, 0)
+    assert f"skipped   {interrupted}/checkpoints/{name_of(STOP)}: cannot open" in out
+
+
+def test_into_the_folder_it_came_from(interrupted, whole, corpus, tmp_path):
+    interrupted.rename(tmp_path / "resumed")
+    run, _ = resume(tmp_path, experiment_of(corpus, {}), tmp_path / "resumed")
+    assert_goes_on(run, whole, STOP)
+    assert len(harness.read_metrics(tmp_path / "resumed.1")) == STEPS
+
+
+def test_dry_run_plans_the_step_that_comes(whole, corpus, tmp_path):
+    words = words_of(tmp_path, experiment_of(corpus, {}), whole.folder / "checkpoints" /
+                     name_of(STOP), "--dry-run")  # fmt: skip
+    out = harness.run_well(1, words).out
+    assert f"{name_of(STOP)}, step {STOP}" in out
+    assert f"step {STOP} takes" in out
+
+
+def without_moments(path):
+    with h5py.File(path, "r+") as file:
+        del file["optimizer/second_moment"]
+
+
+def not_a_checkpoint(path):
+    with h5py.File(path, "r+") as file:
+        del file.attrs["schema"]
+
+
+REFUSED = {
+    "missing": (DATA, ["No such file"], lambda path: path.unlink(), {}),
+    "text": (DATA, ["cannot open as an HDF5 file"], lambda p: p.write_text("weights"), {}),
+    "empty": (DATA, ["cannot open as an HDF5 file"], lambda path: os.truncate(path, 0), {}),
+    "without moments": (DATA, ["lacks optimizer/second_moment/"], without_moments, {}),
+    "no checkpoint": (DATA, ["is no checkpoint", "cadenza-checkpoint/1"], not_a_checkpoint, {}),
+    "other shapes": (
+        DATA,
+        ["model.layers.0.mlp.", "[48, 32]", "[56, 32]"],
+        None,
+        {"model": {"ffn": 56}},
+    ),
+    "more layers": (DATA, ["lacks model.layers.2."], None, {"model": {"layers": 3}}),
+    "fewer layers": (DATA, ["holds model.layers.1."], None, {"model": {"layers": 1}}),
+    "no steps left": (USAGE, ["run.steps", "found 3"], None, {"run": {"steps": STOP}}),
+}
+
+
+def refuse(code, words, ranks, arguments):
+    result = harness.run(ranks, arguments)
+    assert result.code == code, str(result)
+    assert len(result.complaints) == 1, str(result)
+    for word in words:
+        assert word in result.complaints[0], str(result)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_checkpoints(case, whole, corpus, tmp_path):
+    code, words, plant, changes = REFUSED[case]
+    path = tmp_path / "planted.h5"
+    shutil.copy(whole.folder / "checkpoints" / name_of(STOP), path)
+    if plant:
+        plant(path)
+    layout = {"parallel": {"data": 2}}
+    arguments = words_of(
+        tmp_path, experiment_of(corpus, harness.merged(changes, layout)), path
+    )
+    refuse(code, [*words, path.name], 2, arguments)
+    assert not (tmp_path / "resumed").exists()
+
+
+def test_cut_checkpoints(whole, corpus, tmp_path):
+    source = whole.folder / "checkpoints" / name_of(STOP)
+    path = tmp_path / "cut.h5"
+    arguments = words_of(tmp_path, experiment_of(corpus, {}), path)
+    size = source.stat().st_size
+    for left in (7, 96, 800, 5000, size // 2, size - 1):
+        shutil.copy(source, path)
+        os.truncate(path, left)
+        refuse(DATA, ["cut.h5", "cannot open as an HDF5 file"], 1, arguments)
+    shutil.copy(source, path)
+    harness.run_well(1, arguments)
+
+
+def test_a_folder_without_checkpoints(corpus, tmp_path):
+    changes = experiment_of(corpus, {})
+    refuse(DATA, ["no checkpoint to start from"], 1, words_of(tmp_path, changes, tmp_path))
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.011, 0.023, 0.037])
+def test_killed_while_writing(delay, corpus, tmp_path):
+    """Rank 0 writes most of the time: whenever it is killed, what has a final name is whole."""
+    changes = experiment_of(
+        corpus,
+        {
+            "model": {"d_model": 128, "ffn": 512},
+            "batch": {"tokens": 96, "microbatch": 48},
+            "parallel": {"data": 2},
+            "run": {"steps": 100000, "checkpoint": {"every": 1}},
+        },
+    )
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    folder = tmp_path / "run"
+    process = harness.start(harness.command(2, ["train", experiment, "--output", folder]))
+    try:
+        harness.wait_for_steps(process, folder, 3)
+        time.sleep(delay)
+        os.kill(ranks_below(process.pid)[0], signal.SIGKILL)
+        harness.finish(process, 60)
+    finally:
+        harness.stop(process)
+    written = sorted((folder / "checkpoints").glob("step-*.h5"))
+    assert [datasets(path)[1] for path in written] == list(range(len(written)))
+    newest = len(written) - 1
+    shorter = harness.merged(changes, {"run": {"steps": newest + 2}})
+    run, _ = resume(tmp_path, shorter, folder)
+    assert [line["step"] for line in run.metrics] == [newest, newest + 1]
