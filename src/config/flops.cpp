@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/config/flops.hpp"
 
+#include <algorithm>
+
 #include "cadenza/base/task.hpp"
 
 namespace cadenza::config {
@@ -29,6 +31,11 @@ double head_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
 std::int64_t layer_parameters(const Model& m) {
   const std::int64_t attention = (2 * m.heads + 2 * m.kv_heads) * m.head_dim();
   return m.d_model * (attention + 3 * m.ffn);
+}
+
+std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
+  constexpr std::int64_t kElements = std::int64_t{1} << 22;
+  return std::clamp<std::int64_t>(kElements / vocab, 1, rows);
 }
 
 double step_flops(const Model& m, std::span<const std::int64_t> lengths) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cadenza/config/flops.hpp"
 #include "cadenza/model/layers.hpp"
 
 namespace cadenza::model {
@@ -112,7 +113,7 @@ class Builder {
     const std::int64_t vocab = shape_.vocab.size();
     make_(work.rstd_last, "rstd_last", held_);
     // The same on every rank of a tensor group, whose vocabularies differ by one.
-    work.logit_rows = logit_rows(shape_.widest_vocab, rows_);
+    work.logit_rows = config::logit_rows(shape_.widest_vocab, rows_);
     make_(work.logits, "logits", work.logit_rows * vocab);
     if constexpr (kOneType) {
       work.dlogits = work.logits;
@@ -131,11 +132,6 @@ class Builder {
 };
 
 }  // namespace
-
-std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
-  constexpr std::int64_t kElements = std::int64_t{1} << 22;
-  return std::clamp<std::int64_t>(kElements / vocab, 1, rows);
-}
 
 template <typename Real>
 Activations<Real> make_activations(const config::Model& model, const ModelPart& part,

@@ -111,7 +111,7 @@ void Clock::start_operation(std::size_t i) {
       return post_layer(i);
     case Operation::reduce_gradients:
     case Operation::gather_parameters:
-      runner.compute = 0;
+      runner.compute = dense_.time(runner.step(), runner.rank(), 0).collective_seconds();
       return meet(i);
     default:
       return run_dense(i);

@@ -69,7 +69,8 @@ class Clock {
     std::vector<End> awaited;  ///< in this wait
     std::vector<End> sent[2];  ///< by half: sends whose end it has not waited for
     Place place[2] = {};
-    double compute = 0;  ///< of the operation that it meets others in
+    double compute = 0;  ///< of the operation that it meets others in, before it waits for them
+    int tensor_collectives = 0;  ///< so far: all of its tensor group count alike
     RankTimes times;
     Rank rank() const { return program->rank; }
     bool ended() const { return next == program->steps.size(); }
@@ -138,6 +139,7 @@ class Clock {
   double end_of_meeting(const Meeting& meeting);
   double finish_sums(const Meeting& meeting);
   void leave(std::size_t runner, double opens, double end);
+  void emit_tensor(Runner& runner, const DenseTime& time, double arrived, double opens) const;
 
   void emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes = 0,
             double flops = 0, std::uint32_t flow = 0) const;

@@ -38,11 +38,14 @@ void Clock::run_dense(std::size_t i) {
   if (rows == 0 && needs_rows(step.operation)) return next_operation(i);
   const DenseTime& time = dense_.time(step, runner.rank(), rows);
   runner.compute = time.compute * factor(runner);
-  const bool together = time.collectives > 0 && !one_for_all_;
+  const double collectives = time.collective_seconds();
+  const bool together = collectives > 0 && !one_for_all_;
   if (together || step.operation == Operation::gradient_norm) return meet(i);
-  const double end = runner.now + runner.compute + time.collectives;
+  const double arrived = runner.now + runner.compute;
+  const double end = arrived + collectives;
   (in_tick ? runner.times.dense : runner.times.optimizer) += runner.compute;
-  runner.times.collectives += time.collectives;
+  runner.times.collectives += collectives;
+  emit_tensor(runner, time, arrived, arrived);
   emit(runner, Activity::compute, runner.now, end, 0, time.flops);
   runner.state = State::running;
   wake(i, end);
@@ -108,8 +111,8 @@ double Clock::end_of_meeting(const Meeting& meeting) {
     case Operation::gather_parameters:
       return meeting.latest + dense_.gather_parameters(runner.rank());
     default:
-      return meeting.latest +
-             dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool)).collectives;
+      return meeting.latest + dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool))
+                                  .collective_seconds();
   }
 }
 
@@ -132,16 +135,44 @@ void Clock::leave(std::size_t i, double opens, double end) {
   times.collectives += end - arrived;
   if (step.tick >= 0) {  // a dense operation of the tensor group
     times.dense += runner.compute;
-    const std::int64_t rows = work_.rows(step, runner.in_pool);
-    emit(runner, Activity::compute, runner.began, end, 0,
-         dense_.time(step, runner.rank(), rows).flops);
+    const DenseTime& time = dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool));
+    emit_tensor(runner, time, arrived, opens);
+    emit(runner, Activity::compute, runner.began, end, 0, time.flops);
   } else {
-    times.optimizer += runner.compute;
-    if (runner.compute > 0) emit(runner, Activity::compute, runner.began, arrived);
+    if (step.operation == Operation::gradient_norm) {
+      times.optimizer += runner.compute;
+      emit(runner, Activity::compute, runner.began, arrived);
+    } else {
+      times.collectives += runner.compute;
+      emit_tensor(runner, dense_.time(step, runner.rank(), 0), runner.began, runner.began);
+    }
     emit(runner, Activity::wait_ranks, arrived, opens);
     emit(runner, Activity::collective, opens, end, 0, 0, collective_flow(meeting_of(runner), -1));
   }
   wake(i, end);
+}
+
+/// The collectives of an operation, one after the other: the model has them between its products,
+/// the clock behind all of them.
+/// @param arrived  when the rank has computed
+/// @param opens    when the last of its group has
+void Clock::emit_tensor(Runner& runner, const DenseTime& time, double arrived, double opens) const {
+  if (!observer_) return;
+  const std::tuple group{3, runner.rank() / layout_.tensor()};
+  for (const TensorCollective& collective : time.collectives) {
+    opens += collective.seconds;
+    Span span;
+    span.rank = runner.rank();
+    span.step = &runner.step();
+    span.what = Activity::tensor;
+    span.collective = collective.what;
+    span.begin = arrived;
+    span.end = opens;
+    span.bytes = collective.bytes;
+    span.flow = collective_flow(group, runner.tensor_collectives++);
+    observer_(span);
+    arrived = opens;
+  }
 }
 
 void Clock::post_layer(std::size_t i) {

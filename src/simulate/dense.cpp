@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dense.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "cadenza/config/flops.hpp"
 #include "cadenza/program/flops.hpp"
 #include "cadenza/simulate/operation_work.hpp"
@@ -11,31 +14,48 @@ namespace {
 using program::Operation;
 using program::Pass;
 
-/// How often an operation gathers rows over its tensor group (elements as they are stored) and sums
-/// them (as accumulators): src/model/llama_forward.cpp, llama_backward.cpp.
-struct TensorCollectives {
-  int gathers = 0;
-  int reductions = 0;
-  int wide_gathers = 0;  ///< of accumulators
+/// What a tensor group does in an operation, in the order of src/model/llama_forward.cpp and
+/// llama_backward.cpp.
+class Sequence {
+ public:
+  /// @param rows   [tokens, d_model], elements
+  Sequence(const Costs& costs, std::vector<Rank> group, std::int64_t rows,
+           const config::ElementBytes& bytes)
+      : costs_(costs), group_(std::move(group)), rows_(rows), bytes_(bytes) {}
+
+  void gather() { add(Collective::all_gather, rows_ * bytes_.element); }
+  void gather_sums() { add(Collective::all_gather, rows_ * bytes_.accumulator); }
+  void reduce() { add(Collective::reduce_scatter, rows_ * bytes_.accumulator); }
+  void reduce_all(std::int64_t elements) {
+    add(Collective::all_reduce, elements * bytes_.accumulator);
+  }
+  std::vector<TensorCollective> take() { return std::move(list_); }
+
+ private:
+  void add(Collective what, std::int64_t bytes) {
+    list_.push_back({what, bytes, costs_.collective(what, static_cast<double>(bytes), group_)});
+  }
+
+  const Costs& costs_;
+  std::vector<Rank> group_;
+  std::int64_t rows_;
+  config::ElementBytes bytes_;
+  std::vector<TensorCollective> list_;
 };
 
-TensorCollectives tensor_collectives(const program::Step& step, config::Recompute recompute) {
-  const bool forward = step.pass == Pass::forward;
-  switch (step.operation) {
-    case Operation::embed:
-      return {0, 1, 0};
-    case Operation::embed_gradient:
-      return {0, 0, 1};
-    case Operation::attention_inputs:
-      return forward ? TensorCollectives{1, 0, 0} : TensorCollectives{1, 1, 0};
-    case Operation::attention_outputs:
-      if (forward) return {1, 2, 0};
-      return {recompute == config::Recompute::mlp ? 4 : 3, 1, 0};
-    case Operation::loss:
-      return {1, 1, 0};
-    default:
-      return {};
+void add_attention_outputs(const program::Step& step, config::Recompute recompute,
+                           Sequence& sequence) {
+  if (step.pass == Pass::backward && !step.again) {
+    if (recompute == config::Recompute::mlp) sequence.gather();
+    sequence.gather();
+    sequence.reduce();
+    sequence.gather();
+    sequence.gather();
+    return;
   }
+  sequence.reduce();
+  sequence.gather();
+  if (!step.again) sequence.reduce();  // as far as the gradient reads it
 }
 
 }  // namespace
@@ -48,16 +68,23 @@ Dense::Dense(const config::Experiment& experiment, const program::Outline& outli
       layers_(outline.layers * outline.pipeline.chunks),
       bytes_(config::element_bytes(experiment.run.dtype)) {}
 
+double DenseTime::collective_seconds() const {
+  double seconds = 0;
+  for (const TensorCollective& collective : collectives) seconds += collective.seconds;
+  return seconds;
+}
+
 const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t rows) {
   if (step.tick < 0) {  // the size of its weights depends on the rank
-    optimizer_ = {costs_.compute(step, rank, rows), 0, 0};
+    optimizer_ = {costs_.compute(step, rank, rows), 0, tensor_collectives(step, rank, rows)};
     return optimizer_;
   }
   const auto key = std::tuple(step.operation, step.pass, step.again, rows);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  const DenseTime time{costs_.compute(step, rank, rows), tensor_seconds(step, rank, rows),
-                       program::matrix_flops(step, e_.model, layout_.tensor(), rows)};
+  const DenseTime time{costs_.compute(step, rank, rows),
+                       program::matrix_flops(step, e_.model, layout_.tensor(), rows),
+                       tensor_collectives(step, rank, rows)};
   return known_.emplace(key, time).first->second;
 }
 
@@ -65,16 +92,43 @@ std::int64_t Dense::stream_bytes(std::int64_t rows) const {
   return rows / layout_.tensor() * e_.model.d_model * bytes_.accumulator;
 }
 
-double Dense::tensor_seconds(const program::Step& step, Rank rank, std::int64_t rows) const {
-  if (layout_.tensor() == 1 || rows == 0) return 0;
-  const std::vector<Rank> group = tensor_group(rank);
-  const TensorCollectives count = tensor_collectives(step, e_.run.recompute);
-  const double elements = static_cast<double>(rows) * static_cast<double>(e_.model.d_model);
-  const double narrow = elements * bytes_.element;
-  const double wide = elements * bytes_.accumulator;
-  return count.gathers * costs_.collective(Collective::all_gather, narrow, group) +
-         count.wide_gathers * costs_.collective(Collective::all_gather, wide, group) +
-         count.reductions * costs_.collective(Collective::reduce_scatter, wide, group);
+std::vector<TensorCollective> Dense::tensor_collectives(const program::Step& step, Rank rank,
+                                                        std::int64_t rows) const {
+  if (layout_.tensor() == 1) return {};
+  Sequence sequence(costs_, tensor_group(rank), rows * e_.model.d_model, bytes_);
+  switch (step.operation) {
+    case Operation::embed:
+      sequence.reduce();
+      break;
+    case Operation::embed_gradient:
+      sequence.gather_sums();
+      break;
+    case Operation::attention_inputs:
+      if (step.pass == Pass::backward && !step.again) sequence.reduce();
+      sequence.gather();
+      break;
+    case Operation::attention_outputs:
+      add_attention_outputs(step, e_.run.recompute, sequence);
+      break;
+    case Operation::loss: {
+      sequence.gather();
+      const std::int64_t vocab = (e_.model.vocab + layout_.tensor() - 1) / layout_.tensor();
+      const std::int64_t most = config::logit_rows(vocab, rows);
+      for (std::int64_t row = 0; row < rows; row += most) {
+        const std::int64_t count = std::min(most, rows - row);
+        sequence.reduce_all(count);      // largest logits
+        sequence.reduce_all(2 * count);  // sums of exponentials, logits of the targets
+      }
+      sequence.reduce();
+      break;
+    }
+    case Operation::reduce_gradients:
+      sequence.reduce_all(norm_elements(rank));
+      break;
+    default:
+      break;
+  }
+  return sequence.take();
 }
 
 Dense::Sum Dense::gradient_sum(Rank rank, int layer) const {
@@ -114,6 +168,12 @@ std::vector<Rank> Dense::replicas(Rank rank) const {
 
 double Dense::layer_elements() const {
   return static_cast<double>(config::layer_parameters(e_.model)) / layout_.tensor();
+}
+
+/// Gains, of which every rank of a tensor group has all of its layers.
+std::int64_t Dense::norm_elements(Rank rank) const {
+  const bool last = layout_.coordinates(rank).pipeline + 1 == layout_.pipeline();
+  return (2 * layers_ + (last ? 1 : 0)) * e_.model.d_model;
 }
 
 }  // namespace cadenza::simulate

@@ -14,10 +14,18 @@
 
 namespace cadenza::simulate {
 
+/// A collective of the tensor group within an operation.
+struct TensorCollective {
+  Collective what = Collective::all_gather;
+  std::int64_t bytes = 0;  ///< of all of the group together
+  double seconds = 0;
+};
+
 struct DenseTime {
-  double compute = 0;      ///< seconds
-  double collectives = 0;  ///< of the tensor group, seconds
+  double compute = 0;  ///< seconds
   double flops = 0;
+  std::vector<TensorCollective> collectives;  ///< in the model's order
+  double collective_seconds() const;
 };
 
 class Dense {
@@ -41,19 +49,21 @@ class Dense {
   double gather_parameters(Rank rank) const;
 
  private:
-  double tensor_seconds(const program::Step& step, Rank rank, std::int64_t rows) const;
+  std::vector<TensorCollective> tensor_collectives(const program::Step& step, Rank rank,
+                                                   std::int64_t rows) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double layer_elements() const;
+  std::int64_t norm_elements(Rank rank) const;
 
   const config::Experiment& e_;
   const program::Layout& layout_;
   const Costs& costs_;
-  double layers_;  ///< of a rank
+  int layers_;  ///< of a rank
   config::ElementBytes bytes_;
   /// By operation, pass, again, rows: equal on all ranks.
   std::map<std::tuple<program::Operation, program::Pass, bool, std::int64_t>, DenseTime> known_;
-  DenseTime optimizer_;
+  DenseTime optimizer_;  ///< of the step and the rank asked for last
 };
 
 }  // namespace cadenza::simulate

@@ -27,6 +27,9 @@ enum Name : std::uint16_t {
   agree_on_plan,
   agree_on_loss,
   agree_on_norm,
+  tensor_all_gather,
+  tensor_reduce_scatter,
+  tensor_all_reduce,
 };
 
 /// What an event is called.
@@ -37,6 +40,19 @@ struct Kind {
 
 std::uint16_t name_of(Operation operation) {
   return static_cast<std::uint16_t>(operation);
+}
+
+/// Of a tensor group.
+std::uint16_t name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+      return tensor_all_gather;
+    case Collective::reduce_scatter:
+      return tensor_reduce_scatter;
+    case Collective::all_reduce:
+      break;
+  }
+  return tensor_all_reduce;
 }
 
 Kind computation(Operation operation) {
@@ -86,6 +102,8 @@ Kind kind_of(const Span& span) {
     case Activity::collective:
       if (operation == Operation::gradient_norm) return {Category::collective, agree_on_norm};
       return {Category::collective, name_of(operation)};
+    case Activity::tensor:
+      return {Category::collective, name_of(span.collective)};
     case Activity::reduce:
       return {Category::collective, gradients_message};
     case Activity::message_out:
@@ -98,7 +116,15 @@ Kind kind_of(const Span& span) {
 }
 
 bool beside_computation(Activity what) {
-  return what == Activity::message_out || what == Activity::message_in || what == Activity::reduce;
+  switch (what) {
+    case Activity::message_out:
+    case Activity::message_in:
+    case Activity::reduce:
+    case Activity::tensor:
+      return true;
+    default:
+      return false;
+  }
 }
 
 Phase phase_of(const Step& step) {
@@ -109,7 +135,17 @@ Phase phase_of(const Step& step) {
 
 /// A collective of all ranks, or of all of a tensor group: one, whoever records it.
 bool spans_tensor_group(std::uint16_t name) {
-  return name == agree_on_plan || name == agree_on_loss || name == agree_on_norm;
+  switch (name) {
+    case agree_on_plan:
+    case agree_on_loss:
+    case agree_on_norm:
+    case tensor_all_gather:
+    case tensor_reduce_scatter:
+    case tensor_all_reduce:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::vector<std::string> make_names() {
@@ -120,7 +156,7 @@ std::vector<std::string> make_names() {
   for (const char* other :
        {"pack", "unpack", "attention_inputs_message", "attention_results_message", "wait_for_stage",
         "wait_for_ranks", "reduce_gradients_message", "agree_on_plan", "agree_on_loss",
-        "agree_on_norm"}) {
+        "agree_on_norm", "tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce"}) {
     names.emplace_back(other);
   }
   return names;

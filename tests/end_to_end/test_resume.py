@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import harness
+import test_signals
 from test_interrupted import ranks_below
 
 USAGE, DATA = 2, 3
@@ -257,6 +258,21 @@ def test_cut_checkpoints(whole, corpus, tmp_path):
 def test_a_folder_without_checkpoints(corpus, tmp_path):
     changes = experiment_of(corpus, {})
     refuse(DATA, ["no checkpoint to start from"], 1, words_of(tmp_path, changes, tmp_path))
+
+
+def test_goes_on_after_a_signal(corpus, tmp_path):
+    """As jobs that are requeued do, into the folder that the first one left."""
+    steady = {"optimizer": {"schedule": "constant"}}  # run.steps changes no rate
+    process = test_signals.start(tmp_path, corpus, 2, steady)
+    stopped = test_signals.end(process, test_signals.to_rank(1, signal.SIGUSR1))
+    assert stopped.code == test_signals.REQUEUE, str(stopped)
+    first = harness.read_metrics(tmp_path / "run")
+    last = len(first) + 2
+    words = ["train", tmp_path / "e.yaml", "--set", f"run.steps={last}", "--output"]
+    harness.run_well(2, [*words, tmp_path / "run", "--from", tmp_path / "run"])
+    harness.run_well(2, [*words, tmp_path / "whole"])
+    losses = [line["loss"] for line in first + harness.read_metrics(tmp_path / "run")]
+    assert losses == [line["loss"] for line in harness.read_metrics(tmp_path / "whole")]
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.011, 0.023, 0.037])

@@ -50,6 +50,16 @@ EXPERIMENTS = {
         "model": {"layers": 4},
         "batch": {"tokens": 4 * 128},
     },
+    "tensor-pipeline-recompute-mlp": {  # a vocabulary whose logits are made in pieces
+        "parallel": {"tensor": 2, "pipeline": 2},
+        "model": {"vocab": 80000},
+        "run": {"recompute": "mlp"},
+    },
+    "tensor-recompute-attention-float64": {
+        "parallel": {"tensor": 2},
+        "attention": {"placement": "cad"},
+        "run": {"recompute": "attention", "dtype": "float64"},
+    },
     "tensor-context": {
         "parallel": {"tensor": 2, "context": 2},
         "attention": {"placement": "striped"},
@@ -104,6 +114,10 @@ def place(event):
     return tuple(int(event[field]) for field in fields)
 
 
+def place_of_operation(event):
+    return tuple(int(event[field]) for field in ("step", "phase", "mb", "layer"))
+
+
 def operations(events):
     """What a rank did on its compute lane, in order."""
     return [
@@ -122,6 +136,15 @@ def messages(events):
     )
 
 
+def tensor_collectives(events):
+    """What a rank did with its tensor group within operations, in order."""
+    return [
+        (name, *place(event), int(event["bytes"]))
+        for name, event in events
+        if name.startswith("tensor_")
+    ]
+
+
 def work(events):
     """Bytes that were packed and unpacked, FLOPs, in the order of operations."""
     copied = [int(e["bytes"]) for name, e in events if name in ("pack", "unpack")]
@@ -134,6 +157,7 @@ def test_same_operations_and_messages_on_every_rank(both):
     for real, clocked in zip(map(named, traces(run)), map(named, traces(simulated)), strict=True):
         assert operations(clocked) == operations(real)
         assert messages(clocked) == messages(real)
+        assert tensor_collectives(clocked) == tensor_collectives(real)
         bytes_real, flops_real = work(real)
         bytes_clocked, flops_clocked = work(clocked)
         assert bytes_clocked == bytes_real
@@ -144,15 +168,30 @@ def test_same_operations_and_messages_on_every_rank(both):
 def test_a_missing_event_is_found(both):
     run, _ = both
     events = named(traces(run)[0])
-    for find in (operations, messages):
-        whole = find(events)
-        for missing in range(0, len(events), 7):
-            kept = events[:missing] + events[missing + 1 :]
-            counted = (events[missing][1]["cat"] in MESSAGES) == (find is messages)
-            counted = counted and events[missing][1]["cat"] != PLAN
-            if find is operations:
-                counted = counted and events[missing][1]["lane"] == COMPUTE
-            assert (find(kept) != whole) == counted
+    for missing, (name, event) in list(enumerate(events))[::7]:
+        if event["cat"] in MESSAGES:
+            sees = messages
+        elif name.startswith("tensor_"):
+            sees = tensor_collectives
+        else:
+            sees = operations if event["lane"] == COMPUTE and event["cat"] != PLAN else None
+        kept = events[:missing] + events[missing + 1 :]
+        for find in (operations, messages, tensor_collectives):
+            assert (find(kept) != find(events)) == (find is sees)
+
+
+def test_tensor_collectives_lie_within_operations(both):
+    for path in map(traces, both):
+        for events in map(named, path):
+            spans = {}
+            for _, event in events:
+                if event["lane"] == COMPUTE:
+                    begin_end = (int(event["t_begin_ns"]), int(event["t_end_ns"]))
+                    spans.setdefault(place_of_operation(event), []).append(begin_end)
+            for name, event in events:
+                if name.startswith("tensor_") and event["layer"] >= 0:
+                    begin, end = int(event["t_begin_ns"]), int(event["t_end_ns"])
+                    assert any(b <= begin and end <= e for b, e in spans[place_of_operation(event)])
 
 
 def paired(folder):

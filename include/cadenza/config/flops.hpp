@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Floating-point operations of a model from its shape: what traces, plans and predictions state.
-// A multiply and an add are two.
+// A multiply and an add are two. And how its products are cut, as far as others must know.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,10 @@ double head_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
 
 /// Elements of the matrices of one layer.
 std::int64_t layer_parameters(const Model& model);
+
+/// Rows whose logits are made at a time, for a microbatch of `rows` and a rank's share of the
+/// vocabulary: the whole [rows, vocab] is never held.
+std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
 
 /// A training step over documents of these lengths, without recomputation: 3 x dense forward + 3.5
 /// x causal attention forward (4 * head_dim * heads * L(L+1)/2 per layer).

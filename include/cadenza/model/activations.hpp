@@ -69,10 +69,6 @@ struct Activations {
   Array<Sum> statistics;        ///< [3, logit_rows]; empty without a tensor group
 };
 
-/// Rows whose logits are made at a time, for a microbatch of `rows`: the whole [R, V] is never
-/// held.
-std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
-
 /// Allocates, as MemoryKind::activations.
 template <typename Real>
 Activations<Real> make_activations(const config::Model& model, const ModelPart& part,

@@ -24,6 +24,7 @@ enum class Activity : std::uint8_t {
   wait,         ///< blocked until messages are there
   wait_ranks,   ///< blocked until the last rank of a collective is there
   collective,   ///< a collective that the rank waits for
+  tensor,       ///< a collective of its tensor group, as a part of an operation
   message_out,  ///< under way, beside computation
   message_in,
   reduce,  ///< the sum of a layer's gradients, under way beside computation
@@ -37,7 +38,8 @@ struct Span {
   double end = 0;
   std::int64_t bytes = 0;
   double flops = 0;
-  Rank peer = -1;          ///< world rank at the other end of a message
+  Collective collective = Collective::all_gather;  ///< of `tensor`
+  Rank peer = -1;                                  ///< world rank at the other end of a message
   std::uint32_t flow = 0;  ///< equal on both ends of a message and on all of a collective
 };
 

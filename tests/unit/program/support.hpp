@@ -113,6 +113,7 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
   e.model.d_model = 32;
   e.model.heads = 4;
   e.model.kv_heads = 2;
+  e.model.vocab = 64;
   e.parallel.data = draw.between(1, 3);
   e.parallel.tensor = draw.between(1, 2);
   e.parallel.context = draw.between(1, 4);

@@ -166,6 +166,7 @@ TEST(Clock, SpansOfARankFollowOneAnother) {
           if (span.flow != 0) ++ends_of_message[span.flow];
           return;
         case Activity::reduce:
+        case Activity::tensor:
           return;
         default:
           break;

@@ -182,6 +182,24 @@ TEST(Recording, TwinsExchangeMessagesOfTheirOwn) {
   const Event together = record(meeting);
   EXPECT_EQ(twin_of(together, 1).flow, together.flow) << "a collective that both are in";
   EXPECT_EQ(twin_of(together, 1).peer, -1);
+  meeting.what = Activity::tensor;
+  EXPECT_EQ(twin_of(record(meeting), 1).flow, together.flow);
+}
+
+TEST(Recording, NamesCollectivesOfATensorGroup) {
+  const Step step = attention_step(Operation::attention_inputs);
+  Span span = span_of(step, Activity::tensor);
+  for (const auto& [collective, name] :
+       {std::pair(Collective::all_gather, "tensor_all_gather"),
+        std::pair(Collective::reduce_scatter, "tensor_reduce_scatter"),
+        std::pair(Collective::all_reduce, "tensor_all_reduce")}) {
+    span.collective = collective;
+    const Event event = record(span);
+    EXPECT_EQ(name_of(event), name);
+    EXPECT_EQ(event.category, Category::collective);
+    EXPECT_EQ(event.lane, Lane::communication);
+    EXPECT_EQ(event.flags, kSimulated | kNonBlocking);
+  }
 }
 
 TEST(Recording, AddsWhatSurroundsAProgram) {
