@@ -39,6 +39,7 @@ class Training {
   std::vector<RankStep> gather(std::int64_t step_ns);
   void save_checkpoint(std::int64_t step);
   void measure_clock(std::uint32_t phase);
+  bool clock_is_due() const;
   void open_outputs(const std::string& output);
   void finish(int signal, std::int64_t steps);
 
@@ -58,6 +59,9 @@ class Training {
   double peak_flops_ = 0;  ///< of all ranks together
   std::optional<Progress> progress_;
   std::vector<RankSummary> summaries_;
+  std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first
+  std::int64_t last_clock_ns_ = 0;
+  bool clock_due_ = false;  ///< the same on all ranks
 };
 
 }  // namespace cadenza::app
