@@ -75,7 +75,8 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   std::size_t most = 0;
   for (const program::Program& program : step.programs) {
     const double end = step.result.ranks[static_cast<std::size_t>(program.rank)].end;
-    recording_.surround(program.rank, end, step.result.seconds);
+    const bool trains = simulation_.outline().layout.trains(program.rank);
+    recording_.surround(program.rank, trains, end, step.result.seconds);
     most = std::max(most, recording_.of(program.rank).events.size());
   }
   trace::Recorder recorder(most);

@@ -20,6 +20,7 @@ namespace {
 using trace::Category;
 
 constexpr int kClockPings = 100;
+constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kSpareEvents = 4096;
 
 /// Events of a step: every operation may pack, unpack and exchange a message with every rank, in
@@ -28,7 +29,7 @@ std::size_t event_capacity(const config::Experiment& e) {
   const program::Outline outline(e);
   const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
   const auto layers = static_cast<std::size_t>(outline.layers * outline.pipeline.chunks);
-  const auto per_layer = static_cast<std::size_t>(48 + 8 * outline.layout.pool_size());
+  const auto per_layer = static_cast<std::size_t>(64 + 8 * outline.layout.pool_size());
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
@@ -116,11 +117,14 @@ int Training<Real>::run() {
     std::optional<program::StepPlan> plan;
     tracer_->time(Category::plan, tracer_->intern("wait_for_plan"), {},
                   [&] { plan = take_plan(next); });
-    if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
+    tracer_->time_if_long(tracer_->intern("start_planner"), [&] {
+      if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
+    });
     signal = run_step(*plan, begin);
     const std::int64_t every = experiment_.run.checkpoint.every;
     const bool due = every > 0 && ((step + 1) % every == 0 || signal != 0);
     if (due) save_checkpoint(step + 1);
+    if (clock_due_) measure_clock(1);
   }
   if (step == experiment_.run.steps) signal = 0;  // nothing is left to go on with
   finish(signal, step);
@@ -154,8 +158,10 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   const exec::StepResult result = executor_->run(plan);
   const std::int64_t end_ns = trace::now_ns();
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
+  clock_due_ = ranks.front().clock_due != 0;
   together(world_, [&] {
-    write_trace(plan, result, begin_ns, end_ns);
+    tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"),
+                       [&] { write_trace(plan, result, begin_ns, end_ns); });
     if (world_.rank() == 0) report_step(plan, result, ranks);
   });
   if (!std::isfinite(result.loss)) {
@@ -185,6 +191,7 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
   mine.peak_bytes = ledger_.peak_total();
   mine.step_ns = step_ns;
   mine.signal = StopSignals::caught();
+  mine.clock_due = clock_is_due() ? 1 : 0;
   std::vector<RankStep> all(static_cast<std::size_t>(world_.size()));
   world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   return all;
@@ -233,7 +240,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
 
 template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
-  tracer_->time(Category::checkpoint, tracer_->intern("save_checkpoint"), {}, [&] {
+  tracer_->time_host(Category::checkpoint, tracer_->intern("save_checkpoint"), [&] {
     together(world_, [&] {
       executor_->write_checkpoint(folder_->checkpoints() + "/" + model::checkpoint_name(step),
                                   step);
@@ -243,7 +250,11 @@ void Training<Real>::save_checkpoint(std::int64_t step) {
 
 template <typename Real>
 void Training<Real>::measure_clock(std::uint32_t phase) {
-  const comm::ClockOffset offset = comm::measure_clock(world_, kClockPings, trace::now_ns);
+  comm::ClockOffset offset;
+  tracer_->time_host(Category::host, tracer_->intern("measure_clock"),
+                     [&] { offset = comm::measure_clock(world_, kClockPings, trace::now_ns); });
+  last_clock_ns_ = trace::now_ns();
+  if (phase == 0) first_clock_ns_ = last_clock_ns_;
   trace::ClockSync sync;
   sync.t_local_ns = offset.t_local_ns;
   sync.offset_ns = offset.offset_ns;
@@ -251,6 +262,13 @@ void Training<Real>::measure_clock(std::uint32_t phase) {
   sync.pings = kClockPings;
   sync.phase = phase;
   together(world_, [&] { writer_->write_clock(sync); });
+}
+
+/// Every minute; at first after one second, two, four, ... as short runs drift too.
+template <typename Real>
+bool Training<Real>::clock_is_due() const {
+  const std::int64_t interval = std::clamp(last_clock_ns_ - first_clock_ns_, kSecond, 60 * kSecond);
+  return trace::now_ns() - last_clock_ns_ >= interval;
 }
 
 template <typename Real>

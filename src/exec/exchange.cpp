@@ -59,6 +59,7 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector
       names_{tracer.intern("pack"),
              tracer.intern("unpack"),
              tracer.intern("wait"),
+             tracer.intern("wait_for_sends"),
              tracer.intern("attend"),
              tracer.intern("begin_attention"),
              tracer.intern("attention_inputs_message"),
@@ -141,7 +142,10 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage,
 
 template <typename Real>
 void AttentionExchange<Real>::finish() {
-  for (const int on : sending_) pool_.wait(on);
+  if (sending_.empty()) return;
+  tracer_.time(Category::wait, names_.wait_for_sends, {}, [&] {
+    for (const int on : sending_) pool_.wait(on);
+  });
   sending_.clear();
 }
 

@@ -22,6 +22,21 @@ kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, Mem
                                            experiment.model.rope.theta);
 }
 
+/// Whether events of an operation leave none of its time out; of the others the whole is recorded
+/// on the host lane.
+bool records_all(program::Operation operation) {
+  switch (operation) {
+    case program::Operation::post:
+    case program::Operation::post_results:
+    case program::Operation::reduce_layer:
+    case program::Operation::reduce_gradients:
+    case program::Operation::gradient_norm:
+      return false;
+    default:
+      return true;
+  }
+}
+
 void make_progress(void* pool) {
   static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
 }
@@ -54,12 +69,17 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       world_(world),
       groups_(std::make_unique<Groups>(world, outline_.layout)),
       tracer_(tracer),
-      rotary_(rotary_table<Sum>(experiment, ledger)) {
+      rotary_(rotary_table<Sum>(experiment, ledger)),
+      progress_name_(tracer.intern("progress")) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
         *groups_->pool, outline_.layout.members(outline_.layout.pool_of(world.rank())),
         model::attention_shape(experiment.model, outline_.layout.tensor()), rotary_, part, tracer,
         ledger));
+  }
+  for (int operation = 0; operation < program::kOperations; ++operation) {
+    names_[static_cast<std::size_t>(operation)] =
+        tracer.intern(program::name(static_cast<program::Operation>(operation)));
   }
   if (!outline_.layout.trains(world.rank())) return;
   trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,
@@ -111,10 +131,10 @@ template <typename Real>
 StepResult Executor<Real>::run(const program::StepPlan& plan) {
   tracer_.time_collective(world_, "agree_on_plan", {}, [&] { agree_on_plan(plan); });
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
-  bind(plan);
+  tracer_.time_host(trace::Category::host, tracer_.intern("bind_plan"), [&] { bind(plan); });
   for (const Step& step : plan.program.steps) run_operation(step, plan);
-  for (const auto& exchange : exchange_) exchange->finish();
   tracer_.set_place({});
+  for (const auto& exchange : exchange_) exchange->finish();
   StepResult result;
   tracer_.time_collective(world_, "agree_on_loss", {}, [&] { result = agree_on_result(); });
   return result;
@@ -150,13 +170,17 @@ void Executor<Real>::set_place(const Step& step) {
 template <typename Real>
 void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
   set_place(step);
+  const std::uint16_t name = names_[static_cast<std::size_t>(step.operation)];
   if (program::is_attention(step.operation)) {
-    run_attention(step);
+    records_all(step.operation) ? run_attention(step)
+                                : tracer_.time_if_long(name, [&] { run_attention(step); });
     return;
   }
-  const int tick = std::max(step.tick, 0) / outline_.parts;
-  trainer_->run(step, plan, exchange_.front()->binding(tick).home);
-  groups_->pool->progress();
+  const HomeRows& home = exchange_.front()->binding(std::max(step.tick, 0) / outline_.parts).home;
+  records_all(step.operation)
+      ? trainer_->run(step, plan, home)
+      : tracer_.time_if_long(name, [&] { trainer_->run(step, plan, home); });
+  tracer_.time_if_long(progress_name_, [&] { groups_->pool->progress(); });
 }
 
 template <typename Real>

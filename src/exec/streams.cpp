@@ -29,7 +29,9 @@ Streams<Sum>::Streams(comm::Communicator& world, Tracer& tracer, MemoryLedger& l
       ledger_(ledger),
       send_name_(tracer.intern("send")),
       receive_name_(tracer.intern("receive")),
-      wait_name_(tracer.intern("wait_for_stage")) {
+      wait_name_(tracer.intern("wait_for_stage")),
+      pack_name_(tracer.intern("pack_stream")),
+      unpack_name_(tracer.intern("unpack_stream")) {
   received_.channel = kReceiveChannel;
 }
 
@@ -58,7 +60,6 @@ typename Streams<Sum>::Buffer& Streams<Sum>::free_buffer(std::int64_t elements) 
 
 template <typename Sum>
 void Streams<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
-  Kokkos::deep_copy(buffer.host, buffer.device);
   const auto bytes = std::as_bytes(elements_of<Sum>(buffer.host, elements));
   const std::int64_t begin = trace::now_ns();
   world_.post_send(bytes, step.peer, tag_of(step), buffer.channel);
@@ -79,7 +80,6 @@ void Streams<Sum>::arrive(const program::Step& step, std::int64_t elements) {
   tracer_.message(Category::p2p_receive, receive_name_, begin, trace::now_ns(),
                   {count, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
   tracer_.count_received(count);
-  Kokkos::deep_copy(received_.device, received_.host);
 }
 
 /// Messages of a pair and a pass arrive in the order in which they were sent.

@@ -20,8 +20,11 @@ class Streams {
   template <typename Fill>
   void send(const program::Step& step, std::int64_t elements, Fill fill) {
     Buffer& buffer = free_buffer(elements);
-    fill(buffer.device.data());
-    fence();
+    tracer_.time(trace::Category::compute_other, pack_name_, {bytes_of(elements)}, [&] {
+      fill(buffer.device.data());
+      fence();
+      Kokkos::deep_copy(buffer.host, buffer.device);
+    });
     start(step, buffer, elements);
   }
 
@@ -29,7 +32,10 @@ class Streams {
   template <typename Take>
   void receive(const program::Step& step, std::int64_t elements, Take take) {
     arrive(step, elements);
-    take(static_cast<const Sum*>(received_.device.data()));
+    tracer_.time(trace::Category::compute_other, unpack_name_, {bytes_of(elements)}, [&] {
+      Kokkos::deep_copy(received_.device, received_.host);
+      take(static_cast<const Sum*>(received_.device.data()));
+    });
   }
 
   /// Completes all sends.
@@ -41,6 +47,9 @@ class Streams {
     HostArray<Sum> host;
     int channel = 0;
   };
+  static std::int64_t bytes_of(std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(sizeof(Sum));
+  }
   Buffer& free_buffer(std::int64_t elements);
   void grow(Buffer& buffer, std::int64_t elements);
   void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
@@ -52,7 +61,7 @@ class Streams {
   MemoryLedger& ledger_;
   std::vector<Buffer> sent_;  ///< in flight or free
   Buffer received_;
-  std::uint16_t send_name_, receive_name_, wait_name_;
+  std::uint16_t send_name_, receive_name_, wait_name_, pack_name_, unpack_name_;
 };
 
 }  // namespace cadenza::exec

@@ -21,7 +21,11 @@ std::int64_t resident_bytes() {
 }  // namespace
 
 Tracer::Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory)
-    : recorder_(recorder), ledger_(ledger), events_(events), memory_(memory) {}
+    : recorder_(recorder),
+      ledger_(ledger),
+      events_(events),
+      memory_(memory),
+      sample_name_(intern("sample_memory")) {}
 
 void Tracer::begin_step(std::int64_t step) {
   step_ = static_cast<std::uint32_t>(step);
@@ -80,14 +84,16 @@ void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t 
 
 void Tracer::sample_memory() {
   if (!memory_) return;
-  trace::MemorySample sample;
-  sample.t_ns = trace::now_ns();
-  sample.step = step_;
-  for (int kind = 0; kind < kMemoryKinds; ++kind) {
-    sample.bytes[static_cast<std::size_t>(kind)] = ledger_.current(static_cast<MemoryKind>(kind));
-  }
-  sample.host_rss = resident_bytes();
-  recorder_.sample(sample);
+  time_host(trace::Category::trace_overhead, sample_name_, [&] {
+    trace::MemorySample sample;
+    sample.t_ns = trace::now_ns();
+    sample.step = step_;
+    for (int kind = 0; kind < kMemoryKinds; ++kind) {
+      sample.bytes[static_cast<std::size_t>(kind)] = ledger_.current(static_cast<MemoryKind>(kind));
+    }
+    sample.host_rss = resident_bytes();
+    recorder_.sample(sample);
+  });
 }
 
 }  // namespace cadenza::exec

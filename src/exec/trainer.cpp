@@ -68,7 +68,8 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }
   llama_->reserve(rows);
-  zero_elements(parameters_.gradients.data(), parameters_.table.elements);
+  tracer_.time(Category::compute_other, tracer_.intern("zero_gradients"), {},
+               [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
   loss_scale_ = loss_scale;
   loss_sum_ = 0;
 }

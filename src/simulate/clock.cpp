@@ -59,6 +59,7 @@ void Clock::resume(std::size_t i, double time) {
       return finish(i);
     case State::draining:
       runner.times.waiting += time - runner.began;
+      emit(runner, Activity::drain, runner.began, time);
       close_awaited(i);
       return start_operation(i);
     case State::waiting:
@@ -161,7 +162,7 @@ void Clock::emit(const Runner& runner, Activity what, double begin, double end, 
   if (!observer_) return;
   Span span;
   span.rank = runner.rank();
-  span.step = &runner.step();
+  span.step = runner.ended() ? nullptr : &runner.step();
   span.what = what;
   span.begin = begin;
   span.end = end;

@@ -222,6 +222,7 @@ void Clock::send(std::size_t i) {
   const Step& step = runner.step();
   const std::int64_t bytes = stream_bytes(runner);
   runners_[i].times.copies += runner.now - runner.began;
+  emit(runner, Activity::pack, runner.began, runner.now, bytes);
   runners_[i].times.bytes_sent += bytes;
   Stream& stream = streams_[{runner.rank(), step.peer, step.pass}];
   emit(runner, Activity::message_out, runner.now, runner.now, bytes, 0,
@@ -254,7 +255,9 @@ void Clock::end_receive(std::size_t i) {
   emit(runner, Activity::message_in, runner.began, runner.now, bytes, 0,
        stream_flow(step.peer, runner.rank(), step.pass, stream.received++));
   const double seconds = costs_.unpack(bytes);
-  runner.times.copies += seconds * factor(runner);
+  const double taken = seconds * factor(runner);
+  runner.times.copies += taken;
+  emit(runner, Activity::unpack, runner.now, runner.now + taken, bytes);
   run_for(i, seconds);
 }
 

@@ -30,6 +30,10 @@ enum Name : std::uint16_t {
   tensor_all_gather,
   tensor_reduce_scatter,
   tensor_all_reduce,
+  pack_stream,
+  unpack_stream,
+  wait_for_sends,
+  zero_gradients,
 };
 
 /// What an event is called.
@@ -88,12 +92,13 @@ Kind message(Operation operation) {
 }
 
 Kind kind_of(const Span& span) {
+  if (span.what == Activity::drain) return {Category::wait, wait_for_sends};
   const Operation operation = span.step->operation;
   switch (span.what) {
     case Activity::pack:
-      return {Category::compute_other, pack};
+      return {Category::compute_other, operation == Operation::send ? pack_stream : pack};
     case Activity::unpack:
-      return {Category::compute_other, unpack};
+      return {Category::compute_other, operation == Operation::receive ? unpack_stream : unpack};
     case Activity::wait:
       if (operation == Operation::receive) return {Category::wait, wait_for_stage};
       return {Category::wait, name_of(Operation::wait)};
@@ -110,6 +115,7 @@ Kind kind_of(const Span& span) {
     case Activity::message_in:
       return message(operation);
     case Activity::compute:
+    case Activity::drain:
       break;
   }
   return computation(operation);
@@ -156,7 +162,8 @@ std::vector<std::string> make_names() {
   for (const char* other :
        {"pack", "unpack", "attention_inputs_message", "attention_results_message", "wait_for_stage",
         "wait_for_ranks", "reduce_gradients_message", "agree_on_plan", "agree_on_loss",
-        "agree_on_norm", "tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce"}) {
+        "agree_on_norm", "tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce",
+        "pack_stream", "unpack_stream", "wait_for_sends", "zero_gradients"}) {
     names.emplace_back(other);
   }
   return names;
@@ -218,7 +225,7 @@ trace::Event Recording::event_of(const Span& span) const {
   event.flow = in_step(span.flow);
   event.category = kind.category;
   event.name_id = kind.name;
-  event.set_place(place_of(*span.step));
+  if (span.step != nullptr) event.set_place(place_of(*span.step));
   if (beside_computation(span.what)) {
     event.lane = Lane::communication;
     event.flags |= trace::flag::kNonBlocking;
@@ -248,7 +255,7 @@ std::uint32_t Recording::in_step(std::uint32_t flow) const {
   return static_cast<std::uint32_t>(Hasher().add(flow).add(step_).value()) | 1u;
 }
 
-void Recording::surround(Rank rank, double end, double step_seconds) {
+void Recording::surround(Rank rank, bool trains, double end, double step_seconds) {
   if (!events_) return;
   std::vector<Event>& events = ranks_[static_cast<std::size_t>(rank)].events;
   const auto wait = [&](double begin, double until) {
@@ -264,6 +271,12 @@ void Recording::surround(Rank rank, double end, double step_seconds) {
     agreeing.flow = in_step(name);
     return agreeing;
   };
+  if (trains) {
+    Event zeroing = event(0, 0);
+    zeroing.category = Category::compute_other;
+    zeroing.name_id = zero_gradients;
+    events.insert(events.begin(), zeroing);
+  }
   events.insert(events.begin(), {wait(0, 0), agree(agree_on_plan, 0)});
   events.insert(events.end(), {wait(end, step_seconds), agree(agree_on_loss, step_seconds)});
 }

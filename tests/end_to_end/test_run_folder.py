@@ -312,3 +312,53 @@ def test_plan_in_the_trace_is_the_plan_command_s(experiment, finished):
             for r in rows[rows["step"] == 1]
         ]
     assert sorted(found) == expected
+
+
+LAYOUTS = {
+    "cad": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
+    "ping_pong": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "overlap": "ping_pong"},
+    },
+    "pipeline": {"parallel": {"pipeline": 2}},
+    "tensor": {"parallel": {"tensor": 2}},
+}
+# Steps of 0.1 s and more: what lies between two events is then the clock's reading, and what the
+# operating system takes away just there is little beside them.
+LARGE = {
+    "model": {"layers": 2, "d_model": 128, "ffn": 256},
+    "batch": {"tokens": 4096, "microbatch": 1024},
+    "run": {"steps": 7},
+}
+ON_THE_PROCESSOR = (0, 15)  # lanes: compute, host
+
+
+def untraced(path, left_out=()):
+    """Share of each step in which no event of the compute or host lane is open."""
+    with h5py.File(path, "r") as file:
+        names = np.array([name.decode() for name in file["/meta/strings"][:]])
+        events, steps = file["/events"][:], file["/steps"][:]
+    events = events[np.isin(events["lane"], ON_THE_PROCESSOR)]
+    events = events[~np.isin(names[events["name_id"]], left_out)]
+    shares = []
+    for step in steps:
+        inside = events[(events["t_end_ns"] > step["t_begin"])
+                        & (events["t_begin_ns"] < step["t_end"])]  # fmt: skip
+        inside = inside[np.argsort(inside["t_begin_ns"], kind="stable")]
+        ends = np.maximum.accumulate(np.append(step["t_begin"], inside["t_end_ns"]))
+        begins = np.append(inside["t_begin_ns"], step["t_end"])
+        gaps = np.maximum(0, begins - ends)
+        shares.append(gaps.sum() / (step["t_end"] - step["t_begin"]))
+    return np.array(shares)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_moment_of_a_step_has_an_event(layout, corpus, tmp_path):
+    changes = harness.merged(
+        harness.merged(LARGE, LAYOUTS[layout]), {"data": harness.tokens_data(corpus)}
+    )
+    run = harness.train(tmp_path, changes)
+    for rank in range(2):
+        path = run.folder / f"trace/rank-{rank:05}.h5"
+        assert np.median(untraced(path)) <= 0.01
+        assert np.median(untraced(path, left_out=["attend"])) > 0.01, "a gap would be found"

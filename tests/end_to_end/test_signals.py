@@ -121,6 +121,26 @@ def test_a_signal_that_comes_twice_at_once_counts_once(corpus, tmp_path):
     assert_ended_whole(result, tmp_path, 1, number, result.code)
 
 
+def test_clocks_are_compared_between_steps(corpus, tmp_path):
+    process = start(tmp_path, corpus, 2)
+    time.sleep(3)  # the first comparison is due after a second
+    result = end(process, to_launcher(signal.SIGUSR1))
+    assert_ended_whole(result, tmp_path, 2, signal.SIGUSR1, REQUEUE)
+    for rank in range(2):
+        with h5py.File(tmp_path / f"run/trace/rank-{rank:05}.h5", "r") as file:
+            clock, steps = file["/clock/sync"][:], file["/steps"][:]
+            names = [name.decode() for name in file["/meta/strings"][:]]
+            events = file["/events"][:]
+        phases = clock["phase"].tolist()
+        assert phases == [0, *[1] * (len(phases) - 2), 2]
+        assert 3 <= len(phases) <= 6, "after 1, 2, 4 and 8 s"
+        for when in clock["t_local_ns"]:
+            assert not np.any((steps["t_begin"] < when) & (when < steps["t_end"]))
+        between = events[events["lane"] == 15]
+        found = {names[event["name_id"]] for event in between}
+        assert found >= {"write_step", "measure_clock", "save_checkpoint", "bind_plan"}
+
+
 def test_a_second_signal_ends_a_step_that_does_not_end(corpus, tmp_path):
     """One rank is stopped, so that the other waits for it for ever."""
     process = start(tmp_path, corpus, 2)

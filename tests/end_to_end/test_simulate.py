@@ -147,7 +147,8 @@ def tensor_collectives(events):
 
 def work(events):
     """Bytes that were packed and unpacked, FLOPs, in the order of operations."""
-    copied = [int(e["bytes"]) for name, e in events if name in ("pack", "unpack")]
+    copies = ("pack", "unpack", "pack_stream", "unpack_stream")
+    copied = [int(e["bytes"]) for name, e in events if name in copies]
     return copied, [float(e["flops"]) for _, e in events if e["lane"] == COMPUTE and e["flops"]]
 
 

@@ -25,7 +25,8 @@ struct RankStep {
   std::int64_t bytes_sent = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t step_ns = 0;
-  std::int64_t signal = 0;  ///< that asks it to stop; 0: none
+  std::int64_t signal = 0;     ///< that asks it to stop; 0: none
+  std::int64_t clock_due = 0;  ///< 1: clocks should be compared again; rank 0's counts
 };
 
 /// World ranks that compute attention tasks.

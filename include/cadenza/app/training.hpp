@@ -42,6 +42,7 @@ class Training {
   void save_checkpoint(std::int64_t step);
   void measure_clock(std::uint32_t phase);
   void read_start(const std::string& from);
+  bool clock_is_due() const;
   void open_outputs(const std::string& output);
   void finish(int signal, std::int64_t steps);
 
@@ -62,6 +63,9 @@ class Training {
   double peak_flops_ = 0;  ///< of all ranks together
   std::optional<Progress> progress_;
   std::vector<RankSummary> summaries_;
+  std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first
+  std::int64_t last_clock_ns_ = 0;
+  bool clock_due_ = false;  ///< the same on all ranks
 };
 
 }  // namespace cadenza::app

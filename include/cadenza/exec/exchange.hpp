@@ -69,7 +69,7 @@ class AttentionExchange {
 
  private:
   struct Names {
-    std::uint16_t pack, unpack, wait, attend, begin, inputs, results;
+    std::uint16_t pack, unpack, wait, wait_for_sends, attend, begin, inputs, results;
   };
   struct Posted {
     std::int64_t sends_ns = 0;

@@ -2,6 +2,7 @@
 // The executor: runs a rank's program with real tensors.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,7 +70,9 @@ class Executor {
   kernels::RotaryTable<Sum> rotary_;
   std::unique_ptr<Trainer<Real>> trainer_;                          ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part
-  double loss_scale_ = 0;                                           ///< 1 / targets of the step
+  std::array<std::uint16_t, program::kOperations> names_{};         ///< of operations
+  std::uint16_t progress_name_;
+  double loss_scale_ = 0;  ///< 1 / targets of the step
 };
 
 }  // namespace cadenza::exec

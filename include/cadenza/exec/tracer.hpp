@@ -60,6 +60,22 @@ class Tracer {
     fence();
     add(category, name, trace::Lane::compute, begin, trace::now_ns(), work);
   }
+  /// Runs `operation`, which computes nothing, and records it on the host lane.
+  /// @param least_ns  shorter ones are left out
+  template <typename Operation>
+  void time_host(trace::Category category, std::uint16_t name, Operation operation,
+                 std::int64_t least_ns = 0) {
+    const std::int64_t begin = trace::now_ns();
+    operation();
+    const std::int64_t end = trace::now_ns();
+    if (end - begin >= least_ns) add(category, name, trace::Lane::host, begin, end, {});
+  }
+  /// The same for what is done often and mostly takes no time.
+  template <typename Operation>
+  void time_if_long(std::uint16_t name, Operation operation) {
+    constexpr std::int64_t kLongNs = 10'000;
+    time_host(trace::Category::host, name, operation, kLongNs);
+  }
   /// Records a message that was under way from `begin` to `end` (communication lane, non-blocking).
   void message(trace::Category category, std::uint16_t name, std::int64_t begin, std::int64_t end,
                const Work& work);
@@ -91,6 +107,7 @@ class Tracer {
   const MemoryLedger& ledger_;
   bool events_;
   bool memory_;
+  std::uint16_t sample_name_;
   StepTotals totals_;
   std::uint32_t step_ = 0;
   trace::Place place_;

@@ -42,11 +42,12 @@ class Recording {
 
   void add(const Span& span);
 
-  /// Adds what a rank does around its program, as all ranks do: they agree on the plan, and on the
-  /// loss when the last of them has ended. Call it once the step is over.
+  /// Adds what a rank does around its program: all agree on the plan, trainers clear their
+  /// gradients (which costs nothing here), and all agree on the loss when the last of them has
+  /// ended. Call it once the step is over.
   /// @param end           of the rank's program, seconds
   /// @param step_seconds  end of the step
-  void surround(Rank rank, double end, double step_seconds);
+  void surround(Rank rank, bool trains, double end, double step_seconds);
 
   const RankRecord& of(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 

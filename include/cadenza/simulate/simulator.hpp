@@ -22,6 +22,7 @@ enum class Activity : std::uint8_t {
   pack,         ///< rows into messages
   unpack,       ///< messages into rows; merging
   wait,         ///< blocked until messages are there
+  drain,        ///< blocked until what it sent has left
   wait_ranks,   ///< blocked until the last rank of a collective is there
   collective,   ///< a collective that the rank waits for
   tensor,       ///< a collective of its tensor group, as a part of an operation
@@ -32,7 +33,7 @@ enum class Activity : std::uint8_t {
 
 struct Span {
   Rank rank = 0;
-  const program::Step* step = nullptr;
+  const program::Step* step = nullptr;  ///< null when its program has ended
   Activity what = Activity::compute;
   double begin = 0;  ///< seconds from the start of the step
   double end = 0;

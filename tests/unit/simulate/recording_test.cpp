@@ -76,6 +76,9 @@ TEST(Recording, NamesEventsAsARunDoes) {
       {Operation::wait, Activity::wait, "wait", Category::wait, compute},
       {Operation::wait_results, Activity::wait, "wait", Category::wait, compute},
       {Operation::wait_results, Activity::unpack, "unpack", Category::compute_other, compute},
+      {Operation::send, Activity::pack, "pack_stream", Category::compute_other, compute},
+      {Operation::receive, Activity::unpack, "unpack_stream", Category::compute_other, compute},
+      {Operation::post, Activity::drain, "wait_for_sends", Category::wait, compute},
       {Operation::receive, Activity::wait, "wait_for_stage", Category::wait, compute},
       {Operation::reduce_gradients, Activity::wait_ranks, "wait_for_ranks", Category::wait,
        compute},
@@ -207,16 +210,27 @@ TEST(Recording, AddsWhatSurroundsAProgram) {
   Recording recording(2, 1, true);
   recording.begin_step(0, 500);
   recording.add(span_of(step, Activity::compute));
-  recording.surround(0, 3e-6, 10e-6);
+  recording.surround(0, true, 3e-6, 10e-6);
   std::vector<std::string> names;
   for (const Event& event : recording.of(0).events) names.push_back(name_of(event));
-  EXPECT_THAT(names, testing::ElementsAre("wait_for_ranks", "agree_on_plan", "attend",
-                                          "wait_for_ranks", "agree_on_loss"));
-  const Event& waiting = recording.of(0).events[3];
+  EXPECT_THAT(names, testing::ElementsAre("wait_for_ranks", "agree_on_plan", "zero_gradients",
+                                          "attend", "wait_for_ranks", "agree_on_loss"));
+  const Event& waiting = recording.of(0).events[4];
   EXPECT_EQ(waiting.t_begin_ns, 3500);
   EXPECT_EQ(waiting.t_end_ns, 10500);
   EXPECT_EQ(waiting.phase, Phase::other);
   EXPECT_EQ(waiting.microbatch, -1);
+  recording.surround(1, false, 3e-6, 10e-6);
+  EXPECT_EQ(recording.of(1).events.size(), 4u) << "a server has no gradients";
+}
+
+TEST(Recording, KnowsWhatARankWaitsForWhenItsProgramHasEnded) {
+  Span span;
+  span.what = Activity::drain;
+  const Event event = record(span);
+  EXPECT_EQ(name_of(event), "wait_for_sends");
+  EXPECT_EQ(event.category, Category::wait);
+  EXPECT_EQ(event.phase, Phase::other);
 }
 
 TEST(Recording, CountsWithoutEvents) {
@@ -234,7 +248,7 @@ TEST(Recording, CountsWithoutEvents) {
   recording.add(message);
   message.what = Activity::message_out;
   recording.add(message);
-  recording.surround(1, 0, 0);
+  recording.surround(1, true, 0, 0);
   EXPECT_TRUE(recording.of(1).events.empty());
   EXPECT_EQ(recording.of(1).flops, 8);
   EXPECT_EQ(recording.of(1).bytes_received, 64);
