@@ -104,9 +104,9 @@ void Training<Real>::open_outputs(const std::string& output) {
 
 template <typename Real>
 int Training<Real>::run() {
+  tracer_->begin_step(first_step_);  // what comes before it belongs to it
   measure_clock(0);
   progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
-  tracer_->begin_step(first_step_);  // what comes before it belongs to it
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
   Planned next = plan_ahead(first_step_);
   int signal = 0;
