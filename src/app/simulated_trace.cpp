@@ -108,7 +108,8 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
   record.bytes_received = mine.bytes_received;
 
   const std::string path = folder_ + "/" + trace::rank_file_name(rank);
-  trace::Writer writer = begun_ ? trace::Writer(path) : trace::Writer(path, run_, info);
+  trace::Writer writer =
+      begun_ ? trace::Writer(path) : trace::Writer(path, run_, info, mine.events.size());
   writer.write_plan(
       in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout, layout.pool_of(rank)),
       planned_stages(step.batch.step, simulation_.outline(), step.ticks, rank));

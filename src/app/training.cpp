@@ -33,6 +33,14 @@ std::size_t event_capacity(const config::Experiment& e) {
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
+/// Events of a step, about: in each layer and half, forward and backward, dense operations, an
+/// exchange and its messages.
+std::size_t usual_events(const config::Experiment& e) {
+  const program::Outline outline(e);
+  const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
+  return ticks * static_cast<std::size_t>(outline.layers * outline.pipeline.chunks) * 24;
+}
+
 /// What a run that a signal ended says of how to go on with it.
 std::string describe_stop(int signal, std::int64_t steps, const config::Experiment& experiment,
                           const std::string& folder) {
@@ -94,7 +102,7 @@ void Training<Real>::open_outputs(const std::string& output) {
   run_info_ = run_info(experiment_, comm::broadcast(world_, utc_now(), 0));
   together(world_, [&] {
     writer_.emplace(folder_->trace() + "/" + trace::rank_file_name(world_.rank()), run_info_,
-                    rank_info_);
+                    rank_info_, usual_events(experiment_));
   });
   std::vector<trace::RankInfo> ranks = gather_ranks(world_, rank_info_);
   together(world_, [&] {

@@ -30,6 +30,8 @@ class Table {
   void flush();
 
   std::uint64_t rows() const { return rows_; }
+  /// That the rows take in the file, compressed.
+  std::uint64_t bytes() const { return H5Dget_storage_size(dataset_.get()); }
   void close() { dataset_.reset(); }
   /// Gives the dataset up unclosed, after a failed write.
   void abandon() { dataset_.release(); }

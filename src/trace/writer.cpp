@@ -6,9 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 
 #include "cadenza/base/error.hpp"
+#include "compact.hpp"
 #include "schema.hpp"
 #include "table.hpp"
 
@@ -17,8 +20,14 @@ namespace {
 
 using storage::Handle;
 
-constexpr hsize_t kEventChunk = 1024;  // rows; a step of a trainer has more
-constexpr hsize_t kSmallChunk = 64;
+constexpr hsize_t kSmallChunk = 64;  // rows
+constexpr hsize_t kLeastEventChunk = 128;
+constexpr hsize_t kMostEventChunk = 1024;
+
+/// Not more than the rows of a flush: what is rewritten leaves its old place unused.
+hsize_t event_chunk(std::size_t events_per_step) {
+  return std::clamp<hsize_t>(std::bit_floor(events_per_step), kLeastEventChunk, kMostEventChunk);
+}
 
 /// Adds the time of a scope to the writer's own cost.
 class Stopwatch {
@@ -42,7 +51,7 @@ Table make_table(Start start, const Handle& file, const std::string& path, const
 }  // namespace
 
 struct Writer::Implementation {
-  Implementation(Start start, const std::string& path);
+  Implementation(Start start, const std::string& path, std::size_t events_per_step);
   ~Implementation();
   void describe(const RunInfo& run, const RankInfo& rank);
   void begin(Start start);
@@ -66,17 +75,20 @@ struct Writer::Implementation {
   StatusRow status;
 };
 
-Writer::Implementation::Implementation(Start start, const std::string& where)
+Writer::Implementation::Implementation(Start start, const std::string& where,
+                                       std::size_t events_per_step)
     : path(where),
       file(start == Start::create ? create_file(path) : reopen_file(path)),
       status_type(row_type<StatusRow>()),
-      events(make_table<Event>(start, file, path, "/events", kEventChunk, Packing::compressed)),
+      events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
+                               Packing::compressed)),
       samples(make_table<MemorySample>(start, file, path, "/memory/samples", kSmallChunk,
                                        Packing::raw)),
       highwater(make_table<MemoryHighwater>(start, file, path, "/memory/highwater", kSmallChunk,
                                             Packing::raw)),
       names(make_table<Name>(start, file, path, "/meta/strings", kSmallChunk, Packing::raw)),
-      plan(make_table<PlannedTask>(start, file, path, "/plan", kEventChunk, Packing::compressed)),
+      plan(make_table<PlannedTask>(start, file, path, "/plan", kMostEventChunk,
+                                   Packing::compressed)),
       plan_summary(
           make_table<PlannedStage>(start, file, path, "/plan_summary", kSmallChunk, Packing::raw)),
       clock(make_table<ClockSync>(start, file, path, "/clock/sync", kSmallChunk, Packing::raw)),
@@ -164,8 +176,9 @@ void Writer::Implementation::close() {
   });
 }
 
-Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank)
-    : implementation_(std::make_unique<Implementation>(Start::create, path)) {
+Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank,
+               std::size_t events_per_step)
+    : implementation_(std::make_unique<Implementation>(Start::create, path, events_per_step)) {
   implementation_->guarded([&] {
     implementation_->describe(run, rank);
     implementation_->begin(Start::create);
@@ -173,7 +186,7 @@ Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank
 }
 
 Writer::Writer(const std::string& path)
-    : implementation_(std::make_unique<Implementation>(Start::resume, path)) {
+    : implementation_(std::make_unique<Implementation>(Start::resume, path, kMostEventChunk)) {
   implementation_->guarded([&] { implementation_->begin(Start::resume); });
 }
 
@@ -222,7 +235,15 @@ void Writer::finish(int signal) {
   const Stopwatch stopwatch(implementation_->overhead_ns);
   implementation_->status.state = signal == 0 ? State::clean : State::signalled;
   implementation_->status.signal = signal;
+  std::uint64_t bytes = 0;
+  implementation_->guarded([&] {
+    for (Table* table : implementation_->tables()) {
+      table->flush();
+      bytes += table->bytes();
+    }
+  });
   implementation_->close();
+  compact(implementation_->path, bytes);
 }
 
 std::int64_t Writer::overhead_ns() const {

@@ -15,8 +15,10 @@ namespace cadenza::trace {
 class Writer {
  public:
   /// Creates `path` with every object of the schema; none is added later.
+  /// @param events_per_step  about: decides how events are cut into chunks
   /// @throws Error(data) naming the path.
-  Writer(const std::string& path, const RunInfo& run, const RankInfo& rank);
+  Writer(const std::string& path, const RunInfo& run, const RankInfo& rank,
+         std::size_t events_per_step = 1024);
   /// Goes on with a file whose writer paused.
   /// @throws Error(data) naming the path.
   explicit Writer(const std::string& path);

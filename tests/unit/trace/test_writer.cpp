@@ -453,6 +453,37 @@ void record_schedule(Recorder& recorder, std::mt19937_64& random, std::uint32_t 
   }
 }
 
+/// Bytes of a trace of `steps` steps of 150 events each: chunks are rewritten all the time.
+std::uintmax_t size_of_short_steps(const std::string& path, std::uint32_t steps) {
+  std::mt19937_64 random(3);
+  Recorder recorder(150);
+  std::int64_t now = 1'000'000'000;
+  Writer writer(path, sample_run(), sample_rank(0, 1), 150);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    record_schedule(recorder, random, step, now);
+    writer.write_step({.step = step}, {.step = step}, recorder);
+  }
+  writer.finish();
+  return std::filesystem::file_size(path);
+}
+
+TEST_F(WriterTest, ShortStepsLeaveNoUnusedPlaces) {
+  constexpr std::uint32_t kShort = 20, kLong = 120;
+  const auto least = static_cast<double>(size_of_short_steps(path_, kShort));
+  const auto most = static_cast<double>(size_of_short_steps(path_, kLong));
+  const double bytes = (most - least) / (150.0 * (kLong - kShort));
+  std::printf("             %.1f bytes per event on disk, 150 events a step\n", bytes);
+  EXPECT_LE(bytes, 12) << "15 with unused places, 9 without";
+  const auto file = open_trace(path_, Access::plain);
+  EXPECT_EQ(text_attribute(file.get(), "run_id"), "run-7");
+  EXPECT_EQ(integer_attribute(file.get(), "world"), 1);
+  EXPECT_EQ(row_count(file.get(), "/events"), 150u * kLong);
+  EXPECT_EQ(column<std::int64_t>(file.get(), "/steps", "n_events_end").back(), 150 * kLong);
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "state"), ElementsAre(1));
+  EXPECT_EQ(row_count(file.get(), "/meta/config_yaml"), sample_run().config_yaml.size());
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".compact"));
+}
+
 TEST_F(WriterTest, SmallAndCheapPerEvent) {
   std::mt19937_64 random(3);
   Recorder recorder(10000);

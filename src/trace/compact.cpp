@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compact.hpp"
+
+#include <filesystem>
+#include <vector>
+
+#include "schema.hpp"
+
+namespace cadenza::trace {
+namespace {
+
+namespace fs = std::filesystem;
+using storage::Handle;
+
+constexpr std::uint64_t kMetadata = 20 * 1024;  // of HDF5 itself, about
+constexpr std::size_t kNameSize = 64;           // no name of the schema is as long
+
+/// Called by HDF5 for each attribute of `from`.
+herr_t copy_attribute(hid_t from, const char* name, const H5A_info_t*, void* to) {
+  const Handle source(H5Aopen(from, name, H5P_DEFAULT), H5Aclose);
+  const Handle type(H5Aget_type(source.get()), H5Tclose);
+  const Handle space(H5Aget_space(source.get()), H5Sclose);
+  std::vector<char> value(H5Aget_storage_size(source.get()));
+  if (H5Aread(source.get(), type.get(), value.data()) < 0) return -1;
+  const Handle target(H5Acreate2(*static_cast<const hid_t*>(to), name, type.get(), space.get(),
+                                 H5P_DEFAULT, H5P_DEFAULT),
+                      H5Aclose);
+  return H5Awrite(target.get(), type.get(), value.data());
+}
+
+bool copy_attributes(hid_t from, hid_t to) {
+  return H5Aiterate2(from, H5_INDEX_NAME, H5_ITER_INC, nullptr, copy_attribute, &to) >= 0;
+}
+
+/// Datasets keep their chunks, which are copied as they are.
+bool copy_objects(hid_t from, hid_t to) {
+  H5G_info_t root{};
+  if (H5Gget_info(from, &root) < 0) return false;
+  for (hsize_t i = 0; i < root.nlinks; ++i) {
+    char name[kNameSize];
+    if (H5Lget_name_by_idx(from, "/", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof(name),
+                           H5P_DEFAULT) < 0) {
+      return false;
+    }
+    if (H5Ocopy(from, name, to, name, H5P_DEFAULT, H5P_DEFAULT) < 0) return false;
+  }
+  return true;
+}
+
+bool copy_file(const std::string& path, const std::string& copy) {
+  const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!from) return false;
+  Handle to = create_file(copy);
+  return copy_attributes(from.get(), to.get()) && copy_objects(from.get(), to.get()) &&
+         H5Fclose(to.release()) >= 0;
+}
+
+}  // namespace
+
+void compact(const std::string& path, std::uint64_t rows_bytes) {
+  std::error_code error;
+  const std::uint64_t size = fs::file_size(path, error);
+  if (error || size < (rows_bytes + kMetadata) / 10 * 11) return;
+  const std::string copy = path + ".compact";
+  bool whole = false;
+  try {
+    whole = copy_file(path, copy);
+  } catch (const std::exception&) {
+    // No room, or no permission: the trace is complete as it is.
+  }
+  if (whole) fs::rename(copy, path, error);
+  fs::remove(copy, error);
+}
+
+}  // namespace cadenza::trace
