@@ -157,7 +157,7 @@ def test_a_second_signal_ends_a_step_that_does_not_end(corpus, tmp_path):
     assert result.code not in (0, REQUEUE), str(result)
     for rank in range(2):
         path = tmp_path / f"run/trace/rank-{rank:05}.h5"
-        assert len(harness.committed_steps(path)) >= 4
+        assert len(harness.committed_steps(path)) >= 4 - rank  # rank 0 reports its step first
 
 
 def test_a_simulation_ends_at_once(corpus, tmp_path):
