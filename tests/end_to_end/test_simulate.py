@@ -23,6 +23,11 @@ OF_THE_MODEL = slice(0, 4)  # kinds of memory: parameters, gradients, optimizer,
 EXPERIMENTS = {
     "colocated": {"parallel": {"data": 2}},
     "cad": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
+    "cad-recompute-attention": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "run": {"recompute": "attention"},
+    },
     "cad-ping_pong-keeps": {
         "parallel": {"data": 2},
         "attention": {"placement": "cad", "overlap": "ping_pong", "inputs": "keep"},
