@@ -1,34 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cadenza's traces as pandas frames, tables and pictures.
+"""Cadenza's traces as pandas frames, and what follows from them.
 
 >>> import cadenza
 >>> run = cadenza.open("runs/quickstart")
->>> shares = cadenza.time_shares(run.events(), run.steps())
->>> cadenza.attention_imbalance(shares, run.ranks())
+>>> run.events(steps=[3]).groupby("name")["flops"].sum()
+>>> study = cadenza.Study(run)
+>>> study.parts, study.stragglers, study.what_if(), study.critical_path()
 """
 
+from cadenza.bubbles import pipeline_bubbles
+from cadenza.checks import check
+from cadenza.comparison import compare, step_time_ratio, waterfall
+from cadenza.critical_path import critical_path
+from cadenza.efficiency import efficiencies, utilization
 from cadenza.errors import CadenzaError, DataError, UsageError
+from cadenza.export import export
+from cadenza.graph import build as step_graph
+from cadenza.imbalance import attention_imbalance, imbalance_over_run, planned_imbalance
+from cadenza.memory import divergence, growth
+from cadenza.parts import PARTS, rank_totals, step_times, time_parts
+from cadenza.roofline import attention_tasks
 from cadenza.run import Run
 from cadenza.run import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
-from cadenza.shares import (
-    attention_imbalance,
-    imbalance_over_run,
-    planned_imbalance,
-    rank_totals,
-    step_times,
-    time_shares,
-)
+from cadenza.stragglers import persistent, stragglers
+from cadenza.study import Study
+from cadenza.summary import summarize
+from cadenza.what_if import what_if
 
 __all__ = [
+    "PARTS",
     "CadenzaError",
     "DataError",
     "Run",
+    "Study",
     "UsageError",
     "attention_imbalance",
+    "attention_tasks",
+    "check",
+    "compare",
+    "critical_path",
+    "divergence",
+    "efficiencies",
+    "export",
+    "growth",
     "imbalance_over_run",
     "open",
+    "persistent",
+    "pipeline_bubbles",
     "planned_imbalance",
     "rank_totals",
+    "step_graph",
+    "step_time_ratio",
     "step_times",
-    "time_shares",
+    "stragglers",
+    "summarize",
+    "time_parts",
+    "utilization",
+    "waterfall",
+    "what_if",
 ]

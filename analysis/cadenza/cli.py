@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `cadenza-analyze`. Exit codes: 0 ok, 2 usage, 3 data or file."""
+"""The program `cadenza-analyze`.
+
+Exit codes: 0 ok, 1 `check` found something wrong, 2 usage, 3 data or file.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from cadenza import tables
-from cadenza.errors import CadenzaError, DataError, UsageError
-from cadenza.run import Run, open_run
-from cadenza.summary import compare, summarize
+from cadenza import commands
+from cadenza.errors import CadenzaError, UsageError
+
+_EXAMPLES = """examples:
+  cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD got back
+  cadenza-analyze summary runs/cad                    facts, and time and memory per rank
+  cadenza-analyze stragglers runs/cad --json          which rank was late in which step, and why
+  cadenza-analyze compare runs/colocated runs/cad     what changed, part by part
+  cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -24,101 +33,112 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="cadenza-analyze", description="Tables and pictures from Cadenza runs.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    summary = commands.add_parser("summary", help="facts of runs, time and memory per rank",
-                                  description="Facts of each run; several runs are compared "
-                                              "with the first.")  # fmt: skip
-    summary.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
-    summary.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    summary.set_defaults(action=_summary)
-    picture = commands.add_parser("timeline", help="a picture of one step, rank by time",
-                                  description="Draws one step of each run on one time "
-                                              "axis.")  # fmt: skip
-    picture.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
+    parser = _Parser(
+        prog="cadenza-analyze",
+        description="Answers from the traces of Cadenza runs: tables, pictures, one page.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    to = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    report = _command(to, "report", commands.report, "one HTML page about one or more runs",
+                      "Writes one self-contained HTML page; several runs are compared with the "
+                      "first.", "report runs/colocated runs/cad --output both.html", "+",
+    )  # fmt: skip
+    report.add_argument("--output", type=Path, metavar="FILE",
+                        help="default: report.html in RUN, or in the folder that holds all "
+                             "RUNs")  # fmt: skip
+    summary = _command(to, "summary", commands.summary, "facts of runs, time and memory per rank",
+                       "Facts of each run, and seconds of each part of the time per rank.",
+                       "summary runs/cad --json", "+")  # fmt: skip
+    stragglers = _command(to, "stragglers", commands.stragglers, "who was late, by how much, why",
+                          "The slowest rank of each step and phase, and how often a rank is it.",
+                          "stragglers runs/cad")  # fmt: skip
+    bubbles = _command(to, "bubbles", commands.bubbles, "where ranks had to wait",
+                       "Seconds of a step that each rank could not work, by cause, and pipeline "
+                       "bubbles beside 1F1B's formula.", "bubbles runs/cad")  # fmt: skip
+    compare = _command(to, "compare", commands.compare, "runs against the first of them",
+                       "What differs between runs: keys, step time with its interval, parts, "
+                       "phases.", "compare runs/colocated runs/cad --json", "+")  # fmt: skip
+    check = _command(to, "check", commands.check, "whether a trace keeps its promises",
+                     "Checks what docs/trace.md promises; exit code 1 where something is wrong.",
+                     "check runs/cad")  # fmt: skip
+    for one in (summary, stragglers, bubbles, compare, check):
+        one.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    _add_export(to)
+    _add_pictures(to)
+    return parser
+
+
+def _command(
+    to: argparse._SubParsersAction, name: str, action: Callable, short: str, long: str,
+    example: str, runs: str | None = None,
+) -> argparse.ArgumentParser:  # fmt: skip
+    """A command on one run, or on one or more where `runs` is "+"."""
+    made = to.add_parser(name, help=short, description=long,
+                         epilog=f"example:\n  cadenza-analyze {example}",
+                         formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    made.add_argument("runs" if runs else "run", nargs=runs, type=Path, metavar="RUN",
+                      help="run folder")  # fmt: skip
+    made.set_defaults(action=action)
+    return made
+
+
+def _add_export(to: argparse._SubParsersAction) -> None:
+    made = _command(to, "export", commands.export, "events for Perfetto, Chrome or other programs",
+                    "Writes events as trace JSON (open it in ui.perfetto.dev or chrome://tracing; "
+                    "ending .gz compresses) or all frames as CSV files. Viewers are slow beyond a "
+                    "million events: choose ranks and steps.",
+                    "export runs/cad --format perfetto --ranks 0-7 --steps 3")  # fmt: skip
+    made.add_argument("--format", required=True, choices=commands.FORMATS, help="of the output")
+    made.add_argument("--output", type=Path, metavar="PATH",
+                      help="file, or folder of CSV files; default: trace.json.gz or csv/ in "
+                           "RUN")  # fmt: skip
+    made.add_argument("--ranks", type=_numbers, metavar="N,M-K", help="default: all")
+    made.add_argument("--steps", type=_numbers, metavar="N,M-K", help="default: all")
+
+
+def _numbers(text: str) -> list[int]:
+    """ "0,2,5-7" as [0, 2, 5, 6, 7]."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()) or part.endswith("-"):
+            raise argparse.ArgumentTypeError(f"'{text}' is not like 0,2,5-7")
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)
+
+
+def _add_pictures(to: argparse._SubParsersAction) -> None:
+    picture = _command(to, "timeline", commands.timeline, "a picture of one step, rank by time",
+                       "Draws one step of each run on one time axis.",
+                       "timeline runs/colocated runs/cad --output both.png", "+")  # fmt: skip
     picture.add_argument("--step", type=int, metavar="N",
                          help="step to draw; default: the first run's median step")  # fmt: skip
     picture.add_argument("--output", type=Path, metavar="FILE",
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip
-    picture.set_defaults(action=_timeline)
-    sweep = commands.add_parser("sweep", help="a sweep's views: pictures, checks, a table",
-                                description="Draws the views of each sweep into its folder and "
-                                            "compares them with published numbers.")  # fmt: skip
+    sweep = to.add_parser("sweep", help="a sweep's views: pictures, checks, a table",
+                          description="Draws the views of each sweep into its folder and compares "
+                                      "them with published numbers.")  # fmt: skip
     sweep.add_argument("sweeps", nargs="+", type=Path, metavar="DIR", help="folder of a sweep")
     sweep.add_argument("--markdown", type=Path, metavar="FILE",
                        help="write the table of all checks there; default: print it")  # fmt: skip
-    sweep.set_defaults(action=_sweep)
-    return parser
-
-
-def _warn(lines: list[str]) -> None:
-    for line in lines:
-        print(f"cadenza-analyze: warning: {line}", file=sys.stderr)
-
-
-def _summary(arguments: argparse.Namespace) -> None:
-    summaries = [summarize(open_run(path)) for path in arguments.runs]
-    for one in summaries:
-        _warn(one["warnings"])
-    comparison = compare(summaries) if len(summaries) > 1 else []
-    if arguments.json:
-        print(json.dumps({"runs": summaries, "comparison": comparison}, indent=2, allow_nan=False))
-        return
-    out = tables.console()
-    for one in summaries:
-        tables.print_summary(out, one)
-    if comparison:
-        tables.print_comparison(out, comparison)
-
-
-def _timeline(arguments: argparse.Namespace) -> None:
-    from cadenza.timeline import check_output, timeline  # loads matplotlib, which takes a while
-
-    output = arguments.output or arguments.runs[0] / "timeline.png"
-    if arguments.output:
-        check_output(output)
-    runs: list[Run] = [open_run(path) for path in arguments.runs]
-    for run in runs:
-        _warn(run.warnings)
-    step = timeline(runs, output, arguments.step)
-    print(f"step {step}: {output}")
-
-
-def _sweep(arguments: argparse.Namespace) -> None:
-    from cadenza.sweep import open_sweep
-    from cadenza.sweep_plot import draw_view  # loads matplotlib, which takes a while
-    from cadenza.sweep_report import counts, markdown
-
-    sweeps = [open_sweep(path) for path in arguments.sweeps]
-    for sweep in sweeps:
-        print(f"{sweep.title}\n  {counts(sweep)}")
-        for number, view in enumerate(sweep.views):
-            output = sweep.path / f"{sweep.name}-{number}.png"
-            draw_view(sweep, view, output)
-            print(f"  {output}: {view.title}")
-    table = markdown(sweeps)
-    if arguments.markdown is None:
-        print(table)
-        return
-    try:
-        arguments.markdown.write_text(table)
-    except OSError as error:
-        raise DataError(f"{arguments.markdown}: cannot be written: {error.strerror}") from error
+    sweep.set_defaults(action=commands.sweep)
 
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command in `words` (default: the process's own) and returns the exit code."""
     try:
         arguments = _parser().parse_args(words)
-        arguments.action(arguments)
+        code = arguments.action(arguments)
         sys.stdout.flush()
     except CadenzaError as error:
         print(f"cadenza-analyze: error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return 0
+    return code or 0
 
 
 if __name__ == "__main__":

@@ -39,6 +39,20 @@ def length(disjoint: np.ndarray) -> int:
     return int((disjoint[:, 1] - disjoint[:, 0]).sum())
 
 
+def covered_within(disjoint: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Nanoseconds covered in each window [begin, end); intervals sorted, disjoint. Exact."""
+    return _covered_until(disjoint, ends) - _covered_until(disjoint, begins)
+
+
+def _covered_until(disjoint: np.ndarray, points: np.ndarray) -> np.ndarray:
+    if len(disjoint) == 0:
+        return np.zeros(len(points), np.int64)
+    sums = np.concatenate(([0], np.cumsum(disjoint[:, 1] - disjoint[:, 0])))
+    index = np.searchsorted(disjoint[:, 0], points, side="right")
+    beyond = np.maximum(disjoint[np.maximum(index - 1, 0), 1] - points, 0)
+    return sums[index] - np.where(index > 0, beyond, 0)
+
+
 def coverage(disjoint: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Nanoseconds covered in each bin between neighbouring `edges`; intervals sorted, disjoint."""
     if len(disjoint) == 0:
@@ -57,18 +71,32 @@ def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndar
     """
     order = np.lexsort((-ends, begins))
     begins, ends = begins[order], ends[order]
-    if len(begins) < 2 or (begins[1:] >= ends[:-1]).all():  # flat, as most lanes are
-        return make(begins, ends), order
+    if len(begins) == 0:
+        return EMPTY, order
+    reach = np.maximum.accumulate(ends)
+    first = np.concatenate(([True], begins[1:] >= reach[:-1]))
+    group = np.cumsum(first) - 1
+    single = (np.bincount(group) == 1)[group]  # most of them, as most lanes are flat
+    nested = np.flatnonzero(~single)
+    pieces, owner = _walk(begins[nested].tolist(), ends[nested].tolist())
+    owner = np.concatenate([np.flatnonzero(single), nested[owner]])
+    table = np.concatenate([make(begins[single], ends[single]), pieces])
+    ordered = np.argsort(table[:, 0], kind="stable")
+    return table[ordered], order[owner[ordered]]
+
+
+def _walk(begins: list[int], ends: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """innermost() of sorted intervals, one after the other with a stack of the open ones."""
     pieces: list[tuple[int, int, int]] = []
     open_: list[int] = []
     now = 0
     for index in range(len(begins) + 1):
-        until = int(begins[index]) if index < len(begins) else None
+        until = begins[index] if index < len(begins) else None
         while open_ and (until is None or ends[open_[-1]] <= until):
             top = open_.pop()
             if ends[top] > now:
-                pieces.append((now, int(ends[top]), top))
-                now = int(ends[top])
+                pieces.append((now, ends[top], top))
+                now = ends[top]
         if until is None:
             break
         if open_ and until > now:
@@ -76,4 +104,38 @@ def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndar
         now = max(now, until)
         open_.append(index)
     table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
-    return table[:, :2], order[table[:, 2]]
+    return table[:, :2], table[:, 2]
+
+
+def innermost_of_lanes(
+    begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """innermost() of many lanes at once; `lanes` holds the number of each interval's lane."""
+    if len(begins) == 0:
+        return EMPTY, np.empty(0, np.int64)
+    index = np.unique(lanes, return_inverse=True)[1]
+    origin = begins.min()
+    shift = index * (ends.max() - origin + 1) - origin
+    cut, owner = innermost(begins + shift, ends + shift)
+    return cut - shift[owner][:, None], owner
+
+
+def crossings(begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    """Whether each interval begins inside another one of its lane and ends behind it: neither
+    nested nor apart."""
+    order = np.lexsort((-ends, begins, lanes))
+    begin, end, lane = begins[order], ends[order], lanes[order]
+    found = np.zeros(len(order), bool)
+    if len(order) == 0:
+        return found
+    changes = np.flatnonzero(np.diff(lane)) + 1
+    for first, last in zip([0, *changes], [*changes, len(lane)], strict=True):
+        if (begin[first + 1 : last] >= np.maximum.accumulate(end[first : last - 1])).all():
+            continue  # flat, as most lanes are
+        open_: list[int] = []
+        for index in range(first, last):
+            while open_ and end[open_[-1]] <= begin[index]:
+                open_.pop()
+            found[order[index]] = bool(open_) and end[index] > end[open_[-1]]
+            open_.append(index)
+    return found

@@ -12,11 +12,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from cadenza.colours import LABEL_COLOURS
 from cadenza.errors import DataError
-from cadenza.panels import COMMUNICATION, COMPUTE, Panel
+from cadenza.panels import Panel
 
-_COLOURS = {label: colour for label, (colour, _) in {**COMPUTE, **COMMUNICATION}.items()}
-_LANES = {"compute": (-0.40, 0.16), "communication": (0.20, 0.40)}  # of a row of height 1
+_LANES = {"work": (-0.40, 0.16), "messages": (0.20, 0.40)}  # of a row of height 1
 _WIDTH, _DPI = 12.8, 100  # inches, so 1280 pixels
 _MAX_LABELS = 40
 _INK, _FAINT = "#222222", "#e8e8e8"
@@ -54,14 +54,14 @@ def draw(panels: list[Panel], output: Path) -> None:
 
 
 def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:
-    for (lane, label), bars in panel.bars.groupby(["lane", "label"]):
+    for (lane, label), bars in panel.bars.groupby(["lane", "label"], sort=False):
         low, high = _LANES[lane]
         corners = [
             [(b / scale, r + low), (e / scale, r + low), (e / scale, r + high),
              (b / scale, r + high)]
             for r, b, e in bars[["row", "begin_ns", "end_ns"]].itertuples(index=False)
         ]  # fmt: skip
-        axes.add_collection(PolyCollection(corners, facecolors=_COLOURS[label], linewidths=0))
+        axes.add_collection(PolyCollection(corners, facecolors=LABEL_COLOURS[label], linewidths=0))
     count = len(panel.labels)
     axes.set_ylim(count - 0.5, -0.5)
     every = -(-count // _MAX_LABELS)
@@ -85,10 +85,10 @@ def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:
 
 def _legend(figure: Figure, panels: list[Panel], height: float) -> None:
     seen = {label for p in panels for label in p.bars["label"]}
-    handles = [Patch(color=colour, label=label) for label, colour in _COLOURS.items()
+    handles = [Patch(color=colour, label=label) for label, colour in LABEL_COLOURS.items()
                if label in seen]  # fmt: skip
     figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1 - 0.08 / height),
-                  ncols=len(handles), frameon=False, fontsize=9, handlelength=1.1,
+                  ncols=min(len(handles), 11), frameon=False, fontsize=9, handlelength=1.1,
                   handleheight=1.0, columnspacing=1.1, handletextpad=0.5)  # fmt: skip
 
 

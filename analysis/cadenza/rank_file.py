@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's trace file: opening it in any state a run can leave it in, and reading rows of it."""
+"""One rank's trace file: its facts, and rows of it."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import h5py
 import numpy as np
 
 from cadenza.errors import DataError
-from cadenza.schema import SCHEMA, STATUS_CLEAN
+from cadenza.schema import SCHEMA, STATUS_CLEAN, STATUS_FAILED, STATUS_SIGNALLED
+from cadenza.superblock import open_hdf5
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _REQUIRED = ("/meta/rank", "/steps", "/events")
+_ATTEMPTS = 10  # to read a file that is being written
+_DRIFT_SPAN_NS = 10_000_000_000  # measurements closer than that say nothing about drift
+
+Result = TypeVar("Result")
 
 
 def text(value: object) -> str:
@@ -29,48 +34,59 @@ class RankFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.swmr = False  # left open by a writer that was killed or still runs
-        _check_signature(path)
-        with self.reading() as file:
-            self._check_schema(file)
-            self.run_id = text(file.attrs.get("run_id", ""))
-            self.info = {k: file["/meta/rank"][0][k] for k in file["/meta/rank"].dtype.names}
-            self.rank = int(self.info["rank"])
-            self.world = int(self.info["world"])
-            self.steps = file["/steps"][:]
-            self.clock = file["/clock/sync"][:] if "/clock/sync" in file else None
-            self.committed = int(self.steps["n_events_end"][-1]) if len(self.steps) else 0
-            if self.committed > file["/events"].shape[0]:
-                raise DataError(
-                    f"{path}: /steps commits {self.committed} events, /events holds "
-                    f"{file['/events'].shape[0]}: the file is damaged"
-                )
-            self.tail_events = file["/events"].shape[0] - self.committed
-            self.dropped_events = self._status(file, "n_dropped", 0)
-            # A file that opens plainly may still be of a run that did not end (other durability).
-            self.truncated = self.swmr or self._status(file, "state", STATUS_CLEAN) != STATUS_CLEAN
+        self.ended = True  # by its writer
+        self.read(self._read_facts)
+        # A file that its writer closed may still be of a run that did not end as planned.
+        self.truncated = not self.ended or self.state != STATUS_CLEAN
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[h5py.File]:
-        """The open file; whatever HDF5 says about it becomes one line."""
-        try:
-            with self._open() as file:
-                yield file
-        except (OSError, RuntimeError, KeyError, ValueError, IndexError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{self.path}: cannot be read: {reason.strip(chr(39))}") from error
+    def _read_facts(self, file: h5py.File) -> None:
+        self._check_schema(file)
+        self.attributes = {name: file.attrs[name] for name in file.attrs}
+        self.run_id = text(self.attributes.get("run_id", ""))
+        info = file["/meta/rank"][0]
+        self.info = {name: info[name] for name in info.dtype.names}
+        self.rank, self.world = int(self.info["rank"]), int(self.info["world"])
+        self.steps = self._complete_steps(file)
+        self.clock = self._rows(file["/clock/sync"]) if "/clock/sync" in file else None
+        self.committed = int(self.steps["n_events_end"][-1]) if len(self.steps) else 0
+        self.tail_events = file["/events"].shape[0] - self.committed
+        status = _status(file)
+        self.dropped_events = int(status.get("n_dropped", 0))
+        self.writer_ns = int(status.get("writer_ns", 0))
+        self.state, self.signal = int(status.get("state", STATUS_CLEAN)), status.get("signal", 0)
 
-    def _open(self) -> h5py.File:
-        if not self.swmr:
+    @property
+    def ending(self) -> str:
+        """How the run ended, for a person: "" where it ended as planned."""
+        if not self.truncated:
+            return ""
+        last = f" after step {self.steps['step'][-1]}" if len(self.steps) else ""
+        if self.ended and self.state == STATUS_SIGNALLED:
+            return f"ended by {_signal_name(int(self.signal))}{last}"
+        if self.ended and self.state == STATUS_FAILED:
+            return f"ended by an error{last}"
+        return f"did not end cleanly{last}: killed, or still running"
+
+    def read(self, action: Callable[[h5py.File], Result]) -> Result:
+        """What `action` reads from the open file; whatever HDF5 says about it becomes one line.
+
+        A file that grew meanwhile has a living writer, and what was read may have been half old
+        and half new: then it is read again.
+        """
+        attempts = _ATTEMPTS
+        while True:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            attempts -= 1
             try:
-                return h5py.File(self.path, "r")
-            except OSError:
-                # The mark of a writer is still in the file. It is read around, never cleared:
-                # clearing it destroys what was flushed.
-                file = h5py.File(self.path, "r", libver="latest", swmr=True)
-                self.swmr = True
-                return file
-        return h5py.File(self.path, "r", libver="latest", swmr=True)
+                file, self.ended = open_hdf5(self.path)
+                with file:
+                    return action(file)
+            except (OSError, RuntimeError, KeyError, ValueError, IndexError, TypeError) as error:
+                if attempts > 0 and not self.ended and self.path.stat().st_size > size:
+                    continue
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                reason = reason.strip(chr(39))
+                raise DataError(f"{self.path}: cannot be read: {reason}") from error
 
     def _check_schema(self, file: h5py.File) -> None:
         found = text(file.attrs.get("schema", ""))
@@ -82,12 +98,33 @@ class RankFile:
             if name not in file:
                 raise DataError(f"{self.path}: no dataset {name}: the file is damaged")
 
-    @staticmethod
-    def _status(file: h5py.File, field: str, default: int) -> int:
-        status = file.get("/meta/status")
-        if status is None or field not in (status.dtype.names or ()) or status.shape[0] == 0:
-            return default
-        return int(status[0][field])
+    def _complete_steps(self, file: h5py.File) -> np.ndarray:
+        """Rows of /steps whose events are in the file: all of them, but where it was cut off."""
+        steps, rows = self._rows(file["/steps"]), self._readable(file["/events"])
+        complete = steps["n_events_end"] <= rows
+        if self.ended and not complete.all():
+            raise DataError(
+                f"{self.path}: /steps commits {steps['n_events_end'][-1]} events, /events holds "
+                f"{rows}: the file is damaged"
+            )
+        return steps[: len(steps) if complete.all() else int(np.argmin(complete))]
+
+    def _rows(self, data: h5py.Dataset) -> np.ndarray:
+        return data[: self._readable(data)]
+
+    def _readable(self, data: h5py.Dataset) -> int:
+        """How many rows can be read: all, but where the file was cut off before its end."""
+        if self.ended or data.chunks is None:
+            return data.shape[0]
+        size = self.path.stat().st_size
+        for row in range(0, data.shape[0], data.chunks[0]):
+            try:
+                chunk = data.id.get_chunk_info_by_coord((row, *(0,) * (data.ndim - 1)))
+            except (OSError, RuntimeError):  # the index itself is behind the cut
+                return row
+            if chunk.byte_offset is None or chunk.byte_offset + chunk.size > size:
+                return row
+        return data.shape[0]
 
     def event_range(self, steps: Sequence[int] | None) -> list[tuple[int, int]]:
         """Row ranges of /events that were committed with `steps` (all: None)."""
@@ -100,22 +137,31 @@ class RankFile:
 
     def read_events(self, steps: Sequence[int] | None) -> tuple[np.ndarray, list[str]]:
         """Rows of /events and the table of names."""
-        with self.reading() as file:
+
+        def action(file: h5py.File) -> tuple[np.ndarray, list[str]]:
             data = file["/events"]
             parts = [data[b:e] for b, e in self.event_range(steps)]
             rows = np.concatenate(parts) if parts else data[:0]
-            names = file["/meta/strings"][:] if "/meta/strings" in file else []
+            names = self._rows(file["/meta/strings"]) if "/meta/strings" in file else []
             return rows, [text(name) for name in names]
+
+        return self.read(action)
 
     def read_table(self, name: str) -> np.ndarray | None:
         """A whole dataset, or None where the file has none."""
-        with self.reading() as file:
-            return file[name][:] if name in file else None
+        return self.read(lambda file: self._rows(file[name]) if name in file else None)
+
+    def read_step_rows(self, name: str) -> np.ndarray | None:
+        """Rows of a dataset with a field `step`, of complete steps; None where there is none."""
+        rows = self.read_table(name)
+        return None if rows is None else rows[np.isin(rows["step"], self.steps["step"])]
 
     def to_global(self, local_ns: np.ndarray) -> np.ndarray:
-        """Local times on rank 0's clock: offsets interpolated between measurements, held outside.
+        """Local times on rank 0's clock, by offsets that are linear between measurements.
 
-        Differences are taken before anything becomes floating point, so whole nanoseconds survive.
+        Outside them the clocks drift on as over the whole of the measurements, where those span 10
+        seconds or more; else the nearest offset holds. Differences are taken before anything
+        becomes floating point, so whole nanoseconds survive.
         """
         local = np.asarray(local_ns, dtype=np.int64)
         if self.clock is None or len(self.clock) == 0 or len(local) == 0:
@@ -123,15 +169,22 @@ class RankFile:
         order = np.argsort(self.clock["t_local_ns"], kind="stable")
         times = self.clock["t_local_ns"].astype(np.int64)[order]
         offsets = self.clock["offset_ns"].astype(np.int64)[order]
-        change = np.interp(local - times[0], times - times[0], offsets - offsets[0])
+        since = local - times[0]
+        change = np.interp(since, times - times[0], offsets - offsets[0])
+        span = int(times[-1] - times[0])
+        if span >= _DRIFT_SPAN_NS:
+            slope = float(offsets[-1] - offsets[0]) / span
+            change += slope * (np.minimum(since, 0) + np.maximum(since - span, 0))
         return local + offsets[0] + np.rint(change).astype(np.int64)
 
 
-def _check_signature(path: Path) -> None:
+def _status(file: h5py.File) -> dict:
+    rows = file["/meta/status"][:1] if "/meta/status" in file else []
+    return {name: rows[0][name] for name in rows.dtype.names} if len(rows) else {}
+
+
+def _signal_name(number: int) -> str:
     try:
-        with path.open("rb") as file:
-            head = file.read(len(_SIGNATURE))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    if head != _SIGNATURE:
-        raise DataError(f"{path}: not an HDF5 file")
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

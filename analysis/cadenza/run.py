@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,15 +14,18 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from cadenza.errors import DataError
+from cadenza import frames
+from cadenza.errors import DataError, UsageError
 from cadenza.rank_file import RankFile, text
-from cadenza.schema import CATEGORIES, FLAG_NON_BLOCKING, MEMORY_KINDS, PHASES, ROLES
+from cadenza.schema import ROLES
 
-_STEP_NAMES = {"t_begin": "begin_ns", "t_end": "end_ns", "docs": "documents",
-               "sum_len2": "sum_length2", "grad_norm": "gradient_norm", "lr": "learning_rate",
-               "bytes_recv": "bytes_received"}  # fmt: skip
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops")  # fmt: skip
+_INFO = ("producer", "run_id", "code_version", "code_revision", "build", "seed", "created_utc")
+_PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
+                 "k_begin", "k_end", "cost")  # fmt: skip
+_SUMMARY_COLUMNS = ("step", "tick", "half", "phase", "stage", "server", "tasks", "messages_in",
+                    "cost", "bytes_in", "bytes_out", "attend_s", "receive_s")  # fmt: skip
 
 
 def open_run(path: str | Path) -> Run:
@@ -47,7 +51,7 @@ class Run:
         )
         if not found:
             raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
-        self.files = {f.rank: f for f in map(RankFile, found)}
+        self.files = {f.rank: f for f in sorted(map(RankFile, found), key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
         self.warnings: list[str] = []
         self._check_files()
@@ -65,9 +69,8 @@ class Run:
                 "going on with the others"
             )
         if self.truncated:
-            self.warnings.append(
-                f"{self.path}: the run did not end cleanly; showing its complete steps"
-            )
+            ending = Counter(f.ending for f in self.files.values() if f.ending).most_common(1)[0][0]
+            self.warnings.append(f"{self.path}: the run {ending}; showing its complete steps")
         dropped = sum(f.dropped_events for f in self.files.values())
         if dropped:
             self.warnings.append(
@@ -78,59 +81,76 @@ class Run:
     def truncated(self) -> bool:
         return any(f.truncated for f in self.files.values())
 
-    def _chosen(self, ranks: Iterable[int] | None) -> list[RankFile]:
-        if ranks is None:
-            return list(self.files.values())
-        return [self.files[r] for r in sorted(set(ranks)) if r in self.files]
+    @property
+    def event_count(self) -> int:
+        """Events of complete steps, of all ranks; 0 for `--trace summary`."""
+        return sum(f.committed for f in self.files.values())
+
+    @cached_property
+    def info(self) -> dict[str, str | int]:
+        """Who made the run: producer, run_id, code_version, code_revision, build, seed and
+        created_utc; what an older trace does not say is ""."""
+        found = next(iter(self.files.values())).attributes
+        return {name: _plain(found.get(name, "")) for name in _INFO}
 
     def events(
-        self, ranks: Iterable[int] | None = None, steps: Iterable[int] | None = None
+        self,
+        ranks: Iterable[int] | None = None,
+        steps: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pd.DataFrame:
-        """Timed operations that were committed with `steps`, ordered by rank and begin."""
+        """Timed operations that were committed with `steps`, ordered by rank and begin.
+
+        @param columns  some of frames.EVENT_COLUMNS; default: all. Fields that an older trace does
+                        not have are -1 or False
+        """
         wanted = None if steps is None else sorted(set(steps))
-        files = self._chosen(ranks)
-        return _concat([_events_frame(f, wanted) for f in files], by=["rank", "begin_ns"])
+        unknown = [name for name in columns or () if name not in frames.EVENT_COLUMNS]
+        if unknown:
+            valid = ", ".join(frames.EVENT_COLUMNS)
+            raise UsageError(f"events have no column '{unknown[0]}'; valid are {valid}")
+        files = list(self.files.values())
+        if ranks is not None:
+            files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
+        return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
 
     def steps(self) -> pd.DataFrame:
         """Complete steps, one row per rank and step."""
-        frames = []
-        for file in self.files.values():
-            frame = pd.DataFrame(file.steps).rename(columns=_STEP_NAMES)
-            frame["step"] = frame["step"].astype(np.int64)
-            for column in ("begin_ns", "end_ns"):
-                frame[column] = file.to_global(frame[column].to_numpy())
-            frame.insert(0, "rank", file.rank)
-            frames.append(frame)
-        return _concat(frames, by=["rank", "step"])
+        return frames.steps_frame(list(self.files.values()))
 
     def ranks(self) -> pd.DataFrame:
         """Who took part: one row per rank file."""
         rows = []
         for file in self.files.values():
-            row = {k: file.info[k] for k in _RANK_COLUMNS if k in file.info}
-            row = {k: text(v) if isinstance(v, bytes) else v.item() for k, v in row.items()}
-            row["role"] = _name(ROLES, int(row.get("role", 0)), file, "role")
+            row = {k: _plain(file.info[k]) for k in _RANK_COLUMNS if k in file.info}
+            row["role"] = frames.name_of(ROLES, int(row.get("role", 0)), file, "role")
             row["truncated"] = file.truncated
             row["tail_events"] = file.tail_events
+            row["writer_ns"] = file.writer_ns
             rows.append(row)
         return pd.DataFrame(rows)
 
     def memory(self) -> pd.DataFrame:
         """High-water marks: rank, step, kind (or `total`), peak_bytes."""
-        return self._per_rank("/memory/highwater", _highwater_frame)
+        return frames.highwater_frame(list(self.files.values()))
 
     def memory_samples(self) -> pd.DataFrame:
         """Memory over time: rank, step, time_ns, kind (or `host_rss`), bytes."""
-        return self._per_rank("/memory/samples", _samples_frame)
+        return frames.samples_frame(list(self.files.values()))
 
     def plans(self) -> pd.DataFrame:
-        """Attention tasks as placed. Every rank holds the same plan, so equal copies count once."""
-        found = [f.read_table("/plan") for f in self.files.values()]
-        tables = [t for t in found if t is not None and len(t)]
-        if not tables:
-            return pd.DataFrame(columns=["step", "tick", "doc", "home", "server", "stage", "cost"])
-        same = all(np.array_equal(tables[0], t) for t in tables[1:])
-        return pd.DataFrame(np.concatenate(tables[:1] if same else tables))
+        """Attention tasks of the forward plans, each in the file of the rank that computes it."""
+        return frames.table_frame(list(self.files.values()), "/plan", _PLAN_COLUMNS)
+
+    def plan_summary(self) -> pd.DataFrame:
+        """What each server was given: a row per step, tick, half, phase (0 forward, 1 backward),
+        stage and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out, attend_s and
+        receive_s (predicted seconds). Empty for older traces."""
+        return frames.table_frame(list(self.files.values()), "/plan_summary", _SUMMARY_COLUMNS)
+
+    def clock(self) -> pd.DataFrame:
+        """Measurements of the ranks' clocks: rank, time_ns, offset_ns, error_ns, phase."""
+        return frames.clock_frame(list(self.files.values()))
 
     def metrics(self) -> pd.DataFrame:
         """metrics.jsonl, one row per step; empty where the run wrote none."""
@@ -169,80 +189,10 @@ class Run:
             raise DataError(f"{source}: found a {type(config).__name__}, expected a map of keys")
         return config
 
-    def _per_rank(
-        self, table: str, make: Callable[[RankFile, np.ndarray], pd.DataFrame]
-    ) -> pd.DataFrame:
-        frames = []
-        for file in self.files.values():
-            rows = file.read_table(table)
-            if rows is not None:
-                frames.append(make(file, rows))
-        return _concat(frames, by=[])
 
-
-def _concat(frames: list[pd.DataFrame], by: Sequence[str]) -> pd.DataFrame:
-    if not frames:
-        return pd.DataFrame(columns=["rank", "step"])
-    frame = pd.concat(frames, ignore_index=True)
-    return frame.sort_values(list(by), kind="stable", ignore_index=True) if by else frame
-
-
-def _name(names: Sequence[str], code: int, file: RankFile, what: str) -> str:
-    if not 0 <= code < len(names):
-        raise DataError(f"{file.path}: unknown {what} {code}; valid are 0 to {len(names) - 1}")
-    return names[code]
-
-
-def _categorical(codes: np.ndarray, names: Sequence[str], file: RankFile, what: str):
-    if len(codes):
-        _name(names, int(codes.max()), file, what)
-    return pd.Categorical.from_codes(codes.astype(np.int16), categories=pd.Index(names))
-
-
-def _events_frame(file: RankFile, steps: Sequence[int] | None) -> pd.DataFrame:
-    rows, strings = file.read_events(steps)
-    # Equal strings would not be categories: a name is looked up by its first row.
-    names = list(dict.fromkeys(strings or [""]))
-    position = {name: index for index, name in enumerate(names)}
-    lookup = np.array([position[name] for name in strings or [""]])
-    ids = np.minimum(rows["name_id"].astype(np.int64), len(lookup) - 1)
-    return pd.DataFrame(
-        {
-            "rank": np.full(len(rows), file.rank, dtype=np.int32),
-            "step": rows["step"].astype(np.int64),
-            "begin_ns": file.to_global(rows["t_begin_ns"]),
-            "end_ns": file.to_global(rows["t_end_ns"]),
-            "category": _categorical(rows["cat"], CATEGORIES, file, "event category"),
-            "phase": _categorical(rows["phase"], PHASES, file, "phase"),
-            "name": np.asarray(names, dtype=object)[lookup[ids]],
-            "lane": rows["lane"],
-            "peer": rows["peer"],
-            "flow": rows["flow"].astype(np.int64),
-            "microbatch": rows["mb"],
-            "layer": rows["layer"],
-            "document": rows["doc"],
-            "bytes": rows["bytes"],
-            "flops": rows["flops"],
-            "non_blocking": (rows["flags"] & FLAG_NON_BLOCKING) != 0,
-        }
-    )
-
-
-def _highwater_frame(file: RankFile, rows: np.ndarray) -> pd.DataFrame:
-    wide = pd.DataFrame(rows["peak"], columns=pd.Index(MEMORY_KINDS)).assign(
-        total=rows["peak_total"], rank=file.rank, step=rows["step"].astype(np.int64)
-    )
-    return wide.melt(["rank", "step"], var_name="kind", value_name="peak_bytes")
-
-
-def _samples_frame(file: RankFile, rows: np.ndarray) -> pd.DataFrame:
-    wide = pd.DataFrame(rows["bytes"], columns=pd.Index(MEMORY_KINDS)).assign(
-        host_rss=rows["host_rss"],
-        rank=file.rank,
-        step=rows["step"].astype(np.int64),
-        time_ns=file.to_global(rows["t_ns"]),
-    )
-    return wide.melt(["rank", "step", "time_ns"], var_name="kind", value_name="bytes")
+def _plain(value: object) -> str | int | float:
+    """A value of HDF5 as one of Python's."""
+    return value.item() if isinstance(value, np.number) else text(value)
 
 
 def _read_text(path: Path) -> str:

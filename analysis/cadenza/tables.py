@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summaries as text for a terminal."""
+"""What the commands print on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cadenza.shares import SHARES
+from cadenza.facts import facts
+from cadenza.parts import PARTS
+from cadenza.words import byte_count, number, role_name, seconds, share
 
-_HEADERS = {"attention": "core attn", "dense": "dense", "other_compute": "other cmp",
-            "optimizer": "optimizer", "communicating": "communic.", "waiting": "waiting",
-            "other": "other", "idle": "idle"}  # fmt: skip
-_NONE = "-"
+PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
+                "compute_other": "other cmp", "optimizer": "optim.", "communication": "comm.",
+                "attention_wait": "attn wait", "pipeline_bubble": "bubble",
+                "data_parallel_wait": "dp wait", "other": "other"}  # fmt: skip
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
+_RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
 
 
 def console() -> Console:
@@ -21,86 +27,97 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, width=_FULL_WIDTH)
 
 
-def print_summary(out: Console, summary: dict) -> None:
-    out.print(f"[bold]{summary['name']}[/bold]  {summary['path']}")
-    for name, value in _facts(summary):
+def print_facts(out: Console, title: str, path: str, lines: Sequence[tuple[str, str]]) -> None:
+    out.print(f"[bold]{title}[/bold]  {path}")
+    for name, value in lines:
         out.print(f"  {name:<20} {value}", markup=False)
+
+
+def print_summary(out: Console, summary: dict) -> None:
+    print_facts(out, summary["name"], summary["path"], facts(summary))
     out.print(_rank_table(summary))
 
 
-def print_comparison(out: Console, rows: list[dict]) -> None:
-    first = rows[0]["label"]
-    times = ", ".join(f"{r['label']} {seconds(r['step_seconds'])}" for r in rows)
-    ratios = ", ".join(
-        f"{r['label']} / {first} = {number(r['step_time_ratio'], '.3f')}" for r in rows[1:]
-    )
-    skews = ", ".join(f"{r['label']} {number(r['attention_imbalance'], '.3f')}" for r in rows)
-    out.print("[bold]comparison[/bold]")
-    out.print(f"  {'step time':<20} {times}; {ratios}", markup=False)
-    out.print(f"  {'attention imbalance':<20} {skews}", markup=False)
-
-
-def _facts(s: dict) -> list[tuple[str, str]]:
-    imbalance = s["attention_imbalance"]
-    ranks = str(s["ranks"]) if s["ranks"] == s["world"] else f"{s['ranks']} of {s['world']} read"
-    servers = _NONE if s["servers"] is None else str(s["servers"]).replace("_", "-")
-    planned = ""
-    if imbalance["planned"] is not None:
-        planned = f"; planned {imbalance['planned']:.3f}"
-    return [
-        ("placement", f"{s['placement'] or _NONE} (servers: {servers})"),
-        ("ranks", ranks),
-        ("steps", f"{s['steps']}{' complete; the run was cut off' if s['truncated'] else ''}"),
-        ("step time", f"{seconds(s['step_seconds'])} (median)"),
-        ("tokens per second", f"{number(s['tokens_per_second'], ',.0f')} (median)"),
-        ("loss", f"{number(s['loss_first'], '.4f')} -> {number(s['loss_last'], '.4f')}"),
-        ("model-FLOPs used", f"{number(s['model_flops_utilization'], '.1%')} (median)"),
-        ("attention imbalance", f"{number(imbalance['median'], '.3f')} (median of steps, max / "
-                                f"mean), {number(imbalance['run'], '.3f')} over the run{planned}"),
-    ]  # fmt: skip
-
-
 def _rank_table(summary: dict) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
-                  caption=f"seconds over {summary['steps']} steps; busy = computing / all",
-                  caption_justify="left")  # fmt: skip
-    table.add_column("rank", justify="right")
-    table.add_column("role", no_wrap=True)
-    for name in SHARES:
-        table.add_column(_HEADERS[name], justify="right")
-    table.add_column("busy", justify="right")
-    table.add_column("peak mem", justify="right")
-    for row in summary["per_rank"]:
-        times = [number(row[f"{name}_seconds"], ".3f") for name in SHARES]
-        busy, memory = number(row["busy_share"], ".1%"), byte_count(row["peak_memory_bytes"])
-        table.add_row(str(row["rank"]), role_name(row["role"]), *times, busy, memory)
-    return table
+    rows, caption = summary["per_rank"], f"seconds over {summary['steps']} steps; "
+    caption += "busy = computing / all"
+    if len(rows) > _RANKS:
+        ordered = sorted(rows, key=lambda row: row["busy_share"] or 0.0)
+        caption += f"; the {_RANKS // 2} least and most busy of {len(rows)} ranks (--json: all)"
+        rows = ordered[: _RANKS // 2] + ordered[-_RANKS // 2 :]
+    names = ["rank", "role", *(PART_HEADERS[part] for part in PARTS), "busy", "peak mem"]
+    cells = [
+        [str(row["rank"]), role_name(row["role"]),
+         *(number(row[f"{part}_seconds"], ".3f") for part in PARTS),
+         share(row["busy_share"]), byte_count(row["peak_memory_bytes"])]
+        for row in rows
+    ]  # fmt: skip
+    return table(names, cells, text={"role"}, caption=caption)
 
 
-def role_name(role: str) -> str:
-    return {"attention_server": "server", "both": "trainer+server"}.get(role, role)
+def table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str], caption: str = ""
+) -> Table:
+    """A plain table; the columns in `text` are set flush left, numbers flush right."""
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, caption=caption or None,
+                 caption_justify="left")  # fmt: skip
+    for name in names:
+        made.add_column(name, justify="left" if name in text else "right",
+                        overflow="fold")  # fmt: skip
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
-def number(value: float | None, form: str) -> str:
-    return _NONE if value is None else format(value, form)
+def print_comparison(out: Console, comparison: dict) -> None:
+    """One run of comparison.compare() against the first."""
+    times, first, other = comparison["step_time"], comparison["first"], comparison["other"]
+    interval = ""
+    if times["low"] is not None:
+        interval = f", 95 % interval {times['low']:.3f} to {times['high']:.3f}"
+    out.print(f"[bold]{other}[/bold] against [bold]{first}[/bold]")
+    out.print(f"  {'step time':<20} {first} {seconds(times['first'])}, {other} "
+              f"{seconds(times['other'])}; ratio {times['ratio']:.3f}{interval}: "
+              f"{times['verdict']}", markup=False)  # fmt: skip
+    out.print(f"  {'attention imbalance':<20} " + ", ".join(
+        f"{label} {number(comparison['attention_imbalance'][label], '.3f')}"
+        for label in (first, other)), markup=False)  # fmt: skip
+    error = comparison["simulation_error"]
+    if error:
+        out.print(f"  {'simulated / real':<20} median error {share(error['median_error'])}, bias "
+                  f"{error['bias']:+.1%}, rank correlation of busy times "
+                  f"{number(error['rank_correlation'], '.2f')}", markup=False)  # fmt: skip
+    _print_changes(out, comparison)
 
 
-def seconds(value: float | None) -> str:
-    """Three digits or more with the unit that suits."""
-    if value is None:
-        return _NONE
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3f} {unit}"
-    return f"{value * 1e9:.0f} ns"
+def _print_changes(out: Console, comparison: dict) -> None:
+    first, other = comparison["first"], comparison["other"]
+    keys = [[row["key"], row["first"], row["other"]] for row in comparison["changed_keys"]]
+    if keys:
+        out.print(table(["key", first, other], keys, {"key", first, other}, "what was changed"))
+    form = "+.4f" if comparison["step_time"]["first"] < 1 else "+.3f"
+    rows = [[row["name"], number(row["first"], form[1:]), number(row["other"], form[1:]),
+             number(row["change"], form)] for row in comparison["waterfall"]]  # fmt: skip
+    rows.append(["step time", *(
+        number(sum(row[key] for row in comparison["waterfall"]), form if key == "change" else
+               form[1:]) for key in ("first", "other", "change"))])  # fmt: skip
+    out.print(table(["part", first, other, "change"], rows, {"part"},
+                    "seconds of a step, mean over ranks and steps"))  # fmt: skip
+    phases = [[row["phase"], number(row["first"], form[1:]), number(row["other"], form[1:]),
+               number(row["change"], form)] for row in comparison["phases"]]  # fmt: skip
+    if phases:
+        out.print(table(["phase", first, other, "change"], phases, {"phase"},
+                        "seconds of operations per rank and step"))  # fmt: skip
 
 
-def byte_count(value: int | None) -> str:
-    if value is None:
-        return _NONE
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
+def print_frame(out: Console, frame: pd.DataFrame, caption: str = "") -> None:
+    """Any small frame of text and numbers."""
+    text = {str(name) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    out.print(table([str(name) for name in frame], rows, text, caption))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return number(value, ".4g")
+    return str(value)

@@ -19,6 +19,7 @@ from trace_files import (
     write_run,
 )
 
+import cadenza
 from cadenza.cli import main
 
 # Two ranks, two equal steps of 100 ns; the answers are worked out by hand in HAND.
@@ -29,8 +30,8 @@ RANK_0 = [
     (OTHER, 60, 65),
     (COLLECTIVE, 70, 90, {"flow": 9, "lane": 0}),  # early: rank 1 comes at 80
     (OPTIMIZER, 90, 96),
-    (PLANNING, 20, 40, {"lane": 15}),  # under compute: not counted
-    (PLANNING, 60, 70, {"lane": 15}),  # 65 to 70 is under nothing else
+    (PLANNING, 20, 40, {"lane": 15}),  # under compute
+    (PLANNING, 60, 70, {"lane": 15}),
 ]
 RANK_1 = [
     (STEP_MARK, 0, 100),
@@ -38,15 +39,17 @@ RANK_1 = [
     (DENSE, 5, 25),
     (ATTENTION, 30, 40),
     (DISPATCH, 20, 60, {"flow": 5, "flags": NON_BLOCKING, "peer": 0}),  # partner unknown
-    (WAIT, 50, 70),  # the message holds 50 to 60
+    (WAIT, 50, 70, {"name": "wait"}),  # the message came at 60, but when it began is not known
     (COLLECTIVE, 80, 90, {"flow": 9, "lane": 0}),
     (OPTIMIZER, 90, 96),
 ]
 HAND = {
-    0: {"attention": 30, "dense": 30, "other_compute": 5, "optimizer": 6, "communicating": 10,
-        "waiting": 10, "other": 5, "idle": 4},
-    1: {"attention": 10, "dense": 20, "other_compute": 0, "optimizer": 6,
-        "communicating": 5 + 20 + 10, "waiting": 10, "other": 5, "idle": 14},
+    0: {"compute_attention": 30, "compute_dense": 30, "compute_other": 5, "optimizer": 6,
+        "communication": 10, "attention_wait": 0, "pipeline_bubble": 0, "data_parallel_wait": 10,
+        "other": 9},
+    1: {"compute_attention": 10, "compute_dense": 20, "compute_other": 0, "optimizer": 6,
+        "communication": 10, "attention_wait": 20, "pipeline_bubble": 0, "data_parallel_wait": 0,
+        "other": 34},
 }  # fmt: skip
 
 
@@ -66,6 +69,19 @@ def two_ranks(shift=0, **options):
         plan = [(s, number, cost) for s in (0, 1) for cost in (3.0, 1.0)]
         ranks.append(Rank(number, rows, steps, shift=shift * number, plan=plan, **options))
     return ranks
+
+
+def parts_of(folder):
+    run = cadenza.open(folder)
+    return cadenza.time_parts(run.events(), run.steps(), run.ranks())
+
+
+def by_rank(tmp_path, *events, window=100, places=None):
+    ranks = [
+        Rank(r, [(0, *e) for e in mine], [(0, 0, window)], place=places[r] if places else None)
+        for r, mine in enumerate(events)
+    ]
+    return parts_of(write_run(tmp_path / "r", ranks)).set_index("rank")
 
 
 @pytest.fixture

@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 from conftest import two_ranks
-from trace_files import DENSE, Rank, write_run
+from trace_files import DENSE, NON_BLOCKING, SENDS, Rank, write_run
 
 import cadenza
 
@@ -44,76 +38,74 @@ def test_categories_and_names(tmp_path):
     assert event["layer"] == 2 and event["peer"] == -1
 
 
-def test_equal_plans_of_all_ranks_count_once(tmp_path):
-    same = [(0, 0, 2.0), (0, 1, 2.0)]
-    ranks = [Rank(r, [], [(0, 0, 9)], plan=same) for r in range(2)]
-    assert len(cadenza.open(write_run(tmp_path / "same", ranks)).plans()) == 2
-    assert len(cadenza.open(write_run(tmp_path / "parts", two_ranks())).plans()) == 8
+def test_plans_and_their_summary(tmp_path):
+    row = (0, 3, 1, 1, 2, 0, 4, 2, 5e9, 100, 50, 0.25, 0.01)
+    late = (7, *row[1:])  # of a step that was not completed
+    plan = [(0, 0, 2.0), (7, 0, 2.0)]
+    ranks = [Rank(0, [], [(0, 0, 9)], plan=plan, summary=[row, late]), Rank(1, [], [(0, 0, 9)])]
+    run = cadenza.open(write_run(tmp_path / "r", ranks))
+    assert run.plans()[["step", "server", "cost", "half"]].values.tolist() == [[0, 0, 2.0, -1]]
+    assert tuple(run.plan_summary().iloc[0]) == row and len(run.plan_summary()) == 1
+    older = cadenza.open(write_run(tmp_path / "old", two_ranks()))
+    assert len(older.plans()) == 8 and len(older.plan_summary()) == 0
+    assert list(older.plan_summary()) == list(run.plan_summary())
 
 
-def test_offset_is_interpolated_and_held_outside(tmp_path):
-    start = 2**60 + 1  # no float64 holds this
-    events = [(0, DENSE, start + t, start + t + 1) for t in (-500, 0, 250, 1000, 5000)]
-    syncs = [(start + 1000, 300), (start, 100)]  # out of order
-    rank = Rank(0, events, [(0, start, start + 9)], syncs=syncs)
-    found = cadenza.open(write_run(tmp_path / "r", [rank])).events()["begin_ns"] - start
-    assert found.tolist() == [-400, 100, 400, 1300, 5300]
+def test_fields_that_came_later(tmp_path):
+    option = {"tick": 3, "stage": 1, "half": 0, "flags": SENDS | NON_BLOCKING}
+    events = [(0, DENSE, 0, 5, option)]
+    new, old = (
+        cadenza.open(write_run(tmp_path / name, [Rank(0, events, [(0, 0, 9)], old=name == "old")]))
+        for name in ("new", "old")
+    )
+    columns = ["tick", "stage", "half", "sends", "non_blocking", "simulated"]
+    assert new.events(columns=columns).values.tolist() == [[3, 1, 0, True, True, False]]
+    assert old.events(columns=columns[:3]).values.tolist() == [[-1, -1, -1]]
+    assert new.event_count == 1 and list(new.events(ranks=[])) == list(new.events())
+    with pytest.raises(cadenza.UsageError, match="events have no column 'colour'; valid are rank"):
+        new.events(columns=["colour"])
 
 
-def test_one_offset_is_constant(tmp_path):
-    events = [(0, DENSE, 50, 60), (0, DENSE, 10**12, 10**12 + 1)]
-    rank = Rank(0, events, [(0, 0, 9)], syncs=[(0, -50)])
-    found = cadenza.open(write_run(tmp_path / "r", [rank])).events()["begin_ns"]
-    assert found.tolist() == [0, 10**12 - 50]
+def test_who_made_the_run(run_folder):
+    info = cadenza.open(run_folder).info
+    assert info["producer"] == "trainer" and info["seed"] == 7
+    assert (info["code_revision"], info["build"]) == ("v0.1-3-gabc", "GNU 12.2 Release")
+
+
+def test_clock_measurements(run_folder):
+    clock = cadenza.open(run_folder).clock()
+    assert clock["error_ns"].tolist() == [500, 500] and clock["rank"].tolist() == [0, 1]
 
 
 def test_uncommitted_events_are_not_looked_at(tmp_path):
     ranks = two_ranks(tail=5, state=0)
     run = cadenza.open(write_run(tmp_path / "r", ranks))
-    assert run.truncated and "did not end cleanly" in run.warnings[0]
+    assert run.truncated and "did not end cleanly after step 1" in run.warnings[0]
     assert len(run.events()) == 32  # the tail holds a category that does not exist
     assert run.ranks()["tail_events"].tolist() == [5, 5]
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[2])
-import h5py, numpy as np
-from trace_files import DENSE, Rank, event_rows, fill, step_rows
-rank = Rank(0, [(0, DENSE, 0, 5)], [(0, 0, 9)], state=0)
-file = h5py.File(sys.argv[1], "w", libver="latest")
-fill(file, rank, 1)
-file.flush()
-file.swmr_mode = True
-rank.events.append((1, DENSE, 10, 15))
-rank.steps.append((1, 9, 20))
-for name, rows in (("events", event_rows(rank)), ("steps", step_rows(rank))):
-    file[name].resize((2,))
-    file[name][:] = rows
-    file[name].flush()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_file_of_a_killed_writer(tmp_path):
-    folder = write_run(tmp_path / "r", [Rank(0, [], [(0, 0, 9)])])
-    path = rank_path(folder)
-    here = str(Path(__file__).parent)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), here], capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    with pytest.raises(OSError):
-        h5py.File(path, "r")
-    before = path.read_bytes()
-    run = cadenza.open(folder)
-    assert run.truncated
-    assert run.events()["begin_ns"].tolist() == [0, 10]
-    assert path.read_bytes() == before  # read around, not repaired
+@pytest.mark.parametrize(
+    ("state", "number", "ending"),
+    [
+        (2, signal.SIGUSR1, "ended by SIGUSR1 after step 1"),
+        (2, signal.SIGTERM, "ended by SIGTERM after step 1"),
+        (2, 99, "ended by signal 99 after step 1"),
+        (3, 0, "ended by an error after step 1"),
+        (0, 0, "did not end cleanly after step 1: killed, or still running"),
+    ],
+)
+def test_the_warning_says_how_the_run_ended(tmp_path, state, number, ending):
+    ranks = two_ranks(state=state, signal=int(number))
+    run = cadenza.open(write_run(tmp_path / "r", ranks))
+    assert run.warnings == [f"{run.path}: the run {ending}; showing its complete steps"]
 
 
 def test_missing_rank_file_is_a_warning(tmp_path):
     run = cadenza.open(write_run(tmp_path / "r", two_ranks()[:1], world=2))
     assert "1 of 2 rank files missing (rank 1)" in run.warnings[0]
-    assert cadenza.time_shares(run.events(), run.steps())["communicating"].tolist() == [20, 20]
+    parts = cadenza.time_parts(run.events(), run.steps(), run.ranks())
+    assert parts["communication"].tolist() == [20, 20]
 
 
 def test_half_a_line_of_metrics(run_folder):
@@ -128,103 +120,3 @@ def test_half_a_line_of_metrics(run_folder):
 def test_config_comes_from_the_trace_without_the_file(run_folder):
     (run_folder / "experiment.yaml").unlink()
     assert cadenza.open(run_folder).config == {"name": "from-trace"}
-
-
-def break_text(folder):
-    rank_path(folder).write_text("hello")
-
-
-def break_empty(folder):
-    rank_path(folder).write_bytes(b"")
-
-
-def break_half(folder):
-    data = rank_path(folder).read_bytes()
-    rank_path(folder).write_bytes(data[: len(data) // 2])
-
-
-def break_newer(folder):
-    with h5py.File(rank_path(folder), "r+") as file:
-        file.attrs["schema"] = "cadenza-trace/2"
-
-
-def break_other_hdf5(folder):
-    h5py.File(rank_path(folder), "w").close()
-
-
-def break_no_events(folder):
-    with h5py.File(rank_path(folder), "r+") as file:
-        del file["events"]
-
-
-def break_field(folder):
-    with h5py.File(rank_path(folder), "r+") as file:
-        del file["steps"]
-        file["steps"] = np.zeros(2)
-
-
-def break_category(folder):
-    with h5py.File(rank_path(folder), "r+") as file:
-        rows = file["events"][:]
-        rows["cat"][0] = 77
-        file["events"][:] = rows
-
-
-def break_count(folder):
-    with h5py.File(rank_path(folder), "r+") as file:
-        rows = file["steps"][:]
-        rows["n_events_end"] = 10**6
-        file["steps"][:] = rows
-
-
-def break_mixed(folder):
-    with h5py.File(rank_path(folder), "r+") as file:
-        file.attrs["run_id"] = "older"
-
-
-def break_yaml(folder):
-    (folder / "experiment.yaml").write_text("- a\n- b\n")
-
-
-def break_no_trace(folder):
-    for path in (folder / "trace").iterdir():
-        path.unlink()
-
-
-def break_no_steps(folder):
-    for rank in (0, 1):
-        with h5py.File(rank_path(folder, rank), "r+") as file:
-            file["steps"].resize((0,))
-
-
-BROKEN = {
-    break_text: "not an HDF5 file",
-    break_empty: "not an HDF5 file",
-    break_half: "cannot be read",
-    break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",
-    break_other_hdf5: "not a Cadenza trace",
-    break_no_events: "no dataset /events",
-    break_field: "cannot be read",
-    break_category: "unknown event category 77",
-    break_count: "the file is damaged",
-    break_mixed: "belongs to another run",
-    break_yaml: "found a list, expected a map",
-    break_no_trace: "no trace in it",
-    break_no_steps: "no complete step",
-}
-
-
-@pytest.mark.parametrize("break_it", BROKEN, ids=lambda f: f.__name__)
-def test_bad_input_is_one_line_and_3(break_it, run_folder, inside):
-    break_it(run_folder)
-    done = inside("summary", run_folder)
-    assert done.returncode == 3, done.stderr
-    assert done.stderr.count("\n") == 1 and BROKEN[break_it] in done.stderr, done.stderr
-    assert done.stdout == ""
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_unreadable_file(run_folder):
-    rank_path(run_folder).chmod(0)
-    with pytest.raises(cadenza.DataError, match="cannot be read: Permission denied"):
-        cadenza.open(run_folder)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a trace keeps the promises of docs/trace.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cadenza.intervals import crossings
+from cadenza.run import Run
+from cadenza.schema import LANES, MESSAGES
+
+_CLOCK_ERROR_NS = 1000  # of times that are measured on one clock
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A promise that a trace does not keep: `what` is wrong, how often, and `where` first."""
+
+    rank: int  # -1: no single one
+    what: str
+    where: str
+
+
+def check(run: Run) -> list[Finding]:
+    """What is wrong with a run's trace; nothing for a sound one.
+
+    Looked at: events that did not fit, numbers and windows of steps, bytes sent and received,
+    events that end before they begin, lie outside their step or cross another one of their lane,
+    ends of messages that do not fit together, messages that arrive before they are sent (by more
+    than the error of the clocks), high-water marks of memory, plans and their summaries.
+    """
+    steps = run.steps()
+    found = [*_dropped(run), *_steps(steps), *_bytes(run, steps), *_memory(run), *_plans(run)]
+    errors = run.clock().groupby("rank")["error_ns"].max()
+    for step in sorted(steps["step"].unique()) if run.event_count else []:
+        events = run.events(steps=[step])
+        mine = steps[(steps["step"] == step).to_numpy()]
+        found += [*_times(events, mine), *_lanes(events), *_messages(events, errors)]
+    return _merged(found)
+
+
+def _merged(found: list[Finding]) -> list[Finding]:
+    """The same of several steps is one finding, with the first of its places."""
+    places: dict[tuple[int, str], list[str]] = {}
+    for finding in found:
+        places.setdefault((finding.rank, finding.what), []).append(finding.where)
+    return [
+        Finding(rank, what, where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else ""))
+        for (rank, what), where in places.items()
+    ]
+
+
+def _dropped(run: Run) -> Iterator[Finding]:
+    for file in run.files.values():
+        if file.dropped_events:
+            yield Finding(file.rank, f"{file.dropped_events} events were not recorded", "/events")
+
+
+def _steps(steps: pd.DataFrame) -> Iterator[Finding]:
+    for rank, mine in steps.groupby("rank"):
+        numbers = mine["step"].to_numpy()
+        for at in np.flatnonzero(np.diff(numbers) != 1):
+            yield Finding(rank, "steps are not contiguous", f"after step {numbers[at]}")
+        begin, end = mine["begin_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        for at in np.flatnonzero(end < begin):
+            yield Finding(rank, "a step ends before it begins", f"step {numbers[at]}")
+        for at in np.flatnonzero(begin[1:] < end[:-1]):
+            yield Finding(rank, "a step begins before the last ended", f"step {numbers[at + 1]}")
+        for at in np.flatnonzero(np.diff(mine["n_events_end"].to_numpy(np.int64)) < 0):
+            yield Finding(rank, "events are committed twice", f"step {numbers[at + 1]}")
+
+
+def _bytes(run: Run, steps: pd.DataFrame) -> Iterator[Finding]:
+    sums = steps.groupby("step").agg(
+        sent=("bytes_sent", "sum"), received=("bytes_received", "sum"), ranks=("rank", "nunique")
+    )
+    for step, row in sums[sums["ranks"] == run.world].iterrows():
+        if row["sent"] != row["received"]:
+            what = "bytes sent and received differ"
+            yield Finding(-1, what, f"step {step}: {row['sent']} and {row['received']}")
+
+
+def _memory(run: Run) -> Iterator[Finding]:
+    memory = run.memory()
+    if memory.empty:
+        return
+    wide = memory.pivot(index=["rank", "step"], columns="kind", values="peak_bytes")
+    kinds = wide.drop(columns="total")
+    wrong = (wide["total"] > kinds.sum(axis=1)) | (wide["total"] < kinds.max(axis=1))
+    for rank, step in wide.index[wrong]:
+        yield Finding(int(rank), "peak memory does not fit its kinds", f"step {step}")
+
+
+def _plans(run: Run) -> Iterator[Finding]:
+    """Both have the forward cost of ticks of the forward phase; /plan has it of all."""
+    summary, plans = run.plan_summary(), run.plans()
+    if summary.empty or plans.empty:
+        return
+    forward = summary[(summary["phase"] == 0).to_numpy()]
+    key = ["step", "tick", "half", "server"]
+    sums = [frame.groupby(key)["cost"].sum() for frame in (plans, forward)]
+    both = pd.concat(sums, axis=1, keys=["plan", "summary"], join="inner")
+    wrong = ~np.isclose(both["plan"], both["summary"], rtol=1e-6)
+    for step, _, _, server in both.index[wrong]:
+        yield Finding(int(server), "the plan and its summary differ in cost", f"step {step}")
+
+
+def _times(events: pd.DataFrame, steps: pd.DataFrame) -> Iterator[Finding]:
+    begin, end = events["begin_ns"].to_numpy(), events["end_ns"].to_numpy()
+    yield from _each(events, end < begin, "an event ends before it begins")
+    windows = steps.set_index("rank")[["begin_ns", "end_ns"]].reindex(events["rank"])
+    inside = (events["lane"] != LANES["host"]).to_numpy()
+    outside = (begin < windows["begin_ns"].to_numpy()) | (end > windows["end_ns"].to_numpy())
+    yield from _each(events, inside & outside, "an event lies outside its step")
+
+
+def _lanes(events: pd.DataFrame) -> Iterator[Finding]:
+    events = events[~events["non_blocking"].to_numpy(bool)]
+    lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].to_numpy(np.int64)
+    begin, end = events["begin_ns"].to_numpy(np.int64), events["end_ns"].to_numpy(np.int64)
+    crossing = crossings(begin, np.maximum(begin, end), lanes)
+    yield from _each(events, crossing, "two events of a lane cross")
+
+
+def _messages(events: pd.DataFrame, errors: pd.Series) -> Iterator[Finding]:
+    chosen = events["category"].isin(MESSAGES) & (events["peer"] >= 0) & (events["flow"] > 0)
+    chosen &= events["peer"].isin(events["rank"].unique())
+    ends = events[chosen.to_numpy()]
+    sends = (ends["sends"] | (ends["category"] == "p2p_send")).to_numpy(bool)
+    sent = ends[sends].rename(columns={"rank": "sender", "peer": "receiver"})
+    received = ends[~sends].rename(columns={"rank": "receiver", "peer": "sender"})
+    if sent.empty and not ends["category"].str.startswith("p2p").any():
+        return  # an older trace: who sends is not known
+    key = ["sender", "receiver", "flow"]
+    suffixes = ("_sent", "_received")
+    both = sent.merge(received, on=key, how="outer", suffixes=suffixes, indicator=True)
+    for side, what in (("left_only", "is not received"), ("right_only", "was not sent")):
+        lonely = both[(both["_merge"] == side).to_numpy()]
+        yield from _of_flows(lonely, f"a message {what}")
+    both = both[(both["_merge"] == "both").to_numpy()]
+    differ = both["bytes_sent"] != both["bytes_received"]
+    yield from _of_flows(both[differ.to_numpy()], "bytes sent and received differ")
+    error = sum(both[end].map(errors).fillna(0.0) for end in ("sender", "receiver"))
+    early = both["end_ns_received"] < both["begin_ns_sent"] - error - _CLOCK_ERROR_NS
+    yield from _of_flows(both[early.to_numpy()], "a message arrives before it is sent")
+
+
+def _of_flows(messages: pd.DataFrame, what: str) -> Iterator[Finding]:
+    for row in messages.itertuples():
+        step = row.step_sent if row.step_sent == row.step_sent else row.step_received
+        where = f"step {int(step)}, flow {row.flow} from rank {row.sender} to rank {row.receiver}"
+        yield Finding(int(row.sender), what, where)
+
+
+def _each(events: pd.DataFrame, wrong: np.ndarray, what: str) -> Iterator[Finding]:
+    for row in events[wrong].itertuples():
+        where = f"step {row.step}, {row.name} ({row.category}) at {row.begin_ns} ns"
+        yield Finding(int(row.rank), what, where)

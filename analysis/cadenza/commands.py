@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each command of `cadenza-analyze` does with its parsed arguments."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from cadenza import comparison, tables
+from cadenza.errors import DataError, UsageError
+from cadenza.export import export as write_export
+from cadenza.run import open_run
+from cadenza.study import Study
+from cadenza.summary import labels, summarize
+from cadenza.tables import PART_HEADERS
+
+FORMATS = ("perfetto", "chrome", "csv")
+_LOST = ("communication", "attention_wait", "pipeline_bubble", "data_parallel_wait", "other")
+_MOST = 40  # rows of a table of steps
+
+
+def _open(path: Path) -> Study:
+    """The run, with its warnings on stderr."""
+    run = open_run(path)
+    _warn(run.warnings)
+    return Study(run)
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        print(f"cadenza-analyze: warning: {line}", file=sys.stderr)
+
+
+def _with_events(study: Study) -> Study:
+    if not study.has_events:
+        raise DataError(f"{study.run.path}: no events in the trace (trace.events: false, or "
+                        "--trace summary), so waits and stragglers are not known")  # fmt: skip
+    return study
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def records(frame: pd.DataFrame) -> list[dict]:
+    """Rows for JSON: NaN becomes null, categories and NumPy's numbers become plain values."""
+    return json.loads(frame.to_json(orient="records", double_precision=15))
+
+
+def report(arguments: Namespace) -> None:
+    from cadenza.report import default_output, write_report  # loads plotly, which takes a while
+
+    output = arguments.output or default_output(arguments.runs)
+    if not output.parent.is_dir():
+        raise DataError(f"{output}: no such folder: {output.parent}")
+    write_report([_open(path).run for path in arguments.runs], output)
+    print(f"report: {output}")
+
+
+def summary(arguments: Namespace) -> None:
+    runs = [summarize(Study(open_run(path))) for path in arguments.runs]
+    for one in runs:
+        _warn(one["warnings"])
+    if arguments.json:
+        _print_json({"runs": runs})
+        return
+    out = tables.console()
+    for one in runs:
+        tables.print_summary(out, one)
+
+
+def stragglers(arguments: Namespace) -> None:
+    study = _with_events(_open(arguments.run))
+    if arguments.json:
+        _print_json({"persistent": records(study.persistent),
+                     "stragglers": records(study.stragglers)})  # fmt: skip
+        return
+    out = tables.console()
+    names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
+    late = study.stragglers[study.stragglers["late_seconds"] > 0]
+    worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
+    tables.print_frame(out, worst.sort_values("step", kind="stable")[names],
+                       f"the slowest rank of each step and phase against the median of its peers; "
+                       f"{len(worst)} of {len(late)} rows (--json: all)")  # fmt: skip
+    ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
+    tables.print_frame(out, ranks, "ranks by how often they are the slowest")
+
+
+def bubbles(arguments: Namespace) -> None:
+    study = _with_events(_open(arguments.run))
+    lost = (study.parts.groupby("rank")[["window", *_LOST]].mean() / 1e9).reset_index()
+    pipeline = study.bubbles
+    if arguments.json:
+        _print_json({"per_rank": records(lost), "pipeline": records(pipeline)})
+        return
+    out = tables.console()
+    tables.print_frame(out, lost.rename(columns={"window": "step", **PART_HEADERS}),
+                       "seconds of a step (mean) that a rank does not work")  # fmt: skip
+    names = [name for name in pipeline if name.endswith("_ns")]
+    if pipeline["bubble_ns"].sum() > 0:
+        means = pipeline.groupby("rank")[[*names, "fraction", "ideal_fraction"]].mean()
+        means[names] /= 1e9
+        means.columns = [name.removesuffix("_ns") for name in means]
+        tables.print_frame(out, means.reset_index(), "pipeline bubble of a step in seconds (mean), "
+                           "its fraction of the step, and 1F1B's ideal")  # fmt: skip
+
+
+def compare(arguments: Namespace) -> None:
+    if len(arguments.runs) < 2:
+        raise UsageError("compare needs two runs or more (see cadenza-analyze compare --help)")
+    studies = [_open(path) for path in arguments.runs]
+    names = labels([summarize(study) for study in studies])
+    found = [comparison.compare(studies[0], study, (names[0], name))
+             for study, name in zip(studies[1:], names[1:], strict=True)]  # fmt: skip
+    if arguments.json:
+        _print_json({"comparisons": found})
+        return
+    out = tables.console()
+    for one in found:
+        tables.print_comparison(out, one)
+
+
+def check(arguments: Namespace) -> int:
+    study = _open(arguments.run)
+    found = study.findings
+    if arguments.json:
+        _print_json({"findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            whose = f"rank {finding.rank}: " if finding.rank >= 0 else ""
+            print(f"{whose}{finding.where}: {finding.what}")
+        print(f"{study.run.path}: {len(found) or 'no'} finding{'' if len(found) == 1 else 's'}")
+    return 1 if found else 0
+
+
+def export(arguments: Namespace) -> None:
+    run = open_run(arguments.run)
+    _warn(run.warnings)
+    default = "csv" if arguments.format == "csv" else "trace.json.gz"
+    output = arguments.output or arguments.run / default
+    # Perfetto reads Chrome's format; the two names are of the same file.
+    form = "csv" if arguments.format == "csv" else "perfetto"
+    for path in write_export(run, form, output, arguments.ranks, arguments.steps):
+        print(path)
+
+
+def timeline(arguments: Namespace) -> None:
+    from cadenza.timeline import check_output, timeline  # loads matplotlib, which takes a while
+
+    output = arguments.output or arguments.runs[0] / "timeline.png"
+    if arguments.output:
+        check_output(output)
+    step = timeline([_open(path) for path in arguments.runs], output, arguments.step)
+    print(f"step {step}: {output}")
+
+
+def sweep(arguments: Namespace) -> None:
+    from cadenza.sweep import open_sweep
+    from cadenza.sweep_plot import draw_view  # loads matplotlib, which takes a while
+    from cadenza.sweep_report import counts, markdown
+
+    sweeps = [open_sweep(path) for path in arguments.sweeps]
+    for one in sweeps:
+        print(f"{one.title}\n  {counts(one)}")
+        for number, view in enumerate(one.views):
+            output = one.path / f"{one.name}-{number}.png"
+            draw_view(one, view, output)
+            print(f"  {output}: {view.title}")
+    table = markdown(sweeps)
+    if arguments.markdown is None:
+        print(table)
+        return
+    try:
+        arguments.markdown.write_text(table)
+    except OSError as error:
+        raise DataError(f"{arguments.markdown}: cannot be written: {error.strerror}") from error

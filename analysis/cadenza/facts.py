@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summaries as lines of text: what a terminal and the page both show."""
+
+from __future__ import annotations
+
+from cadenza.words import NONE, number, seconds, share
+
+
+def facts(summary: dict) -> list[tuple[str, str]]:
+    """(what, value) of a summarized run."""
+    imbalance = summary["attention_imbalance"]
+    ranks = str(summary["ranks"])
+    if summary["ranks"] != summary["world"]:
+        ranks = f"{summary['ranks']} of {summary['world']} read"
+    servers = NONE if summary["servers"] is None else str(summary["servers"]).replace("_", "-")
+    planned = ""
+    if imbalance["planned"] is not None:
+        planned = f"; planned {imbalance['planned']:.3f}"
+    cut = " complete; the run was cut off" if summary["truncated"] else ""
+    return [
+        ("placement", f"{summary['placement'] or NONE} (servers: {servers})"),
+        ("ranks", ranks),
+        ("steps", f"{summary['steps']}{cut}"),
+        ("step time", f"{seconds(summary['step_seconds'])} (median)"),
+        ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median)"),
+        ("loss", _loss(summary)),
+        ("model-FLOPs used", f"{share(summary['model_flops_utilization'])} (median)"),
+        ("attention imbalance", f"{number(imbalance['median'], '.3f')} (median of steps, max / "
+                                f"mean), {number(imbalance['run'], '.3f')} over the run{planned}"),
+    ]  # fmt: skip
+
+
+def _loss(summary: dict) -> str:
+    if summary["loss_first"] is None:  # a simulation has none
+        return NONE
+    return f"{summary['loss_first']:.4f} -> {number(summary['loss_last'], '.4f')}"

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long each rank computed, and how much, beside its peers: same role, same pipeline stage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.lanes import COMPUTE, inside_computation
+
+PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part of the backward pass
+_SLOW_SCORE = 0.75  # as NVIDIA's resiliency extension has it
+_SLOW_Z = 3.5  # Iglewicz and Hoaglin, 1993
+_NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
+
+
+def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
+    """@returns step, phase, category, name, rank, peers (number of the group), seconds, flops
+
+    A rank's seconds of an operation in a step, without the collectives of a tensor group in it.
+    """
+    inner = inside_computation(events).to_numpy(bool)
+    working = (events["category"].isin(COMPUTE) & (events["lane"] < 2)).to_numpy(bool)
+    events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
+    part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
+    part["seconds"] -= _inside(events, np.flatnonzero(working), np.flatnonzero(inner))
+    phase = part["phase"].astype(object)
+    part["phase"] = phase.where(phase != "recompute", "backward")
+    part = part[part["phase"].isin(PHASES_OF_WORK)]
+    keys = ["step", "phase", "category", "name", "rank"]
+    sums = part.groupby(keys, observed=True, sort=True)[["seconds", "flops"]].sum().reset_index()
+    for column in ("category", "name"):
+        sums[column] = sums[column].astype(object)
+    sums.insert(5, "peers", _peers(ranks).reindex(sums["rank"]).to_numpy())
+    return sums
+
+
+def _inside(events: pd.DataFrame, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Seconds of the events `inner` that began in each of `outer`; all sorted by rank, begin."""
+    spent = np.zeros(len(outer))
+    if not len(inner) or not len(outer):
+        return spent
+    begin = events["begin_ns"].to_numpy(np.int64)
+    key = events["rank"].to_numpy(np.int64) * (begin.max() - begin.min() + 1) + begin - begin.min()
+    around = np.searchsorted(key[outer], key[inner], side="right") - 1
+    np.add.at(spent, around[around >= 0], events["seconds"].to_numpy()[inner][around >= 0])
+    return spent
+
+
+def _peers(ranks: pd.DataFrame) -> pd.Series:
+    numbers = ranks.groupby(["role", "pipeline"], sort=False).ngroup()
+    return pd.Series(numbers.to_numpy(), index=ranks["rank"].to_numpy())
+
+
+def scores(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Every rank's operations beside those of its peers.
+
+    @param events  Run.events(), of one step or several
+    @returns rank, phase, category, name, seconds (sum), median_seconds (of the peers), score
+             (median / own, at most about 1 for a slow rank), robust_z
+             (0.6745 (own - median) / median absolute deviation), slow (by either: score below
+             0.75 or z above 3.5); slowest first
+    """
+    loads = operation_loads(events, ranks)
+    keys = ["phase", "category", "name", "peers"]
+    sums = loads.groupby([*keys, "rank"], sort=False)["seconds"].sum().reset_index()
+    compared = with_medians(sums, keys)
+    compared["slow"] = (compared["score"] < _SLOW_SCORE) | (compared["robust_z"] > _SLOW_Z)
+    columns = ["rank", "phase", "category", "name", "seconds", "median_seconds", "score",
+               "robust_z", "slow"]  # fmt: skip
+    return compared.sort_values("score", kind="stable", ignore_index=True)[columns]
+
+
+def with_medians(sums: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Adds median_seconds over the ranks of a group, score and robust_z of each."""
+    group = sums.groupby(keys, sort=False)["seconds"]
+    median = group.transform("median")
+    apart = (sums["seconds"] - median).abs()
+    spread = apart.groupby([sums[key] for key in keys], sort=False).transform("median")
+    late = sums["seconds"] - median
+    return sums.assign(
+        median_seconds=median,
+        score=(median / sums["seconds"].where(sums["seconds"] > 0)),
+        robust_z=np.where(
+            spread > 0, _NORMAL_MAD * late / spread.where(spread > 0), np.sign(late) * np.inf
+        ),
+    ).fillna({"robust_z": 0.0, "score": 1.0})

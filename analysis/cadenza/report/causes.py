@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stragglers, what-if and the critical path, as blocks of the page."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from cadenza.critical_path import path_shares
+from cadenza.report.blocks import Figure, Table
+from cadenza.report.figures_compare import critical_path, path_label, what_if
+from cadenza.study import Study
+from cadenza.words import number, seconds, share
+
+_RANKS, _STEPS, _SHARES = 8, 6, 10
+
+
+def straggler_tables(runs: list[tuple[Study, str]]) -> list[Table]:
+    blocks = []
+    for study, name in runs:
+        if len(study.ranks) < 2:
+            continue
+        blocks += [_persistent(study, name), _by_phase(study, name)]
+    return [table for table in blocks if table.rows]
+
+
+def _persistent(study: Study, name: str) -> Table:
+    frame = study.persistent
+    frame = frame[frame["slowest_share"] > 0].head(_RANKS)
+    rows = [[str(row.rank), share(row.slowest_share), str(row.persistence),
+             seconds(row.late_seconds), str(row.explanation)]
+            for row in frame.itertuples()]  # fmt: skip
+    columns = ["rank", "slowest in", "class", "late, sum", "why"]
+    return Table(f"{name}: who is late how often", columns, rows, numbers={0, 1, 3}, wide=True)
+
+
+def _by_phase(study: Study, name: str) -> Table:
+    frame = study.stragglers.sort_values("late_seconds", ascending=False, kind="stable")
+    rows = [[str(row.step), str(row.phase), str(row.rank), seconds(row.seconds),
+             seconds(row.late_seconds), number(row.score, ".2f"), str(row.explanation)]
+            for row in frame[frame["late_seconds"] > 0].head(_STEPS).itertuples()]  # fmt: skip
+    columns = ["step", "phase", "rank", "computed", "late by", "score", "why"]
+    return Table(f"{name}: the largest delays", columns, rows, numbers={0, 2, 3, 4, 5}, wide=True,
+                 note="Score: the median peer's time / the rank's own; below 0.75 is commonly "
+                      "called a straggler.")  # fmt: skip
+
+
+def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
+    drawn = [(study, name, *what_if(study)) for study, name in runs]
+    return [
+        *(Figure(f"{name}, step {study.typical_step}", {"": picture})
+          for study, name, picture, _ in drawn),
+        *(_scenarios(frame, name) for _, name, _, frame in drawn),
+    ]  # fmt: skip
+
+
+def _scenarios(frame: pd.DataFrame, name: str) -> Table:
+    rows = [[str(row["name"]), seconds(row["seconds"]), seconds(row["saved_seconds"]),
+             str(row["explanation"])] for row in frame.to_dict("records")]  # fmt: skip
+    return Table(f"{name}: what was assumed", ["scenario", "step", "saved", "meaning"], rows,
+                 numbers={1, 2})  # fmt: skip
+
+
+def path_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
+    return [
+        *(_path(study, name) for study, name in runs),
+        *(_shares(study, name) for study, name in runs),
+        *(_operations(study, name) for study, name in runs),
+    ]
+
+
+def _path(study: Study, name: str) -> Figure:
+    drawn, frame = critical_path(study)
+    switches = int((frame["rank"] != frame["rank"].shift()).sum() - 1)
+    note = f"It changes rank {switches} times." if switches else "It stays on one rank."
+    return Figure(f"{name}, step {study.typical_step}", {"": drawn}, note, wide=True)
+
+
+def _shares(study: Study, name: str) -> Table:
+    frame = path_shares(study.critical_path(study.typical_step))
+    rows = [[path_label(str(row.kind), str(row.category)), str(row.phase), seconds(row.seconds),
+             share(row.share)] for row in frame.head(_SHARES).itertuples()]  # fmt: skip
+    return Table(f"{name}: what it is made of", ["what", "phase", "seconds", "share"], rows,
+                 numbers={2, 3})  # fmt: skip
+
+
+def _operations(study: Study, name: str) -> Table:
+    path = study.critical_path(study.typical_step)
+    path = path[path["kind"] != "gap"].assign(seconds=(path["end_ns"] - path["begin_ns"]) / 1e9)
+    keys = ["rank", "phase", "name"]
+    path[keys[1:]] = path[keys[1:]].astype(str)
+    sums = path.groupby(keys)["seconds"].agg(["sum", "size"]).reset_index()
+    sums = sums.sort_values("sum", ascending=False, kind="stable").head(_SHARES)
+    rows = [[str(row["name"]), str(row["phase"]), str(row["rank"]), str(row["size"]),
+             seconds(row["sum"])] for row in sums.to_dict("records")]  # fmt: skip
+    columns = ["operation", "phase", "rank", "times", "seconds"]
+    return Table(f"{name}: the longest operations on it", columns, rows, numbers={2, 3, 4})

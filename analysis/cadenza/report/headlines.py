@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's first sentences: who was late, why, and what another run got back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cadenza.colours import PART_NAMES
+from cadenza.parts import BUSY, PARTS
+from cadenza.study import Study
+from cadenza.words import change, number, seconds, share, signed
+
+_RATE = 0.1  # dense rates of runs that differ by more are of unequal machines
+_WORTH = 0.005  # of a step: less is not worth a sentence
+_LATE = 0.01  # of the run: a rank that is late by less is not worth naming
+_SCENARIO = "all ranks balanced"
+
+
+_CLASSES = {"persistent": "persistent", "data": "following its data",
+            "intermittent": "intermittent", "none": "as often as others"}  # fmt: skip
+
+
+@dataclass
+class Headline:
+    kind: str  # plain, late, gain or loss: the colour of its mark
+    lead: str
+    text: str
+
+
+def headlines(studies: list[Study], names: list[str], comparisons: list[dict]) -> list[Headline]:
+    """A sentence per run about its late rank and its lost time, and one per comparison."""
+    lines = [line for study, name in zip(studies, names, strict=True) for line in _run(study, name)]
+    return lines + [line for one in comparisons for line in _comparison(one)]
+
+
+def _run(study: Study, name: str) -> list[Headline]:
+    times = study.step_times["seconds"]
+    lead = f"{name}: {seconds(times.median())} a step"
+    lead += f" (median of {len(times)})." if len(times) > 1 else "."
+    if not study.has_events:
+        return [Headline("plain", lead, "The trace has no events, so where the time went is not "
+                                        "known.")]  # fmt: skip
+    late, why = _late(study)
+    text = " ".join(part for part in (why, _lost(study), _balanced(study)) if part)
+    return [Headline("late" if late else "plain", lead, text)]
+
+
+def _late(study: Study) -> tuple[bool, str]:
+    """Whether a rank was late more often than by chance, which, and why."""
+    worst = study.persistent
+    if len(study.ranks) < 2 or worst.empty:
+        return False, ""
+    row = worst.iloc[0]
+    of_run = row["late_seconds"] / study.step_times["seconds"].sum()
+    if of_run < _LATE:
+        return False, "No rank is late by more than a hundredth of a step."
+    return True, (
+        f"Rank {row['rank']} is late, by {share(of_run)} of the time: it is the slowest in "
+        f"{row['slowest_share']:.0%} of the steps ({_CLASSES.get(row['persistence'])}). "
+        f"{_sentence(str(row['explanation']))}"
+    )
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _lost(study: Study) -> str:
+    """The share of all ranks' time that is not work, and its largest part."""
+    sums = study.parts[list(PARTS)].sum()
+    shares = sums / sums.sum()
+    lost = shares.drop(list(BUSY))
+    if lost.sum() < _WORTH:
+        return "Ranks compute almost all the time."
+    largest = str(lost.idxmax())
+    return (
+        f"{share(lost.sum())} of the ranks' time is lost, most of it to {PART_NAMES[largest]} "
+        f"({share(lost[largest])})."
+    )
+
+
+def _balanced(study: Study) -> str:
+    frame = study.what_if(study.typical_step)
+    row = frame[frame["scenario"] == _SCENARIO]
+    if row.empty:
+        return ""
+    after, saved = float(row["seconds"].iloc[0]), float(row["saved_seconds"].iloc[0])
+    if saved < _WORTH * (after + saved):
+        return "Balancing the ranks would not make it shorter."
+    return (
+        f"With all ranks balanced, step {study.typical_step} would take {seconds(after)} instead "
+        f"of {seconds(after + saved)} (−{saved / (after + saved):.0%})."
+    )
+
+
+def _comparison(one: dict) -> list[Headline]:
+    times, first, other = one["step_time"], one["first"], one["other"]
+    kind = {"faster": "gain", "slower": "loss"}.get(times["verdict"], "plain")
+    lines = [Headline(kind, _verdict(times, first, other), _where(one))]
+    dense = one["rate_ratio"]["dense"]
+    if dense is not None and abs(dense - 1) > _RATE and not one["simulation_error"]:
+        lines.append(Headline(
+            "loss", "The machine was not equally fast:",
+            f"dense layers, which placements do not change, ran at {dense:.2f} times the rate in "
+            f"{other}. Compare the parts that wait, not the step times.",
+        ))  # fmt: skip
+    error = one["simulation_error"]
+    if error:
+        lines.append(Headline(
+            "plain", "Simulated against real:",
+            f"kinds of computing differ by {share(error['median_error'])} in the median, their sum "
+            f"by {signed(error['bias'], '.1%')}."
+        ))  # fmt: skip
+    return lines
+
+
+def _verdict(times: dict, first: str, other: str) -> str:
+    both = f"{seconds(times['first'])} → {seconds(times['other'])}"
+    interval = ""
+    if times["low"] is not None:
+        interval = f"; 95 % interval of the ratio {times['low']:.2f} to {times['high']:.2f}"
+    if times["verdict"] == "faster":
+        return f"{other} is {times['speed_up']:.2f} times as fast as {first} ({both}{interval})."
+    if times["verdict"] == "slower":
+        return f"{other} takes {times['ratio']:.2f} times as long as {first} ({both}{interval})."
+    if times["verdict"] == "unknown":
+        return (f"{other} takes {times['ratio']:.2f} times as long as {first} ({both}); too few "
+                "steps to tell this from chance.")  # fmt: skip
+    return f"{other} and {first} do not differ by more than chance ({both}{interval})."
+
+
+def _where(one: dict) -> str:
+    """What of the change is which part, largest first, and the imbalances."""
+    rows = sorted(one["waterfall"], key=lambda row: -abs(row["change"]))
+    total = sum(row["first"] for row in rows)
+    told = [f"{row['name']} {change(row['change'])}" for row in rows
+            if abs(row["change"]) > _WORTH * total][:4]  # fmt: skip
+    text = f"In a step, mean over ranks: {', '.join(told)}." if told else ""
+    imbalance = one["attention_imbalance"]
+    if all(value is not None for value in imbalance.values()):
+        text += (f" Attention imbalance {number(imbalance[one['first']], '.2f')} → "
+                 f"{number(imbalance[one['other']], '.2f')}.")  # fmt: skip
+    return text.strip()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's first tables: the runs' facts, whether their traces can be trusted, efficiencies."""
+
+from __future__ import annotations
+
+from cadenza.facts import facts
+from cadenza.report.blocks import Table
+from cadenza.study import Study
+from cadenza.words import NONE, number, seconds, share
+
+_EFFICIENCIES = {
+    "parallel_efficiency": "mean time computing / step time",
+    "load_balance": "mean / max time computing over ranks",
+    "communication_efficiency": "max time computing / step time",
+    "serialization_efficiency": "max time computing / step time on a network without cost",
+    "transfer_efficiency": "step time on a network without cost / step time",
+}
+_RATES = {
+    "mfu": ("model-FLOPs utilisation", "model FLOPs / (step time x peak of all ranks)"),
+    "hfu": ("hardware-FLOPs utilisation", "executed FLOPs / (step time x peak of all ranks)"),
+    "attention_of_peak": ("attention, of peak", "rate of core attention while computing it"),
+    "dense_of_peak": ("dense, of peak", "rate of dense layers while computing them"),
+}
+
+
+def overview(summaries: list[dict], names: list[str]) -> Table:
+    """A column per run, a row per fact."""
+    columns = [dict([*facts(summary), *_origin(summary)]) for summary in summaries]
+    rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
+    return Table("Runs", ["", *names], rows, wide=len(names) > 1)
+
+
+def _origin(summary: dict) -> list[tuple[str, str]]:
+    revision = f" ({summary['code_revision']})" if summary["code_revision"] else ""
+    return [
+        ("made by", f"{summary['producer']}, version {summary['code_version']}{revision}"),
+        ("build", str(summary["build"] or NONE)),
+        ("started", str(summary["created_utc"] or NONE)),
+        ("folder", summary["path"]),
+    ]
+
+
+def health(studies: list[Study], names: list[str], summaries: list[dict]) -> Table:
+    """Whether the traces are whole, and how far their clocks and their cost can matter."""
+    columns = [_health(study) for study in studies]
+    rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
+    warnings = [line for summary in summaries for line in summary["warnings"]]
+    return Table("Can the traces be trusted?", ["", *names], rows, wide=len(names) > 1,
+                 note=" ".join(f"{line[:1].upper()}{line[1:]}." for line in warnings))  # fmt: skip
+
+
+def _health(study: Study) -> dict[str, str]:
+    run = study.run
+    files = run.files.values()
+    clock = run.clock()
+    error = clock["error_ns"].max() / 1e9 if len(clock) else None
+    simulated = run.info["producer"] == "simulator"
+    return {
+        "ended cleanly": "no: cut off" if run.truncated else "yes",
+        "events dropped": f"{sum(file.dropped_events for file in files):,}",
+        "clocks off by at most": "one clock" if simulated or error is None else seconds(error),
+        "cost of writing the trace": NONE if simulated else _overhead(study),
+    }
+
+
+def _overhead(study: Study) -> str:
+    """Of the slowest writer's steps, between which it writes."""
+    lasted = (study.step_times["end_ns"].max() - study.step_times["begin_ns"].min()) / 1e9
+    cost = study.ranks["writer_ns"].max() / 1e9
+    return f"{seconds(cost)}, {cost / lasted:.2%} of the run"
+
+
+def efficiencies(studies: list[Study], names: list[str]) -> Table:
+    """POP's efficiencies and utilisations, the median of the steps where they are known."""
+    measured = [study.efficiencies.median(numeric_only=True) for study in studies]
+    rates = [study.utilization.median(numeric_only=True) for study in studies]
+    rows = [
+        [key.replace("_", " "), *(number(one.get(key), ".3f") for one in measured), meaning]
+        for key, meaning in _EFFICIENCIES.items()
+    ]
+    rows += [
+        [title, *(share(one.get(key)) for one in rates), meaning]
+        for key, (title, meaning) in _RATES.items()
+    ]
+    return Table("Efficiencies", ["", *names, "what it is"], rows,
+                 numbers=set(range(1, len(names) + 1)), wide=True)  # fmt: skip

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: its sections, put into the template with everything it needs inside."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+import plotly.offline
+from markupsafe import Markup
+
+from cadenza.comparison import compare
+from cadenza.errors import DataError
+from cadenza.panels import choose_step
+from cadenza.report import headlines, sections
+from cadenza.report.style import THEMES
+from cadenza.run import Run
+from cadenza.study import Study
+from cadenza.summary import labels, summarize
+
+
+def default_output(runs: list[Path]) -> Path:
+    """report.html in the run's folder, or in the nearest folder that holds all of them."""
+    if len(runs) == 1:
+        return runs[0] / "report.html"
+    return Path(os.path.commonpath([path.resolve() for path in runs])) / "report.html"
+
+
+class _Study(Study):
+    """A study whose typical step is the one that the page shows of all runs."""
+
+    shown: int | None = None
+
+    @property
+    def typical_step(self) -> int:
+        return super().typical_step if self.shown is None else self.shown
+
+
+def write_report(runs: list[Run], output: Path) -> None:
+    """Writes one HTML file that needs nothing else: no network, no other file.
+
+    @param runs  one or more; the others are compared with the first. Pictures of one step show the
+                 same step of all, as equal steps have equal documents in most comparisons.
+    """
+    studies = [_Study(run) for run in runs]
+    shown = choose_step(studies, None)
+    for study in studies:
+        study.shown = shown
+    summaries = [summarize(study) for study in studies]
+    names = labels(summaries)
+    comparisons = [
+        compare(studies[0], study, (names[0], name))
+        for study, name in zip(studies[1:], names[1:], strict=True)
+    ]
+    page = _environment().get_template("report.html.j2").render(
+        title=" and ".join(names) if len(names) < 4 else f"{len(names)} runs",
+        experiment=summaries[0]["name"],
+        headlines=headlines.headlines(studies, names, comparisons),
+        sections=sections.sections(studies, names, summaries, comparisons),
+        themes=Markup(json.dumps(THEMES)),
+        plotly=Markup(plotly.offline.get_plotlyjs()),
+        css=Markup(_asset("report.css")),
+        script=Markup(_asset("report.js")),
+    )  # fmt: skip
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+
+
+def _asset(name: str) -> str:
+    return resources.files("cadenza.report").joinpath("templates", name).read_text("utf-8")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pictures and tables the page has, in the order in which they answer questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import plotly.graph_objects as go
+
+from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NAMES, RUN_COLOURS
+from cadenza.report import causes, figures_attention, figures_memory, figures_time, health
+from cadenza.report.blocks import Figure, Section, Table
+from cadenza.report.comparisons import comparison_blocks
+from cadenza.report.figures_timeline import chosen_ranks, timeline
+from cadenza.study import Study
+from cadenza.words import byte_count, number, role_name
+
+_PARTS = [(PART_NAMES[part], colour) for part, colour in PART_COLOURS.items()]
+
+
+def sections(
+    studies: list[Study], names: list[str], summaries: list[dict], comparisons: list[dict]
+) -> list[Section]:
+    """All sections that have something to show."""
+    runs = list(zip(studies, names, strict=True))
+    known = [(study, name) for study, name in runs if study.has_events]
+    paths, timelines = causes.path_blocks(known), _timelines(known)
+    made = [
+        Section("overview", "Overview", "", [health.overview(summaries, names),
+                                             health.health(studies, names, summaries)]),
+        Section("steps", "Step times", "From the first rank's begin to the last rank's end.",
+                [Figure("Seconds of each step", {"": figures_time.step_times(*_split(runs))[0]},
+                        wide=True)],
+                list(zip(names, RUN_COLOURS * (1 + len(names) // len(RUN_COLOURS)),
+                         strict=False))),
+        Section("comparison", "Comparison", _COMPARISON,
+                comparison_blocks(studies, names, comparisons), _PARTS),
+        Section("time", "Where the time went", _TIME,
+                [_figure(name, figures_time.parts_by_rank, study) for study, name in known],
+                _PARTS),
+        Section("heat", "Rank by step", _HEAT,
+                [Figure(name, figures_time.heat_maps(study)[0]) for study, name in known]),
+        Section("bubbles", "Pipeline bubbles", _BUBBLES,
+                [_figure(name, figures_time.bubbles_by_stage, study) for study, name in known]),
+        Section("stragglers", "Stragglers", _STRAGGLERS, causes.straggler_tables(known)),
+        Section("what-if", "What if", _WHAT_IF, causes.what_if_blocks(known)),
+        Section("path", "Critical path", _PATH, paths, _shown(paths)),
+        Section("timeline", "Timeline", _TIMELINE, timelines, _shown(timelines)),
+        Section("memory", "Memory", _MEMORY, _memory(runs), list(MEMORY_COLOURS.items())),
+        Section("attention", "Rate of attention", _ROOFLINE,
+                [_figure(name, figures_attention.roofline, study) for study, name in known]),
+        Section("plan", "Plan", _PLAN, _plans(runs)),
+        Section("efficiency", "Efficiency", _EFFICIENCY,
+                [health.efficiencies(*_split(known))] if known else []),
+    ]  # fmt: skip
+    for section in made:
+        section.blocks = [block for block in section.blocks if block is not None]
+    return [section for section in made if section.blocks]
+
+
+def _split(runs: list[tuple[Study, str]]) -> tuple[list[Study], list[str]]:
+    return [study for study, _ in runs], [name for _, name in runs]
+
+
+def _figure(name: str, make: Callable, study: Study) -> Figure | None:
+    """The picture that `make` draws of a run; None where it has nothing to draw."""
+    found = make(study)
+    if found is None:
+        return None
+    drawn: go.Figure | dict[str, go.Figure] = found[0]
+    return Figure(name, drawn if isinstance(drawn, dict) else {"": drawn})
+
+
+def _shown(blocks: list[Figure | Table | None]) -> list[tuple[str, str]]:
+    """Labels and colours of what the blocks' pictures show, in the order of the palette."""
+    figures = [figure for block in blocks if isinstance(block, Figure)
+               for figure in block.choices.values()]  # fmt: skip
+    names = {trace.name for figure in figures for trace in figure.data}
+    return [(label, colour) for label, colour in LABEL_COLOURS.items() if label in names]
+
+
+def _timelines(runs: list[tuple[Study, str]]) -> list[Figure]:
+    if not runs:
+        return []
+    times = [study.step_times.set_index("step").loc[study.typical_step] for study, _ in runs]
+    longest = int(max(time["end_ns"] - time["begin_ns"] for time in times))
+    made = []
+    for study, name in runs:
+        ranks = len(chosen_ranks(study))
+        some = "" if ranks == len(study.ranks) else f", {ranks} of {len(study.ranks)} ranks"
+        title = f"{name}, step {study.typical_step}{some}"
+        made.append(Figure(title, {"": timeline(study, longest)[0]}, wide=True))
+    return made
+
+
+def _memory(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
+    """The runs' pictures of a kind stand side by side."""
+    return [
+        *(_figure(f"{name}: highest of each rank", figures_memory.memory_by_rank, study)
+          for study, name in runs),
+        *(_figure(f"{name}: by step", figures_memory.memory_by_step, study)
+          for study, name in runs if len(study.step_times) > 1),
+        *(_divergence(study, name) for study, name in runs),
+    ]  # fmt: skip
+
+
+def _divergence(study: Study, name: str) -> Table | None:
+    frame = study.divergence
+    if frame.empty or len(study.ranks) < 2:
+        return None
+    worst = frame.loc[frame.groupby(["role", "kind"], observed=True)["max_bytes"].idxmax()]
+    worst = worst.sort_values("max_bytes", ascending=False)
+    several = worst["role"].nunique() > 1
+    rows = [[f"{row.kind}, {role_name(row.role)}" if several else str(row.kind),
+             byte_count(row.max_bytes), byte_count(row.mean_bytes),
+             number(row.divergence, ".3f"), f"rank {row.rank}, step {row.step}"]
+            for row in worst.itertuples()]  # fmt: skip
+    return Table(f"{name}: divergence between ranks",
+                 ["kind", "max", "mean", "max / mean", "largest on"], rows, numbers={1, 2, 3},
+    )  # fmt: skip
+
+
+def _plans(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
+    made = {"servers by tick": figures_attention.plan_by_tick,
+            "documents by server": figures_attention.tasks_by_document}  # fmt: skip
+    return [
+        _figure(f"{name}: {title}, step {study.typical_step}", make, study)
+        for title, make in made.items()
+        for study, name in runs
+    ]
+
+
+_COMPARISON = (
+    "From the first run's step time to the other's, part by part: means over ranks and the steps "
+    "that both have, so that the bars sum exactly. The interval is a bootstrap of the ratio of "
+    "medians over pairs of steps."
+)
+_TIME = (
+    "Every nanosecond of every rank's step belongs to exactly one part. Cool colours are work, "
+    "warm ones are time in which the rank could not work."
+)
+_HEAT = "A persistent straggler is a row, a heavy batch is a column."
+_BUBBLES = (
+    "Time in which a stage waits for its neighbours: before its own first microbatch (warm-up), "
+    "after its last (cool-down) and between, beside what 1F1B's formula gives for stages of equal "
+    "speed."
+)
+_STRAGGLERS = (
+    "Per phase the rank that computed longest, against the median of its peers (same role and "
+    "pipeline stage). A rank is persistent when it is the slowest in more than half of the steps."
+)
+_WHAT_IF = (
+    "The typical step (the first run's of median time), run again through its dependencies with "
+    "changed durations. The first bar is what was recorded."
+)
+_PATH = (
+    "The chain of operations and messages that decides how long the typical step takes: making "
+    "anything else shorter does not help."
+)
+_TIMELINE = (
+    "What each rank does, and its messages in a thinner line beneath. Drag over a span to zoom in, "
+    "double-click to see all again. Pieces narrower than a pixel are merged."
+)
+_MEMORY = (
+    "High-water marks by kind. Kinds peak at different moments, so the stack may be higher than "
+    "the highest sum (diamond or line)."
+)
+_ROOFLINE = (
+    "Each point is a kernel call: its work and the rate it reached, below the peak of matrix "
+    "products. Small calls reach less."
+)
+_PLAN = "What the placement gave to whom in the typical step."
+_EFFICIENCY = (
+    "POP's efficiencies, medians over steps; serialization and transfer come from the replay of "
+    "the typical step. 0.8 and more is commonly called acceptable."
+)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rank was late, by how much, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.graph import StepGraph
+from cadenza.loads import operation_loads, with_medians
+
+_EQUAL = 0.01  # of a phase: less than this is no difference
+_NOTICED = 0.001  # of a step's computation: nor is less than this
+_PERSISTENT = 0.5  # share of steps
+_CORRELATED = 0.9
+_WORDS = {
+    "compute_attention": "attention tasks",
+    "compute_dense": "dense operations",
+    "compute_other": "copies and small operations",
+    "optimizer": "update's operations",
+}
+_COLUMNS = ["step", "phase", "rank", "seconds", "median_seconds", "late_seconds", "score",
+            "robust_z", "work", "why", "delay_caused_seconds", "explanation"]  # fmt: skip
+
+
+def stragglers(
+    events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Per step and phase the rank that computed longest beside its peers.
+
+    Peers have the same role and pipeline stage. A rank is late by cost where it had more FLOPs
+    than the median, by rate where it took longer for each; by waiting where all computed equally
+    long, but it waited for others. Without any of these `why` is none.
+
+    @param delays  wait_causes() of steps for which it is wanted who waited for whom
+    @returns step, phase, rank, seconds, median_seconds, late_seconds, score (median / own),
+             robust_z, work (FLOPs / median's), why (cost, rate, waiting or none),
+             delay_caused_seconds (waits of others for it; NaN without `delays`), explanation
+    """
+    loads = operation_loads(events, ranks)
+    if loads.empty:
+        return pd.DataFrame(columns=_COLUMNS)
+    keys = ["step", "phase", "peers"]
+    sums = loads.groupby([*keys, "rank"], sort=False)[["seconds", "flops"]].sum().reset_index()
+    compared = with_medians(sums, keys)
+    usual = compared.groupby(keys, sort=False)["flops"].transform("median")
+    compared["work"] = (compared["flops"] / usual.where(usual > 0)).fillna(1.0)
+    compared["late_seconds"] = compared["seconds"] - compared["median_seconds"]
+    usual = compared.groupby(["step", "phase"])["median_seconds"].transform("median")
+    of_step = usual[~compared.duplicated(["step", "phase"])].groupby(compared["step"]).sum()
+    compared["limit"] = np.maximum(
+        _EQUAL * compared["median_seconds"], _NOTICED * compared["step"].map(of_step)
+    )
+    parts = _parts_of_lateness(loads)
+    latest = compared.groupby(["step", "phase"], sort=True)["late_seconds"].idxmax()
+    found = compared.loc[latest].reset_index(drop=True)
+    of_rank = compared.set_index(["step", "phase", "rank"], drop=False).sort_index()
+    rows = [_judged(row, of_rank, parts, delays) for row in found.to_dict("records")]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _parts_of_lateness(loads: pd.DataFrame) -> pd.DataFrame:
+    """By step, phase, rank and category: seconds more than the median by cost and by rate.
+
+    At the median's time per FLOP, the FLOPs above the median are cost; the rest is rate. Where no
+    FLOPs are counted nothing tells the two apart: `other`.
+    """
+    keys = ["step", "phase", "peers", "category", "name"]
+    group = loads.groupby(keys, sort=False)
+    each = loads.assign(pace=(loads["seconds"] / loads["flops"].where(loads["flops"] > 0)))
+    pace = each.groupby(keys, sort=False)["pace"].transform("median")
+    usual = group["flops"].transform("median")
+    late = loads["seconds"] - group["seconds"].transform("median")
+    cost = ((loads["flops"] - usual) * pace).fillna(0.0)
+    rate = (loads["seconds"] - loads["flops"] * pace).fillna(0.0)
+    each = each.assign(cost=cost, rate=rate, other=late.where(pace.isna(), 0.0), usual=usual,
+                       fair=(loads["flops"] * pace).fillna(loads["seconds"]))  # fmt: skip
+    values = ["cost", "rate", "other", "flops", "usual", "seconds", "fair"]
+    return each.groupby(["step", "phase", "rank", "category"])[values].sum()
+
+
+def _judged(
+    row: dict, of_rank: pd.DataFrame, parts: pd.DataFrame, delays: pd.DataFrame | None
+) -> dict:
+    """A row of stragglers(), given the rank that computed longest."""
+    step, phase, rank = row["step"], row["phase"], row["rank"]
+    waits = None if delays is None else delays[delays["step"] == step]
+    if waits is not None:
+        waits = None if waits.empty else waits[waits["phase"] == phase]
+    if row["late_seconds"] > row["limit"]:
+        why = _why_late(rank, parts.loc[(step, phase, rank)])
+    else:
+        why = _longest_wait(waits, row["limit"])
+        row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
+    caused = np.nan
+    if waits is not None:
+        caused = waits.loc[waits["cause"] == row["rank"], "seconds"].sum()
+    return {**row, **why, "delay_caused_seconds": caused}
+
+
+def _why_late(rank: int, mine: pd.DataFrame) -> dict:
+    """By cost or rate, and of which kind of operation.
+
+    @param mine  its rows of _parts_of_lateness, by category
+    """
+    why = "cost" if mine["cost"].sum() >= mine["rate"].sum() else "rate"
+    if mine["other"].sum() > max(mine["cost"].sum(), mine["rate"].sum()):
+        words = _WORDS[mine["other"].idxmax()]
+        return {"why": "rate", "explanation": f"rank {rank}: its {words} take longer"}
+    category = mine[why].idxmax()
+    one = mine.loc[category]
+    if why == "cost":
+        share = one["flops"] / one["usual"] if one["usual"] > 0 else np.inf
+        text = f"rank {rank}: its {_WORDS[category]} cost {share:.2f} x the median"
+    else:
+        share = one["fair"] / one["seconds"]
+        text = f"rank {rank}: its {_WORDS[category]} run at {share:.2f} x the median rate"
+    return {"why": why, "explanation": text}
+
+
+def _longest_wait(waits: pd.DataFrame | None, limit: float) -> dict:
+    """Who waited longest for one other rank, where that is worth a word."""
+    nobody = {"why": "none", "explanation": "all ranks computed equally long"}
+    if waits is None or waits.empty:
+        return nobody
+    worst = waits.loc[waits["seconds"].idxmax()]
+    if worst["seconds"] <= limit:
+        return nobody
+    rank, cause = int(worst["rank"]), int(worst["cause"])
+    text = f"rank {rank}: waited {worst['seconds']:.3g} s for rank {cause}"
+    return {"rank": rank, "why": "waiting", "explanation": text}
+
+
+def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Per rank how often it was the slowest of a step, and whether that is its work or itself.
+
+    - persistent: in more than half of the steps, and not for its work
+    - data: its lateness follows its work: over the phases in which it was the slowest, time and
+      FLOPs (each / median) correlate by more than 0.9; with fewer than 3 of them, or always the
+      same work, all of them were late by cost
+    - intermittent: in some steps
+    - none: never
+
+    @param found  stragglers()
+    @returns rank, slowest_share (of steps), persistence, late_seconds (sum over these steps),
+             explanation; longest first
+    """
+    late = found[found["why"].isin(["cost", "rate"])]
+    worst = late.loc[late.groupby("step")["late_seconds"].idxmax()] if len(late) else late
+    steps = max(found["step"].nunique(), 1)
+    rows = []
+    for rank in sorted(int(r) for r in ranks["rank"]):
+        mine = worst[worst["rank"] == rank]
+        share = mine["step"].nunique() / steps
+        kind = _persistence(share, late[late["rank"] == rank])
+        usual = mine["explanation"].mode()
+        text = "never the slowest" if mine.empty else f"{usual[0]}, in {len(mine)} of {steps} steps"
+        rows.append((rank, share, kind, mine["late_seconds"].sum(), text))
+    columns = ["rank", "slowest_share", "persistence", "late_seconds", "explanation"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
+
+
+def _persistence(share: float, mine: pd.DataFrame) -> str:
+    if share == 0:
+        return "none"
+    work = mine["work"].to_numpy(float)
+    if len(mine) >= 3 and np.ptp(work) > _EQUAL:
+        slowness = 1 / mine["score"].to_numpy(float)
+        by_work = np.ptp(slowness) > 0 and np.corrcoef(slowness, work)[0, 1] > _CORRELATED
+    else:
+        by_work = bool((mine["why"] == "cost").all())
+    if by_work:
+        return "data"
+    return "persistent" if share > _PERSISTENT else "intermittent"
+
+
+def wait_causes(graph: StepGraph) -> pd.DataFrame:
+    """Who waited for whom: until the last rank had come; what the transfer then took is its own.
+
+    @returns step, phase, rank, cause (the rank that came last), seconds
+    """
+    lanes, meetings = graph.lanes, graph.meetings
+    last = np.full(meetings.count, -1)
+    order = np.lexsort((meetings.post_time, meetings.post_meeting))
+    last[meetings.post_meeting[order]] = meetings.post_node[order]
+    begin = lanes.begin[meetings.end_node]
+    ready = np.minimum(graph.ready[meetings.end_meeting], lanes.end[meetings.end_node])
+    frame = pd.DataFrame(
+        {"node": meetings.end_node, "cause": last[meetings.end_meeting], "waited": ready - begin}
+    )
+    # A wait for several messages is for the last of them.
+    frame = frame.loc[frame.groupby("node")["waited"].idxmax()] if len(frame) else frame
+    node = frame["node"].to_numpy(np.int64)
+    frame = frame.assign(
+        rank=lanes.ranks[lanes.rank[node]],
+        cause=lanes.ranks[lanes.rank[frame["cause"].to_numpy(np.int64)]],
+        phase=lanes.events["phase"].astype(object).to_numpy()[lanes.event[node]],
+        seconds=frame["waited"] / 1e9,
+    )
+    frame["phase"] = frame["phase"].where(lanes.event[node] >= 0, "other")
+    frame["phase"] = frame["phase"].where(frame["phase"] != "recompute", "backward")
+    frame = frame[(frame["waited"] > 0) & (frame["rank"] != frame["cause"])]
+    keys = ["phase", "rank", "cause"]
+    sums = frame.groupby(keys, as_index=False)["seconds"].sum()
+    sums.insert(0, "step", graph.step)
+    return sums.sort_values("seconds", ascending=False, ignore_index=True)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is computed from a run, once: what the commands, the page and notebooks share."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from cadenza import checks, efficiency, memory
+from cadenza.bubbles import pipeline_bubbles
+from cadenza.critical_path import critical_path
+from cadenza.errors import DataError
+from cadenza.graph import StepGraph, build
+from cadenza.imbalance import attention_imbalance
+from cadenza.parts import rank_totals, step_times, time_parts
+from cadenza.pieces import lane_pieces
+from cadenza.roofline import attention_tasks
+from cadenza.run import Run
+from cadenza.stragglers import persistent, stragglers, wait_causes
+from cadenza.what_if import network_free, what_if
+
+
+class Study:
+    """A run and what follows from it. Every property is computed when first asked for.
+
+    Events are read step by step, so that a run of hundreds of ranks fits into memory: `events` has
+    all of them, `step_events(step)` those of one. A run without events (`--trace summary`) has
+    empty frames where events are needed.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._step_events: dict[int, pd.DataFrame] = {}
+        self._graphs: dict[int, StepGraph] = {}
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        return self.run.steps()
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        return self.run.ranks()
+
+    @cached_property
+    def memory(self) -> pd.DataFrame:
+        return self.run.memory()
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        return self.run.metrics()
+
+    @cached_property
+    def plan_summary(self) -> pd.DataFrame:
+        return self.run.plan_summary()
+
+    @cached_property
+    def step_times(self) -> pd.DataFrame:
+        """step, begin_ns, end_ns, seconds of the steps that all ranks completed."""
+        times = step_times(self.steps) if len(self.steps) else pd.DataFrame()
+        if times.empty:
+            raise DataError(f"{self.run.path}: no complete step in the trace")
+        return times
+
+    @property
+    def typical_step(self) -> int:
+        """The step of median time (of two middle ones the faster)."""
+        ordered = self.step_times.sort_values("seconds", kind="stable")
+        return int(ordered["step"].iloc[(len(ordered) - 1) // 2])
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """Of all steps. Large: of a big run ask for step_events()."""
+        return self.run.events()
+
+    @property
+    def has_events(self) -> bool:
+        return self.run.event_count > 0
+
+    def step_events(self, step: int) -> pd.DataFrame:
+        """Events of one step, of all ranks; the typical step's are kept."""
+        if step in self._step_events:
+            return self._step_events[step]
+        found = self.run.events(steps=[step])
+        if step == self.typical_step:
+            self._step_events[step] = found
+        return found
+
+    @cached_property
+    def _by_step(self) -> dict[str, pd.DataFrame]:
+        """Frames that need all events, made in one pass over the steps."""
+        made: dict[str, list[pd.DataFrame]] = {name: [] for name in _PASSES}
+        complete = [int(step) for step in self.step_times["step"]]
+        # Without events one pass over none of them makes the frames, with columns but no rows.
+        for step in complete if self.has_events else [None]:
+            events = self.run.events(ranks=[]) if step is None else self.step_events(step)
+            pieces = lane_pieces(events, self.ranks)
+            steps = self.steps[(self.steps["step"] == step).to_numpy()]
+            for name, make in _PASSES.items():
+                made[name].append(make(self, events, pieces, steps))
+        return {name: pd.concat(frames, ignore_index=True) for name, frames in made.items()}
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """time_parts() of all complete steps: rank, step, window and PARTS in ns."""
+        return self._by_step["parts"]
+
+    @property
+    def bubbles(self) -> pd.DataFrame:
+        return self._by_step["bubbles"]
+
+    @property
+    def overlap(self) -> pd.DataFrame:
+        return self._by_step["overlap"]
+
+    @property
+    def attention_tasks(self) -> pd.DataFrame:
+        return self._by_step["attention_tasks"]
+
+    @property
+    def stragglers(self) -> pd.DataFrame:
+        """stragglers() of all complete steps, with who waited for whom."""
+        return self._by_step["stragglers"]
+
+    @cached_property
+    def persistent(self) -> pd.DataFrame:
+        return persistent(self.stragglers, self.ranks)
+
+    @cached_property
+    def totals(self) -> pd.DataFrame:
+        """Per rank seconds of each part over all steps, and busy_share."""
+        return rank_totals(self.parts)
+
+    @cached_property
+    def imbalance(self) -> pd.DataFrame:
+        """attention_imbalance() per step."""
+        return attention_imbalance(self.parts, self.ranks)
+
+    @cached_property
+    def efficiencies(self) -> pd.DataFrame:
+        """POP's; serialization and transfer of the typical step, which is replayed."""
+        free = None
+        if self.has_events:
+            free = {self.typical_step: network_free(self.graph(self.typical_step))}
+        return efficiency.efficiencies(self.parts, self.steps, free)
+
+    @cached_property
+    def utilization(self) -> pd.DataFrame:
+        return efficiency.utilization(self.steps, self.ranks, self._by_step["work"])
+
+    @cached_property
+    def divergence(self) -> pd.DataFrame:
+        return memory.divergence(self.memory, self.ranks)
+
+    @cached_property
+    def growth(self) -> pd.DataFrame:
+        return memory.growth(self.memory)
+
+    @cached_property
+    def findings(self) -> list[checks.Finding]:
+        return checks.check(self.run)
+
+    def graph(self, step: int, events: pd.DataFrame | None = None) -> StepGraph:
+        """The dependency graph of a step; the typical step's is kept.
+
+        @param events  of the step, where the caller has them
+        """
+        if step in self._graphs:
+            return self._graphs[step]
+        events = self.step_events(step) if events is None else events
+        made = build(events, self.steps, self.ranks, step)
+        if step == self.typical_step:
+            self._graphs[step] = made
+        return made
+
+    def waits(self, events: pd.DataFrame) -> pd.DataFrame | None:
+        """wait_causes() of the step that `events` are of; None where there are none."""
+        if events.empty:
+            return None
+        return wait_causes(self.graph(int(events["step"].iloc[0]), events))
+
+    def what_if(self, step: int | None = None) -> pd.DataFrame:
+        """Scenarios of a step (default: the typical one)."""
+        return what_if(self.graph(self.typical_step if step is None else step))
+
+    def critical_path(self, step: int | None = None) -> pd.DataFrame:
+        """The critical path of a step (default: the typical one)."""
+        return critical_path(self.graph(self.typical_step if step is None else step))
+
+
+# What is made of the events of a step: (study, events, pieces, rows of `steps`) -> frame.
+_PASSES = {
+    "parts": lambda s, e, p, steps: time_parts(e, steps, s.ranks, p),
+    "bubbles": lambda s, e, p, steps: pipeline_bubbles(e, steps, s.ranks, s.run.config, p),
+    "overlap": lambda s, e, p, steps: efficiency.overlap(p, steps),
+    "work": lambda s, e, p, steps: efficiency.work_rates(e),
+    "attention_tasks": lambda s, e, p, steps: attention_tasks(e, s.ranks),
+    "stragglers": lambda s, e, p, steps: stragglers(e, s.ranks, s.waits(e)),
+}

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step would have taken, had something been otherwise: by replay, not by subtraction.
+
+Replaying keeps what subtraction forgets: when one cause is gone the next one shows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.graph import StepGraph
+from cadenza.lanes import COMPUTE
+
+_MOST_RANKS = 16  # scenarios of single ranks: those that lose most
+_SLOWER = 1.01  # than the median by less than this is no difference
+_OF_ALL = (  # scenario, rank, explanation
+    ("as recorded", -1, "the recorded durations, replayed"),
+    ("all ranks balanced", -1,
+     "each operation takes the mean of the ranks that run it at the same time"),
+    ("no attention imbalance", -1,
+     "attention's tasks are shared out by the rates of their servers"),
+    ("communication free", -1, "no latency, infinite bandwidth"),
+)  # fmt: skip
+
+
+def what_if(graph: StepGraph) -> pd.DataFrame:
+    """@returns scenario, rank (-1: all), seconds, saved_seconds, explanation
+
+    Scenarios:
+
+    - "as recorded": the replay; its seconds are the measured ones.
+    - "all ranks balanced": computation takes the mean of the ranks that do the same operation at
+      the same time (phase, tick or microbatch, half, layer). Only these are interchangeable: a
+      mean over a whole step would take work from one microbatch to another, and could make the
+      step longer than it was. Attention's tasks are shared out by the rates of their servers.
+    - "no attention imbalance": that for attention alone.
+    - "communication free": zero latency, infinite bandwidth, no cost of waiting (POP's T0).
+      Copies into and out of messages stay.
+    - "rank as fast as the median": of one rank, the time per FLOP of every operation is at most
+      the median of its peers (role and pipeline stage), so that longer documents are not blamed.
+      A row per rank that is slower; in large runs the 16 that lose most.
+
+    A negative saving is possible for the balanced ones: a fast rank whose messages the others wait
+    for is made slower, too.
+    """
+    nodes = _nodes(graph)
+    factors = _rank_factors(graph, nodes)
+    slow = _most_costly(graph, nodes, factors)
+    attention = (nodes["category"] == "compute_attention").to_numpy()
+    everything = np.ones(len(nodes), bool)
+    own = [graph.own, _balanced(graph, nodes, everything), _balanced(graph, nodes, attention)]
+    own += [_sped_up(graph, nodes, factors, rank) for rank in slow]
+    seconds = graph.replay(own=np.stack(own, axis=1)).max(axis=0) / 1e9
+    rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
+            (*_OF_ALL[3], network_free(graph))]  # fmt: skip
+    for rank, value in zip(slow, seconds[3:], strict=True):
+        number = int(graph.lanes.ranks[rank])
+        share = _speed(nodes, factors, rank)
+        text = f"rank {number} computes at {share:.2f} x the median rate"
+        rows.append(("rank as fast as the median", number, text, value))
+    frame = pd.DataFrame(rows, columns=["scenario", "rank", "explanation", "seconds"])
+    frame["saved_seconds"] = graph.seconds - frame["seconds"]
+    return frame[["scenario", "rank", "seconds", "saved_seconds", "explanation"]]
+
+
+def network_free(graph: StepGraph) -> float:
+    """Seconds of the step on a network of zero latency and infinite bandwidth (POP's T0)."""
+    ends = graph.replay(rest=np.zeros(len(graph.rest)), transfer=np.zeros(len(graph.transfer)))
+    return float(ends.max()) / 1e9
+
+
+def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: str) -> float:
+    """Seconds of the step, had some operations taken `factor` of their time.
+
+    @param rank   world rank; None: all
+    @param where  of category, phase, name: the value that the operations have
+    """
+    chosen = np.ones(len(graph.own), bool)
+    for column, value in where.items():
+        chosen &= graph.lanes.where(column, value)
+    if rank is not None:
+        chosen &= graph.lanes.ranks[graph.lanes.rank] == rank
+    return float(graph.replay(own=np.where(chosen, graph.own * factor, graph.own)).max()) / 1e9
+
+
+def _nodes(graph: StepGraph) -> pd.DataFrame:
+    """Nodes that compute: node, rank (index), peers, time, and columns of their events."""
+    lanes = graph.lanes
+    node = np.flatnonzero(lanes.where("category", *COMPUTE))
+    columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
+    frame = lanes.events.iloc[lanes.event[node]][columns].reset_index(drop=True)
+    for column in ("category", "phase", "name"):
+        frame[column] = frame[column].astype("category").cat.remove_unused_categories()
+    rank = lanes.rank[node]
+    peers = graph.ranks.groupby(["role", "pipeline"], sort=False).ngroup().to_numpy()
+    pieces = pd.Series(lanes.event[node]).groupby(lanes.event[node]).transform("size").to_numpy()
+    frame["flops"] /= pieces  # an event with others in it has several nodes
+    return frame.assign(
+        node=node, rank=rank, peers=peers[rank], time=graph.own[node],
+        slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
+    )  # fmt: skip
+
+
+def _balanced(graph: StepGraph, nodes: pd.DataFrame, chosen: np.ndarray) -> np.ndarray:
+    """Durations where ranks share what they do at the same time."""
+    part = nodes[chosen]
+    keys = ["name", "phase", "slot", "half", "layer"]
+    totals = part.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
+    totals["rate"] = totals["flops"] / totals["time"].where(totals["time"] > 0)
+    group = totals.groupby(keys, sort=False, observed=True)
+    names = part.drop_duplicates("name").set_index("name")["category"]
+    attends = (totals.index.get_level_values("name").map(names) == "compute_attention")
+    by_rate = group["flops"].transform("sum") / group["rate"].transform("sum")
+    by_rate = by_rate.where(attends & (group["flops"].transform("min") > 0))
+    shared = by_rate.fillna(group["time"].transform("mean"))
+    factor = (shared / totals["time"].where(totals["time"] > 0)).fillna(1.0).rename("factor")
+    of_node = part.join(factor, on=[*keys, "rank"])["factor"].to_numpy()
+    own = graph.own.copy()
+    own[part["node"].to_numpy()] *= of_node
+    return own
+
+
+def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
+    """Per node: by how much its rank is slower there than the median of its peers, at least 1.
+
+    Operations without FLOPs are taken to be as slow as the rank's others.
+    """
+    keys = ["name", "phase", "peers"]
+    totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
+    totals["cost"] = (totals["time"] / totals["flops"]).where(totals["flops"] > 0)
+    median = totals.groupby(keys, sort=False, observed=True)["cost"].transform("median")
+    totals["factor"] = (totals["cost"] / median).clip(lower=1)
+    known = totals[totals["factor"].notna()]
+    spent = known["time"].groupby(level="rank").sum()
+    fair = (known["time"] / known["factor"]).groupby(level="rank").sum()
+    overall = (spent / fair).reindex(range(len(graph.ranks))).fillna(1.0).to_numpy()
+    factor = nodes.join(totals["factor"], on=[*keys, "rank"])["factor"].to_numpy()
+    return np.where(np.isnan(factor), overall[nodes["rank"].to_numpy()], factor)
+
+
+def _most_costly(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray) -> list[int]:
+    """Indices of ranks that are slower than their peers, those that lose most first."""
+    rank, time = nodes["rank"].to_numpy(), nodes["time"].to_numpy()
+    spent = np.bincount(rank, time, len(graph.ranks))
+    fair = np.bincount(rank, time / factors, len(graph.ranks))
+    order = np.argsort(fair - spent, kind="stable")[:_MOST_RANKS]
+    return [int(r) for r in order if spent[r] > _SLOWER * fair[r]]
+
+
+def _sped_up(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray, rank: int) -> np.ndarray:
+    own = graph.own.copy()
+    mine = (nodes["rank"] == rank).to_numpy()
+    own[nodes["node"].to_numpy()[mine]] /= factors[mine]
+    return own
+
+
+def _speed(nodes: pd.DataFrame, factors: np.ndarray, rank: int) -> float:
+    """Of a rank, as a share of the median's."""
+    mine = (nodes["rank"] == rank).to_numpy()
+    time = nodes["time"].to_numpy()[mine]
+    return float((time / factors[mine]).sum() / time.sum())

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as text, for tables on a terminal and on the page."""
+
+from __future__ import annotations
+
+NONE = "-"
+
+
+def number(value: float | None, form: str) -> str:
+    return NONE if value is None or value != value else format(value, form)
+
+
+def signed(value: float, form: str = ".3g") -> str:
+    """With a sign, the minus as long as the plus."""
+    return format(value, f"+{form}").replace("-", "−")
+
+
+def seconds(value: float | None) -> str:
+    """Four digits with the unit that suits."""
+    if value is None or value != value:
+        return NONE
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(value) >= size:
+            return f"{value / size:#.4g} {unit}".replace("-", "−")
+    return f"{value * 1e9:.0f} ns".replace("-", "−")
+
+
+def change(value: float) -> str:
+    """seconds() with a sign."""
+    return f"{'−' if value < 0 else '+'}{seconds(abs(value))}"
+
+
+def share(value: float | None) -> str:
+    return number(value, ".1%")
+
+
+def byte_count(value: float | None) -> str:
+    if value is None or value != value:
+        return NONE
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def role_name(role: str) -> str:
+    return {"attention_server": "server", "both": "trainer+server"}.get(role, role)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in every state that a crash, a full disk or a wrong copy can leave them in."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from trace_files import Rank, write_run
+
+import cadenza
+from cadenza.superblock import lookup3, read_superblock
+
+
+def rank_path(folder, rank=0):
+    return folder / "trace" / f"rank-{rank:05d}.h5"
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[2])
+import h5py, numpy as np
+from trace_files import DENSE, Rank, event_rows, fill, step_rows
+rank = Rank(0, [(0, DENSE, 0, 5)], [(0, 0, 9)], state=0)
+file = h5py.File(sys.argv[1], "w", libver="latest")
+fill(file, rank, 1)
+file.flush()
+file.swmr_mode = True
+for step in range(1, 60):
+    rank.events.append((step, DENSE, 10 * step, 10 * step + 5))
+    rank.steps.append((step, 10 * step, 10 * step + 9))
+    for name, rows in (("events", event_rows(rank)), ("steps", step_rows(rank))):
+        file[name].resize((step + 1,))
+        file[name][:] = rows
+        file[name].flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_file_of_a_killed_writer(tmp_path):
+    folder = write_run(tmp_path / "r", [Rank(0, [], [(0, 0, 9)])])
+    path = rank_path(folder)
+    here = str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), here], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    with pytest.raises(OSError):
+        h5py.File(path, "r")
+    before = path.read_bytes()
+    run = cadenza.open(folder)
+    assert run.truncated
+    assert run.events()["begin_ns"].tolist() == list(range(0, 600, 10))
+    assert path.read_bytes() == before  # read around, not repaired
+    assert look_at_cut_files(path, before, tmp_path) >= {0, 16, 32, 48}  # chunks have 16 rows
+
+
+def look_at_cut_files(path, content, tmp_path):
+    """A file cut at any byte gives its complete steps or one line, within a second: HDF5 itself
+    would try again for ever where a killed writer's file is cut."""
+    rng = np.random.default_rng(2)
+    cuts = {*range(0, 100), *rng.integers(0, len(content), 150).tolist(), len(content) - 1}
+    found = set()
+    for size in sorted(cuts):
+        path.write_bytes(content[:size])
+        begin = time.monotonic()
+        try:
+            run = cadenza.open(tmp_path / "r")
+            steps, events = run.steps(), run.events()
+        except cadenza.DataError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+        else:
+            assert run.truncated and events["step"].unique().tolist() == steps["step"].tolist()
+            found.add(len(steps))
+        assert time.monotonic() - begin < 1.0, size
+    path.write_bytes(content)
+    return found
+
+
+def test_closed_file_cut_at_any_byte(run_folder, tmp_path):
+    path = rank_path(run_folder)
+    content = path.read_bytes()
+    path.unlink()
+    folder = tmp_path / "r"
+    (folder / "trace").mkdir(parents=True)
+    assert 0 in look_at_cut_files(rank_path(folder), content, tmp_path)
+
+
+def test_checksum_of_hdf5():
+    """The reference values of lookup3's author, and HDF5's own superblocks."""
+    assert lookup3(b"") == 0xDEADBEEF
+    assert lookup3(b"Four score and seven years ago") == 0x17770551
+
+
+def test_superblock_of_a_sound_file_stays(tmp_path):
+    for number, version in enumerate(("earliest", "v108", "latest")):
+        path = tmp_path / f"{number}.h5"
+        with h5py.File(path, "w", libver=(version, "latest")) as file:
+            file["x"] = np.arange(9)
+        block = read_superblock(path)
+        assert block.sound and block.corrected() == block.head
+
+
+def break_text(folder):
+    rank_path(folder).write_text("hello")
+
+
+def break_empty(folder):
+    rank_path(folder).write_bytes(b"")
+
+
+def break_half(folder):
+    data = rank_path(folder).read_bytes()
+    rank_path(folder).write_bytes(data[: len(data) // 2])
+
+
+def break_newer(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        file.attrs["schema"] = "cadenza-trace/2"
+
+
+def break_other_hdf5(folder):
+    h5py.File(rank_path(folder), "w").close()
+
+
+def break_no_events(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        del file["events"]
+
+
+def break_field(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        del file["steps"]
+        file["steps"] = np.zeros(2)
+
+
+def break_category(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        rows = file["events"][:]
+        rows["cat"][0] = 77
+        file["events"][:] = rows
+
+
+def break_count(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        rows = file["steps"][:]
+        rows["n_events_end"] = 10**6
+        file["steps"][:] = rows
+
+
+def break_mixed(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        file.attrs["run_id"] = "older"
+
+
+def break_yaml(folder):
+    (folder / "experiment.yaml").write_text("- a\n- b\n")
+
+
+def break_no_trace(folder):
+    for path in (folder / "trace").iterdir():
+        path.unlink()
+
+
+def break_no_steps(folder):
+    for rank in (0, 1):
+        with h5py.File(rank_path(folder, rank), "r+") as file:
+            file["steps"].resize((0,))
+
+
+BROKEN = {
+    break_text: "not an HDF5 file",
+    break_empty: "not an HDF5 file",
+    break_half: "cannot be read",
+    break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",
+    break_other_hdf5: "not a Cadenza trace",
+    break_no_events: "no dataset /events",
+    break_field: "cannot be read",
+    break_category: "unknown event category 77",
+    break_count: "the file is damaged",
+    break_mixed: "belongs to another run",
+    break_yaml: "found a list, expected a map",
+    break_no_trace: "no trace in it",
+    break_no_steps: "no complete step",
+}
+
+
+@pytest.mark.parametrize("break_it", BROKEN, ids=lambda f: f.__name__)
+def test_bad_input_is_one_line_and_3(break_it, run_folder, inside):
+    break_it(run_folder)
+    done = inside("summary", run_folder)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("\n") == 1 and BROKEN[break_it] in done.stderr, done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file(run_folder):
+    rank_path(run_folder).chmod(0)
+    with pytest.raises(cadenza.DataError, match="cannot be read: Permission denied"):
+        cadenza.open(run_folder)

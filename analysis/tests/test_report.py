@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page without a browser: its figures' frames, its sentences, and that it is one file."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from conftest import steps_of, two_ranks
+from trace_files import ATTENTION, DENSE, Rank, write_run
+
+import cadenza
+from cadenza.comparison import compare
+from cadenza.parts import PARTS
+from cadenza.report import (
+    default_output,
+    figures_attention,
+    figures_compare,
+    figures_memory,
+    figures_time,
+    figures_timeline,
+    headlines,
+    write_report,
+)
+
+
+def study(folder):
+    return cadenza.Study(cadenza.open(folder))
+
+
+def one_slow(folder, slow=90, fast=30, placement="colocated"):
+    """Rank 0 attends for `slow` ns of every step of 100, rank 1 for `fast`."""
+    ranks = [
+        Rank(number, *steps_of([(ATTENTION, 0, ns, {"flops": 1e4 * ns, "name": "attend"})], 4),
+             plan=[(step, number, 1e4 * ns) for step in range(4)])
+        for number, ns in ((0, slow), (1, fast))
+    ]  # fmt: skip
+    return write_run(folder, ranks, placement=placement)
+
+
+@pytest.fixture
+def page(tmp_path):
+    """The page of two runs as text."""
+    runs = [one_slow(tmp_path / "a"), one_slow(tmp_path / "b", 60, 60, "cad")]
+    write_report([cadenza.open(run) for run in runs], tmp_path / "r.html")
+    return (tmp_path / "r.html").read_text()
+
+
+def test_the_page_needs_nothing_else(page):
+    outside = re.findall(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"(?!data:)[^\"#]*\"", page)
+    assert outside == []
+    assert "@import" not in page.split("</style>")[0]
+    assert page.count("plotly.js v") == 1
+    assert len(page) < 8e6
+
+
+def test_every_section_is_there(page):
+    found = re.findall(r'<section id="([a-z-]+)">', page)
+    assert found == ["overview", "steps", "comparison", "time", "heat", "stragglers", "what-if",
+                     "path", "timeline", "memory", "attention", "plan", "efficiency"]  # fmt: skip
+    for spec in re.findall(r'<script type="application/json">(.*?)</script>', page, re.S):
+        assert set(json.loads(spec)) == {"data", "layout"}
+
+
+def test_text_of_runs_cannot_become_html(tmp_path):
+    folder = one_slow(tmp_path / "a")
+    experiment = json.loads((folder / "experiment.yaml").read_text())
+    experiment["name"] = "</script><script>alert(1)</script>"
+    (folder / "experiment.yaml").write_text(json.dumps(experiment))
+    write_report([cadenza.open(folder)], tmp_path / "r.html")
+    assert "<script>alert(1)" not in (tmp_path / "r.html").read_text()
+
+
+def test_headlines_name_the_late_rank_and_what_came_back(tmp_path):
+    first, other = study(one_slow(tmp_path / "a")), study(one_slow(tmp_path / "b", 45, 45, "cad"))
+    names = ("colocated", "cad")
+    lines = headlines.headlines([first, other], list(names), [compare(first, other, names)])
+    assert [line.kind for line in lines[:2]] == ["late", "plain"]
+    assert lines[0].lead == "colocated: 100 ns a step (median of 4)."
+    assert "Rank 0 is late" in lines[0].text and "100% of the steps" in lines[0].text
+    assert "No rank is late" in lines[1].text
+    assert "do not differ by more than chance" in lines[2].lead
+    assert "core attention −15 ns" in lines[2].text
+    assert "Attention imbalance 1.50 → 1.00" in lines[2].text
+
+
+@pytest.mark.parametrize("case", ["no events", "one step", "cut off", "one rank"])
+def test_unusual_runs_have_a_page(tmp_path, case):
+    ranks = {
+        "no events": [Rank(0, [], [(0, 0, 100)]), Rank(1, [], [(0, 0, 100)])],
+        "one step": [Rank(n, *steps_of([(DENSE, 0, 50)], count=1)) for n in (0, 1)],
+        "cut off": two_ranks(state=0, tail=3),
+        "one rank": [Rank(0, *steps_of([(ATTENTION, 0, 50)]))],
+    }[case]
+    write_report([cadenza.open(write_run(tmp_path / "a", ranks))], tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert ('<section id="time">' in page) == (case != "no events")
+    assert ("no: cut off" in page) == (case == "cut off")
+
+
+def test_all_runs_show_the_same_step(tmp_path):
+    """Of three steps the first run's median is the second, the other's the third."""
+    runs = []
+    for name, times in (("a", (100, 150, 210)), ("b", (100, 90, 95))):
+        ends = np.cumsum(times)
+        steps = [(s, int(e - t), int(e)) for s, (t, e) in enumerate(zip(times, ends, strict=True))]
+        events = [(s, DENSE, b, b + 50) for s, b, _ in steps]
+        runs.append(cadenza.open(write_run(tmp_path / name, [Rank(0, events, steps)])))
+    assert [cadenza.Study(run).typical_step for run in runs] == [1, 2]
+    write_report(runs, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    timeline = page.split('<section id="timeline">')[1].split("</section>")[0]
+    assert re.findall(r"<h3>.*, step (\d)</h3>", timeline) == ["1", "1"]
+
+
+def test_parts_of_the_picture_sum_to_the_step(run_folder):
+    drawn, frame = figures_time.parts_by_rank(study(run_folder))
+    assert frame[list(PARTS)].sum(axis=1).tolist() == pytest.approx([100e-9, 100e-9])
+    assert sum(np.sum(bar.x) for bar in drawn.data) == pytest.approx(200e-9)
+
+
+def test_heat_maps(run_folder):
+    choices, frame = figures_time.heat_maps(study(run_folder))
+    assert list(choices)[0] == "computing" and "data-parallel wait" in choices
+    assert frame.loc[frame["rank"] == 0, "busy"].tolist() == pytest.approx([71e-9] * 2)
+    assert choices["computing"].data[0].z[0].tolist() == pytest.approx([71e-9] * 2, rel=1e-6)
+
+
+def test_waterfall_bars_meet(tmp_path):
+    """Each bar begins where the one before it ended."""
+    first, other = study(one_slow(tmp_path / "a")), study(one_slow(tmp_path / "b", 45, 45))
+    drawn, frame = figures_compare.speed_up_waterfall(first, other, ("a", "b"))
+    bars = list(drawn.data)
+    assert bars[0].y[0] == pytest.approx(100e-9) == pytest.approx(bars[-1].y[0])
+    at = bars[0].y[0]
+    for bar, change in zip(bars[1:-1], frame.loc[frame["change"] != 0, "change"], strict=True):
+        assert bar.base[0] == pytest.approx(min(at, at + change))
+        at += change
+    assert at == pytest.approx(bars[-1].y[0])
+
+
+def test_timeline_of_few_ranks_shows_all(run_folder):
+    one = study(run_folder)
+    assert figures_timeline.chosen_ranks(one) == [0, 1]
+    drawn, bars = figures_timeline.timeline(one, 100)
+    assert set(bars["row"]) == {0, 1}
+    assert drawn.layout.xaxis.range[1] == pytest.approx(100e-9)
+
+
+def test_memory(run_folder):
+    _, frame = figures_memory.memory_by_rank(study(run_folder))
+    assert frame["total"].tolist() == [1024.0, 1024.0]  # KiB
+
+
+def test_plan_and_roofline(tmp_path):
+    one = study(write_run(tmp_path / "p", two_ranks()))
+    figures, frame = figures_attention.plan_by_tick(one)
+    assert frame.groupby("server")["cost"].sum().tolist() == [4.0, 4.0]
+    assert figures["cost"].data[0].x.tolist() == [4.0, 4.0]
+    assert figures_attention.roofline(one) is None  # its attention has no FLOPs
+    _, tasks = figures_attention.roofline(study(one_slow(tmp_path / "a")))
+    assert len(tasks) == 8
+
+
+def test_where_the_page_goes(tmp_path):
+    assert default_output([tmp_path / "a"]) == tmp_path / "a" / "report.html"
+    assert default_output([tmp_path / "a", tmp_path / "b"]) == tmp_path / "report.html"

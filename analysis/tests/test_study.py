@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+import pandas as pd
+import pytest
+from conftest import two_ranks
+from trace_files import DENSE, Rank, write_run
+
+import cadenza
+from cadenza.run import Run
+
+FRAMES = ("parts", "totals", "imbalance", "bubbles", "overlap", "efficiencies", "utilization",
+          "attention_tasks", "divergence", "growth", "stragglers", "persistent",
+          "plan_summary", "metrics", "memory")  # fmt: skip
+
+
+def test_the_same_as_the_functions_say(run_folder):
+    run = cadenza.open(run_folder)
+    study = cadenza.Study(run)
+    direct = cadenza.time_parts(run.events(), run.steps(), run.ranks())
+    by = ["rank", "step"]
+    pd.testing.assert_frame_equal(
+        study.parts.sort_values(by, ignore_index=True), direct.sort_values(by, ignore_index=True)
+    )
+    assert study.imbalance["imbalance"].tolist() == [1.5, 1.5]
+    assert len(study.events) == run.event_count and study.has_events
+
+
+def test_events_are_read_once(run_folder, monkeypatch):
+    calls = []
+    read = Run.events
+    monkeypatch.setattr(
+        Run, "events", lambda self, **what: calls.append(what) or read(self, **what)
+    )
+    study = cadenza.Study(cadenza.open(run_folder))
+    for name in ("parts", "bubbles", "overlap", "totals", "attention_tasks", "utilization"):
+        getattr(study, name)
+        getattr(study, name)
+    study.what_if()
+    study.step_events(study.typical_step)
+    assert [what.get("steps") for what in calls] == [[0], [1]]
+
+
+def test_typical_step_has_the_median_time(tmp_path):
+    steps = [(0, 0, 100), (1, 100, 150), (2, 150, 210), (3, 210, 300)]
+    run = cadenza.open(write_run(tmp_path / "r", [Rank(0, [], steps)]))
+    assert cadenza.Study(run).typical_step == 2
+
+
+def test_causes_of_a_step(run_folder):
+    """The replay of a step takes as long as the step, and its critical path has no gap."""
+    study = cadenza.Study(cadenza.open(run_folder))
+    recorded = study.what_if().query("scenario == 'as recorded'").iloc[0]
+    assert recorded["seconds"] == pytest.approx(100e-9)
+    path = study.critical_path(0)
+    assert (path["end_ns"] - path["begin_ns"]).sum() == 100
+    pop = study.efficiencies.set_index("step")
+    assert pop["transfer_efficiency"].notna().tolist() == [True, False]  # the typical step's
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_runs_without_events(tmp_path, name):
+    ranks = [Rank(r, [], [(0, 0, 100)]) for r in (0, 1)]
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", ranks)))
+    assert isinstance(getattr(study, name), pd.DataFrame) and not study.has_events
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_rank_is_missing(tmp_path, name):
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", two_ranks()[:1], world=2)))
+    assert isinstance(getattr(study, name), pd.DataFrame)
+
+
+def test_steps_that_not_all_ranks_completed_are_left_out(tmp_path):
+    ranks = [
+        Rank(0, [(0, DENSE, 0, 5), (1, DENSE, 9, 12)], [(0, 0, 9), (1, 9, 18)]),
+        Rank(1, [(0, DENSE, 0, 5)], [(0, 0, 9)]),
+    ]
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", ranks)))
+    assert study.parts["step"].unique().tolist() == [0]
+
+
+def test_no_complete_step(tmp_path):
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", [Rank(0)])))
+    with pytest.raises(cadenza.DataError, match="no complete step in the trace"):
+        study.parts  # noqa: B018 - asking for it is the test
