@@ -3,16 +3,19 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 
 import pytest
 
 import harness
 
-cadenza = pytest.importorskip(
+pytest.importorskip(
     "cadenza.cli", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
+import cadenza  # noqa: E402 - where it is installed
 
 
 def analyze(*arguments):
@@ -61,6 +64,61 @@ def test_timeline(runs, tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def look_at(folder):
+    """The parts of a run's steps sum to them, and its trace keeps its promises."""
+    study = cadenza.Study(cadenza.open(folder))
+    assert study.findings == []
+    parts = study.parts
+    assert len(parts) == len(study.ranks) * len(study.step_times)
+    assert (parts[list(cadenza.PARTS)].sum(axis=1) == parts["window"]).all()
+    assert (parts[list(cadenza.PARTS)] >= 0).all(axis=None)
+    return study
+
+
+@pytest.mark.parametrize("placement", ["colocated", "cad"])
+def test_parts_of_a_real_run(runs, placement):
+    study = look_at(runs[placement])
+    totals = study.totals
+    assert (totals[["compute_attention", "compute_dense", "data_parallel_wait"]] > 0).all(axis=None)
+    assert (totals["pipeline_bubble"] == 0).all()
+    assert (totals["attention_wait"] > 0).any() == (placement == "cad")
+
+
+def simulate(folder, experiment, *sets):
+    arguments = ["simulate", experiment, "--trace", "full", "--output", folder]
+    changes = [word for change in sets for word in ("--set", change)]
+    harness.run_well(1, [*arguments, *changes], cwd=harness.ROOT)
+    return folder
+
+
+def test_simulated_pipeline_has_the_bubble_of_the_formula(tmp_path):
+    """Two stages, four microbatches of equal documents: the second stage also has the head, so the
+    first one waits longer, the second one shorter than the formula says."""
+    folder = simulate(tmp_path / "run", "inputs/layouts/pipeline_1f1b.yaml", "run.steps=2",
+                      "data.lengths.values=[4096]")  # fmt: skip
+    study = look_at(folder)
+    bubbles = study.bubbles
+    assert bubbles["ideal_fraction"].tolist() == pytest.approx([1 / 5] * 4, rel=0.01)
+    assert bubbles["fraction"].mean() == pytest.approx(1 / 5, rel=0.05)
+
+
+def test_512_ranks(tmp_path):
+    """Opening takes seconds; the frames of a step, and the parts of it, some more."""
+    folder = simulate(
+        tmp_path / "run", "inputs/paper/base.yaml", "parallel.data=64", "batch.tokens=8388608",
+        "run.steps=2",
+    )  # fmt: skip
+    begin = time.monotonic()
+    run = cadenza.open(folder)
+    assert len(run.ranks()) == 512 and len(run.steps()) == 1024
+    assert len(run.memory()) == 1024 * 8 and len(run.plans()) > 1024
+    assert time.monotonic() - begin < 30  # measured: 3 s where nothing else runs
+    events, steps = run.events(steps=[1]), run.steps().query("step == 1")
+    parts = cadenza.time_parts(events, steps, run.ranks())
+    assert len(parts) == 512 and len(events) > 500_000
+    assert (parts[list(cadenza.PARTS)].sum(axis=1) == parts["window"]).all()
+
+
 def test_summary_of_a_killed_run(corpus, tmp_path):
     changes = {"data": harness.tokens_data(corpus), "run": {"steps": 100000}}
     experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
@@ -75,3 +133,20 @@ def test_summary_of_a_killed_run(corpus, tmp_path):
     steps = harness.committed_steps(tmp_path / "run/trace/rank-00000.h5")
     output = json.loads(analyze("summary", tmp_path / "run", "--json").stdout)
     assert f": {len(steps)}" in json.dumps(output)
+    cut_anywhere(tmp_path / "run")
+
+
+def cut_anywhere(folder):
+    """A copy of a killed run that broke off gives its complete steps, or one line; at once."""
+    path = folder / "trace/rank-00000.h5"
+    content, rng = path.read_bytes(), random.Random(3)
+    for size in sorted(rng.randrange(len(content)) for _ in range(100)):
+        path.write_bytes(content[:size])
+        begin = time.monotonic()
+        try:
+            run = cadenza.open(folder)
+            assert run.truncated
+            assert set(run.events()["step"]) == set(run.steps()["step"])
+        except cadenza.DataError as error:
+            assert "\n" not in str(error)
+        assert time.monotonic() - begin < 5

@@ -47,5 +47,7 @@ def test_quickstart(tmp_path):
             assert len(harness.committed_steps(run.folder / f"trace/rank-{rank:05}.h5")) == 2
     np.testing.assert_allclose(runs["cad"].losses, runs["colocated"].losses, rtol=1e-5)
     assert (tmp_path / "runs/timeline.png").read_bytes().startswith(b"\x89PNG")
-    assert str(tmp_path / "runs/timeline.png") in result.stdout
+    assert "<section" in (tmp_path / "runs/report.html").read_text()
+    for name in ("timeline.png", "report.html"):
+        assert str(tmp_path / "runs" / name) in result.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
