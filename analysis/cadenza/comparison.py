@@ -11,6 +11,7 @@ import pandas as pd
 from cadenza.colours import PART_NAMES
 from cadenza.errors import DataError
 from cadenza.parts import PARTS
+from cadenza.schema import LANES
 from cadenza.summary import finite
 
 if TYPE_CHECKING:
@@ -139,8 +140,10 @@ def _per_operation(study: Study, step: int) -> pd.DataFrame:
     events = study.step_events(step)
     part = events[["category", "phase", "name"]].copy()
     part["seconds"] = (events["end_ns"] - events["begin_ns"]) / 1e9
-    # Messages under way are left out: from post to completion, most of them are waiting.
-    part = part[(~events["non_blocking"] & (events["category"] != "step")).to_numpy()]
+    # Messages under way are left out: from post to completion, most of them are waiting. So is
+    # the host's lane: what it does lies around operations of the other lanes.
+    own = ~events["non_blocking"] & (events["lane"] != LANES["host"])
+    part = part[(own & (events["category"] != "step")).to_numpy()]
     group = part.groupby(["category", "phase", "name"], observed=True)["seconds"]
     found = group.agg(count="size", seconds="sum") / len(study.ranks)
     keys = [tuple(str(word) for word in key) for key in found.index]

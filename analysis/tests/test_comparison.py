@@ -81,6 +81,7 @@ def test_operations(tmp_path):
     assert (attend["count_first"], attend["count_other"]) == (1.0, 0.5)
     assert attend["change"] == pytest.approx(25e-9)
     assert frame["change"].abs().is_monotonic_decreasing
+    assert "plan" not in set(frame["category"])  # on the host's lane, around other operations
 
 
 def test_runs_without_a_common_step(tmp_path):

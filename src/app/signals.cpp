@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 
@@ -23,6 +24,11 @@ struct Watched {
 };
 std::array<Watched, 2> watched{{{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}}};
 std::atomic<int> first{0};
+
+/// A signal's frame goes here. oneDNN's generated code keeps values further below its stack pointer
+/// than a signal leaves alone (128 bytes): a handler on the same stack made it write anywhere.
+alignas(64) std::array<std::byte, 64 * 1024> signal_stack;
+stack_t stack_before{};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
                   std::atomic<int>::is_always_lock_free,
               "a signal handler may use no lock");
@@ -49,17 +55,23 @@ void note(int number) {
 
 StopSignals::StopSignals() {
   first = 0;
+  stack_t stack{};
+  stack.ss_sp = signal_stack.data();
+  stack.ss_size = signal_stack.size();
+  sigaltstack(&stack, &stack_before);
   for (Watched& signal : watched) {
     signal.came_ns = 0;
     struct sigaction action {};
     action.sa_handler = note;
-    action.sa_flags = SA_RESTART;  // whoever waits for a file or a socket goes on waiting
+    action.sa_flags = SA_ONSTACK | SA_RESTART;  // whoever waits for a file goes on waiting
     sigaction(signal.number, &action, &signal.before);
   }
 }
 
 StopSignals::~StopSignals() {
+  if (first != 0) return;  // the process is about to exit: one more must not change how
   for (const Watched& signal : watched) sigaction(signal.number, &signal.before, nullptr);
+  sigaltstack(&stack_before, nullptr);
 }
 
 int StopSignals::caught() {

@@ -112,7 +112,7 @@ void Training<Real>::open_outputs(const std::string& output) {
 
 template <typename Real>
 int Training<Real>::run() {
-  tracer_->begin_step(first_step_);  // what comes before it belongs to it
+  tracer_->begin_step(first_step_);
   measure_clock(0);
   progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
@@ -121,7 +121,6 @@ int Training<Real>::run() {
   std::int64_t step = first_step_;
   for (; step < experiment_.run.steps && signal == 0; ++step) {
     const std::int64_t begin = trace::now_ns();
-    tracer_->begin_step(step);
     std::optional<program::StepPlan> plan;
     tracer_->time(Category::plan, tracer_->intern("wait_for_plan"), {},
                   [&] { plan = take_plan(next); });
@@ -168,8 +167,10 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
   clock_due_ = ranks.front().clock_due != 0;
   together(world_, [&] {
-    tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"),
-                       [&] { write_trace(plan, result, begin_ns, end_ns); });
+    tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"), [&] {
+      write_trace(plan, result, begin_ns, end_ns);
+      tracer_->begin_step(plan.batch.step + 1);  // what follows is written with the next step
+    });
     if (world_.rank() == 0) report_step(plan, result, ranks);
   });
   if (!std::isfinite(result.loss)) {

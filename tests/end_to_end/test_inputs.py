@@ -13,11 +13,11 @@ import harness
 
 FOLDER = harness.ROOT / "inputs"
 PAGE = harness.ROOT / "docs/placements.md"
-SIMULATED = ("machines", "paper")  # nothing there is run
+ELSEWHERE = ("clusters", "machines", "paper")  # for GPU nodes, or never run
 INPUTS = sorted(
     path.relative_to(FOLDER).as_posix()
     for path in FOLDER.glob("**/*.yaml")
-    if path.parent.name not in SIMULATED
+    if path.parent.name not in ELSEWHERE
 )
 PLACEMENTS = [name for name in INPUTS if name.startswith("placements/")]
 SMALLER = 32  # times fewer tokens than the files have

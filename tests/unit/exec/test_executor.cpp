@@ -105,8 +105,8 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
   std::map<std::string, int> found;
   std::int64_t last_end = 0;
   for (const trace::Event& event : runner.recorder.events()) {
+    if (event.lane != trace::Lane::compute) continue;  // the host's may lie over them
     ++found[runner.recorder.names()[event.name_id]];
-    if (event.lane != trace::Lane::compute) continue;
     EXPECT_LE(last_end, event.t_begin_ns);
     EXPECT_LE(event.t_begin_ns, event.t_end_ns);
     last_end = event.t_end_ns;
