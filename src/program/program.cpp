@@ -311,7 +311,7 @@ bool is_attention(Operation operation) {
   }
 }
 
-bool is_of_half(Operation operation) {
+bool is_of_rows(Operation operation) {
   switch (operation) {
     case Operation::embed:
     case Operation::attention_inputs:
@@ -320,7 +320,7 @@ bool is_of_half(Operation operation) {
     case Operation::embed_gradient:
       return true;
     default:
-      return is_attention(operation);
+      return false;
   }
 }
 

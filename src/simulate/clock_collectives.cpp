@@ -7,25 +7,8 @@
 #include "clock.hpp"
 
 namespace cadenza::simulate {
-namespace {
 
 using program::Operation;
-
-/// Operations on rows: a rank without rows skips them.
-bool needs_rows(Operation operation) {
-  switch (operation) {
-    case Operation::embed:
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-    case Operation::embed_gradient:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
 
 void Clock::run_dense(std::size_t i) {
   Runner& runner = runners_[i];
@@ -35,7 +18,7 @@ void Clock::run_dense(std::size_t i) {
                             : step.operation == Operation::load
                                 ? work_.all_rows(step, runner.in_pool)
                                 : work_.rows(step, runner.in_pool);
-  if (rows == 0 && needs_rows(step.operation)) return next_operation(i);
+  if (rows == 0 && program::is_of_rows(step.operation)) return next_operation(i);
   const DenseTime& time = dense_.time(step, runner.rank(), rows);
   runner.compute = time.compute * factor(runner);
   const double collectives = time.collective_seconds();

@@ -41,8 +41,12 @@ inline constexpr int kOperations = 19;
 std::string_view name(Operation operation);
 /// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
 bool is_attention(Operation operation);
+/// Layers, embedding and loss: computes a range of rows, and does nothing without any.
+bool is_of_rows(Operation operation);
 /// Whether it runs on each half of a microbatch in ping-pong; the others run on all of it.
-bool is_of_half(Operation operation);
+inline bool is_of_half(Operation operation) {
+  return is_attention(operation) || is_of_rows(operation);
+}
 
 /// One operation. -1 where a field does not apply.
 struct Step {
