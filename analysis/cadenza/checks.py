@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from cadenza.intervals import crossings
+from cadenza.partners import message_ends
 from cadenza.run import Run
-from cadenza.schema import LANES, MESSAGES
+from cadenza.schema import LANES
 
 _CLOCK_ERROR_NS = 1000  # of times that are measured on one clock
 
@@ -127,33 +128,29 @@ def _lanes(events: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _messages(events: pd.DataFrame, errors: pd.Series) -> Iterator[Finding]:
-    chosen = events["category"].isin(MESSAGES) & (events["peer"] >= 0) & (events["flow"] > 0)
-    chosen &= events["peer"].isin(events["rank"].unique())
-    ends = events[chosen.to_numpy()]
-    sends = (ends["sends"] | (ends["category"] == "p2p_send")).to_numpy(bool)
-    sent = ends[sends].rename(columns={"rank": "sender", "peer": "receiver"})
-    received = ends[~sends].rename(columns={"rank": "receiver", "peer": "sender"})
-    if sent.empty and not ends["category"].str.startswith("p2p").any():
-        return  # an older trace: who sends is not known
-    key = ["sender", "receiver", "flow"]
-    suffixes = ("_sent", "_received")
-    both = sent.merge(received, on=key, how="outer", suffixes=suffixes, indicator=True)
-    for side, what in (("left_only", "is not received"), ("right_only", "was not sent")):
-        lonely = both[(both["_merge"] == side).to_numpy()]
-        yield from _of_flows(lonely, f"a message {what}")
-    both = both[(both["_merge"] == "both").to_numpy()]
-    differ = both["bytes_sent"] != both["bytes_received"]
-    yield from _of_flows(both[differ.to_numpy()], "bytes sent and received differ")
-    error = sum(both[end].map(errors).fillna(0.0) for end in ("sender", "receiver"))
-    early = both["end_ns_received"] < both["begin_ns_sent"] - error - _CLOCK_ERROR_NS
-    yield from _of_flows(both[early.to_numpy()], "a message arrives before it is sent")
+    present = events["peer"].isin(events["rank"].unique()).to_numpy()
+    ends = message_ends(events)
+    ends = ends[present[ends["event"]]]
+    columns = ["step", "rank", "peer", "flow", "bytes", "begin_ns", "end_ns"]
+    recorded = events.iloc[ends["event"]][columns].set_index(ends["message"])
+    sends = ends["sends"].to_numpy(bool)
+    sent, received = recorded[sends], recorded[~sends]
+    yield from _of_flows(sent[~sent.index.isin(received.index)], "a message is not received")
+    alone = received[~received.index.isin(sent.index)]
+    from_sender = alone.rename(columns={"rank": "peer", "peer": "rank"})
+    yield from _of_flows(from_sender, "a message was not sent")
+    both = sent.join(received[["bytes", "end_ns"]].add_suffix("_received"), how="inner")
+    differ = both["bytes"] != both["bytes_received"]
+    yield from _of_flows(both[differ], "bytes sent and received differ")
+    error = sum(both[end].map(errors).fillna(0.0) for end in ("rank", "peer"))
+    early = both["end_ns_received"] < both["begin_ns"] - error - _CLOCK_ERROR_NS
+    yield from _of_flows(both[early], "a message arrives before it is sent")
 
 
 def _of_flows(messages: pd.DataFrame, what: str) -> Iterator[Finding]:
     for row in messages.itertuples():
-        step = row.step_sent if row.step_sent == row.step_sent else row.step_received
-        where = f"step {int(step)}, flow {row.flow} from rank {row.sender} to rank {row.receiver}"
-        yield Finding(int(row.sender), what, where)
+        where = f"step {row.step}, flow {row.flow} from rank {row.rank} to rank {row.peer}"
+        yield Finding(int(row.rank), what, where)
 
 
 def _each(events: pd.DataFrame, wrong: np.ndarray, what: str) -> Iterator[Finding]:

@@ -6,19 +6,18 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.lanes import GAP, MEETING, Lanes, inside_computation
+from cadenza.lanes import GAP, MEETING, Lanes
 from cadenza.meetings import Meetings, join, node_at, waiting_node
+from cadenza.partners import collective_members
 
-_OF_REPLICAS = ("reduce_gradients", "reduce_gradients_message", "gather_parameters")
 _BARRIER_GAP_NS = 1_000_000  # between a wait for the ranks and the collective that it is for
 
 
 def collectives(lanes: Lanes, ranks: pd.DataFrame) -> Meetings:
-    """@param ranks  Run.ranks(): who holds the same part of the model"""
-    nodes = np.flatnonzero(lanes.where("category", "collective"))
-    members = _members(lanes, ranks, lanes.event[nodes], lanes.rank[nodes])
-    members = members.assign(node=nodes, event=lanes.event[nodes])
-    members = members[members["shared"].to_numpy(bool)]
+    """@param ranks  Run.ranks()"""
+    members = _members(lanes, ranks)
+    on_lane = (members["node"] >= 0).to_numpy()
+    beside, members = _numbered(members[~on_lane]), _numbered(members[on_lane])
     entering = _entering(lanes, members["node"].to_numpy())
     waiting = members[entering >= 0].assign(node=entering[entering >= 0])
     # Ranks that do not wait for the others enter the collective itself.
@@ -27,41 +26,26 @@ def collectives(lanes: Lanes, ranks: pd.DataFrame) -> Meetings:
         [
             _meeting(lanes, arriving, waiting),
             _meeting(lanes, members, members),
-            _beside_computation(lanes, ranks),
+            _beside_computation(lanes, beside),
         ]
     )
 
 
-def _members(
-    lanes: Lanes, ranks: pd.DataFrame, rows: np.ndarray, rank: np.ndarray
-) -> pd.DataFrame:
-    """Events `rows`, numbered by collective: group, rank, name, shared (more than one member)."""
-    events = lanes.events.iloc[rows]
-    place = ranks.set_index("rank").reindex(lanes.ranks)
-    inner = inside_computation(events).to_numpy(bool)
-    coordinates = {
-        name: place[name].to_numpy(np.int64)[rank]
-        for name in ("data", "pipeline", "tensor", "context")
-    }
-    # A flow may be shared by groups that never meet; parts of a model are summed by replicas.
-    summed = events["name"].isin(_OF_REPLICAS).to_numpy(bool)
-    frame = pd.DataFrame(
-        {
-            "flow": events["flow"].to_numpy(np.int64),
-            "name": events["name"].astype(object).to_numpy(),
-            "data": np.where(inner, coordinates["data"], -1),
-            "context": np.where(inner, coordinates["context"], -1),
-            "pipeline": np.where(inner | summed, coordinates["pipeline"], -1),
-            "tensor": np.where(summed, coordinates["tensor"], -1),
-            "rank": rank,
-        }
-    )
-    keys = [name for name in frame.columns if name != "rank"]
-    frame["turn"] = frame.groupby([*keys, "rank"], sort=False).cumcount()
-    group = frame.groupby([*keys, "turn"], sort=False)
-    frame["group"] = group.ngroup()
-    frame["shared"] = group["rank"].transform("size") > 1
-    return frame
+def _members(lanes: Lanes, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Of collectives in which several ranks meet: event, rank (its number in `lanes`), node (-1:
+    beside computation), collective."""
+    frame = collective_members(lanes.events, ranks)
+    number = frame["collective"].to_numpy(np.int64)
+    frame = frame[np.bincount(number, minlength=1)[number] > 1]
+    node = np.full(len(lanes.events) + 1, -1)  # one more for nodes without an event
+    node[lanes.event] = np.arange(len(lanes.event))
+    rank = lanes.events["rank"].to_numpy(np.int64)[frame["event"]]
+    return frame.assign(node=node[frame["event"]], rank=np.searchsorted(lanes.ranks, rank))
+
+
+def _numbered(members: pd.DataFrame) -> pd.DataFrame:
+    """With `group`, their collectives' numbers from 0."""
+    return members.assign(group=np.unique(members["collective"], return_inverse=True)[1])
 
 
 def _entering(lanes: Lanes, nodes: np.ndarray) -> np.ndarray:
@@ -94,23 +78,19 @@ def _meeting(lanes: Lanes, arriving: pd.DataFrame, leaving: pd.DataFrame) -> Mee
     )
 
 
-def _beside_computation(lanes: Lanes, ranks: pd.DataFrame) -> Meetings:
+def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
     """Sums that run while ranks compute: posted at some time, waited for at the end."""
-    events = lanes.events
-    on_lane = np.zeros(len(events), bool)
-    on_lane[lanes.event[lanes.event >= 0]] = True
-    rows = np.flatnonzero((events["category"] == "collective").to_numpy() & ~on_lane)
-    rank = np.searchsorted(lanes.ranks, events["rank"].to_numpy()[rows])
-    begin = events["begin_ns"].to_numpy()[rows] - lanes.origin
-    end = events["end_ns"].to_numpy()[rows] - lanes.origin
-    frame = _members(lanes, ranks, rows, rank).assign(begin=begin, end=end)
-    frame["bytes"] = events["bytes"].to_numpy()[rows]
-    both = frame.groupby("group")[["begin", "end"]]
+    rank, event = members["rank"].to_numpy(np.int64), members["event"].to_numpy(np.int64)
+    begin, end = (
+        lanes.events[name].to_numpy(np.int64)[event] - lanes.origin
+        for name in ("begin_ns", "end_ns")
+    )
+    group = members["group"].to_numpy(np.int64)
+    both = pd.DataFrame({"begin": begin, "end": end}).groupby(group)
     on_wire = (both.transform("min") == both.transform("max")).all(axis=1).to_numpy(bool)
     node = waiting_node(lanes, rank, begin, end)
     node = np.where(on_wire, _collective_after(lanes, rank, end), node)
-    keep = frame["shared"].to_numpy(bool)
-    waits = keep & (node >= 0)
+    waits = node >= 0
     posted = node_at(lanes, rank, begin)
     # One that began while the rank waited at the end was posted before: sums take turns.
     after = np.minimum(posted + 1, len(lanes.rank) - 1)
@@ -118,15 +98,15 @@ def _beside_computation(lanes: Lanes, ranks: pd.DataFrame) -> Meetings:
     begin = np.where(queued, lanes.end[posted], begin)
     time = np.minimum(end, lanes.end[node])
     return Meetings(
-        count=int(frame["group"].max()) + 1 if len(frame) else 0,
-        post_meeting=frame["group"].to_numpy(np.int64)[keep],
-        post_node=posted[keep],
-        post_time=begin[keep],
-        end_meeting=frame["group"].to_numpy(np.int64)[waits],
+        count=int(group.max()) + 1 if len(group) else 0,
+        post_meeting=group,
+        post_node=posted,
+        post_time=begin,
+        end_meeting=group[waits],
         end_node=node[waits],
         end_time=time[waits],
-        end_event=rows[waits],
-        bytes=frame["bytes"].to_numpy(np.int64)[waits],
+        end_event=event[waits],
+        bytes=lanes.events["bytes"].to_numpy(np.int64)[event[waits]],
         late=~on_wire[waits],
         receives=np.ones(int(waits.sum()), bool),
     )

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cadenza.schema import COMMUNICATION, LANES
+from cadenza.schema import COMMUNICATION, LANES, TENSOR_COLLECTIVES
 
 COMPUTE = ("compute_dense", "compute_attention", "compute_other", "optimizer")
-TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce")
 OPERATION, MEETING, GAP = range(3)  # it works; it waits or communicates; nothing is recorded
 
 

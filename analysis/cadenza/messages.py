@@ -12,6 +12,7 @@ import pandas as pd
 
 from cadenza.lanes import GAP, MEETING, Lanes
 from cadenza.meetings import Meetings, node_at, waiting_node
+from cadenza.partners import alike, both_ends, message_ends
 
 _PLACE = ["rank", "phase", "microbatch", "layer", "tick", "stage", "half"]
 
@@ -34,13 +35,17 @@ def messages(lanes: Lanes) -> Meetings:
         end_event=waits["event"].to_numpy(np.int64),
         bytes=waits["bytes"].to_numpy(np.int64),
         late=~waits["on_wire"].to_numpy(bool),
-        receives=~waits["sends"].to_numpy(bool) & waits["directed"].to_numpy(bool),
+        receives=~waits["sends"].to_numpy(bool),
     )
 
 
 def _ends(lanes: Lanes) -> pd.DataFrame:
-    """pairs() in the numbers of `lanes`, and whether both ends tell the time on the wire."""
-    ends = pairs(lanes.events)
+    """Both ends of every message in the numbers of `lanes`, and whether both tell the time on the
+    wire."""
+    ends = both_ends(message_ends(lanes.events))
+    recorded = lanes.events[[*_PLACE, "begin_ns", "end_ns", "category", "bytes"]]
+    recorded = recorded.iloc[ends["event"]].set_axis(ends.index)
+    ends = pd.concat([ends, recorded], axis=1)
     ends["rank"] = np.searchsorted(lanes.ranks, ends["rank"])
     for column in ("begin_ns", "end_ns"):
         ends[column] -= lanes.origin
@@ -48,60 +53,6 @@ def _ends(lanes: Lanes) -> pd.DataFrame:
     same = (both.transform("min") == both.transform("max")).all(axis=1)
     ends["on_wire"] = same & (ends["end_ns"] > ends["begin_ns"])
     return ends
-
-
-def pairs(events: pd.DataFrame) -> pd.DataFrame:
-    """Both ends of every message between two ranks.
-
-    @param events  of one step
-    @returns their rows of `events` and, in more columns, `event` (number of the row), `message`
-             (equal on both ends), `directed` (whether `sends` tells the sender)
-    """
-    events = events.assign(event=np.arange(len(events)))
-    category = events["category"]
-    streams = _number_streams(events[category.isin(["p2p_send", "p2p_receive"])])
-    attention = _number_flows(
-        events[category.isin(["attention_dispatch", "attention_return"]) & (events["flow"] > 0)]
-    )
-    attention["message"] += len(streams) // 2
-    return pd.concat([streams, attention])
-
-
-def _pairs(part: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Numbers groups of two different ranks; the others are left out."""
-    group = part.groupby(keys, sort=False)
-    two = (group["rank"].transform("size") == 2) & (
-        group["rank"].transform("min") != group["rank"].transform("max")
-    )
-    part = part[two].copy()
-    part["message"] = part.groupby(keys, sort=False).ngroup()
-    return part
-
-
-def _number_streams(part: pd.DataFrame) -> pd.DataFrame:
-    """Streams between two ranks stay in order, so the n-th that one sends the other receives."""
-    sends = (part["category"] == "p2p_send").to_numpy()
-    part = part.assign(
-        sends=sends,
-        directed=True,
-        source=np.where(sends, part["rank"], part["peer"]),
-        target=np.where(sends, part["peer"], part["rank"]),
-        phase=part["phase"].astype(object),
-    )
-    keys = ["source", "target", "phase"]
-    part["turn"] = part.groupby([*keys, "sends"], sort=False).cumcount()
-    return _pairs(part, [*keys, "turn"])
-
-
-def _number_flows(part: pd.DataFrame) -> pd.DataFrame:
-    """Both ends have one flow; where a flow comes again (recomputation), in the same order."""
-    part = part.assign(
-        directed=bool(part["sends"].any()),
-        low=np.minimum(part["rank"], part["peer"]),
-        high=np.maximum(part["rank"], part["peer"]),
-    )
-    part["turn"] = part.groupby(["rank", "flow", "peer"], sort=False).cumcount()
-    return _pairs(part, ["flow", "low", "high", "turn"])
 
 
 def _run_posts(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
@@ -123,8 +74,7 @@ def _place_codes(lanes: Lanes, ends: pd.DataFrame, nodes: np.ndarray):
     """Numbers that are equal where a message and a node belong to one exchange of one rank."""
     of_nodes = lanes.events.iloc[lanes.event[nodes]][_PLACE].assign(rank=lanes.rank[nodes])
     both = pd.concat([of_nodes, ends[_PLACE]])
-    both["phase"] = both["phase"].astype(object)
-    codes = both.groupby(_PLACE, sort=False).ngroup().to_numpy()
+    codes = np.unique(alike(*(both[name] for name in _PLACE)), return_inverse=True)[1]
     return codes[: len(nodes)], codes[len(nodes) :]
 
 
@@ -137,8 +87,7 @@ def _wire_posts(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
     """
     ready = ends["begin_ns"].to_numpy()
     inputs = (ends["category"] == "attention_dispatch").to_numpy()
-    directed = ends["directed"].to_numpy(bool)
-    sends = ends["sends"].to_numpy(bool) | ~directed
+    sends = ends["sends"].to_numpy(bool)
     packs = np.flatnonzero(lanes.where("name", "pack"))
     packed = _find(lanes, ends, packs, lanes.end, ready, inputs)
     packing = _find(lanes, ends, packs, lanes.begin, ready, inputs)
@@ -146,7 +95,7 @@ def _wire_posts(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
     found = np.where(sends, packed, packing) >= 0
     exact = pd.Series(found & (np.abs(time - ready) <= 1), index=ends.index)
     decided = exact.groupby(ends["message"]).transform("any").to_numpy()
-    known = found & np.where(directed, sends | decided, exact.to_numpy())
+    known = found & (sends | decided)
     node = np.where(sends, packed, packing - 1)
     posts = pd.DataFrame(
         {

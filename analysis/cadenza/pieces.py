@@ -52,7 +52,7 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     end = events["end_ns"].to_numpy(np.int64)
     whose = events["rank"].to_numpy(np.int64)
     category = pd.Categorical(events["category"], categories=CATEGORIES).codes.astype(np.int64)
-    start = transfer_begin(events)
+    start = transfer_begin(events, ranks)
     split = _Splits(events, ranks, start)
 
     inside = events["name"].isin(TENSOR_COLLECTIVES).to_numpy()

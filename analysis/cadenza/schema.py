@@ -44,6 +44,5 @@ WAIT_FOR_ATTENTION = "wait"  # inputs or results of core attention
 WAIT_FOR_STAGE = "wait_for_stage"  # a residual stream from a neighbour in the pipeline
 WAIT_FOR_RANKS = "wait_for_ranks"  # the last rank to come to the collective that follows
 WAIT_FOR_SENDS = "wait_for_sends"  # own messages, whose memory is needed again
-REPLICA_COLLECTIVES = ("reduce_gradients", "gather_parameters")  # among equal parts of the model
 # Collectives of a tensor group are called inside the operation that needs them, and block it.
 TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce")

@@ -173,11 +173,11 @@ class Study:
             self._graphs[step] = made
         return made
 
-    def waits(self, events: pd.DataFrame) -> pd.DataFrame | None:
-        """wait_causes() of the step that `events` are of; None where there are none."""
+    def waits(self, events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame | None:
+        """wait_causes() of the step that `events` and rows `steps` are of; None without events."""
         if events.empty:
             return None
-        return wait_causes(self.graph(int(events["step"].iloc[0]), events))
+        return wait_causes(self.graph(int(steps["step"].iloc[0]), events))
 
     def what_if(self, step: int | None = None) -> pd.DataFrame:
         """Scenarios of a step (default: the typical one)."""
@@ -195,5 +195,5 @@ _PASSES = {
     "overlap": lambda s, e, p, steps: efficiency.overlap(p, steps),
     "work": lambda s, e, p, steps: efficiency.work_rates(e),
     "attention_tasks": lambda s, e, p, steps: attention_tasks(e, s.ranks),
-    "stragglers": lambda s, e, p, steps: stragglers(e, s.ranks, s.waits(e)),
+    "stragglers": lambda s, e, p, steps: stragglers(e, s.ranks, s.waits(e, steps)),
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cadenza.messages import pairs
+from cadenza.partners import both_ends, message_ends
 from cadenza.run import Run
 from cadenza.schema import LANES
 
@@ -148,9 +148,8 @@ def _slices(events: pd.DataFrame, thread: np.ndarray, origin: int | None) -> Ite
 def _arrows(
     events: pd.DataFrame, thread: np.ndarray, origin: int | None, first: int
 ) -> Iterator[str]:
-    """From each message's sender to its receiver, where the trace says who sends."""
-    ends = pairs(events)
-    ends = ends[ends["directed"].to_numpy(bool)].sort_values(["message", "sends"])
+    """From each message's sender to its receiver."""
+    ends = both_ends(message_ends(events)).sort_values(["message", "sends"])
     receivers, senders = ends.iloc[::2], ends.iloc[1::2]
     rank, begin, end = (events[name].tolist() for name in ("rank", "begin_ns", "end_ns"))
     columns = (receivers["event"].tolist(), senders["event"].tolist())

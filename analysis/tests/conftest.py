@@ -38,7 +38,7 @@ RANK_1 = [
     (HOST, 0, 50),  # holds the next two: 0 to 5, 25 to 30 and 40 to 50 are its own
     (DENSE, 5, 25),
     (ATTENTION, 30, 40),
-    (DISPATCH, 20, 60, {"flow": 5, "flags": NON_BLOCKING, "peer": 0}),  # partner unknown
+    (DISPATCH, 20, 60, {"flow": 5, "flags": NON_BLOCKING}),  # partner unknown
     (WAIT, 50, 70, {"name": "wait"}),  # the message came at 60, but when it began is not known
     (COLLECTIVE, 80, 90, {"flow": 9, "lane": 0}),
     (OPTIMIZER, 90, 96),

@@ -67,6 +67,7 @@ class Cluster:
         self.now = [0.0] * len(programs)
         self._sent: dict[tuple[int, int], list[float]] = {}
         self._posted: dict[tuple[int, int], list[float]] = {}
+        self._flows: dict[tuple[int, int, str], int] = {}
         at = [0] * len(programs)
         while any(at[r] < len(p) for r, p in enumerate(programs)):
             moved = [r for r in range(len(programs)) if self._move(r, at)]
@@ -94,7 +95,8 @@ class Cluster:
     def _send(self, rank: int, to: int) -> None:
         self._sent.setdefault((rank, to), []).append(self.now[rank])
         self._add(rank, self.now[rank], self.now[rank], name="send", category="p2p_send", lane=2,
-                  peer=to, bytes=1000, non_blocking=True, sends=True)  # fmt: skip
+                  peer=to, bytes=1000, non_blocking=True, sends=True,
+                  flow=self._flow(rank, to, "sent"))  # fmt: skip
 
     def _post(self, rank: int, source: int) -> None:
         self._posted.setdefault((source, rank), []).append(self.now[rank])
@@ -106,8 +108,15 @@ class Cluster:
         end = max(begin, there)
         self._add(rank, begin, end, name="wait_for_stage", category="wait")
         self._add(rank, posted, end, name="receive", category="p2p_receive", lane=2, peer=source,
-                  bytes=1000, non_blocking=True)  # fmt: skip
+                  bytes=1000, non_blocking=True,
+                  flow=self._flow(source, rank, "received"))  # fmt: skip
         self.now[rank] = end
+
+    def _flow(self, sender: int, receiver: int, end: str) -> int:
+        """The number of this message among those from the sender to the receiver, from 1."""
+        key = (sender, receiver, end)
+        self._flows[key] = self._flows.get(key, 0) + 1
+        return self._flows[key]
 
     def _meet(self, at: list[int], name: str, duration: float) -> bool:
         if any(i == len(p) or p[i][0] != "meet" for p, i in zip(self.programs, at, strict=True)):

@@ -64,7 +64,7 @@ def pipeline_run(folder, stages, microbatches):
             if 0 <= sender < stages:
                 sent = ends[sender, microbatch, back]
                 arrival = max(now, sent)
-                flags = {"flags": NON_BLOCKING, **place}
+                flags = message_of(place)
                 events += [
                     (0, WAIT, now, arrival, {"name": "wait_for_stage", **place}),
                     (0, RECEIVE, now, arrival, {"peer": sender, **flags}),
@@ -73,7 +73,7 @@ def pipeline_run(folder, stages, microbatches):
             now = end
             receiver = stage + (-1 if back else 1)
             if 0 <= receiver < stages:
-                events.append((0, SEND, end, end, {"peer": receiver, **flags_of(place)}))
+                events.append((0, SEND, end, end, {"peer": receiver, **message_of(place)}))
         events.append((0, WAIT, now, total, {"name": "wait_for_ranks", "phase": 3}))
         events.append((0, 6, total, total, {"name": "agree_on_norm", "flow": 2, "phase": 3,
                                             "lane": 0}))  # fmt: skip
@@ -84,8 +84,8 @@ def pipeline_run(folder, stages, microbatches):
     return cadenza.open(write_run(folder, ranks, config=config))
 
 
-def flags_of(place):
-    return {"flags": NON_BLOCKING, **place}
+def message_of(place):
+    return {"flags": NON_BLOCKING, "flow": 1 + place["mb"], **place}
 
 
 def bubbles_of(run):

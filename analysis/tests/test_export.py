@@ -77,8 +77,9 @@ def test_messages_side_by_side_have_threads_of_their_own(tmp_path):
 
 
 def test_arrows_go_from_sender_to_receiver(tmp_path):
-    sends = [(0, DENSE, 0, 40), (0, SEND, 40, 41, {"peer": 1, "flags": NON_BLOCKING})]
-    receives = [(0, RECEIVE, 10, 52, {"peer": 0, "flags": NON_BLOCKING})]
+    option = {"flags": NON_BLOCKING, "flow": 3}
+    sends = [(0, DENSE, 0, 40), (0, SEND, 40, 41, {"peer": 1, **option})]
+    receives = [(0, RECEIVE, 10, 52, {"peer": 0, **option})]
     ranks = [Rank(0, sends, [(0, 0, 60)]), Rank(1, receives, [(0, 0, 60)])]
     events, _ = parsed(write_run(tmp_path / "r", ranks), tmp_path / "t.json")
     (start,), (finish,) = of(events, "s"), of(events, "f")

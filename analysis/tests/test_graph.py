@@ -145,9 +145,9 @@ def test_events_that_wait_for_one_another_are_an_error():
         rows += [
             {"rank": rank, "begin": 0, "end": 5, "category": "wait", "name": "wait_for_stage"},
             {"rank": rank, "begin": 0, "end": 5, "category": "p2p_receive", "lane": 2,
-             "peer": other, "non_blocking": True, "name": "receive"},
+             "peer": other, "non_blocking": True, "flow": 1, "name": "receive"},
             {"rank": rank, "begin": 5.5, "end": 5.5, "category": "p2p_send", "lane": 2,
-             "peer": other, "non_blocking": True, "sends": True, "name": "send"},
+             "peer": other, "non_blocking": True, "sends": True, "flow": 1, "name": "send"},
             {"rank": rank, "begin": 6, "end": 7},
         ]  # fmt: skip
     with pytest.raises(DataError, match="circle"):
@@ -206,7 +206,7 @@ def test_collectives_of_a_tensor_group_split_the_computation():
             {"rank": rank, "begin": 0.0, "end": begin, "name": "before"},
             {"rank": rank, "begin": begin, "end": 6.0},
             {"rank": rank, "begin": begin + 2, "end": 5.0, "lane": 2, "category": "collective",
-             "name": "tensor_all_reduce", "non_blocking": True},
+             "name": "tensor_all_reduce", "non_blocking": True, "flow": 4},
         ]  # fmt: skip
     graph = graph_of([row for row in rows if row["end"] > row["begin"]], data=0)
     assert graph.replay().max() == pytest.approx(6 * MS)

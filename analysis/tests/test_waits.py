@@ -11,7 +11,6 @@ from trace_files import (
     NON_BLOCKING,
     OTHER,
     RECEIVE,
-    RETURN,
     SEND,
     SENDS,
     SIMULATED,
@@ -26,18 +25,18 @@ def test_receiver_of_a_stream_waits_until_the_sender_comes(tmp_path):
     assert parts.loc[1, ["pipeline_bubble", "communication", "other"]].tolist() == [30, 12, 58]
 
 
-def test_explicit_wait_for_a_stream_without_a_flow(tmp_path):
+def test_explicit_wait_for_a_stream(tmp_path):
     """As runs write it: a non-blocking message that is noted right after the wait for it. The
     second one was on its way before it was asked for."""
     sender = [
-        (SEND, 40, 41, {"peer": 1, "flags": NON_BLOCKING}),
-        (SEND, 60, 61, {"peer": 1, "flags": NON_BLOCKING}),
+        (SEND, 40, 41, {"peer": 1, "flow": 3, "flags": NON_BLOCKING}),
+        (SEND, 60, 61, {"peer": 1, "flow": 4, "flags": NON_BLOCKING}),
     ]
     receiver = [
         (WAIT, 10, 50, {"name": "wait_for_stage"}),
-        (RECEIVE, 9, 51, {"peer": 0, "flags": NON_BLOCKING}),
+        (RECEIVE, 9, 51, {"peer": 0, "flow": 3, "flags": NON_BLOCKING}),
         (WAIT, 70, 75, {"name": "wait_for_stage"}),
-        (RECEIVE, 69, 76, {"peer": 0, "flags": NON_BLOCKING}),
+        (RECEIVE, 69, 76, {"peer": 0, "flow": 4, "flags": NON_BLOCKING}),
     ]
     parts = by_rank(tmp_path, sender, receiver)
     assert parts.loc[1, "pipeline_bubble"] == 30 and parts.loc[1, "communication"] == 10 + 5
@@ -66,18 +65,16 @@ def test_wait_for_attention_ends_when_the_last_message_is_sent(tmp_path, simulat
 
 
 def test_a_wait_is_not_for_what_was_posted_later(tmp_path):
-    """Right after the wait for its inputs a server sends results, in the same place of the step;
-    an older trace does not say that it is the sender."""
+    """Right after the wait for its inputs a server posts the next ones, in the same place of the
+    step."""
     message = {"flags": NON_BLOCKING, "peer": 1}
     server = [
         (WAIT, 10, 30, {"name": "wait"}),
         (DISPATCH, 9, 31, {"flow": 3, **message}),
-        (RETURN, 40, 41, {"flow": 4, **message}),
+        (DISPATCH, 40, 41, {"flow": 4, **message}),
     ]
-    home = [
-        (DISPATCH, 20, 21, {"flow": 3, "flags": NON_BLOCKING, "peer": 0}),
-        (RETURN, 5, 60, {"flow": 4, "flags": NON_BLOCKING, "peer": 0}),
-    ]
+    sends = {"flags": NON_BLOCKING | SENDS, "peer": 0}
+    home = [(DISPATCH, 20, 21, {"flow": 3, **sends}), (DISPATCH, 5, 60, {"flow": 4, **sends})]
     parts = by_rank(tmp_path, server, home)
     assert parts.loc[0, ["attention_wait", "communication"]].tolist() == [10, 10]
 
@@ -144,27 +141,12 @@ def test_collective_waits_for_its_own_pipeline_and_then_for_the_others(tmp_path)
     assert parts["communication"].tolist() == [6] * 4
 
 
-def test_groups_that_share_a_flow_do_not_wait_for_each_other(tmp_path):
-    """Sums of gradients are among equal stages; older traces gave all of them one flow."""
-    events = [
-        [
-            (WAIT, arrival, last, {"name": "wait_for_ranks", "phase": 3}),
-            (COLLECTIVE, last, 90, {"name": "reduce_gradients", "flow": 5, "lane": 0, "phase": 3}),
-        ]
-        for arrival, last in ((10, 30), (30, 30), (50, 80), (80, 80))
-    ]
-    places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]
-    parts = by_rank(tmp_path, *events, places=places)
-    assert parts["data_parallel_wait"].tolist() == [20, 0, 30, 0]
-    assert parts["pipeline_bubble"].tolist() == [0] * 4
-
-
 def test_collective_inside_a_dense_operation_is_communication(tmp_path):
     inside = {"name": "tensor_all_gather", "flags": NON_BLOCKING}
     parts = by_rank(tmp_path, [(DENSE, 10, 60), (COLLECTIVE, 20, 35, inside)])
     assert parts.loc[0, ["compute_dense", "communication"]].tolist() == [35, 15]
 
 
-def test_flow_used_twice_by_a_rank_is_not_guessed_about(tmp_path):
+def test_a_message_of_an_unknown_rank_is_not_guessed_about(tmp_path):
     parts = by_rank(tmp_path, [(RECEIVE, 0, 10, {"flow": 3}), (RECEIVE, 20, 30, {"flow": 3})])
     assert parts.loc[0, ["pipeline_bubble", "communication"]].tolist() == [0, 20]

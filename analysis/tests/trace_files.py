@@ -101,6 +101,8 @@ def event_rows(rank: Rank) -> np.ndarray:
             if key == "name":
                 key, value = "name_id", NAMES.index(value)
             row[key] = value
+        if category == SEND:
+            row["flags"] |= SENDS
     rows[len(rank.events):]["cat"] = 200  # must never be looked at
     return rows[list(OLD_EVENT.names)].astype(OLD_EVENT) if rank.old else rows
 

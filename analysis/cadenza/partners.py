@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which events of several ranks belong together: ends of a message, members of a collective.
+
+They carry the same flow (docs/trace.md, "Flows"). A flow may come again within a step, then in the
+same order on all of its ranks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.schema import MESSAGES, TENSOR_COLLECTIVES
+
+
+def message_ends(events: pd.DataFrame) -> pd.DataFrame:
+    """Ends of messages between two ranks, also those whose other end is not in the frame.
+
+    @returns event (position in `events`), sends, message (a number, equal on both ends)
+    """
+    rows = np.flatnonzero(
+        events["category"].isin(MESSAGES).to_numpy()
+        & (events["flow"] > 0).to_numpy()
+        & (events["peer"] >= 0).to_numpy()
+    )
+    part = events.iloc[rows]
+    own, peer = part["rank"].to_numpy(np.int64), part["peer"].to_numpy(np.int64)
+    sends = part["sends"].to_numpy(bool)
+    sender, receiver = np.where(sends, own, peer), np.where(sends, peer, own)
+    number = _numbers(part, sender, receiver)
+    return pd.DataFrame({"event": rows, "sends": sends, "message": number})
+
+
+def both_ends(ends: pd.DataFrame) -> pd.DataFrame:
+    """Of message_ends() the messages whose both ends are there, numbered from 0."""
+    number = ends["message"].to_numpy(np.int64)
+    size = np.bincount(number, minlength=1)
+    found = ends[size[number] == 2] if len(ends) else ends
+    return found.assign(message=np.unique(found["message"], return_inverse=True)[1])
+
+
+def collective_members(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Members of collectives.
+
+    @param ranks  Run.ranks(). Millions of collectives of tensor groups share 32 bits of flows, so
+                  the place of the group counts too
+    @returns event (position in `events`), collective (a number, equal on all members)
+    """
+    rows = np.flatnonzero(
+        (events["category"] == "collective").to_numpy() & (events["flow"] > 0).to_numpy()
+    )
+    part = events.iloc[rows]
+    inside = part["name"].isin(TENSOR_COLLECTIVES).to_numpy()
+    place = ranks.set_index("rank")[["data", "pipeline", "context"]].reindex(part["rank"])
+    group = [np.where(inside, place[name].fillna(-1).to_numpy(np.int64), -1) for name in place]
+    return pd.DataFrame({"event": rows, "collective": _numbers(part, *group)})
+
+
+def _numbers(part: pd.DataFrame, *of_group: np.ndarray) -> np.ndarray:
+    """A number from 0 per flow, step, group and, where a rank uses it again, turn."""
+    key = alike(part["step"], part["flow"], *of_group)
+    mine = alike(key, part["rank"])
+    if len(np.unique(mine)) < len(mine):
+        turn = pd.Series(mine).groupby(mine, sort=False).cumcount()
+        key = alike(key, turn)
+    return np.unique(key, return_inverse=True)[1]
+
+
+def alike(*columns: pd.Series | np.ndarray) -> np.ndarray:
+    """One number per row, the same for rows with the same values: a hash of 64 bits, whose
+    collisions do not happen in practice. Categories are told apart by their codes."""
+    key = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        categorical = isinstance(column.dtype, pd.CategoricalDtype)
+        values = np.asarray(column.cat.codes if categorical else column)
+        values = values if values.dtype == np.uint64 else values.astype(np.int64).view(np.uint64)
+        key = (key ^ (key >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + values
+    return key
