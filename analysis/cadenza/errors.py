@@ -16,3 +16,7 @@ class DataError(CadenzaError):
     """A file or folder is missing, unreadable or not what it should be."""
 
     exit_code = 3
+
+
+class DamagedError(DataError):
+    """Of one file of many: the others may be of use without it."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 import h5py
 import numpy as np
 
-from cadenza.errors import DataError
+from cadenza.errors import DamagedError, DataError
 from cadenza.schema import SCHEMA, STATUS_CLEAN, STATUS_FAILED, STATUS_SIGNALLED
 from cadenza.superblock import open_hdf5
 
@@ -86,24 +86,24 @@ class RankFile:
                     continue
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 reason = reason.strip(chr(39))
-                raise DataError(f"{self.path}: cannot be read: {reason}") from error
+                raise DamagedError(f"{self.path}: cannot be read: {reason}") from error
 
     def _check_schema(self, file: h5py.File) -> None:
         found = text(file.attrs.get("schema", ""))
         if not found:
-            raise DataError(f"{self.path}: not a Cadenza trace (no attribute 'schema')")
+            raise DamagedError(f"{self.path}: not a Cadenza trace (no attribute 'schema')")
         if found != SCHEMA:
             raise DataError(f"{self.path}: schema '{found}' is not known here; valid is '{SCHEMA}'")
         for name in _REQUIRED:
             if name not in file:
-                raise DataError(f"{self.path}: no dataset {name}: the file is damaged")
+                raise DamagedError(f"{self.path}: no dataset {name}: the file is damaged")
 
     def _complete_steps(self, file: h5py.File) -> np.ndarray:
         """Rows of /steps whose events are in the file: all of them, but where it was cut off."""
         steps, rows = self._rows(file["/steps"]), self._readable(file["/events"])
         complete = steps["n_events_end"] <= rows
         if self.ended and not complete.all():
-            raise DataError(
+            raise DamagedError(
                 f"{self.path}: /steps commits {steps['n_events_end'][-1]} events, /events holds "
                 f"{rows}: the file is damaged"
             )

@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from cadenza import frames
-from cadenza.errors import DataError, UsageError
+from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.rank_file import RankFile, text
 from cadenza.schema import ROLES
 
@@ -51,17 +51,22 @@ class Run:
         )
         if not found:
             raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
-        self.files = {f.rank: f for f in sorted(map(RankFile, found), key=lambda f: f.rank)}
+        files, damaged = _read_files(found)
+        self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
-        self.warnings: list[str] = []
-        self._check_files()
+        self.warnings = [f"{error}; going on without it" for error in list(damaged.values())[:3]]
+        if len(damaged) > 3:
+            more = f"{len(damaged) - 3} more rank files are damaged; going on without them"
+            self.warnings.append(f"{path}: {more}")
+        self._check_files(set(damaged))
 
-    def _check_files(self) -> None:
+    def _check_files(self, damaged: set[int]) -> None:
+        """@param damaged  ranks of which warnings have told already"""
         first = next(iter(self.files.values()))
         for file in self.files.values():
             if (file.run_id, file.world) != (first.run_id, first.world):
                 raise DataError(f"{file.path}: belongs to another run than {first.path.name}")
-        missing = [r for r in range(self.world) if r not in self.files]
+        missing = [r for r in range(self.world) if r not in self.files and r not in damaged]
         if missing:
             few = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
             self.warnings.append(
@@ -188,6 +193,19 @@ class Run:
         if not isinstance(config, dict):
             raise DataError(f"{source}: found a {type(config).__name__}, expected a map of keys")
         return config
+
+
+def _read_files(paths: list[Path]) -> tuple[list[RankFile], dict[int, DamagedError]]:
+    """Those that can be read, and by rank what is wrong with the others."""
+    files, damaged = [], {}
+    for path in paths:
+        try:
+            files.append(RankFile(path))
+        except DamagedError as error:
+            damaged[int(path.stem.removeprefix("rank-"))] = error
+    if not files:
+        raise next(iter(damaged.values()))
+    return files, damaged
 
 
 def _plain(value: object) -> str | int | float:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import h5py
 
-from cadenza.errors import DataError
+from cadenza.errors import DamagedError, DataError
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _HEAD = 96  # bytes that hold a superblock of any version
@@ -58,9 +58,9 @@ def read_superblock(path: Path) -> Superblock:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not head.startswith(_SIGNATURE):
-        raise DataError(f"{path}: not an HDF5 file")
+        raise DamagedError(f"{path}: not an HDF5 file")
     if len(head) < _HEAD:
-        raise DataError(f"{path}: cut off after {size} bytes: nothing of it can be read")
+        raise DamagedError(f"{path}: cut off after {size} bytes: nothing of it can be read")
     version = head[8]
     wide = head[13] if version < 2 else head[9]
     if version not in _END_AT or wide != 8:

@@ -172,29 +172,66 @@ def break_no_steps(folder):
 
 
 BROKEN = {
-    break_text: "not an HDF5 file",
-    break_empty: "not an HDF5 file",
-    break_half: "cannot be read",
     break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",
-    break_other_hdf5: "not a Cadenza trace",
-    break_no_events: "no dataset /events",
-    break_field: "cannot be read",
     break_category: "unknown event category 77",
-    break_count: "the file is damaged",
     break_mixed: "belongs to another run",
     break_yaml: "found a list, expected a map",
     break_no_trace: "no trace in it",
     break_no_steps: "no complete step",
 }
+# Of these the other ranks' files are of use.
+DAMAGED = {
+    break_text: "not an HDF5 file",
+    break_empty: "not an HDF5 file",
+    break_half: "cannot be read",
+    break_other_hdf5: "not a Cadenza trace",
+    break_no_events: "no dataset /events",
+    break_field: "cannot be read",
+    break_count: "the file is damaged",
+}
 
 
-@pytest.mark.parametrize("break_it", BROKEN, ids=lambda f: f.__name__)
+def name_of(break_it):
+    return break_it.__name__
+
+
+@pytest.mark.parametrize("break_it", BROKEN, ids=name_of)
 def test_bad_input_is_one_line_and_3(break_it, run_folder, inside):
     break_it(run_folder)
     done = inside("summary", run_folder)
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("\n") == 1 and BROKEN[break_it] in done.stderr, done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("break_it", DAMAGED, ids=name_of)
+def test_a_damaged_file_is_left_out_with_a_warning(break_it, run_folder, inside):
+    whole = cadenza.open(run_folder).events(ranks=[1])
+    break_it(run_folder)
+    done = inside("summary", run_folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1 and DAMAGED[break_it] in done.stderr, done.stderr
+    assert f"{rank_path(run_folder)}: " in done.stderr
+    run = cadenza.open(run_folder)
+    assert list(run.files) == [1] and run.events().equals(whole)
+
+
+def test_many_damaged_files_are_few_lines(tmp_path):
+    folder = write_run(tmp_path / "r", [Rank(r, [], [(0, 0, 9)]) for r in range(8)])
+    for rank in range(2, 8):
+        rank_path(folder, rank).write_bytes(b"")
+    run = cadenza.open(folder)
+    assert list(run.files) == [0, 1] and len(run.warnings) == 4
+    assert run.warnings[3].endswith("3 more rank files are damaged; going on without them")
+
+
+@pytest.mark.parametrize("break_it", DAMAGED, ids=name_of)
+def test_a_run_of_damaged_files_is_an_error(break_it, run_folder, inside):
+    break_it(run_folder)
+    rank_path(run_folder, 1).unlink()
+    done = inside("summary", run_folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1 and DAMAGED[break_it] in done.stderr, done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

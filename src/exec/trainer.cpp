@@ -126,8 +126,7 @@ void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const 
 template <typename Real>
 void Trainer<Real>::run_dense(const Step& step, Range rows) {
   const auto name = names_[static_cast<std::size_t>(step.operation)];
-  const double flops =
-      program::matrix_flops(step, experiment_.model, layout_.tensor(), rows.size());
+  const double flops = program::matrix_flops(step, experiment_, rows.size());
   switch (step.operation) {
     case Operation::embed:
       tracer_.time(Category::compute_other, name, {}, [&] { llama_->embed(step.slot, rows); });

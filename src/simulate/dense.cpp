@@ -83,7 +83,7 @@ const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t 
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   const DenseTime time{costs_.compute(step, rank, rows),
-                       program::matrix_flops(step, e_.model, layout_.tensor(), rows),
+                       program::matrix_flops(step, e_, rows),
                        tensor_collectives(step, rank, rows)};
   return known_.emplace(key, time).first->second;
 }

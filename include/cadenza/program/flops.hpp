@@ -10,9 +10,10 @@
 
 namespace cadenza::program {
 
-/// Of the step's matrix products on one of `tensor` ranks; a backward pass takes two per forward
-/// product, the loss is forward and backward at once. 0 for all that multiplies no matrices.
+/// Of the step's matrix products on one tensor rank, those that are computed again included; a
+/// backward pass takes two per forward product, the loss is forward and backward at once. 0 for all
+/// that multiplies no matrices.
 /// @param rows  tokens of the rank in the operation
-double matrix_flops(const Step& step, const config::Model& model, int tensor, std::int64_t rows);
+double matrix_flops(const Step& step, const config::Experiment& experiment, std::int64_t rows);
 
 }  // namespace cadenza::program

@@ -9,6 +9,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/flops.hpp"
+#include "cadenza/program/flops.hpp"
 #include "cadenza/simulate/operation_work.hpp"
 #include "cadenza/simulate/product_time.hpp"
 #include "cadenza/simulate/tiles.hpp"
@@ -223,6 +224,24 @@ TEST(Operations, HaveTheFlopsThatTracesState) {
   EXPECT_DOUBLE_EQ(flops(Operation::attention_outputs, Pass::forward), outputs);
   EXPECT_DOUBLE_EQ(flops(Operation::attention_outputs, Pass::backward), 2 * outputs);
   EXPECT_DOUBLE_EQ(flops(Operation::loss, Pass::backward), 3 * config::head_flops(e.model, 2, 128));
+}
+
+/// The products, one by one, against what real and simulated traces state of a step.
+TEST(Operations, AddUpToTheTracesFlopsWhateverIsRecomputed) {
+  for (const auto recompute : {config::Recompute::none, config::Recompute::mlp,
+                               config::Recompute::attention, config::Recompute::layer}) {
+    config::Experiment e = experiment();
+    e.run.recompute = recompute;
+    const OperationShapes shapes(e, program::Layout(e));
+    for (const auto operation : {Operation::attention_inputs, Operation::attention_outputs}) {
+      for (const auto& each : {step(operation, Pass::forward), step(operation, Pass::backward),
+                               step(operation, Pass::forward, true)}) {
+        double sum = 0;
+        for (const Product& product : shapes.work(each, 0, 128).products) sum += product.flops();
+        EXPECT_DOUBLE_EQ(sum, program::matrix_flops(each, e, 128));
+      }
+    }
+  }
 }
 
 TEST(Operations, RecomputeWhatTheModelRecomputes) {
