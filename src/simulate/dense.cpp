@@ -82,8 +82,7 @@ const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t 
   const auto key = std::tuple(step.operation, step.pass, step.again, rows);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  const DenseTime time{costs_.compute(step, rank, rows),
-                       program::matrix_flops(step, e_, rows),
+  const DenseTime time{costs_.compute(step, rank, rows), program::matrix_flops(step, e_, rows),
                        tensor_collectives(step, rank, rows)};
   return known_.emplace(key, time).first->second;
 }
