@@ -91,7 +91,9 @@ def _events(run: Run, ranks: list[int], steps: list[int]) -> Iterator[str]:
 
 
 def _thread(lane: int, number: int) -> int:
-    return lane if number == 0 else (lane + 1) * _THREADS + number
+    """Never 0, which Perfetto takes for the thread whose number is the process's: rank 2's compute
+    lane would be its lane 2."""
+    return (lane + 1) * _THREADS + number
 
 
 class _Threads:

@@ -29,3 +29,18 @@ def documents():
 def corpus(documents, tmp_path_factory):
     """`documents` as a flat file of uint16."""
     return harness.write_tokens(tmp_path_factory.mktemp("corpus") / "tokens.bin", documents)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed here", exc_type=ImportError
+    )
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()

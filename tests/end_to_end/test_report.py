@@ -4,8 +4,6 @@
 Screenshots stay in build/report-screenshots, to be looked at.
 """
 
-import shutil
-
 import pytest
 
 import harness
@@ -13,11 +11,6 @@ import harness
 cli = pytest.importorskip(
     "cadenza.cli", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed here", exc_type=ImportError
-)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-                None)  # fmt: skip
 SCREENSHOTS = harness.ROOT / "build/report-screenshots"
 # What sticks out of the page to the right, but for what scrolls by itself.
 WIDER = """[...document.querySelectorAll('main *, header *')]
@@ -50,16 +43,6 @@ def pages(corpus, tmp_path_factory):
         words = ["report", *shown, "--output", folder / f"{name}.html"]
         assert cli.main([str(word) for word in words]) == 0
     return {name: folder / f"{name}.html" for name in arguments}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 def opened(browser, path, scheme, width):
