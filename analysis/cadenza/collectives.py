@@ -45,7 +45,7 @@ def _members(lanes: Lanes, ranks: pd.DataFrame) -> pd.DataFrame:
 
 def _numbered(members: pd.DataFrame) -> pd.DataFrame:
     """With `group`, their collectives' numbers from 0."""
-    return members.assign(group=np.unique(members["collective"], return_inverse=True)[1])
+    return members.assign(group=pd.factorize(members["collective"])[0])
 
 
 def _entering(lanes: Lanes, nodes: np.ndarray) -> np.ndarray:

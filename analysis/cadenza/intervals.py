@@ -65,7 +65,8 @@ def coverage(disjoint: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Time for which each of the nested intervals of a lane is the innermost one.
+    """Time for which each of the nested intervals of a lane is the innermost one. Empty intervals
+    are pieces too, and cut those that they lie in.
 
     @returns pieces (n, 2) and the index of the interval that each piece belongs to
     """
@@ -102,7 +103,10 @@ def _walk(begins: list[int], ends: list[int]) -> tuple[np.ndarray, np.ndarray]:
         if open_ and until > now:
             pieces.append((now, until, open_[-1]))
         now = max(now, until)
-        open_.append(index)
+        if ends[index] == begins[index]:
+            pieces.append((now, now, index))
+        else:
+            open_.append(index)
     table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
     return table[:, :2], table[:, 2]
 

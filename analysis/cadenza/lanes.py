@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from cadenza import intervals
 from cadenza.schema import COMMUNICATION, LANES, TENSOR_COLLECTIVES
 
 COMPUTE = ("compute_dense", "compute_attention", "compute_other", "optimizer")
@@ -63,8 +64,8 @@ def make_lanes(events: pd.DataFrame, windows: pd.DataFrame) -> Lanes:
     closes = windows["end_ns"].to_numpy(np.int64) - origin
     begin = np.clip(events["begin_ns"].to_numpy(np.int64)[rows] - origin, opens[rank], closes[rank])
     end = np.clip(events["end_ns"].to_numpy(np.int64)[rows] - origin, opens[rank], closes[rank])
-    order = _program_order(rank, begin, end)
-    rank, begin, end, rows = _cut(rank[order], begin[order], end[order], rows[order])
+    pieces, owner = intervals.innermost_of_lanes(begin, np.maximum(begin, end), rank)
+    rank, begin, end, rows = rank[owner], pieces[:, 0], pieces[:, 1], rows[owner]
     rank, begin, end, rows = _with_starts(opens, rank, begin, end, rows)
     rank, begin, end, rows = _with_gaps(closes, rank, begin, end, rows)
     return Lanes(events, ranks, rank, begin, end, rows, _kinds(events, rows), origin, span)
@@ -84,52 +85,6 @@ def _lane_rows(events: pd.DataFrame) -> np.ndarray:
 def inside_computation(events: pd.DataFrame) -> pd.Series:
     """Whether events are collectives of a tensor group, which are part of a computation."""
     return (events["category"] == "collective") & events["name"].isin(TENSOR_COLLECTIVES)
-
-
-def _program_order(rank: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """By begin; of those that begin together, those of no length first, then the longest."""
-    outermost = np.where(end > begin, -end, np.iinfo(np.int64).min)
-    return np.lexsort((outermost, begin, rank))
-
-
-def _cut(rank: np.ndarray, begin: np.ndarray, end: np.ndarray, rows: np.ndarray):
-    """Of nested events the innermost counts: an outer one is cut into pieces."""
-    nested = (rank[1:] == rank[:-1]) & (begin[1:] < end[:-1])
-    if not nested.any():
-        return rank, begin, end, rows
-    pieces: list[tuple[int, int, int]] = []
-    for of_rank in np.split(np.arange(len(rank)), np.flatnonzero(np.diff(rank)) + 1):
-        pieces += _pieces(of_rank.tolist(), begin, end)
-    table = np.array(pieces, dtype=np.int64)
-    return rank[table[:, 2]], table[:, 0], table[:, 1], rows[table[:, 2]]
-
-
-def _pieces(members: list[int], begin: np.ndarray, end: np.ndarray) -> list[tuple[int, int, int]]:
-    """(begin, end, member) of one rank's events, in the order of time."""
-    pieces: list[tuple[int, int, int]] = []
-    open_: list[int] = []
-    now = 0
-
-    def close_until(time: float) -> None:
-        nonlocal now
-        while open_ and end[open_[-1]] <= time:
-            top = open_.pop()
-            if end[top] > now:
-                pieces.append((now, int(end[top]), top))
-                now = int(end[top])
-
-    for member in members:
-        at = int(begin[member])
-        close_until(at)
-        if open_ and at > now:
-            pieces.append((now, at, open_[-1]))
-        now = max(now, at)
-        if end[member] == at:
-            pieces.append((now, now, member))
-        else:
-            open_.append(member)
-    close_until(np.inf)
-    return pieces
 
 
 def _with_starts(opens: np.ndarray, rank, begin, end, rows):

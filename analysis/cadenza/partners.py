@@ -36,7 +36,7 @@ def both_ends(ends: pd.DataFrame) -> pd.DataFrame:
     number = ends["message"].to_numpy(np.int64)
     size = np.bincount(number, minlength=1)
     found = ends[size[number] == 2] if len(ends) else ends
-    return found.assign(message=np.unique(found["message"], return_inverse=True)[1])
+    return found.assign(message=pd.factorize(found["message"])[0])
 
 
 def collective_members(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -60,10 +60,10 @@ def _numbers(part: pd.DataFrame, *of_group: np.ndarray) -> np.ndarray:
     """A number from 0 per flow, step, group and, where a rank uses it again, turn."""
     key = alike(part["step"], part["flow"], *of_group)
     mine = alike(key, part["rank"])
-    if len(np.unique(mine)) < len(mine):
+    if pd.Series(mine).duplicated().any():
         turn = pd.Series(mine).groupby(mine, sort=False).cumcount()
         key = alike(key, turn)
-    return np.unique(key, return_inverse=True)[1]
+    return pd.factorize(key)[0]
 
 
 def alike(*columns: pd.Series | np.ndarray) -> np.ndarray:
