@@ -26,8 +26,9 @@ std::array<Watched, 2> watched{{{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}}};
 std::atomic<int> first{0};
 
 /// A signal's frame goes here. oneDNN's generated code keeps values further below its stack pointer
-/// than a signal leaves alone (128 bytes): a handler on the same stack made it write anywhere. It is
-/// the main thread's, to which Linux gives a process's signals as long as it does not block them.
+/// than a signal leaves alone (128 bytes): a handler on the same stack made it write anywhere. It
+/// is the main thread's, to which Linux gives a process's signals as long as it does not block
+/// them.
 alignas(64) std::array<std::byte, 64 * 1024> signal_stack;
 stack_t stack_before{};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
