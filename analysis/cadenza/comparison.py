@@ -11,7 +11,6 @@ import pandas as pd
 from cadenza.colours import PART_NAMES
 from cadenza.errors import DataError
 from cadenza.parts import PARTS
-from cadenza.schema import LANES
 from cadenza.summary import finite
 
 if TYPE_CHECKING:
@@ -116,17 +115,13 @@ def _mean_parts(study: Study, steps: list[int]) -> pd.Series:
 
 
 def operations(first: Study, other: Study) -> pd.DataFrame:
-    """Each kind of operation in both runs, per rank; what changed most comes first.
-
-    Of one step, the first run's typical one or else the first that both have: operations of the
-    whole run differ no less, and of a large run take minutes to read.
+    """Each kind of operation in both runs, per rank and step; what changed most comes first.
 
     @returns category, phase, name, count_first, count_other, seconds_first, seconds_other,
-             change (seconds), ratio
+             change (seconds), ratio; means over ranks and common steps
     """
     steps = common_steps(first, other)
-    step = first.typical_step if first.typical_step in steps else steps[0]
-    both = [_per_operation(study, step) for study in (first, other)]
+    both = [_per_operation(study, steps) for study in (first, other)]
     named = [one.add_suffix(f"_{name}") for one, name in zip(both, ("first", "other"), strict=True)]
     frame = named[0].join(named[1], how="outer").fillna(0.0)
     frame["change"] = frame["seconds_other"] - frame["seconds_first"]
@@ -135,20 +130,11 @@ def operations(first: Study, other: Study) -> pd.DataFrame:
     return frame.loc[order].reset_index()
 
 
-def _per_operation(study: Study, step: int) -> pd.DataFrame:
-    """count and seconds by category, phase and name, per rank."""
-    events = study.step_events(step)
-    part = events[["category", "phase", "name"]].copy()
-    part["seconds"] = (events["end_ns"] - events["begin_ns"]) / 1e9
-    # Messages under way are left out: from post to completion, most of them are waiting. So is
-    # the host's lane: what it does lies around operations of the other lanes.
-    own = ~events["non_blocking"] & (events["lane"] != LANES["host"])
-    part = part[(own & (events["category"] != "step")).to_numpy()]
-    group = part.groupby(["category", "phase", "name"], observed=True)["seconds"]
-    found = group.agg(count="size", seconds="sum") / len(study.ranks)
-    keys = [tuple(str(word) for word in key) for key in found.index]
-    found.index = pd.MultiIndex.from_tuples(keys, names=["category", "phase", "name"])
-    return found
+def _per_operation(study: Study, steps: list[int]) -> pd.DataFrame:
+    """count and seconds by category, phase and name, of a rank in a step."""
+    times = study.operation_times
+    group = times[times["step"].isin(steps)].groupby(["category", "phase", "name"])
+    return group[["count", "seconds"]].sum() / (len(study.ranks) * len(steps))
 
 
 def rate_ratio(first: Study, other: Study) -> dict[str, float | None]:

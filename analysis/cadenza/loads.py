@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.lanes import COMPUTE, inside_computation
+from cadenza.schema import LANES
 
 PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part of the backward pass
 _SLOW_SCORE = 0.75  # as NVIDIA's resiliency extension has it
@@ -33,6 +34,24 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         sums[column] = sums[column].astype(object)
     sums.insert(5, "peers", _peers(ranks).reindex(sums["rank"]).to_numpy())
     return sums
+
+
+def operation_times(events: pd.DataFrame) -> pd.DataFrame:
+    """What all ranks did one thing after the other, waits included.
+
+    Messages under way are left out: from post to completion, most of them are waiting. So is the
+    host's lane: what it does lies around operations of the other lanes.
+
+    @returns step, category, phase, name, count, seconds: sums over the ranks
+    """
+    own = ~events["non_blocking"] & (events["lane"] != LANES["host"])
+    part = events.loc[(own & (events["category"] != "step")).to_numpy()]
+    part = part[["step", "category", "phase", "name"]].assign(
+        seconds=(part["end_ns"] - part["begin_ns"]) / 1e9
+    )
+    group = part.groupby(["step", "category", "phase", "name"], observed=True)["seconds"]
+    found = group.agg(count="size", seconds="sum").reset_index()
+    return found.astype({name: object for name in ("category", "phase", "name")})
 
 
 def _inside(events: pd.DataFrame, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:

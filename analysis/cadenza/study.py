@@ -13,6 +13,7 @@ from cadenza.critical_path import critical_path
 from cadenza.errors import DataError
 from cadenza.graph import StepGraph, build
 from cadenza.imbalance import attention_imbalance
+from cadenza.loads import operation_times
 from cadenza.parts import rank_totals, step_times, time_parts
 from cadenza.pieces import lane_pieces
 from cadenza.roofline import attention_tasks
@@ -122,6 +123,11 @@ class Study:
         """stragglers() of all complete steps, with who waited for whom."""
         return self._by_step["stragglers"]
 
+    @property
+    def operation_times(self) -> pd.DataFrame:
+        """operation_times() of all complete steps."""
+        return self._by_step["operation_times"]
+
     @cached_property
     def persistent(self) -> pd.DataFrame:
         return persistent(self.stragglers, self.ranks)
@@ -194,6 +200,7 @@ _PASSES = {
     "bubbles": lambda s, e, p, steps: pipeline_bubbles(e, steps, s.ranks, s.run.config, p),
     "overlap": lambda s, e, p, steps: efficiency.overlap(p, steps),
     "work": lambda s, e, p, steps: efficiency.work_rates(e),
+    "operation_times": lambda s, e, p, steps: operation_times(e),
     "attention_tasks": lambda s, e, p, steps: attention_tasks(e, s.ranks),
     "stragglers": lambda s, e, p, steps: stragglers(e, s.ranks, s.waits(e, steps)),
 }

@@ -71,7 +71,7 @@ def test_changed_keys():
 
 
 def test_operations(tmp_path):
-    """Per rank, of one step; what changed most comes first."""
+    """Of a rank in a step; what changed most comes first."""
     first = study(write_run(tmp_path / "a", two_ranks()))
     events, steps = steps_of([(ATTENTION, 0, 90)])
     ranks = [Rank(0, events, steps), Rank(1, *steps_of([]))]
@@ -82,6 +82,21 @@ def test_operations(tmp_path):
     assert attend["change"] == pytest.approx(25e-9)
     assert frame["change"].abs().is_monotonic_decreasing
     assert "plan" not in set(frame["category"])  # on the host's lane, around other operations
+
+
+def test_operations_are_means_of_all_common_steps(tmp_path):
+    """One step alone would contradict the waterfall, which is a mean."""
+
+    def run(name, durations):
+        events = [(i, ATTENTION, 100 * i, 100 * i + d) for i, d in enumerate(durations)]
+        steps = [(i, 100 * i, 100 * i + 100) for i in range(len(durations))]
+        return study(write_run(tmp_path / name, [Rank(0, events, steps)]))
+
+    first, other = run("a", [10, 90]), run("b", [10, 10, 40])
+    row = comparison.operations(first, other).iloc[0]
+    assert (row["seconds_first"], row["seconds_other"]) == pytest.approx((50e-9, 10e-9))
+    part = comparison.waterfall(first, other).set_index("part").loc["compute_attention"]
+    assert part["change"] == pytest.approx(row["change"])
 
 
 def test_runs_without_a_common_step(tmp_path):

@@ -28,7 +28,7 @@ def _phases(one: dict) -> Table:
     rows = [[row["phase"], *_three(row["first"], row["other"], row["change"])]
             for row in one["phases"]]  # fmt: skip
     return Table("Seconds of operations by phase", ["phase", one["first"], one["other"], "change"],
-                 rows, numbers={1, 2, 3}, note="Per rank, in one step; waits count too.",
+                 rows, numbers={1, 2, 3}, note="Means over ranks and steps; waits count too.",
     )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def _operations(one: dict) -> Table:
     columns = ["operation", "phase", f"n, {first}", f"n, {other}", f"s, {first}", f"s, {other}",
                "change"]  # fmt: skip
     return Table("Operations that changed most", columns, rows, numbers={2, 3, 4, 5, 6}, wide=True,
-                 note="Per rank, in one step: number n and seconds s; without messages "
+                 note="Of a rank in a step, means: number n and seconds s; without messages "
                       "under way.")  # fmt: skip
 
 
