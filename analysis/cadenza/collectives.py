@@ -36,7 +36,7 @@ def _members(lanes: Lanes, ranks: pd.DataFrame) -> pd.DataFrame:
     beside computation), collective."""
     frame = collective_members(lanes.events, ranks)
     number = frame["collective"].to_numpy(np.int64)
-    frame = frame[np.bincount(number, minlength=1)[number] > 1]
+    frame = frame[np.bincount(number)[number] > 1]
     node = np.full(len(lanes.events) + 1, -1)  # one more for nodes without an event
     node[lanes.event] = np.arange(len(lanes.event))
     rank = lanes.events["rank"].to_numpy(np.int64)[frame["event"]]

@@ -34,8 +34,7 @@ def message_ends(events: pd.DataFrame) -> pd.DataFrame:
 def both_ends(ends: pd.DataFrame) -> pd.DataFrame:
     """Of message_ends() the messages whose both ends are there, numbered from 0."""
     number = ends["message"].to_numpy(np.int64)
-    size = np.bincount(number, minlength=1)
-    found = ends[size[number] == 2] if len(ends) else ends
+    found = ends[np.bincount(number)[number] == 2]
     return found.assign(message=pd.factorize(found["message"])[0])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza import intervals
+from cadenza.partners import collective_members
 from cadenza.schema import (
     CATEGORIES,
     COMMUNICATION,
@@ -52,8 +53,9 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     end = events["end_ns"].to_numpy(np.int64)
     whose = events["rank"].to_numpy(np.int64)
     category = pd.Categorical(events["category"], categories=CATEGORIES).codes.astype(np.int64)
-    start = transfer_begin(events, ranks)
-    split = _Splits(events, ranks, start)
+    members = collective_members(events, ranks)
+    start = transfer_begin(events, members)
+    split = _Splits(events, ranks, members, start)
 
     inside = events["name"].isin(TENSOR_COLLECTIVES).to_numpy()
     posted = events["non_blocking"].to_numpy(bool) & ~inside
@@ -85,7 +87,9 @@ def _lane_number(events: pd.DataFrame) -> np.ndarray:
 class _Splits:
     """Each event in up to three parts: until `one`, from there until `two`, and the rest."""
 
-    def __init__(self, events: pd.DataFrame, ranks: pd.DataFrame, start: np.ndarray) -> None:
+    def __init__(
+        self, events: pd.DataFrame, ranks: pd.DataFrame, members: pd.DataFrame, start: np.ndarray
+    ) -> None:
         self.one = events["begin_ns"].to_numpy(np.int64, copy=True)
         self.two = self.one.copy()
         waits = events["name"].isin([WAIT_FOR_ATTENTION, WAIT_FOR_STAGE]).to_numpy()
@@ -97,7 +101,7 @@ class _Splits:
         rows = ready.index.to_numpy(np.int64)
         self.one[rows] = self.two[rows] = np.maximum(self.one[rows], ready.to_numpy())
         self.last[rows] = _CODE["communication"]
-        self._meet(collective_arrivals(events, ranks))
+        self._meet(collective_arrivals(events, ranks, members))
         begin, end = (events[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
         self.one = np.clip(self.one, begin, end)
         self.two = np.clip(self.two, self.one, end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.partners import alike, collective_members, message_ends
+from cadenza.partners import alike, message_ends
 from cadenza.schema import (
     PACK,
     TENSOR_COLLECTIVES,
@@ -23,25 +23,29 @@ _EXCHANGE = ("rank", "step", "phase", "layer", "tick", "half", "stage")
 _PLACE = (*_EXCHANGE, "microbatch")  # which differs between the ranks of an exchange
 
 
-def transfer_begin(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
+def transfer_begin(events: pd.DataFrame, members: pd.DataFrame) -> np.ndarray:
     """Per event: the time from which its data could move, within [begin_ns, end_ns].
 
     It is begin_ns for everything but communication, and where no partner is in the frame.
+
+    @param members  collective_members(events, ranks)
     """
     start = events["begin_ns"].to_numpy(np.int64, copy=True)
     end = events["end_ns"].to_numpy(np.int64)
-    for together in (message_ends(events), collective_members(events, ranks)):
-        rows = together.iloc[:, 0].to_numpy(np.int64)
-        number = together.iloc[:, -1].to_numpy(np.int64)
+    for together, name in ((message_ends(events), "message"), (members, "collective")):
+        rows, number = (together[column].to_numpy(np.int64) for column in ("event", name))
         last = np.full(len(rows), np.iinfo(np.int64).min)
         np.maximum.at(last, number, start[rows])
         start[rows] = np.minimum(last[number], end[rows])
     return start
 
 
-def collective_arrivals(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
+def collective_arrivals(
+    events: pd.DataFrame, ranks: pd.DataFrame, members: pd.DataFrame
+) -> pd.DataFrame:
     """Who came when to each blocking collective.
 
+    @param members  collective_members(events, ranks)
     @returns one row per collective and rank: row, wait_row (positions in `events`; -1: no wait
              before it), begin_ns (the rank's arrival), pipeline_ns (the last arrival of the
              rank's own pipeline, where the collective spans stages and ends the backward pass;
@@ -51,9 +55,8 @@ def collective_arrivals(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFra
     place = ranks.set_index("rank")[["data", "pipeline"]].reindex(frame["rank"])
     for column in place:
         frame[column] = place[column].fillna(-1).to_numpy(np.int64)
-    members = collective_members(events, ranks).set_index("event")["collective"]
     # Without a flow nobody knows who met: each is alone.
-    frame["group"] = members.reindex(frame["row"]).to_numpy()
+    frame["group"] = members.set_index("event")["collective"].reindex(frame["row"]).to_numpy()
     frame["group"] = frame["group"].fillna(-1 - frame["row"])
     frame["last_ns"] = frame.groupby("group", sort=False)["begin_ns"].transform("max")
     own = frame.groupby(["group", "data"], sort=False)
@@ -87,7 +90,7 @@ def _entries(events: pd.DataFrame) -> pd.DataFrame:
 def ready_times(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     """Of waits for messages: when the last message a wait was for began to move.
 
-    @param start  transfer_begin(events, ranks)
+    @param start  transfer_begin(events, members)
     @returns indexed by the wait's position in `events`; waits without known messages are left out
     """
     return pd.concat([_stage_ready(events, start), _attention_ready(events, start)])
