@@ -13,8 +13,6 @@
 namespace cadenza::app {
 namespace {
 
-constexpr int kInternalError = 1;
-
 void print_error(const std::string& message) {
   fmt::print(stderr, "cadenza: {}\n", message);
 }
@@ -67,10 +65,10 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   } catch (const Error& error) {
     return end_job(*world, static_cast<int>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return end_job(*world, kInternalError,
+    return end_job(*world, static_cast<int>(ExitCode::internal),
                    "out of memory (cadenza train --dry-run estimates the need)");
   } catch (const std::exception& error) {
-    return end_job(*world, kInternalError, error.what());
+    return end_job(*world, static_cast<int>(ExitCode::internal), error.what());
   }
   return static_cast<int>(ExitCode::ok);
 }

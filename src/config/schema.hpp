@@ -148,6 +148,7 @@ void describe(Visitor& visit, Optimizer& optimizer) {
 template <typename Visitor>
 void describe(Visitor& visit, Checkpoint& checkpoint) {
   visit.key("every", checkpoint.every, Integers{0, kMaxCount});
+  visit.key("keep", checkpoint.keep, Integers{0, kMaxCount});
 }
 
 template <typename Visitor>
@@ -157,6 +158,7 @@ void describe(Visitor& visit, Run& run) {
   visit.key("dtype", run.dtype);
   visit.key("recompute", run.recompute);
   visit.key("memory", run.memory, Integers{0, kMaxBytes});
+  visit.key("timeout", run.timeout, Numbers{0.0, 1e6});
   visit.block("checkpoint", run.checkpoint);
 }
 

@@ -13,6 +13,7 @@ namespace cadenza {
 /// Exit codes of the program (a contract with scripts; see README).
 enum class ExitCode : int {
   ok = 0,
+  internal = 1,       ///< out of memory, or a fault of the program
   usage = 2,          ///< command line or experiment
   data = 3,           ///< corpus, input or output file
   numerics = 4,       ///< non-finite loss

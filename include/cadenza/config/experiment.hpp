@@ -181,6 +181,7 @@ constexpr ElementBytes element_bytes(Dtype dtype) {
 
 struct Checkpoint {
   std::int64_t every = 0;  ///< steps; 0: none
+  std::int64_t keep = 0;   ///< newest files that stay; 0: all
 };
 
 /// Activations that the backward pass computes again instead of keeping them: of the feed-forward,
@@ -193,6 +194,7 @@ struct Run {
   Dtype dtype = Dtype::float32;
   Recompute recompute = Recompute::none;
   std::int64_t memory = 0;  ///< bytes a rank may use; 0: no limit
+  double timeout = 300;     ///< seconds in which no operation completes on any rank; 0: no limit
   Checkpoint checkpoint;
 };
 

@@ -122,6 +122,8 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.optimizer.schedule, b.optimizer.schedule);
   EXPECT_EQ(a.run.dtype, b.run.dtype);
   EXPECT_EQ(a.run.checkpoint.every, b.run.checkpoint.every);
+  EXPECT_EQ(a.run.checkpoint.keep, b.run.checkpoint.keep);
+  EXPECT_EQ(a.run.timeout, b.run.timeout);
   EXPECT_EQ(a.trace.memory, b.trace.memory);
   EXPECT_EQ(a.cluster.machine, b.cluster.machine);
   EXPECT_EQ(a.cluster.bandwidth, b.cluster.bandwidth);
