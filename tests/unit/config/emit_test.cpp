@@ -71,8 +71,13 @@ class Draw {
     e.attention.overlap = Overlap(integer(0, 1));
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
-    e.run = {integer(0, 99),           DeviceKind(integer(0, 1)), Dtype(integer(0, 1)),
-             Recompute(integer(0, 1)), integer(0, 1 << 30),       {integer(0, 9)}};
+    e.run = {integer(0, 99),
+             DeviceKind(integer(0, 1)),
+             Dtype(integer(0, 1)),
+             Recompute(integer(0, 1)),
+             integer(0, 1 << 30),
+             1e6 * unit(),
+             {integer(0, 9), integer(0, 9)}};
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {
