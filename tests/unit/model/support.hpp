@@ -42,8 +42,8 @@ inline std::vector<std::int32_t> ids(std::int64_t count, std::int64_t low, std::
   return numbers;
 }
 
-/// What f() returns when one thread runs its kernels: Kokkos' OpenMP does not start threads inside of
-/// a parallel region. (A device has no threads to choose.)
+/// What f() returns when one thread runs its kernels: Kokkos' OpenMP does not start threads inside
+/// of a parallel region. (A device has no threads to choose.)
 template <typename F>
 auto on_one_thread(const F& f) {
   decltype(f()) result{};
