@@ -108,7 +108,6 @@ class File {
   /// Attributes of the root group that hold one value.
   std::int64_t read_attribute(const std::string& name) const;
   std::string read_text_attribute(const std::string& name) const;  ///< empty where there is none
-  std::vector<std::string> attributes() const;                     ///< names of all, sorted
   std::vector<std::string> datasets() const;                       ///< paths of all, sorted
 
   /// Flushes and closes; a full disk is reported here.
