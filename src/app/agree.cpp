@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "cadenza/app/threads.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::app {
@@ -22,6 +23,28 @@ int end_job(comm::Communicator& world, int code, const std::string& message) {
   std::fflush(nullptr);
   world.abort(code);
   return code;
+}
+
+/// Runs `body` with threads and Kokkos. @return the code of an error that all ranks hold
+int with_threads(comm::Communicator& world, const std::function<void(comm::Communicator&)>& body) {
+  try {
+    std::vector<std::string> threads;
+    ThreadPlace place;
+    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
+    auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
+    if constexpr (!kDeviceIsCuda) {
+      place = start_threads(world, threads);
+      settings.set_num_threads(place.threads);
+    }
+    Kokkos::ScopeGuard kokkos(settings);
+    pin_workers(place);
+    for (const std::string& line : threads) spdlog::info("threads   {}", line);
+    body(world);
+  } catch (const AgreedError& error) {
+    if (world.rank() == 0) print_error(error.what());
+    return static_cast<int>(error.code());
+  }
+  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace
@@ -47,21 +70,10 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   comm::MpiSession mpi(argc, argv);
   const auto world = comm::make_world();
   try {
-    std::vector<std::string> threads;
-    ThreadPlace place;
-    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
-    auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
-    if constexpr (!kDeviceIsCuda) {
-      place = start_threads(*world, threads);
-      settings.set_num_threads(place.threads);
-    }
-    Kokkos::ScopeGuard kokkos(settings);
-    pin_workers(place);
-    for (const std::string& line : threads) spdlog::info("threads   {}", line);
-    body(*world);
-  } catch (const AgreedError& error) {
-    if (world->rank() == 0) print_error(error.what());
-    return static_cast<int>(error.code());
+    world->set_timeout(config::Run{}.timeout);  // until the experiment is read
+    const int code = with_threads(*world, body);
+    world->barrier();  // MPI_Finalize cannot be watched: nobody waits in it for long
+    return code;
   } catch (const Error& error) {
     return end_job(*world, static_cast<int>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
@@ -70,7 +82,6 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   } catch (const std::exception& error) {
     return end_job(*world, static_cast<int>(ExitCode::internal), error.what());
   }
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace cadenza::app

@@ -24,7 +24,7 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 "
     "communication,\n"
-    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM.\n"
+    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM, 130 after Ctrl-C.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
 
 void add_set(CLI::App& app, CommandLine& line) {
@@ -45,8 +45,8 @@ void add_train(CLI::App& app, CommandLine& line) {
   add_common(*train, line);
   train->add_option(
       "--output", line.output,
-      "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
-      "renamed to <folder>.1, .2, ...");
+      "Folder for the run (default: runs/<name>), of one run at a time. An earlier run there is "
+      "kept: it is renamed to <folder>.1, .2, ...");
   train->add_option(
       "--from", line.from,
       "Go on from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder for "
