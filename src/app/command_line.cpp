@@ -70,7 +70,8 @@ void add_attend(CLI::App& app, CommandLine& line) {
       ->required();
   attend
       ->add_option("--output", line.output,
-                   "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv")
+                   "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv; written only if all "
+                   "numbers are finite (exit code 4 otherwise)")
       ->required();
   attend->callback([&line] { line.command = Command::attend; });
 }
