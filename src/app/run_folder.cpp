@@ -101,6 +101,7 @@ void RunFolder::append(const StepMetrics& m) {
                                  {"seconds", m.seconds},
                                  {"tokens_per_second", m.tokens_per_second},
                                  {"model_flops_utilization", m.model_flops_utilization},
+                                 {"hardware_flops_utilization", m.hardware_flops_utilization},
                                  {"attention_imbalance", m.attention_imbalance},
                                  {"bytes_moved", m.bytes_moved},
                                  {"peak_memory_bytes", m.peak_memory_bytes},
