@@ -428,3 +428,14 @@ def test_arguments_refused(case, ranks, tmp_path):
         [*harness.command(ranks, ["train", "e.yaml"]), *arguments], cwd=tmp_path
     )
     assert_one_line(harness.finish(started), USAGE, words)
+
+
+@pytest.mark.parametrize("command", ["plan", "dry run", "simulate", "train", "train on 2"])
+def test_out_of_memory_is_one_line(command, tmp_path):
+    """What may be asked for but does not fit ends like every other failure, on all ranks."""
+    prepare(tmp_path, Case([]))
+    ranks, words = COMMANDS[command]
+    words = [*words, "--set", "data.documents=100000000", "--set", f"parallel.data={ranks}"]
+    limited = ["prlimit", "--data=700000000", *harness.command(ranks, words)]
+    result = harness.finish(harness.start(limited, cwd=tmp_path))
+    assert_one_line(result, 1, ["out of memory"])
