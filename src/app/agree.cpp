@@ -7,18 +7,17 @@
 #include <cstdio>
 #include <limits>
 
+#include "cadenza/app/failure.hpp"
 #include "cadenza/app/threads.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::app {
 namespace {
 
-void print_error(const std::string& message) {
-  fmt::print(stderr, "cadenza: {}\n", message);
-}
-
-int end_job(comm::Communicator& world, int code, const std::string& message) {
-  print_error(world.size() > 1 ? fmt::format("rank {}: {}", world.rank(), message) : message);
+int end_job(comm::Communicator& world, const Failure& failure) {
+  const int code = static_cast<int>(failure.code);
+  print_error(world.size() > 1 ? fmt::format("rank {}: {}", world.rank(), failure.message)
+                               : failure.message);
   std::fflush(nullptr);
   world.abort(code);
   return code;
@@ -27,14 +26,13 @@ int end_job(comm::Communicator& world, int code, const std::string& message) {
 }  // namespace
 
 void together(comm::Communicator& world, const std::function<void()>& attempt) {
-  ExitCode code = ExitCode::ok;
-  std::string message;
+  Failure failure{ExitCode::ok, ""};
   try {
     attempt();
-  } catch (const Error& error) {
-    code = error.code();
-    message = error.what();
+  } catch (...) {
+    failure = current_failure();
   }
+  auto& [code, message] = failure;
   std::int64_t first = code == ExitCode::ok ? world.size() : world.rank();
   world.all_reduce(std::span(&first, 1), comm::Reduction::min);
   if (first == world.size()) return;
@@ -62,13 +60,8 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   } catch (const AgreedError& error) {
     if (world->rank() == 0) print_error(error.what());
     return static_cast<int>(error.code());
-  } catch (const Error& error) {
-    return end_job(*world, static_cast<int>(error.code()), error.what());
-  } catch (const std::bad_alloc&) {
-    return end_job(*world, static_cast<int>(ExitCode::internal),
-                   "out of memory (cadenza train --dry-run estimates the need)");
-  } catch (const std::exception& error) {
-    return end_job(*world, static_cast<int>(ExitCode::internal), error.what());
+  } catch (...) {
+    return end_job(*world, current_failure());
   }
   return static_cast<int>(ExitCode::ok);
 }

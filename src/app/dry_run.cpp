@@ -11,6 +11,7 @@
 #include "cadenza/config/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
+#include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/estimate.hpp"
 
 namespace cadenza::app {
@@ -50,7 +51,10 @@ void dry_run(const CommandLine& line) {
   const Choice choice = choose_layout(experiment, packer);
   experiment = choice.experiment;
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
-  const Start start = find_start(line.from, experiment);
+  const auto self = comm::make_self();
+  const Start start = find_start(*self, line.from, experiment, [&](const std::string& path) {
+    model::CheckpointReader(path).verify(experiment.model);
+  });
   const data::Batch batch = packer.batch(start.step);
   print_layout(experiment);
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);

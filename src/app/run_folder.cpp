@@ -10,6 +10,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/model/checkpoint.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -31,6 +32,7 @@ void make_folder(const fs::path& path) {
 
 /// Nothing of an earlier run is lost or mixed with this one.
 void keep_earlier_run(const fs::path& path) {
+  model::remove_partial_checkpoints(path / "checkpoints");
   std::error_code error;  // where one may not look, making the folder will say so
   if (!fs::exists(path / "experiment.yaml", error)) return;
   fs::path kept;

@@ -56,7 +56,7 @@ std::string describe_stop(int signal, std::int64_t steps, const config::Experime
 template <typename Real>
 Training<Real>::Training(comm::Communicator& world, config::Experiment experiment,
                          const std::string& from, const std::string& output)
-    : world_(world), experiment_(std::move(experiment)) {
+    : world_(world), experiment_(std::move(experiment)), kept_(experiment_.run.checkpoint.keep) {
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_);
@@ -80,16 +80,12 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
 
 template <typename Real>
 void Training<Real>::read_start(const std::string& from) {
-  if (from.empty()) return;
-  Start start;
-  together(world_, [&] {
-    if (world_.rank() == 0) start = find_start(from, experiment_);
+  const Start start = find_start(world_, from, experiment_, [&](const std::string& path) {
+    executor_->read_checkpoint(path);
   });
-  start.checkpoint = comm::broadcast(world_, start.checkpoint, 0);
-  world_.broadcast(std::as_writable_bytes(std::span(&start.step, 1)), 0);
   first_step_ = start.step;
-  together(world_, [&] { executor_->read_checkpoint(start.checkpoint); });
-  if (world_.rank() == 0) spdlog::info("from      {}, step {}", start.checkpoint, first_step_);
+  if (world_.rank() == 0 && !start.checkpoint.empty())
+    spdlog::info("from      {}, step {}", start.checkpoint, first_step_);
 }
 
 template <typename Real>
@@ -250,10 +246,9 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
 template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
   tracer_->time_host(Category::checkpoint, tracer_->intern("save_checkpoint"), [&] {
-    together(world_, [&] {
-      executor_->write_checkpoint(folder_->checkpoints() + "/" + model::checkpoint_name(step),
-                                  step);
-    });
+    const std::string path = folder_->checkpoints() + "/" + model::checkpoint_name(step);
+    together(world_, [&] { executor_->write_checkpoint(path, step); });
+    if (world_.rank() == 0) kept_.add(path);
   });
 }
 

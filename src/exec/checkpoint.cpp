@@ -100,7 +100,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
       failure = error;
     }
   };
-  attempt([&] { writer.emplace(path, step); });
+  attempt([&] { writer.emplace(path, step, experiment); });
   Collector<Sum> collector(experiment, layout, trainers);
   const auto write = [&](const std::string& prefix, const Sum* mine) {
     collector.collect(

@@ -28,6 +28,8 @@ bool records_all(program::Operation operation) {
   switch (operation) {
     case program::Operation::post:
     case program::Operation::post_results:
+    case program::Operation::send:
+    case program::Operation::receive:
     case program::Operation::reduce_layer:
     case program::Operation::reduce_gradients:
     case program::Operation::gradient_norm:

@@ -9,8 +9,11 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <limits>
+#include <numeric>
 
-#include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
 
 namespace cadenza::model {
@@ -20,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".h5";
+constexpr std::string_view kPartial = ".partial";
 
 /// Waits until a file's bytes, or a folder's entries, have left the system's memory: what has its
 /// final name then survives a crash of the node too.
@@ -34,23 +38,16 @@ void sync_to_disk(const fs::path& path) {
   }
 }
 
-/// The number in "step-00000010.h5"; -1 in other names.
-std::int64_t step_of(const std::string& name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return -1;
-  const char* first = name.data() + kPrefix.size();
-  const char* last = name.data() + name.size() - kSuffix.size();
-  std::int64_t step = -1;
-  const auto [end, error] = std::from_chars(first, last, step);
-  return error == std::errc() && end == last ? step : -1;
-}
-
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const std::string& path, std::int64_t step)
-    : path_(path), partial_(path + ".partial") {
-  file_ = std::make_unique<storage::File>(storage::File::create(partial_));
+CheckpointWriter::CheckpointWriter(const std::string& path, std::int64_t step,
+                                   const config::Experiment& experiment)
+    : path_(path), partial_(path + std::string(kPartial)) {
+  file_ = std::make_unique<storage::File>(
+      storage::File::create(partial_, storage::Protection::checksums));
   file_->write_attribute("schema", std::string(kCheckpointSchema));
   file_->write_attribute("step", step);
+  file_->write_attribute("experiment", config::to_yaml(experiment));
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -63,6 +60,15 @@ CheckpointWriter::~CheckpointWriter() {
 template <typename Sum>
 void CheckpointWriter::write(const std::string& name, const std::vector<std::int64_t>& shape,
                              const Sum* values) {
+  const auto count =
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t at = first_unsound(name, std::span(values, static_cast<std::size_t>(count)));
+  if (at >= 0) {
+    fail(ExitCode::numerics,
+         "{}: not written: element {} of {} is {}; a lower optimizer.lr, more optimizer.warmup or "
+         "optimizer.clip may help",
+         path_, at, name, values[at]);
+  }
   file_->write(name, storage::Shape(shape.begin(), shape.end()), values);
 }
 
@@ -80,6 +86,15 @@ std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
 }
 
+std::int64_t step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return -1;
+  const char* first = name.data() + kPrefix.size();
+  const char* last = name.data() + name.size() - kSuffix.size();
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(first, last, step);
+  return error == std::errc() && end == last ? step : -1;
+}
+
 std::vector<std::string> checkpoints_in(const std::string& folder) {
   std::error_code error;
   std::vector<std::pair<std::int64_t, std::string>> found;
@@ -95,11 +110,37 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
   return paths;
 }
 
+void remove_partial_checkpoints(const std::string& folder) {
+  std::error_code error;  // what cannot be listed or removed is in nobody's way
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.ends_with(kPartial)) continue;
+    std::error_code ignored;
+    if (step_of(name.substr(0, name.size() - kPartial.size())) >= 0) {
+      fs::remove(entry->path(), ignored);
+    }
+  }
+}
+
+template <typename Sum>
+std::int64_t first_unsound(const std::string& dataset, std::span<const Sum> values) {
+  const Sum least =
+      dataset.starts_with(kSecondMomentPrefix) ? Sum{0} : std::numeric_limits<Sum>::lowest();
+  const auto sound = [least](Sum value) {  // NaN compares as false
+    return value >= least && value <= std::numeric_limits<Sum>::max();
+  };
+  const auto found = std::ranges::find_if_not(values, sound);
+  return found == values.end() ? -1 : found - values.begin();
+}
+
 std::vector<std::int64_t> whole_shape(const ParameterInfo& info) {
   if (!info.is_matrix()) return {info.whole_rows};
   return {info.whole_rows, info.whole_columns};
 }
 
+template std::int64_t first_unsound(const std::string&, std::span<const float>);
+template std::int64_t first_unsound(const std::string&, std::span<const double>);
 template void CheckpointWriter::write(const std::string&, const std::vector<std::int64_t>&,
                                       const float*);
 template void CheckpointWriter::write(const std::string&, const std::vector<std::int64_t>&,

@@ -2,26 +2,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <set>
 
-#include "cadenza/base/error.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
+#include "checkpoint_settings.hpp"
 
 namespace cadenza::model {
 namespace {
 
-/// Rows [rows) of this rank's block, as a part of the whole dataset.
-template <typename Sum>
-std::vector<Sum> read_rows(const storage::File& file, const std::string& dataset,
-                           const ParameterInfo& info, Range rows) {
-  storage::Shape begin{static_cast<hsize_t>(info.row_begin + rows.begin)};
-  storage::Shape count{static_cast<hsize_t>(rows.size())};
-  if (info.is_matrix()) {
-    begin.push_back(static_cast<hsize_t>(info.column_begin));
-    count.push_back(static_cast<hsize_t>(info.columns));
-  }
-  return file.read_part<Sum>(dataset, begin, count);
+constexpr std::array<const char*, 3> kPrefixes = {"", kFirstMomentPrefix, kSecondMomentPrefix};
+constexpr std::int64_t kVerifiedAtOnce = 1 << 24;  // elements
+
+/// What a file says, for a message of one line.
+std::string printable(const std::string& text) {
+  constexpr std::size_t longest = 64;
+  std::string shown = text.substr(0, longest);
+  std::ranges::replace_if(
+      shown, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text.size() > longest ? shown + "..." : shown;
 }
 
 }  // namespace
@@ -29,12 +30,18 @@ std::vector<Sum> read_rows(const storage::File& file, const std::string& dataset
 CheckpointReader::CheckpointReader(const std::string& path)
     : file_(std::make_unique<storage::File>(storage::File::open(path))) {
   const std::string schema = file_->read_text_attribute("schema");
-  if (schema != kCheckpointSchema) {
-    fail(ExitCode::data, "{}: is no checkpoint: found schema '{}', valid: {}", path, schema,
-         kCheckpointSchema);
+  unprotected_ = schema == kUnprotectedSchema;
+  if (schema != kCheckpointSchema && !unprotected_) {
+    fail(ExitCode::data, "{}: is no checkpoint: found schema '{}'; valid: {}", path,
+         printable(schema), kCheckpointSchema);
   }
+  experiment_ = file_->read_text_attribute("experiment");
   step_ = file_->read_attribute("step");
-  if (step_ < 0) fail(ExitCode::data, "{}: found step {}, valid: at least 0", path, step_);
+  if (step_ < 0) fail(ExitCode::data, "{}: found step {}; valid: at least 0", path, step_);
+  const std::int64_t named = step_of(std::filesystem::path(path).filename().string());
+  if (named >= 0 && named != step_) {
+    fail(ExitCode::data, "{}: found step {}; valid: {}, as the file is named", path, step_, named);
+  }
 }
 
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -44,36 +51,89 @@ const std::string& CheckpointReader::path() const {
   return file_->path();
 }
 
+std::vector<Difference> CheckpointReader::differences(const config::Experiment& experiment) const {
+  if (unprotected_) return {};
+  std::vector<Difference> found = compare(experiment_, path(), experiment);
+  std::erase_if(found, [](const Difference& d) { return is_of_model(d.key); });
+  return found;
+}
+
 void CheckpointReader::require(const config::Model& model) const {
+  require_settings(model);
   const std::vector<std::string> found = file_->datasets();
   std::set<std::string> unknown(found.begin(), found.end());
   for (const ParameterInfo& info : make_parameter_table(model, whole_model(model)).entries) {
-    for (const char* prefix : {"", kFirstMomentPrefix, kSecondMomentPrefix}) {
+    for (const char* prefix : kPrefixes) {
       const std::string dataset = prefix + info.name;
       if (unknown.erase(dataset) == 0) {
-        fail(ExitCode::data,
-             "{}: lacks {}; valid: a checkpoint of the experiment's model with AdamW's moments",
-             file_->path(), dataset);
+        throw OtherModel(fmt::format(
+            "{}: lacks {}; valid: a checkpoint of the experiment's model with AdamW's moments",
+            file_->path(), dataset));
       }
       require_shape(dataset, info);
     }
   }
   if (!unknown.empty()) {
-    fail(ExitCode::data, "{}: holds {}, which the experiment's model lacks", file_->path(),
-         *unknown.begin());
+    throw OtherModel(fmt::format("{}: holds {}, which the experiment's model lacks", file_->path(),
+                                 printable(*unknown.begin())));
+  }
+}
+
+void CheckpointReader::require_settings(const config::Model& model) const {
+  if (unprotected_) return;
+  config::Experiment asked;
+  asked.model = model;
+  for (const Difference& d : compare(experiment_, path(), asked)) {
+    if (!is_of_model(d.key)) continue;
+    const auto shown = [](const std::string& text) {
+      return text.empty() ? "nothing of it" : printable(text);
+    };
+    throw OtherModel(
+        fmt::format("{}: {}: the checkpoint has {}, the experiment {}; valid: the model that the "
+                    "checkpoint was written with",
+                    file_->path(), printable(d.key), shown(d.stored), shown(d.asked)));
   }
 }
 
 void CheckpointReader::require_shape(const std::string& dataset, const ParameterInfo& info) const {
   const storage::Shape found = file_->shape(dataset);
   const std::vector<std::int64_t> expected = whole_shape(info);
-  if (std::ranges::equal(found, expected, [](hsize_t a, std::int64_t b) {
-        return static_cast<std::int64_t>(a) == b;
-      })) {
-    return;
+  if (found == storage::Shape(expected.begin(), expected.end())) return;
+  throw OtherModel(fmt::format("{}: {} has shape [{}], the experiment's model has [{}]",
+                               file_->path(), dataset, fmt::join(found, ", "),
+                               fmt::join(expected, ", ")));
+}
+
+template <typename Sum>
+std::vector<Sum> CheckpointReader::read_rows(const std::string& dataset, const ParameterInfo& info,
+                                             Range rows) const {
+  storage::Shape begin{static_cast<hsize_t>(info.row_begin + rows.begin)};
+  storage::Shape count{static_cast<hsize_t>(rows.size())};
+  if (info.is_matrix()) {
+    begin.push_back(static_cast<hsize_t>(info.column_begin));
+    count.push_back(static_cast<hsize_t>(info.columns));
   }
-  fail(ExitCode::data, "{}: {} has shape [{}], the experiment's model has [{}]", file_->path(),
-       dataset, fmt::join(found, ", "), fmt::join(expected, ", "));
+  std::vector<Sum> values = file_->read_part<Sum>(dataset, begin, count);
+  const std::int64_t at = first_unsound(dataset, std::span<const Sum>(values));
+  if (at >= 0) {
+    const std::int64_t width = info.is_matrix() ? info.columns : 1;
+    fail(ExitCode::data, "{}: is damaged: {} has {} in row {}; valid: {}", file_->path(), dataset,
+         values[static_cast<std::size_t>(at)], info.row_begin + rows.begin + at / width,
+         dataset.starts_with(kSecondMomentPrefix) ? "finite numbers of at least 0"
+                                                  : "finite numbers");
+  }
+  return values;
+}
+
+void CheckpointReader::verify(const config::Model& model) const {
+  for (const ParameterInfo& info : make_parameter_table(model, whole_model(model)).entries) {
+    const std::int64_t width = std::max<std::int64_t>(1, info.columns);
+    const std::int64_t block = std::max<std::int64_t>(1, kVerifiedAtOnce / width);
+    for (std::int64_t row = 0; row < info.rows; row += block) {
+      const Range rows{row, std::min(info.rows, row + block)};
+      for (const char* prefix : kPrefixes) read_rows<double>(prefix + info.name, info, rows);
+    }
+  }
 }
 
 template <typename Sum>
@@ -86,7 +146,7 @@ void CheckpointReader::read_elements(const std::string& prefix, const ParameterT
     const std::int64_t width = info.is_matrix() ? info.columns : 1;
     const Range rows{(wanted.begin - info.offset) / width,
                      (wanted.end - info.offset + width - 1) / width};
-    const std::vector<Sum> read = read_rows<Sum>(*file_, prefix + info.name, info, rows);
+    const std::vector<Sum> read = read_rows<Sum>(prefix + info.name, info, rows);
     const std::int64_t skipped = wanted.begin - info.offset - rows.begin * width;
     std::copy_n(read.data() + skipped, wanted.size(), values + wanted.begin - elements.begin);
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HDF5 library as a whole: quiet, without an exit handler, its errors as one phrase.
+// The HDF5 library as a whole: quiet, without an exit handler, its types, its errors as one phrase.
 #include <mutex>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
 
 namespace cadenza::storage {
@@ -45,6 +46,41 @@ std::string last_failure() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &reason);
   if (!reason.system.empty()) return reason.system;
   return reason.deepest.empty() ? "HDF5 gives no reason" : reason.deepest;
+}
+
+void refuse(const std::string& path, const std::string& what) {
+  fail(ExitCode::data, "{}: {}: {}", path, what, last_failure());
+}
+
+hid_t checked(hid_t id, const std::string& path, const std::string& what) {
+  if (id < 0) refuse(path, what);
+  return id;
+}
+
+template <>
+hid_t native_type<float>() {
+  initialise();
+  return H5T_NATIVE_FLOAT;
+}
+template <>
+hid_t native_type<double>() {
+  initialise();
+  return H5T_NATIVE_DOUBLE;
+}
+template <>
+hid_t native_type<std::int32_t>() {
+  initialise();
+  return H5T_NATIVE_INT32;
+}
+template <>
+hid_t native_type<std::int64_t>() {
+  initialise();
+  return H5T_NATIVE_INT64;
+}
+template <>
+hid_t native_type<std::uint64_t>() {
+  initialise();
+  return H5T_NATIVE_UINT64;
 }
 
 }  // namespace cadenza::storage

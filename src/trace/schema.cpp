@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "cadenza/base/error.hpp"
-
 namespace cadenza::trace {
 namespace {
 
@@ -38,15 +36,6 @@ Handle newest_format() {
 }
 
 }  // namespace
-
-void refuse(const std::string& path, const std::string& what) {
-  fail(ExitCode::data, "{}: {}: {}", path, what, storage::last_failure());
-}
-
-hid_t checked(hid_t id, const std::string& path, const std::string& what) {
-  if (id < 0) refuse(path, what);
-  return id;
-}
 
 void copy_text(const std::string& text, char* target, std::size_t size) {
   char* const end = std::copy_n(text.begin(), std::min(text.size(), size), target);

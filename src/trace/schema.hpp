@@ -11,6 +11,9 @@
 
 namespace cadenza::trace {
 
+using storage::checked;
+using storage::refuse;
+
 inline constexpr std::size_t kNameLength = 96;
 using Name = std::array<char, kNameLength>;
 
@@ -60,11 +63,5 @@ void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank
 /// A dataset of a fixed number of rows, written at once and closed. @throws Error(data)
 void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,
                 std::size_t count, const void* rows);
-
-/// Throws Error(data): path, what was tried, and why the last HDF5 call failed.
-[[noreturn]] void refuse(const std::string& path, const std::string& what);
-
-/// `id`, or refuse().
-hid_t checked(hid_t id, const std::string& path, const std::string& what);
 
 }  // namespace cadenza::trace

@@ -150,7 +150,7 @@ def test_killed_rank(victim, corpus, tmp_path):
     try:
         harness.wait_for_steps(process, tmp_path / "run", 4)
         os.kill(ranks_below(process.pid)[victim], signal.SIGKILL)
-        result = harness.finish(process, 60)
+        result = harness.finish(process)
     finally:
         harness.stop(process)
     assert result.code != 0, str(result)
@@ -166,7 +166,7 @@ def test_killed_alone(corpus, tmp_path):
     try:
         harness.wait_for_steps(process, tmp_path / "run", 4)
         process.kill()
-        harness.finish(process, 60)
+        harness.finish(process)
     finally:
         harness.stop(process)
     (rows,) = traces(tmp_path / "run", 1)

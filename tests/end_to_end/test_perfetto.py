@@ -75,7 +75,7 @@ def opened(browser):
         page = browser.new_page()
         page.goto(f"{here}/#!/?url={here}/trace.json")
         page.wait_for_function("window.app?.trace?.engine && location.hash.startsWith('#!/viewer')",
-                               timeout=60_000)  # fmt: skip
+                               timeout=harness.TIMEOUT * 1e3)  # fmt: skip
         return lambda sql: page.evaluate(QUERY, sql)
 
     yield open_trace

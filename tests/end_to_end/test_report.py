@@ -57,7 +57,7 @@ def opened(browser, path, scheme, width):
     for plot in page.locator(".plot").all():
         plot.scroll_into_view_if_needed()
         page.wait_for_function(f"plot => ({DRAWN})(plot) > 0", arg=plot.element_handle(),
-                               timeout=20_000)  # fmt: skip
+                               timeout=harness.TIMEOUT * 1e3)  # fmt: skip
     return page, complaints
 
 
@@ -112,7 +112,8 @@ def test_dragging_over_the_timeline_zooms_in(browser, pages):
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=5)
     page.mouse.up()
-    page.wait_for_timeout(500)
+    page.wait_for_function(f"before => ({length})(document.querySelector('#timeline .plot')) < before",
+                           arg=before, timeout=harness.TIMEOUT * 1e3)  # fmt: skip
     assert plot.evaluate(length) == pytest.approx(0.2 * before, rel=0.05)
     assert complaints == []
     page.context.close()

@@ -176,6 +176,85 @@ def test_damaged_newest_is_passed_over_and_told(interrupted, whole, corpus, tmp_
     assert f"skipped   {interrupted}/checkpoints/{name_of(STOP)}: cannot open" in out
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_damaged_numbers_are_passed_over_and_told(ranks, interrupted, whole, corpus, tmp_path):
+    """Whichever rank reads the damaged part, all of them go on from the older file."""
+    flip_a_weight(interrupted / "checkpoints" / name_of(STOP))
+    layout = {"parallel": {"pipeline": 2}, "attention": {"placement": "cad", "servers": 1}}
+    changes = experiment_of(corpus, layout if ranks == 3 else {})
+    run, out = resume(tmp_path, changes, interrupted)
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    if ranks == 1:
+        assert_goes_on(run, whole, 0)
+    (told,) = [line for line in out.splitlines() if line.startswith("skipped")]
+    assert f"{interrupted}/checkpoints/{name_of(STOP)}: cannot read dataset lm_head" in told
+    assert f"from      {interrupted}/checkpoints/{name_of(0)}, step 0" in out
+    dry = harness.run_well(1, [*words_of(tmp_path / "dry", experiment_of(corpus, {}), interrupted),
+                               "--dry-run"]).out  # fmt: skip
+    assert f"{name_of(0)}, step 0" in dry
+
+
+def test_a_file_of_another_step_is_passed_over(interrupted, whole, corpus, tmp_path):
+    folder = interrupted / "checkpoints"
+    shutil.copy(folder / name_of(0), folder / name_of(STOP + 1))
+    run, out = resume(tmp_path, experiment_of(corpus, {}), interrupted)
+    assert_goes_on(run, whole, STOP)
+    assert "found step 0; valid: 4" in out
+
+
+def test_another_model_is_not_passed_over(interrupted, corpus, tmp_path):
+    changes = experiment_of(corpus, {"model": {"norm_eps": 1e-6}})
+    refuse(DATA, ["norm_eps", name_of(STOP)], 1, words_of(tmp_path, changes, interrupted))
+
+
+def test_other_settings_are_told_in_a_line(whole, corpus, tmp_path):
+    source = whole.folder / "checkpoints" / name_of(STOP)
+    changes = experiment_of(corpus, {"optimizer": {"lr": 1e-4}, "seed": 77})
+    _, out = resume(tmp_path / "changed", changes, source)
+    assert "changed   since the checkpoint: optimizer.lr, seed\n" in out
+    _, out = resume(tmp_path / "same", experiment_of(corpus, {}), source)
+    assert "changed" not in out
+
+
+def test_a_file_of_before_is_read_with_a_warning(whole, corpus, tmp_path):
+    path = tmp_path / "before.h5"
+    shutil.copy(whole.folder / "checkpoints" / name_of(STOP), path)
+    as_version_1(path)
+    run, out = resume(tmp_path, experiment_of(corpus, {}), path)
+    assert_goes_on(run, whole, STOP)
+    assert f"warning   {path}: was written by an older version" in out
+
+
+@pytest.mark.parametrize(("keep", "stay"), [(1, [6]), (2, [5, 6]), (100, range(7)), (0, range(7))])
+def test_the_newest_stay(keep, stay, corpus, tmp_path):
+    changes = experiment_of(corpus, {"run": {"checkpoint": {"every": 1, "keep": keep}}})
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    foreign = [folder / name_of(4).replace("4", "9"), folder / "notes.txt"]
+    for path in foreign:
+        path.write_text("of somebody else")
+    stale = folder / (name_of(3) + ".partial")
+    stale.write_text("of a run that was killed")
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    harness.run_well(1, ["train", experiment, "--output", tmp_path / "run"])
+    assert sorted(folder.iterdir()) == sorted([folder / name_of(step) for step in stay] + foreign)
+    newest = folder / name_of(STEPS)
+    assert datasets(newest)[1] == STEPS
+
+
+def test_a_resumed_run_leaves_the_files_of_the_first(corpus, tmp_path):
+    every = {"run": {"checkpoint": {"every": 1, "keep": 1}}}
+    first = harness.train(tmp_path, experiment_of(corpus, harness.merged(every, {"run": {"steps": 3}})))
+    partial = first.folder / "checkpoints" / (name_of(4) + ".partial")
+    partial.write_text("half")
+    words = words_of(tmp_path, experiment_of(corpus, every), first.folder)
+    words[words.index("--output") + 1] = first.folder
+    harness.run_well(1, words)
+    earlier = first.folder.with_name(first.folder.name + ".1")
+    assert [p.name for p in (earlier / "checkpoints").iterdir()] == [name_of(3)]
+    assert [p.name for p in (first.folder / "checkpoints").iterdir()] == [name_of(6)]
+
+
 def test_into_the_folder_it_came_from(interrupted, whole, corpus, tmp_path):
     interrupted.rename(tmp_path / "resumed")
     run, _ = resume(tmp_path, experiment_of(corpus, {}), tmp_path / "resumed")
@@ -201,20 +280,71 @@ def not_a_checkpoint(path):
         del file.attrs["schema"]
 
 
+def schema_as_an_array(path):
+    with h5py.File(path, "r+") as file:
+        file.attrs["schema"] = np.full(9999, b"cadenza-checkpoint/1")
+
+
+def as_version_1(path):
+    """The same numbers as versions before checksums wrote them."""
+    values, step = datasets(path)
+    with h5py.File(path, "w") as file:
+        file.attrs["schema"] = np.bytes_("cadenza-checkpoint/1")
+        file.attrs["step"] = step
+        for name, value in values.items():
+            file[name] = value
+
+
+def flip_a_weight(path):
+    with h5py.File(path, "r") as file:
+        offset = file["lm_head.weight"].id.get_chunk_info(0).byte_offset
+    flip(path, offset + 100, 2)
+
+
+def flip(path, byte, bit):
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def other_model(words, model):
+    return DATA, [words], None, {"model": model}
+
+
 REFUSED = {
     "missing": (DATA, ["No such file"], lambda path: path.unlink(), {}),
     "text": (DATA, ["cannot open as an HDF5 file"], lambda p: p.write_text("weights"), {}),
     "empty": (DATA, ["cannot open as an HDF5 file"], lambda path: os.truncate(path, 0), {}),
     "without moments": (DATA, ["lacks optimizer/second_moment/"], without_moments, {}),
-    "no checkpoint": (DATA, ["is no checkpoint", "cadenza-checkpoint/1"], not_a_checkpoint, {}),
-    "other shapes": (
-        DATA,
-        ["model.layers.0.mlp.", "[48, 32]", "[56, 32]"],
-        None,
-        {"model": {"ffn": 56}},
+    "no checkpoint": (DATA, ["is no checkpoint", "cadenza-checkpoint/2"], not_a_checkpoint, {}),
+    "schema as an array": (DATA, ["schema has 9999 values; valid: 1"], schema_as_an_array, {}),
+    "a flipped bit": (DATA, ["lm_head.weight", "Fletcher32"], flip_a_weight, {}),
+    "another ffn": other_model("model.ffn: the checkpoint has 48, the experiment 56", {"ffn": 56}),
+    "another theta": other_model(
+        "model.rope.theta: the checkpoint has 10000.0, the experiment 500.0",
+        {"rope": {"theta": 500.0}},
     ),
-    "more layers": (DATA, ["lacks model.layers.2."], None, {"model": {"layers": 3}}),
-    "fewer layers": (DATA, ["holds model.layers.1."], None, {"model": {"layers": 1}}),
+    "another eps": other_model(
+        "model.norm_eps: the checkpoint has 1.0e-05, the experiment 1.0e-06", {"norm_eps": 1e-6}
+    ),
+    "other heads of the same shapes": other_model(
+        "model.heads: the checkpoint has 4, the experiment 2", {"heads": 2, "kv_heads": 1}
+    ),
+    "more layers": other_model(
+        "model.layers: the checkpoint has 2, the experiment 3", {"layers": 3}
+    ),
+    "without its settings, more layers": (
+        DATA,
+        ["lacks model.layers.2."],
+        as_version_1,
+        {"model": {"layers": 3}},
+    ),
+    "without its settings, fewer layers": (
+        DATA,
+        ["holds model.layers.1."],
+        as_version_1,
+        {"model": {"layers": 1}},
+    ),
     "no steps left": (USAGE, ["run.steps", "found 3"], None, {"run": {"steps": STOP}}),
 }
 
@@ -294,7 +424,7 @@ def test_killed_while_writing(delay, corpus, tmp_path):
         harness.wait_for_steps(process, folder, 3)
         time.sleep(delay)
         os.kill(ranks_below(process.pid)[0], signal.SIGKILL)
-        harness.finish(process, 60)
+        harness.finish(process)
     finally:
         harness.stop(process)
     written = sorted((folder / "checkpoints").glob("step-*.h5"))

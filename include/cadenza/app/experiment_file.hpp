@@ -9,9 +9,10 @@
 
 namespace cadenza::app {
 
+/// The text of an experiment, a machine or a sweep.
 /// @param valid  what the path should name: "an experiment's YAML file"
 /// @throws Error(usage)
-std::string read_text(const std::string& path, const std::string& valid);
+std::string read_yaml(const std::string& path, const std::string& valid);
 
 /// Reads and checks the experiment in this process.
 config::Experiment load_experiment(const std::string& path,

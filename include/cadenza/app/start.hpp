@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
+#include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 
 namespace cadenza::app {
@@ -14,10 +16,15 @@ struct Start {
   std::int64_t step = 0;   ///< the first to run
 };
 
-/// @param from  a checkpoint, a folder of checkpoints or a run's folder (of both the newest that
-///              can be read); empty: step 0
-/// @throws Error(data) unless it holds the experiment's model; Error(usage) where run.steps are
-/// done already
-Start find_start(const std::string& from, const config::Experiment& experiment);
+/// Finds the checkpoint to start from and reads it. Collective; rank 0 says what was passed over,
+/// and in which settings the run that wrote the checkpoint was another.
+/// @param from  a checkpoint, a folder of checkpoints or a run's folder (of both the newest that is
+///              sound); empty: step 0
+/// @param read  reads a checkpoint's numbers on every rank; throws Error(data) where one is damaged
+/// @throws AgreedError(data) unless it holds the experiment's model; AgreedError(usage) where
+/// run.steps are done already
+Start find_start(comm::Communicator& world, const std::string& from,
+                 const config::Experiment& experiment,
+                 const std::function<void(const std::string& path)>& read);
 
 }  // namespace cadenza::app

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "cadenza/app/kept_checkpoints.hpp"
 #include "cadenza/app/progress.hpp"
 #include "cadenza/app/run_folder.hpp"
 #include "cadenza/app/signals.hpp"
@@ -53,6 +54,7 @@ class Training {
   std::optional<data::Packer> packer_;
   MemoryLedger ledger_;
   std::optional<RunFolder> folder_;
+  KeptCheckpoints kept_;  ///< of rank 0
   trace::RunInfo run_info_;
   trace::RankInfo rank_info_;
   std::optional<trace::Recorder> recorder_;

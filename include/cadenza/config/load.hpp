@@ -2,6 +2,7 @@
 // YAML -> Experiment, strict. The only user of yaml-cpp.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,10 @@ std::string_view word_of(Dtype dtype);
 
 /// The whole experiment, defaults included, as YAML that parse_experiment reads back to the same.
 std::string to_yaml(const Experiment& experiment);
+
+/// Every key of what to_yaml wrote, of this or another version, with its value as text:
+/// {"model.heads", "4"}. @throws Error(usage)
+std::map<std::string, std::string> settings(const std::string& yaml, const std::string& file);
 
 /// Checks that the experiment can run on `ranks` processes; throws Error(usage) that says
 /// how many are needed and how they are counted.

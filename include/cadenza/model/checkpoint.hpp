@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/model/parameters.hpp"
 
 namespace cadenza::storage {
@@ -18,18 +20,20 @@ namespace cadenza::model {
 
 /// Writes `path` whole or not at all: datasets <name> ([out, in] or [width]),
 /// optimizer/first_moment/<name>, optimizer/second_moment/<name>; attributes schema, step (updates
-/// done so far). Numbers are Accumulator<Real>: nothing of a run in bfloat16 is lost. Until
-/// finish() the file is called <path>.partial; without it nothing stays, but for that file where
-/// the process is killed.
+/// done so far) and experiment (its YAML, complete). Everything has checksums. Numbers are
+/// Accumulator<Real>: nothing of a run in bfloat16 is lost. Until finish() the file is called
+/// <path>.partial; without it nothing stays, but for that file where the process is killed.
 class CheckpointWriter {
  public:
   /// @throws Error(data), as all members
-  CheckpointWriter(const std::string& path, std::int64_t step);
+  CheckpointWriter(const std::string& path, std::int64_t step,
+                   const config::Experiment& experiment);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// A whole parameter or moment, on the host; float or double.
+  /// A whole parameter or moment, on the host; float or double. @throws Error(numerics) also where
+  /// a value is not finite, or a second moment negative: no reader would take it
   template <typename Sum>
   void write(const std::string& name, const std::vector<std::int64_t>& shape, const Sum* values);
   void finish();
@@ -40,10 +44,22 @@ class CheckpointWriter {
   std::unique_ptr<storage::File> file_;
 };
 
+/// The checkpoint is sound, but not of the experiment's model.
+class OtherModel : public Error {
+ public:
+  explicit OtherModel(const std::string& message) : Error(ExitCode::data, message) {}
+};
+
+/// A setting of which checkpoint and experiment have different values; empty: has none.
+struct Difference {
+  std::string key, stored, asked;
+};
+
 /// Reads what CheckpointWriter wrote, converted to the reader's type where it is another.
 class CheckpointReader {
  public:
-  /// @throws Error(data), as all members: no such file, cut short, or no checkpoint
+  /// @throws Error(data), as all members: no such file, damaged, or no checkpoint; a step other
+  /// than that of the file's name
   explicit CheckpointReader(const std::string& path);
   CheckpointReader(CheckpointReader&&) noexcept;
   ~CheckpointReader();
@@ -51,33 +67,58 @@ class CheckpointReader {
   const std::string& path() const;
   /// Updates done so far: the step that comes next.
   std::int64_t step() const { return step_; }
-  /// @throws Error(data) unless the file holds every parameter of the model and both its moments,
-  /// in their shapes, and no other parameter
+  /// Whether the file is of a version that had no checksums and did not name its settings.
+  bool unprotected() const { return unprotected_; }
+  /// @throws OtherModel unless the file was written with the model's settings and holds every
+  /// parameter of it and both its moments, in their shapes, and no other parameter
   void require(const config::Model& model) const;
+  /// The settings but the model's: of seed, data, batch, optimizer, and the number of steps.
+  std::vector<Difference> differences(const config::Experiment& experiment) const;
   /// This rank's blocks of all parameters, the moments of what it owns, the working copy. Reads
-  /// nothing else, so that all ranks may read at once.
+  /// nothing else, so that all ranks may read at once, and verifies what it reads.
   template <typename Real>
   void read(Parameters<Real>& parameters) const;
+  /// Reads and verifies everything.
+  void verify(const config::Model& model) const;
 
  private:
+  void require_settings(const config::Model& model) const;
   void require_shape(const std::string& dataset, const ParameterInfo& info) const;
+  /// Rows of this rank's block, as a part of the whole dataset, verified.
+  template <typename Sum>
+  std::vector<Sum> read_rows(const std::string& dataset, const ParameterInfo& info,
+                             Range rows) const;
   template <typename Sum>
   void read_elements(const std::string& prefix, const ParameterTable& table, Range elements,
                      Sum* values) const;
 
   std::unique_ptr<storage::File> file_;
   std::int64_t step_ = 0;
+  std::string experiment_;
+  bool unprotected_ = false;
 };
 
-inline constexpr const char* kCheckpointSchema = "cadenza-checkpoint/1";
+inline constexpr const char* kCheckpointSchema = "cadenza-checkpoint/2";
+inline constexpr const char* kUnprotectedSchema = "cadenza-checkpoint/1";
 inline constexpr const char* kFirstMomentPrefix = "optimizer/first_moment/";
 inline constexpr const char* kSecondMomentPrefix = "optimizer/second_moment/";
 
 std::string checkpoint_name(std::int64_t step);  ///< "step-00000010.h5"
+/// The step in such a name; -1 in others.
+std::int64_t step_of(const std::string& name);
 
 /// Paths of the files in `folder` that are named as checkpoints are, the newest first.
 /// @throws Error(data)
 std::vector<std::string> checkpoints_in(const std::string& folder);
+
+/// Removes from `folder` what writers that were killed have left in it. Nobody may be writing
+/// there.
+void remove_partial_checkpoints(const std::string& folder);
+
+/// The first element that no training leaves behind: one that is not finite, or negative in a
+/// second moment; -1: none.
+template <typename Sum>
+std::int64_t first_unsound(const std::string& dataset, std::span<const Sum> values);
 
 /// Shape of a parameter's dataset: [out, in] of a matrix, [width] of a vector.
 std::vector<std::int64_t> whole_shape(const ParameterInfo& info);

@@ -56,18 +56,35 @@ void initialise();
 /// it was the system, else HDF5's own.
 std::string last_failure();
 
+/// Throws Error(data): path, what was tried, and why the HDF5 call before this one failed.
+[[noreturn]] void refuse(const std::string& path, const std::string& what);
+
+/// `id`, or refuse().
+hid_t checked(hid_t id, const std::string& path, const std::string& what);
+
 using Shape = std::vector<hsize_t>;
 
 /// HDF5 type of T: float, double, std::int32_t, std::int64_t, std::uint64_t.
 template <typename T>
 hid_t native_type();
 
+/// Whether a changed bit is noticed when it is read: `checksums` stores datasets as chunks with a
+/// Fletcher32 sum each, about 1 MiB large, and everything else in the format of HDF5 1.10, whose
+/// headers and indexes all have sums. HDF5 1.10 and newer read it.
+enum class Protection { none, checksums };
+
 /// A file of datasets. Groups in a dataset's path are made as needed. HDF5's own error stack is
 /// silent; every failure is one Error(data) that names file and dataset.
+///
+/// What is read may come from anywhere: a dataset lies in the file itself (no link to another
+/// place, no external or virtual storage), takes no more memory than the file can hold, and has
+/// numbers of a type that fits T: floats for floats, whole numbers for whole numbers of at least
+/// their range. Anything else is refused before memory is taken.
 class File {
  public:
-  static File create(const std::string& path);  ///< replaces an existing file
-  static File open(const std::string& path);    ///< read only
+  /// Replaces an existing file.
+  static File create(const std::string& path, Protection protection = Protection::none);
+  static File open(const std::string& path);  ///< read only
 
   template <typename T>
   void write(const std::string& dataset, const Shape& shape, const T* values);
@@ -79,14 +96,16 @@ class File {
   void write_attribute(const std::string& name, double value);
 
   bool contains(const std::string& dataset) const;
+  /// The product of its extents is within what the file can hold.
   Shape shape(const std::string& dataset) const;
-  /// Reads a whole dataset, converted to T. @throws Error(data) unless its shape is `expected`.
+  /// Reads a whole dataset. @throws Error(data) unless its shape is `expected`.
   template <typename T>
   std::vector<T> read(const std::string& dataset, const Shape& expected) const;
-  /// Reads elements [begin, begin + count) along every axis, in row-major order, converted to T.
+  /// Reads elements [begin, begin + count) along every axis, in row-major order.
   template <typename T>
   std::vector<T> read_part(const std::string& dataset, const Shape& begin,
                            const Shape& count) const;
+  /// Attributes of the root group that hold one value.
   std::int64_t read_attribute(const std::string& name) const;
   std::string read_text_attribute(const std::string& name) const;  ///< empty where there is none
   std::vector<std::string> datasets() const;                       ///< paths of all, sorted
@@ -98,9 +117,11 @@ class File {
 
  private:
   void write_values(const std::string& dataset, const Shape& shape, hid_t type, const void* values);
-  File(std::string path, Handle file) : path_(std::move(path)), file_(std::move(file)) {}
+  File(std::string path, Handle file, Protection protection)
+      : path_(std::move(path)), file_(std::move(file)), protection_(protection) {}
   std::string path_;
   Handle file_;
+  Protection protection_;
 };
 
 }  // namespace cadenza::storage

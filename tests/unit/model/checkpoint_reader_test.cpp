@@ -4,10 +4,15 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
+#include <random>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "unit/model/saved.hpp"
 #include "unit/storage/child.hpp"
@@ -76,7 +81,7 @@ void expect_read(const ModelPart& part) {
   const TemporaryFolder folder;
   const config::Model model = divisible_model();
   const Parameters<Real> whole = test::distinct_parameters<Real>(model);
-  test::save(folder / "step.h5", whole, 12);
+  test::save(folder / "step.h5", model, whole, 12);
 
   const std::int64_t elements = make_parameter_table(model, part).elements;
   const std::vector<Range> owned{
@@ -112,7 +117,7 @@ TEST(CheckpointReader, GivesEveryPartItsNumbers) {
 TEST(CheckpointReader, ConvertsBetweenTypes) {
   const TemporaryFolder folder;
   const config::Model model = test::small_model(true);
-  test::save(folder / "step.h5", test::distinct_parameters<float>(model), 1);
+  test::save(folder / "step.h5", model, test::distinct_parameters<float>(model), 1);
   MemoryLedger ledger;
   auto read = test::whole_parameters<double>(model, 1, ledger);
   CheckpointReader(folder / "step.h5").read(read);
@@ -120,31 +125,124 @@ TEST(CheckpointReader, ConvertsBetweenTypes) {
             testing::download(test::distinct_parameters<double>(model).values));
 }
 
+/// A change of the model, and what it is refused with.
+struct Change {
+  void (*apply)(config::Model&);
+  const char* settings;  ///< where the file names its settings
+  const char* shapes;    ///< where it has shapes alone; null: they are the same
+};
+
+const Change kChanges[] = {
+    {[](config::Model& m) { m.ffn = 7; }, "model.ffn: the checkpoint has 11, the experiment 7",
+     "model.layers.0.mlp.gate_proj.weight has shape [11, 16], the experiment's model has [7, 16]"},
+    {[](config::Model& m) { m.layers = 3; }, "model.layers: the checkpoint has 2, the experiment 3",
+     "lacks model.layers.2."},
+    {[](config::Model& m) { m.layers = 1; }, "model.layers: the checkpoint has 2, the experiment 1",
+     "holds model.layers.1."},
+    {[](config::Model& m) { m.tie_embeddings = true; },
+     "model.tie_embeddings: the checkpoint has false, the experiment true", "holds lm_head.weight"},
+    {[](config::Model& m) {
+       m.heads = 8;
+       m.kv_heads = 4;
+     },
+     "model.heads: the checkpoint has 4, the experiment 8", nullptr},
+    {[](config::Model& m) { m.rope.theta = 20; },
+     "model.rope.theta: the checkpoint has 10.0, the experiment 20.0", nullptr},
+    {[](config::Model& m) { m.norm_eps = 1e-6; },
+     "model.norm_eps: the checkpoint has 1.0e-05, the experiment 1.0e-06", nullptr},
+};
+
 TEST(CheckpointReader, OtherModelsAreRefused) {
   const TemporaryFolder folder;
   const std::string path = folder / "step.h5";
+  const std::string old = folder / "old.h5";
   const config::Model model = test::small_model(false);
-  test::save(path, test::distinct_parameters<float>(model), 1);
+  test::save(path, model, test::distinct_parameters<float>(model), 1);
+  test::save_unprotected(old, test::distinct_parameters<float>(model), 1);
   CheckpointReader(path).require(model);
-  const auto with = [&](auto change) {
+  CheckpointReader(old).require(model);
+  for (const Change& change : kChanges) {
     config::Model other = model;
-    change(other);
-    return refusal(path, other);
+    change.apply(other);
+    EXPECT_THAT(refusal(path, other), AllOf(HasSubstr(path), HasSubstr(change.settings)));
+    EXPECT_THROW(CheckpointReader(path).require(other), OtherModel);
+    if (change.shapes == nullptr) {
+      CheckpointReader(old).require(other);  // nothing in the file says so
+    } else {
+      EXPECT_THAT(refusal(old, other), AllOf(HasSubstr(old), HasSubstr(change.shapes)));
+    }
+  }
+}
+
+/// As written with another experiment.
+void replace_experiment(const std::string& path, const std::string& yaml) {
+  const storage::Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+  H5Adelete(file.get(), "experiment");
+  const storage::Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), yaml.size());
+  const storage::Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const storage::Handle made(
+      H5Acreate2(file.get(), "experiment", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+      H5Aclose);
+  ASSERT_GE(H5Awrite(made.get(), type.get(), yaml.data()), 0);
+}
+
+TEST(CheckpointReader, ModelsOfOtherVersions) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "step.h5";
+  const config::Model model = test::small_model(false);
+  const std::string yaml = config::to_yaml(test::experiment_of(model));
+  test::save(path, model, test::distinct_parameters<float>(model), 1);
+  const auto with = [&](const std::string& old, const std::string& text) {
+    return yaml.substr(0, yaml.find(old)) + text + yaml.substr(yaml.find(old) + old.size());
   };
-  EXPECT_THAT(with([](config::Model& m) { m.ffn = 7; }),
-              AllOf(HasSubstr(path), HasSubstr("model.layers.0.mlp.gate_proj.weight"),
-                    HasSubstr("has shape [11, 16], the experiment's model has [7, 16]")));
-  EXPECT_THAT(with([](config::Model& m) { m.layers = 3; }),
-              AllOf(HasSubstr("lacks model.layers.2."), HasSubstr("valid:")));
-  EXPECT_THAT(with([](config::Model& m) { m.layers = 1; }), HasSubstr("holds model.layers.1."));
-  EXPECT_THAT(with([](config::Model& m) { m.tie_embeddings = true; }),
-              HasSubstr("holds lm_head.weight"));
+  replace_experiment(path, with("model:\n", "model:\n  from_later: 1\n"));
+  EXPECT_THAT(refusal(path, model), HasSubstr("model.from_later: the checkpoint has 1, the "
+                                              "experiment nothing of it"));
+  // Outside of the model other keys are told, and no more.
+  replace_experiment(path, with("batch:\n", "batch:\n  from_later: 1\n"));
+  CheckpointReader(path).require(model);
+  EXPECT_EQ(CheckpointReader(path).differences(test::experiment_of(model)).size(), 1U);
+  // As if the key had been added since: it has its default.
+  replace_experiment(path, with("  norm_eps: 1.0e-05\n", ""));
+  CheckpointReader(path).require(model);
+  config::Model other = model;
+  other.norm_eps = 1e-6;
+  EXPECT_THAT(refusal(path, other), HasSubstr("model.norm_eps: the checkpoint has nothing of it"));
+  for (const char* none : {"- a list", "model: [", "x"}) {
+    replace_experiment(path, none);
+    EXPECT_THAT(refusal(path, model), AllOf(HasSubstr(path), HasSubstr("holds no experiment")));
+  }
+}
+
+TEST(CheckpointReader, NamesTheSettingsThatDiffer) {
+  const TemporaryFolder folder;
+  config::Experiment experiment = test::experiment_of(test::small_model(false));
+  CheckpointWriter(folder / "step.h5", 3, experiment).finish();
+  const auto keys = [&] {
+    std::vector<std::string> names;
+    for (const auto& d : CheckpointReader(folder / "step.h5").differences(experiment)) {
+      names.push_back(d.key);
+    }
+    return names;
+  };
+  EXPECT_THAT(keys(), ::testing::IsEmpty());
+  experiment.parallel.data = 2;  // decides no numbers
+  experiment.model.ffn = 7;      // is refused
+  EXPECT_THAT(keys(), ::testing::IsEmpty());
+  experiment.seed = 7;
+  experiment.data.path = {"other"};
+  experiment.batch.tokens = 12;
+  experiment.optimizer.lr = 1e-9;
+  experiment.run.steps = 77;
+  EXPECT_THAT(keys(), ::testing::ElementsAre("batch.tokens", "data.path", "optimizer.lr",
+                                             "run.steps", "seed"));
 }
 
 TEST(CheckpointReader, MissingMomentsAreRefused) {
   const TemporaryFolder folder;
   const auto parameters = test::distinct_parameters<float>(test::small_model(false));
-  CheckpointWriter writer(folder / "step.h5", 1);
+  CheckpointWriter writer(folder / "step.h5", 1, test::experiment_of(test::small_model(false)));
   for (const ParameterInfo& info : parameters.table.entries) {
     writer.write(info.name, whole_shape(info), parameters.values.data() + info.offset);
   }
@@ -161,25 +259,132 @@ TEST(CheckpointReader, OtherFilesAreRefused) {
   EXPECT_THAT(refusal(folder / "missing.h5", model), HasSubstr("No such file or directory"));
   storage::File::create(folder / "empty.h5").close();
   EXPECT_THAT(refusal(folder / "empty.h5", model),
-              HasSubstr("is no checkpoint: found schema '', valid: cadenza-checkpoint/1"));
+              HasSubstr("is no checkpoint: found schema ''; valid: cadenza-checkpoint/2"));
   storage::File trace = storage::File::create(folder / "trace.h5");
   trace.write_attribute("schema", std::string("cadenza-trace/1"));
   trace.close();
   EXPECT_THAT(refusal(folder / "trace.h5", model), HasSubstr("found schema 'cadenza-trace/1'"));
-  CheckpointWriter(folder / "negative.h5", -3).finish();
+  CheckpointWriter(folder / "negative.h5", -3, {}).finish();
   EXPECT_THAT(refusal(folder / "negative.h5", model), HasSubstr("found step -3"));
+  CheckpointWriter(folder / checkpoint_name(12), 13, {}).finish();
+  EXPECT_THAT(refusal(folder / checkpoint_name(12), model),
+              HasSubstr("found step 13; valid: 12, as the file is named"));
 }
 
 TEST(CheckpointReader, AFileThatIsCutAnywhereIsRefused) {
   const TemporaryFolder folder;
   const std::string path = folder / "step.h5";
   const config::Model model = test::small_model(false);
-  test::save(path, test::distinct_parameters<float>(model), 1);
+  test::save(path, model, test::distinct_parameters<float>(model), 1);
   const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path));
   for (std::int64_t left = size - 1; left >= 0; left -= std::max<std::int64_t>(1, size / 101)) {
     std::filesystem::resize_file(path, static_cast<std::uintmax_t>(left));
     EXPECT_THAT(refusal(path, model), HasSubstr(path)) << left;
   }
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// All numbers of a checkpoint of the model, bit by bit.
+std::vector<float> numbers_of(const std::string& path, const config::Model& model) {
+  MemoryLedger ledger;
+  auto parameters = test::whole_parameters<float>(model, 1, ledger);
+  const CheckpointReader checkpoint(path);
+  checkpoint.read(parameters);
+  checkpoint.require(model);
+  std::vector<float> all{static_cast<float>(checkpoint.step())};
+  for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
+    const std::vector<float> part = testing::download(array);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+/// Wherever a bit has changed, the file is refused or gives the same numbers.
+TEST(CheckpointReader, NoFlippedBitIsLoaded) {
+  const TemporaryFolder folder;
+  const std::string path = folder / checkpoint_name(1);
+  config::Model model = test::small_model(false);
+  model.vocab = 300;
+  test::save(path, model, test::distinct_parameters<float>(model), 1);
+  const std::string sound = contents(path);
+  const std::vector<float> expected = numbers_of(path, model);
+  std::mt19937_64 random(23);
+  int refused = 0;
+  constexpr int kFlips = 400;
+  for (int flip = 0; flip < kFlips; ++flip) {
+    // Half of them early in the file, where HDF5 has its own structures.
+    const std::size_t range = flip % 2 == 0 ? sound.size() : sound.size() / 16;
+    const std::size_t bit = random() % (8 * range);
+    std::string damaged = sound;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    std::ofstream(path, std::ios::binary) << damaged;
+    try {
+      EXPECT_EQ(numbers_of(path, model), expected) << "bit " << bit;
+    } catch (const OtherModel& error) {
+      ADD_FAILURE() << "bit " << bit << " passes for another model: " << error.what();
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.what(), HasSubstr(path)) << "bit " << bit;
+    }
+  }
+  EXPECT_GT(refused, kFlips / 2);  // the rest hit bytes that nothing uses
+}
+
+/// What is found without checksums, in files of before.
+TEST(CheckpointReader, NumbersThatNoTrainingLeavesAreDamage) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "step.h5";
+  const config::Model model = test::small_model(false);
+  for (const auto& [name, value] :
+       {std::pair<std::string, float>("model.layers.1.mlp.up_proj.weight", std::nanf("")),
+        {"optimizer/first_moment/model.norm.weight", std::numeric_limits<float>::infinity()},
+        {"optimizer/second_moment/model.layers.1.mlp.up_proj.weight", -1.0F}}) {
+    test::save_unprotected(path, test::distinct_parameters<float>(model), 1);
+    EXPECT_TRUE(CheckpointReader(path).unprotected());
+    CheckpointReader(path).verify(model);
+    const bool matrix = name.find("mlp") != std::string::npos;
+    {
+      const storage::Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+      const storage::Handle dataset(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+      std::vector<float> values(matrix ? 11 * 16 : 16, 1.0F);
+      values[matrix ? 3 * 16 + 5 : 3] = value;
+      H5Dwrite(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+    }
+    for (const bool whole : {false, true}) {
+      EXPECT_THAT(error_of([&] {
+                    whole ? CheckpointReader(path).verify(model) : void(numbers_of(path, model));
+                  }),
+                  AllOf(HasSubstr(path), HasSubstr("is damaged: " + name),
+                        HasSubstr(fmt::format("has {} in row 3", value))));
+    }
+  }
+}
+
+TEST(CheckpointReader, HostileAttributesAreRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "step.h5";
+  const config::Model model = test::small_model(false);
+  {
+    storage::File file = storage::File::create(path);
+    storage::Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+    H5Tset_size(type.get(), 8);
+    const hsize_t count = 7000;
+    const storage::Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+    const storage::Handle made(
+        H5Acreate2(file.id(), "schema", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+        H5Aclose);
+    H5Awrite(made.get(), type.get(), std::string(count * 8, 'x').data());
+  }
+  EXPECT_THAT(refusal(path, model), HasSubstr("attribute schema has 7000 values; valid: 1"));
+  storage::File file = storage::File::create(path);
+  file.write_attribute("schema", "two\nlines" + std::string(1000, 'x'));
+  file.close();
+  EXPECT_THAT(refusal(path, model), AllOf(HasSubstr("'two?lines"), HasSubstr("xxx...'")));
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "unit/model/saved.hpp"
 #include "unit/storage/child.hpp"
@@ -39,11 +42,13 @@ void expect_stored(const storage::File& file, const std::string& prefix,
 template <typename Real>
 void expect_round_trip(bool tied) {
   const TemporaryFolder folder;
-  const Parameters<Real> parameters = distinct_parameters<Real>(test::small_model(tied));
+  const config::Model model = test::small_model(tied);
+  const Parameters<Real> parameters = distinct_parameters<Real>(model);
   const std::string path = folder / checkpoint_name(12);
-  save(path, parameters, 12);
+  save(path, model, parameters, 12);
   const storage::File file = storage::File::open(path);
   EXPECT_EQ(file.read_attribute("step"), 12);
+  EXPECT_EQ(file.read_text_attribute("experiment"), config::to_yaml(test::experiment_of(model)));
   EXPECT_EQ(file.contains("lm_head.weight"), !tied);
   expect_stored(file, "", parameters.table, parameters.values);
   expect_stored(file, "optimizer/first_moment/", parameters.table, parameters.first_moment);
@@ -87,8 +92,8 @@ TEST(Checkpoint, LeavesOneFileAndReplacesAnOlderOne) {
   const TemporaryFolder folder;
   const auto parameters = distinct_parameters<float>(test::small_model(false));
   const std::string path = folder / "step.h5";
-  save(path, parameters, 1);
-  save(path, parameters, 2);
+  save(path, test::small_model(false), parameters, 1);
+  save(path, test::small_model(false), parameters, 2);
   EXPECT_THAT(files_of(folder), ::testing::ElementsAre("step.h5"));
   EXPECT_EQ(storage::File::open(path).read_attribute("step"), 2);
 }
@@ -96,11 +101,45 @@ TEST(Checkpoint, LeavesOneFileAndReplacesAnOlderOne) {
 TEST(Checkpoint, UnfinishedOneLeavesNothing) {
   const TemporaryFolder folder;
   {
-    CheckpointWriter writer(folder / "step.h5", 3);
+    CheckpointWriter writer(folder / "step.h5", 3, {});
     writer.write("model.norm.weight", {2}, std::vector<float>{1, 2}.data());
     EXPECT_THAT(files_of(folder), ::testing::ElementsAre("step.h5.partial"));
   }
   EXPECT_THAT(files_of(folder), IsEmpty());
+}
+
+TEST(Checkpoint, WhatKilledWritersLeftIsRemovedAndNothingElse) {
+  const TemporaryFolder folder;
+  for (const char* name : {"step-00000002.h5", "step-00000012.h5.partial", "notes.partial",
+                           "step-3.h5.part", "step-x.h5.partial"}) {
+    std::ofstream(folder / name) << "x";
+  }
+  remove_partial_checkpoints(folder.string());
+  EXPECT_THAT(files_of(folder),
+              ::testing::UnorderedElementsAre("step-00000002.h5", "notes.partial", "step-3.h5.part",
+                                              "step-x.h5.partial"));
+  remove_partial_checkpoints(folder / "missing");
+}
+
+TEST(Checkpoint, NumbersThatNoReaderTakesAreNotWritten) {
+  const TemporaryFolder folder;
+  const std::string moment = "optimizer/second_moment/model.norm.weight";
+  for (const auto& [name, value] :
+       {std::pair<std::string, float>("model.norm.weight", std::nanf("")),
+        {"model.norm.weight", -std::numeric_limits<float>::infinity()},
+        {"optimizer/first_moment/model.norm.weight", std::numeric_limits<float>::infinity()},
+        {moment, -1e-30F}}) {
+    try {
+      CheckpointWriter writer(folder / "step.h5", 3, {});
+      writer.write(name, {3}, std::vector<float>{0, 1, value}.data());
+      ADD_FAILURE() << name << " was written";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::numerics);
+      EXPECT_THAT(error.what(), HasSubstr("element 2 of " + name));
+    }
+  }
+  EXPECT_THAT(files_of(folder), IsEmpty());
+  CheckpointWriter(folder / "step.h5", 3, {}).write(moment, {1}, std::vector<float>{-0.0F}.data());
 }
 
 TEST(Checkpoint, UnwritablePlaceIsADataError) {
@@ -109,7 +148,7 @@ TEST(Checkpoint, UnwritablePlaceIsADataError) {
   std::filesystem::create_directory(folder / "taken.h5");
   for (const std::string& path : {folder / "missing/step.h5", folder / "taken.h5"}) {
     try {
-      save(path, parameters, 1);
+      save(path, test::small_model(false), parameters, 1);
       ADD_FAILURE() << path << " was written";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::data);
@@ -122,12 +161,13 @@ TEST(Checkpoint, UnwritablePlaceIsADataError) {
 TEST(Checkpoint, FullDiskLeavesTheOlderOneAndNothingElse) {
   const TemporaryFolder folder;
   const std::string path = folder / "step.h5";
-  save(path, distinct_parameters<float>(test::small_model(false)), 1);
+  const config::Model model = test::small_model(false);
+  save(path, model, distinct_parameters<float>(model), 1);
   const std::vector<float> values(100'000, 1.5F);
   const auto child = cadenza::test::run_child([&] {
     cadenza::test::limit_file_size(200'000);
     try {
-      CheckpointWriter writer(path, 2);
+      CheckpointWriter writer(path, 2, {});
       writer.write("model.norm.weight", {100'000}, values.data());
       writer.finish();
     } catch (const Error& error) {

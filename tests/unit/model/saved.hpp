@@ -2,12 +2,14 @@
 // Checkpoints to test with, written by one rank that has everything.
 #pragma once
 
+#include <cmath>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/storage/hdf5.hpp"
 #include "unit/model/support.hpp"
 
 namespace cadenza::model::test {
@@ -19,27 +21,56 @@ Parameters<Real> distinct_parameters(const config::Model& model) {
   std::mt19937_64 random(1);
   Parameters<Real> parameters = whole_parameters<Real>(model, 1, ledger);
   for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
-    write_rows(normal(parameters.table.elements, random), array.data());
+    auto values = normal(parameters.table.elements, random);
+    if (array.data() == parameters.second_moment.data()) {
+      for (auto& value : values) value = std::abs(value);
+    }
+    write_rows(values, array.data());
   }
   return parameters;
 }
 
-/// Every parameter and moment of a rank that has them all.
-template <typename Real>
-void save(const std::string& path, const Parameters<Real>& parameters, std::int64_t step) {
-  CheckpointWriter writer(path, step);
+inline config::Experiment experiment_of(const config::Model& model) {
+  config::Experiment experiment;
+  experiment.model = model;
+  return experiment;
+}
+
+/// Calls write(name, shape, values) for every parameter and moment of a rank that has them all.
+template <typename Real, typename Write>
+void for_each_dataset(const Parameters<Real>& parameters, Write write) {
   for (const auto& [prefix, array] :
        {std::pair(std::string(), parameters.values),
         std::pair(std::string(kFirstMomentPrefix), parameters.first_moment),
         std::pair(std::string(kSecondMomentPrefix), parameters.second_moment)}) {
     const auto values = testing::download(array);
     for (const ParameterInfo& info : parameters.table.entries) {
-      std::vector<std::int64_t> shape = {info.rows};
-      if (info.is_matrix()) shape.push_back(info.columns);
-      writer.write(prefix + info.name, shape, values.data() + info.offset);
+      write(prefix + info.name, whole_shape(info), values.data() + info.offset);
     }
   }
+}
+
+template <typename Real>
+void save(const std::string& path, const config::Model& model, const Parameters<Real>& parameters,
+          std::int64_t step) {
+  CheckpointWriter writer(path, step, experiment_of(model));
+  for_each_dataset(parameters, [&](const auto& name, const auto& shape, const auto* values) {
+    writer.write(name, shape, values);
+  });
   writer.finish();
+}
+
+/// What versions before checksums and settings wrote.
+template <typename Real>
+void save_unprotected(const std::string& path, const Parameters<Real>& parameters,
+                      std::int64_t step) {
+  storage::File file = storage::File::create(path);
+  file.write_attribute("schema", std::string("cadenza-checkpoint/1"));
+  file.write_attribute("step", step);
+  for_each_dataset(parameters, [&](const auto& name, const auto& shape, const auto* values) {
+    file.write(name, storage::Shape(shape.begin(), shape.end()), values);
+  });
+  file.close();
 }
 
 }  // namespace cadenza::model::test

@@ -94,7 +94,6 @@ TEST(File, KeepsAttributes) {
   EXPECT_EQ(in.read_text_attribute("name"), "Grüße");
   EXPECT_EQ(in.read_text_attribute("empty"), "");
   EXPECT_EQ(in.read_text_attribute("absent"), "");
-  EXPECT_EQ(in.read_text_attribute("step"), "");
   EXPECT_THAT(error_of([&] { in.read_attribute("absent"); }), HasSubstr("attribute absent"));
 }
 

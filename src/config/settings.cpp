@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/config/load.hpp"
+#include "yaml.hpp"
+
+namespace cadenza::config {
+namespace {
+
+std::string text_of(const Value& value) {
+  if (value.kind != Value::Kind::list) return value.text;
+  std::string text;
+  for (const Value& item : value.items) text += (text.empty() ? "" : ", ") + text_of(item);
+  return '[' + text + ']';
+}
+
+void collect(const Value& value, const std::string& path,
+             std::map<std::string, std::string>& settings) {
+  if (value.kind != Value::Kind::block) {
+    settings.emplace(path, text_of(value));
+    return;
+  }
+  for (const Entry& entry : value.entries) {
+    collect(entry.value, join_path(path, entry.name), settings);
+  }
+}
+
+}  // namespace
+
+std::map<std::string, std::string> settings(const std::string& yaml, const std::string& file) {
+  std::map<std::string, std::string> found;
+  collect(parse_yaml(yaml, file), "", found);
+  return found;
+}
+
+}  // namespace cadenza::config

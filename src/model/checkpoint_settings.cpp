@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint_settings.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::model {
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+constexpr std::string_view kModel = "model.";
+constexpr std::array<std::string_view, 4> kBlocks = {kModel, "data.", "batch.", "optimizer."};
+
+bool decides(const std::string& key) {
+  return key == "seed" || key == "run.steps" ||
+         std::ranges::any_of(kBlocks,
+                             [&](std::string_view block) { return key.starts_with(block); });
+}
+
+Settings stored_settings(const std::string& yaml, const std::string& path) {
+  try {
+    return config::settings(yaml, path);
+  } catch (const Error& error) {
+    fail(ExitCode::data, "{}: holds no experiment: {}", path, error.what());
+  }
+}
+
+Settings settings_of(const config::Experiment& experiment) {
+  return config::settings(config::to_yaml(experiment), "");
+}
+
+std::string value_in(const Settings& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? "" : found->second;
+}
+
+}  // namespace
+
+std::vector<Difference> compare(const std::string& stored, const std::string& path,
+                                const config::Experiment& asked) {
+  const Settings theirs = stored_settings(stored, path);
+  const Settings ours = settings_of(asked);
+  const Settings defaults = settings_of({});
+  Settings keys = ours;
+  keys.insert(theirs.begin(), theirs.end());
+  std::vector<Difference> found;
+  for (const auto& [key, value] : keys) {
+    const bool known = theirs.contains(key);
+    if (decides(key) && value_in(known ? theirs : defaults, key) != value_in(ours, key)) {
+      found.push_back({key, value_in(theirs, key), value_in(ours, key)});
+    }
+  }
+  return found;
+}
+
+bool is_of_model(const std::string& key) {
+  return key.starts_with(kModel);
+}
+
+}  // namespace cadenza::model

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The settings of an experiment that decide the numbers in its checkpoints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/model/checkpoint.hpp"
+
+namespace cadenza::model {
+
+/// Of model, data, batch, optimizer; seed and run.steps. A setting that one side lacks, for it is
+/// of another version, counts as its default.
+/// @param stored  YAML of the experiment that wrote the checkpoint `path`
+/// @throws Error(data) where it is none
+std::vector<Difference> compare(const std::string& stored, const std::string& path,
+                                const config::Experiment& asked);
+
+bool is_of_model(const std::string& key);
+
+}  // namespace cadenza::model

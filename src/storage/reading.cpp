@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading. A file may be damaged or made to do harm: what it says of itself is held against what
+// it has before memory is taken for it.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/storage/hdf5.hpp"
+
+namespace cadenza::storage {
+namespace {
+
+constexpr hsize_t kMostCompression = 1032;         // of gzip, times
+constexpr hsize_t kUsualChunk = hsize_t{1} << 26;  // bytes
+constexpr int kDeepestGroup = 32;
+
+hsize_t size_of(hid_t file, const std::string& path) {
+  hsize_t bytes = 0;
+  if (H5Fget_filesize(file, &bytes) < 0) refuse(path, "cannot read the file's size");
+  return bytes;
+}
+
+/// The product of `extents` and `factor`; as many as there can be where it is more than that.
+hsize_t product(const Shape& extents, hsize_t factor) {
+  if (std::ranges::find(extents, hsize_t{0}) != extents.end()) return 0;
+  hsize_t result = factor;
+  for (const hsize_t extent : extents) {
+    if (__builtin_mul_overflow(result, extent, &result)) return H5S_UNLIMITED;
+  }
+  return result;
+}
+
+std::string describe(hid_t type) {
+  if (H5Tcommitted(type) > 0) return "a named type";
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+      return fmt::format("{}int{}", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "",
+                         H5Tget_precision(type));
+    case H5T_FLOAT:
+      return fmt::format("float{}", H5Tget_precision(type));
+    case H5T_STRING:
+      return "text";
+    case H5T_COMPOUND:
+      return "records";
+    case H5T_VLEN:
+      return "lists";
+    default:
+      return "values of another kind";
+  }
+}
+
+/// Whether every number of type `found` is one of type `wanted`; floats may be rounded.
+bool fits(hid_t found, hid_t wanted) {
+  if (H5Tcommitted(found) != 0 || H5Tget_class(found) != H5Tget_class(wanted)) return false;
+  if (H5Tget_class(found) != H5T_INTEGER) return true;
+  const auto has_sign = [](hid_t type) { return H5Tget_sign(type) != H5T_SGN_NONE; };
+  const auto digits = [&](hid_t type) { return H5Tget_precision(type) - (has_sign(type) ? 1 : 0); };
+  return digits(found) <= digits(wanted) && (has_sign(wanted) || !has_sign(found));
+}
+
+void require_numbers(hid_t found, hid_t wanted, const std::string& path, const std::string& what) {
+  if (fits(found, wanted)) return;
+  fail(ExitCode::data, "{}: {} holds {}; valid: {} or smaller", path, what, describe(found),
+       describe(wanted));
+}
+
+/// An attribute of one value, and its type in the file.
+struct Scalar {
+  Handle attribute, type;
+};
+
+Scalar open_scalar(hid_t file, const std::string& path, const std::string& name) {
+  const std::string what = fmt::format("cannot read attribute {}", name);
+  Handle attribute(checked(H5Aopen(file, name.c_str(), H5P_DEFAULT), path, what), H5Aclose);
+  const Handle space(checked(H5Aget_space(attribute.get()), path, what), H5Sclose);
+  const hssize_t values = H5Sget_simple_extent_npoints(space.get());
+  if (values != 1) {
+    fail(ExitCode::data, "{}: attribute {} has {} values; valid: 1", path, name, values);
+  }
+  Handle type(checked(H5Aget_type(attribute.get()), path, what), H5Tclose);
+  if (H5Tget_size(type.get()) > size_of(file, path)) {
+    fail(ExitCode::data, "{}: attribute {} has {} bytes, more than the file", path, name,
+         H5Tget_size(type.get()));
+  }
+  return {std::move(attribute), std::move(type)};
+}
+
+/// A dataset that holds what it says.
+struct Source {
+  Handle dataset, space, type;
+  Shape shape;
+};
+
+void require_own_storage(hid_t creation, const std::string& path, const std::string& dataset) {
+  if (H5Pget_layout(creation) == H5D_VIRTUAL || H5Pget_external_count(creation) > 0) {
+    fail(ExitCode::data, "{}: dataset {} lies in other files; valid: in this one", path, dataset);
+  }
+}
+
+/// Chunks are read whole, however little of them is asked for.
+hsize_t chunk_bytes(hid_t creation, std::size_t rank, hsize_t element_bytes) {
+  if (H5Pget_layout(creation) != H5D_CHUNKED) return 0;
+  Shape chunk(rank);
+  H5Pget_chunk(creation, static_cast<int>(rank), chunk.data());
+  return product(chunk, element_bytes);
+}
+
+void require_stored(hid_t file, const Source& source, hid_t creation, const std::string& path,
+                    const std::string& name) {
+  const hsize_t element = H5Tget_size(source.type.get());
+  const hsize_t bytes = product(source.shape, element);
+  const hsize_t stored = H5Dget_storage_size(source.dataset.get());
+  const hsize_t packing = H5Pget_nfilters(creation) > 0 ? kMostCompression : 1;
+  const hsize_t chunk = chunk_bytes(creation, source.shape.size(), element);
+  if (stored > size_of(file, path) || bytes / packing > stored ||
+      chunk > std::max(bytes, kUsualChunk)) {
+    fail(ExitCode::data, "{}: dataset {} of shape [{}] takes {} bytes, of which the file holds {}",
+         path, name, fmt::join(source.shape, ", "),
+         bytes == H5S_UNLIMITED ? "2^64 or more" : std::to_string(std::max(bytes, chunk)), stored);
+  }
+}
+
+Source open_source(const File& file, const std::string& name) {
+  const std::string what = fmt::format("cannot open dataset {}", name);
+  if (!file.contains(name)) fail(ExitCode::data, "{}: has no dataset {}", file.path(), name);
+  Source source;
+  source.dataset =
+      Handle(checked(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), file.path(), what), H5Dclose);
+  const hid_t dataset = source.dataset.get();
+  source.space = Handle(checked(H5Dget_space(dataset), file.path(), what), H5Sclose);
+  source.type = Handle(checked(H5Dget_type(dataset), file.path(), what), H5Tclose);
+  const Handle creation(checked(H5Dget_create_plist(dataset), file.path(), what), H5Pclose);
+  require_own_storage(creation.get(), file.path(), name);
+  if (H5Sget_simple_extent_type(source.space.get()) == H5S_NULL) {
+    fail(ExitCode::data, "{}: dataset {} holds nothing", file.path(), name);
+  }
+  source.shape.resize(static_cast<std::size_t>(H5Sget_simple_extent_ndims(source.space.get())));
+  if (!source.shape.empty()) {
+    H5Sget_simple_extent_dims(source.space.get(), source.shape.data(), nullptr);
+  }
+  require_stored(file.id(), source, creation.get(), file.path(), name);
+  return source;
+}
+
+struct Listing {
+  std::vector<std::string> paths;
+  std::string refused;  ///< why the listing ended
+};
+
+/// H5Lvisit callback: collects the paths of datasets.
+herr_t add_dataset(hid_t file, const char* path, const H5L_info_t* link, void* data) {
+  auto& listing = *static_cast<Listing*>(data);
+  const std::string name = path;
+  if (link->type != H5L_TYPE_HARD) listing.refused = fmt::format("{} is a link", name);
+  if (std::ranges::count(name, '/') > kDeepestGroup) listing.refused = "groups nest too deeply";
+  if (!listing.refused.empty()) return -1;
+  const Handle object(H5Oopen(file, path, H5P_DEFAULT), H5Oclose);
+  if (!object) return -1;
+  if (H5Iget_type(object.get()) == H5I_DATASET) listing.paths.push_back(name);
+  return 0;
+}
+
+}  // namespace
+
+File File::open(const std::string& path) {
+  initialise();
+  std::error_code unseen;  // what is not there is told by the attempt to open it
+  const auto kind = std::filesystem::status(path, unseen).type();
+  if (kind == std::filesystem::file_type::fifo) {  // HDF5 would wait for its writer
+    fail(ExitCode::data, "{}: cannot open as an HDF5 file: it is a pipe", path);
+  }
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  return {path, Handle(checked(id, path, "cannot open as an HDF5 file"), H5Fclose),
+          Protection::none};
+}
+
+bool File::contains(const std::string& dataset) const {
+  // H5Lexists fails, rather than says no, when a group on the way is missing: ask for each of them.
+  for (auto end = dataset.find('/', 1);; end = dataset.find('/', end + 1)) {
+    const std::string part = dataset.substr(0, end);
+    if (H5Lexists(id(), part.c_str(), H5P_DEFAULT) <= 0) return false;
+    H5L_info_t link{};
+    if (H5Lget_info(id(), part.c_str(), &link, H5P_DEFAULT) < 0) {
+      refuse(path_, fmt::format("cannot find {}", part));
+    }
+    if (link.type != H5L_TYPE_HARD) {
+      fail(ExitCode::data, "{}: {} is a link; valid: a dataset of the file itself", path_, part);
+    }
+    if (end == std::string::npos) return true;
+  }
+}
+
+Shape File::shape(const std::string& dataset) const {
+  return open_source(*this, dataset).shape;
+}
+
+template <typename T>
+std::vector<T> File::read(const std::string& dataset, const Shape& expected) const {
+  const Shape found = shape(dataset);
+  if (found != expected) {
+    fail(ExitCode::data, "{}: dataset {} has shape [{}], expected [{}]", path_, dataset,
+         fmt::join(found, ", "), fmt::join(expected, ", "));
+  }
+  return read_part<T>(dataset, Shape(expected.size()), expected);
+}
+
+template <typename T>
+std::vector<T> File::read_part(const std::string& dataset, const Shape& begin,
+                               const Shape& count) const {
+  const Source source = open_source(*this, dataset);
+  require_numbers(source.type.get(), native_type<T>(), path_, "dataset " + dataset);
+  const std::string what = fmt::format("cannot read dataset {} from [{}], [{}] elements", dataset,
+                                       fmt::join(begin, ", "), fmt::join(count, ", "));
+  bool inside = begin.size() == source.shape.size() && count.size() == source.shape.size();
+  for (std::size_t axis = 0; inside && axis < count.size(); ++axis) {
+    inside = begin[axis] <= source.shape[axis] && count[axis] <= source.shape[axis] - begin[axis];
+  }
+  if (!inside) {
+    fail(ExitCode::data, "{}: {}: its shape is [{}]", path_, what, fmt::join(source.shape, ", "));
+  }
+  const hsize_t elements = product(count, 1);
+  std::vector<T> values(elements);
+  const Handle memory(checked(H5Screate_simple(1, &elements, nullptr), path_, what), H5Sclose);
+  if (!count.empty() && H5Sselect_hyperslab(source.space.get(), H5S_SELECT_SET, begin.data(),
+                                            nullptr, count.data(), nullptr) < 0) {
+    refuse(path_, what);
+  }
+  if (H5Dread(source.dataset.get(), native_type<T>(), memory.get(), source.space.get(), H5P_DEFAULT,
+              values.data()) < 0) {
+    refuse(path_, what);
+  }
+  return values;
+}
+
+std::int64_t File::read_attribute(const std::string& name) const {
+  const Scalar scalar = open_scalar(id(), path_, name);
+  require_numbers(scalar.type.get(), native_type<std::int64_t>(), path_, "attribute " + name);
+  std::int64_t value = 0;
+  if (H5Aread(scalar.attribute.get(), native_type<std::int64_t>(), &value) < 0) {
+    refuse(path_, fmt::format("cannot read attribute {}", name));
+  }
+  return value;
+}
+
+std::string File::read_text_attribute(const std::string& name) const {
+  if (H5Aexists(id(), name.c_str()) <= 0) return "";
+  const Scalar scalar = open_scalar(id(), path_, name);
+  const hid_t type = scalar.type.get();
+  if (H5Tget_class(type) != H5T_STRING || H5Tcommitted(type) != 0) {
+    fail(ExitCode::data, "{}: attribute {} holds {}; valid: text", path_, name, describe(type));
+  }
+  const std::string what = fmt::format("cannot read attribute {}", name);
+  if (H5Tis_variable_str(type) > 0) {  // as h5py writes it
+    char* text = nullptr;
+    if (H5Aread(scalar.attribute.get(), type, static_cast<void*>(&text)) < 0) refuse(path_, what);
+    std::string copy = text != nullptr ? text : "";
+    H5free_memory(text);
+    return copy;
+  }
+  std::string text(H5Tget_size(type), '\0');
+  if (H5Aread(scalar.attribute.get(), type, text.data()) < 0) refuse(path_, what);
+  return text.c_str();  // without the padding
+}
+
+std::vector<std::string> File::datasets() const {
+  Listing listing;
+  // In their own order: to sort the links of a large group that is damaged, HDF5 1.10 frees what it
+  // has not made.
+  if (H5Lvisit(id(), H5_INDEX_NAME, H5_ITER_NATIVE, add_dataset, &listing) < 0) {
+    if (listing.refused.empty()) refuse(path_, "cannot list the datasets");
+    fail(ExitCode::data, "{}: {}; valid: datasets of the file itself", path_, listing.refused);
+  }
+  std::ranges::sort(listing.paths);
+  return listing.paths;
+}
+
+#define CADENZA_INSTANTIATE(T)                                                   \
+  template std::vector<T> File::read<T>(const std::string&, const Shape&) const; \
+  template std::vector<T> File::read_part<T>(const std::string&, const Shape&, const Shape&) const;
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(std::int32_t)
+CADENZA_INSTANTIATE(std::int64_t)
+CADENZA_INSTANTIATE(std::uint64_t)
+#undef CADENZA_INSTANTIATE
+
+}  // namespace cadenza::storage
