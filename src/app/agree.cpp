@@ -9,6 +9,7 @@
 
 #include "cadenza/app/failure.hpp"
 #include "cadenza/app/threads.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::app {
@@ -21,6 +22,28 @@ int end_job(comm::Communicator& world, const Failure& failure) {
   std::fflush(nullptr);
   world.abort(code);
   return code;
+}
+
+/// Runs `body` with threads and Kokkos. @return the code of an error that all ranks hold
+int with_threads(comm::Communicator& world, const std::function<void(comm::Communicator&)>& body) {
+  try {
+    std::vector<std::string> threads;
+    ThreadPlace place;
+    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
+    auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
+    if constexpr (!kDeviceIsCuda) {
+      place = start_threads(world, threads);
+      settings.set_num_threads(place.threads);
+    }
+    Kokkos::ScopeGuard kokkos(settings);
+    pin_workers(place);
+    for (const std::string& line : threads) spdlog::info("threads   {}", line);
+    body(world);
+  } catch (const AgreedError& error) {
+    if (world.rank() == 0) print_error(error.what());
+    return static_cast<int>(error.code());
+  }
+  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace
@@ -45,25 +68,13 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   comm::MpiSession mpi(argc, argv);
   const auto world = comm::make_world();
   try {
-    std::vector<std::string> threads;
-    ThreadPlace place;
-    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
-    auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
-    if constexpr (!kDeviceIsCuda) {
-      place = start_threads(*world, threads);
-      settings.set_num_threads(place.threads);
-    }
-    Kokkos::ScopeGuard kokkos(settings);
-    pin_workers(place);
-    for (const std::string& line : threads) spdlog::info("threads   {}", line);
-    body(*world);
-  } catch (const AgreedError& error) {
-    if (world->rank() == 0) print_error(error.what());
-    return static_cast<int>(error.code());
+    world->set_timeout(config::Run{}.timeout);  // until the experiment is read
+    const int code = with_threads(*world, body);
+    world->barrier();  // MPI_Finalize cannot be watched: nobody waits in it for long
+    return code;
   } catch (...) {
     return end_job(*world, current_failure());
   }
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace cadenza::app

@@ -217,7 +217,7 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     if (!program::is_attention(step.operation)) continue;  // dense, of a training step
-    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage, {});
+    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage);
   }
 }
 
@@ -275,6 +275,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 
   trace::Recorder recorder(0);
   exec::Tracer tracer(recorder, ledger, false, false);
+  const comm::ActivityScope activity(world, [&] { return tracer.activity(); });
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(

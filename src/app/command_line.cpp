@@ -24,8 +24,8 @@ constexpr const char* kDescription =
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 out of memory or a fault of the program, 2 usage or configuration, 3 data "
-    "or file,\n4 non-finite loss, 5 communication,\n"
-    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM.\n"
+    "or file,\n4 non-finite loss or attention, 5 communication,\n"
+    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM, 130 after Ctrl-C.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
 
 /// The option that names what a command makes. Nothing else could later say or find a name that
@@ -56,9 +56,10 @@ void add_train(CLI::App& app, CommandLine& line) {
   CLI::App* train = app.add_subcommand(
       "train", "Train, under mpirun or srun with as many ranks as the experiment asks for");
   add_common(*train, line);
-  add_output(*train, line,
-             "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
-             "renamed to <folder>.1, .2, ...");
+  add_output(
+      *train, line,
+      "Folder for the run (default: runs/<name>), of one run at a time. An earlier run there "
+      "is kept: it is renamed to <folder>.1, .2, ...");
   train->add_option(
       "--from", line.from,
       "Go on from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder for "

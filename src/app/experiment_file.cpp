@@ -46,6 +46,7 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
     require_device(experiment);
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);
   });
+  world.set_timeout(experiment.run.timeout);
   return experiment;
 }
 

@@ -16,6 +16,7 @@
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/failure.hpp"
+#include "cadenza/app/output_folder.hpp"
 #include "cadenza/app/progress.hpp"
 #include "cadenza/app/simulation.hpp"
 #include "cadenza/app/sweep_table.hpp"
@@ -169,14 +170,14 @@ Task read_task(const CommandLine& line) {
   return task;
 }
 
-void make_folder(const std::string& path, const std::string& sweep_file) {
+OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
+  OutputFolder folder(path);
+  folder.refuse_links({"sweep.yaml", "sweep.csv", "sweep.csv.new", "sweep.h5"});
   std::error_code error;
-  fs::create_directories(path, error);
-  if (!error) {
-    fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
-                  error);
-  }
+  fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
+                error);
   if (error) fail(ExitCode::data, "{}: cannot be written: {}", path, error.message());
+  return folder;
 }
 
 /// @throws Error(data) where a point failed, Error(usage) where none was simulated
@@ -202,9 +203,10 @@ void sweep(const CommandLine& line) {
   const Task task = read_task(line);
   const std::string folder = line.output.empty() ? "runs/" + task.sweep.name : line.output;
   const std::vector<std::string> columns = columns_of(task.sweep);
-  make_folder(folder, line.experiment);
+  const OutputFolder held = open_folder(folder, line.experiment);
   SweepLog log(folder + "/sweep.csv", columns);
   const std::vector<SweepRow> rows = run_points(task, log);
+  held.require();
   log.finish(rows);
   write_hdf5(folder + "/sweep.h5", task.sweep, rows);
   report(task, rows, folder);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGUSR1 and SIGTERM: the step ends, a checkpoint is written, every file is closed."""
+"""SIGUSR1, SIGTERM and SIGINT: the step ends, a checkpoint is written, every file is closed."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ import pytest
 import harness
 from test_interrupted import ranks_below
 
-REQUEUE, TERMINATED = 85, 143
+REQUEUE, TERMINATED, INTERRUPTED = 85, 143, 130
 SIGNALLED = 2  # status
 # Steps that take long enough to be met by a signal, and far more of them than a test waits for.
 LONG = {"run": {"steps": 100000, "checkpoint": {"every": 100000}}, "batch": {"tokens": 256}}
@@ -84,7 +84,12 @@ def assert_ended_whole(result, folder, ranks, number, code, checkpoint=True):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGUSR1, REQUEUE), (signal.SIGTERM, TERMINATED)]
+    ("number", "code"),
+    [
+        (signal.SIGUSR1, REQUEUE),
+        (signal.SIGTERM, TERMINATED),
+        (signal.SIGINT, INTERRUPTED),
+    ],
 )
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_asked_to_stop_stops_all(number, code, victim, corpus, tmp_path):
@@ -98,7 +103,12 @@ def test_the_launcher_passes_sigusr1_on(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGUSR1, REQUEUE), (signal.SIGTERM, TERMINATED)]
+    ("number", "code"),
+    [
+        (signal.SIGUSR1, REQUEUE),
+        (signal.SIGTERM, TERMINATED),
+        (signal.SIGINT, INTERRUPTED),
+    ],
 )
 def test_without_a_launcher(number, code, corpus, tmp_path):
     result = end(start(tmp_path, corpus, 1), to_launcher(number))

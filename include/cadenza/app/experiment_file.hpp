@@ -19,7 +19,7 @@ config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides);
 
 /// Rank 0 reads the file, all ranks parse the same text and check that they are as many as it asks
-/// for.
+/// for. From then on waits obey its run.timeout.
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides);
 
