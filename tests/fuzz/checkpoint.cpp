@@ -15,6 +15,12 @@ config::Model small_model() {
   return {.layers = 1, .d_model = 4, .heads = 2, .kv_heads = 1, .ffn = 3, .vocab = 5, .rope = {}};
 }
 
+config::Experiment small_experiment() {
+  config::Experiment experiment;
+  experiment.model = small_model();
+  return experiment;
+}
+
 model::Parameters<float> small_parameters() {
   static MemoryLedger ledger;
   const config::Model model = small_model();
@@ -34,6 +40,8 @@ void read_checkpoint(Bytes input) {
   static const model::Parameters<float> parameters = small_parameters();
   const model::CheckpointReader reader(file.path());
   reader.require(small_model());
+  reader.differences(small_experiment());
+  reader.verify(small_model());
   model::Parameters<float> read = parameters;
   reader.read(read);
   require(reader.step() >= 0, "step {}", reader.step());
@@ -47,12 +55,11 @@ void read_checkpoint(Bytes input) {
 
 void write_checkpoint(const std::string& path) {
   const model::Parameters<float> parameters = small_parameters();
-  model::CheckpointWriter writer(path, 3);
+  model::CheckpointWriter writer(path, 3, small_experiment());
   for (const char* prefix : {"", model::kFirstMomentPrefix, model::kSecondMomentPrefix}) {
+    const Array<float>& values = *prefix == 0 ? parameters.values : parameters.first_moment;
     for (const model::ParameterInfo& info : parameters.table.entries) {
-      const float* values = *prefix == 0 ? parameters.values.data() + info.offset
-                                         : parameters.first_moment.data() + info.offset;
-      writer.write(prefix + info.name, model::whole_shape(info), values);
+      writer.write(prefix + info.name, model::whole_shape(info), values.data() + info.offset);
     }
   }
   writer.finish();

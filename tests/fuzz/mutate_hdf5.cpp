@@ -24,6 +24,12 @@ using storage::Handle;
 
 /// Changes one object of a sound file after another.
 class Editor {
+  unsigned below(unsigned count) { return static_cast<unsigned>(random_() % count); }
+  template <typename Container>
+  const auto& pick(const Container& all) {
+    return all[below(static_cast<unsigned>(std::size(all)))];
+  }
+
  public:
   Editor(const std::string& path, unsigned seed)
       : file_(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose), random_(seed) {
@@ -57,12 +63,6 @@ class Editor {
   static herr_t add_attribute(hid_t, const char* name, const H5A_info_t*, void* names) {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
-  }
-
-  unsigned below(unsigned count) { return static_cast<unsigned>(random_() % count); }
-  template <typename Container>
-  auto& pick(Container& all) {
-    return all[below(static_cast<unsigned>(std::size(all)))];
   }
 
   void remove(const std::string& name) { H5Ldelete(file_.get(), name.c_str(), H5P_DEFAULT); }
