@@ -8,10 +8,10 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
+#include "readers.hpp"
 #include "src/data/length_files.hpp"
 #include "src/data/npy.hpp"
 #include "src/data/paths.hpp"
-#include "readers.hpp"
 
 namespace cadenza::fuzz {
 namespace {

@@ -11,7 +11,7 @@
 namespace cadenza::testing {
 namespace {
 
-constexpr std::int64_t kLong = 65536, kFew = 8;
+constexpr std::int64_t kLong = 65536, kFew = 4;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Every query sees every key. q, dout [queries, H, D]; k, v [keys, G, D].
@@ -202,7 +202,7 @@ void expect_accurate(const Rectangle& of, const Cut& cut, double float32, double
 constexpr double kAccuracy = 2e-6, kLse = 4e-6;
 
 TEST(LongDocument, KeepsItsAccuracy) {
-  for (const auto& [dim, sharpness] : {std::pair{32, 3.0}, {64, 1.0}, {64, 3.0}, {128, 1.0}}) {
+  for (const auto& [dim, sharpness] : {std::pair{32, 3.0}, {64, 1.0}, {128, 1.0}}) {
     SCOPED_TRACE("head_dim " + std::to_string(dim) + ", Q times " + std::to_string(sharpness));
     expect_accurate(make_rectangle({1, 1, dim}, kFew, kLong, sharpness), {}, kAccuracy, kLse);
     expect_accurate(make_rectangle({1, 1, dim}, kLong, kFew, sharpness), {}, kAccuracy, kLse);
