@@ -161,7 +161,9 @@ CASES = {
         parallel="{data: 131072, context: 131072}",
         batch__tokens=128 * 131072,
     ),
-    "microbatches": settings(["batch.tokens", "passes"], batch="{tokens: 1099511627776, microbatch: 2}"),
+    "microbatches": settings(
+        ["batch.tokens", "passes"], batch=f"{{tokens: {HUGE}, microbatch: 2}}"
+    ),
     "parameters": settings(
         ["model", "parameters"], model__d_model=2**31 - 8, model__ffn=2**31 - 1
     ),
