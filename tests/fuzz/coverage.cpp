@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GCC's coverage for libFuzzer: GCC calls __sanitizer_cov_trace_pc in every basic block, libFuzzer
 // looks at the counters of the section below. The linker leads the calls here (--wrap), because
-// libFuzzer has a function of that name which only complains. It has none for comparisons of floating-point numbers. This file is not
-// instrumented.
+// libFuzzer has a function of that name which only complains. It has none for comparisons of
+// floating-point numbers. This file is not instrumented.
 #include <cstdint>
 
 extern "C" char __executable_start;  // the linker's

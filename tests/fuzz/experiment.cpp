@@ -7,8 +7,8 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
-#include "small.hpp"
 #include "readers.hpp"
+#include "small.hpp"
 
 namespace cadenza::fuzz {
 namespace {

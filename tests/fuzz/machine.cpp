@@ -3,15 +3,16 @@
 #include "cadenza/config/machine.hpp"
 
 #include "cadenza/base/error.hpp"
-#include "small.hpp"
 #include "readers.hpp"
+#include "small.hpp"
 
 namespace cadenza::fuzz {
 namespace {
 
 config::Experiment on_two_nodes() {
   config::Experiment e;
-  e.model = {.layers = 2, .d_model = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .rope = {}};
+  e.model = {
+      .layers = 2, .d_model = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .rope = {}};
   e.data.source = config::Source::synthetic;
   e.data.documents = 20;
   e.data.max_document = 256;
@@ -29,8 +30,7 @@ config::Experiment on_two_nodes() {
 }  // namespace
 
 void read_machine(Bytes input) {
-  const config::Machine machine =
-      config::parse_machine(text_of(input), "machine.yaml");
+  const config::Machine machine = config::parse_machine(text_of(input), "machine.yaml");
   const std::string text = config::to_yaml(machine);
   try {
     require(config::to_yaml(config::parse_machine(text, "again.yaml")) == text,

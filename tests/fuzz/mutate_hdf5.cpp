@@ -81,8 +81,8 @@ class Editor {
         H5Lcreate_hard(file_.get(), "/", file_.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT);
         return;
       case 3:
-        H5Lcreate_external("other.h5", pick(names_).c_str(), file_.get(), name.c_str(),
-                           H5P_DEFAULT, H5P_DEFAULT);
+        H5Lcreate_external("other.h5", pick(names_).c_str(), file_.get(), name.c_str(), H5P_DEFAULT,
+                           H5P_DEFAULT);
         return;
       default:
         Handle(H5Gcreate2(file_.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
@@ -92,9 +92,9 @@ class Editor {
 
   /// Of the kinds that a file may hold where numbers are expected.
   Handle type() {
-    static const hid_t kPlain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64,
-                                   H5T_NATIVE_UINT64, H5T_NATIVE_INT8, H5T_STD_I32BE,
-                                   H5T_IEEE_F64BE, H5T_NATIVE_B8, H5T_STD_REF_OBJ};
+    static const hid_t kPlain[] = {H5T_NATIVE_FLOAT,  H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64,
+                                   H5T_NATIVE_UINT64, H5T_NATIVE_INT8,   H5T_STD_I32BE,
+                                   H5T_IEEE_F64BE,    H5T_NATIVE_B8,     H5T_STD_REF_OBJ};
     Handle made(H5Tcopy(pick(kPlain)), H5Tclose);
     const hsize_t shape[2] = {below(3) + 1, pick(kSizes)};
     switch (below(8)) {
@@ -164,7 +164,14 @@ class Editor {
     const Handle space(H5Dget_space(data.get()), H5Sclose);
     const hssize_t count = H5Sget_simple_extent_npoints(space.get());
     if (count <= 0 || count > 4096) return;
-    static constexpr double kNumbers[] = {0.0, -1.0, 0.5, 1e38, 1e300, 0x1p62, -0x1p63, 0x1p53,
+    static constexpr double kNumbers[] = {0.0,
+                                          -1.0,
+                                          0.5,
+                                          1e38,
+                                          1e300,
+                                          0x1p62,
+                                          -0x1p63,
+                                          0x1p53,
                                           std::numeric_limits<double>::infinity(),
                                           std::numeric_limits<double>::quiet_NaN()};
     std::vector<double> values(static_cast<std::size_t>(count), pick(kNumbers));
@@ -183,9 +190,8 @@ class Editor {
            H5Aclose);
   }
 
-  static constexpr hsize_t kSizes[] = {0,          1,          2,          8,
-                                       64,         100'000,    1ULL << 31, 1ULL << 32,
-                                       (1ULL << 32) + 1,       1ULL << 40, 1ULL << 62};
+  static constexpr hsize_t kSizes[] = {
+      0, 1, 2, 8, 64, 100'000, 1ULL << 31, 1ULL << 32, (1ULL << 32) + 1, 1ULL << 40, 1ULL << 62};
   Handle file_;
   std::minstd_rand random_;
   std::vector<std::string> names_;

@@ -57,8 +57,7 @@ void go_on(const config::Experiment& experiment) {
 }
 
 void simulate_step(const config::Experiment& experiment, const config::Machine& machine) {
-  const auto corpus =
-      data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
   const data::Batch batch = packer.batch(0);
   require(batch.tokens() > 0, "a batch of {} tokens", batch.tokens());

@@ -22,7 +22,7 @@ using Mutate = std::size_t (*)(std::uint8_t* data, std::size_t size, std::size_t
 struct Target {
   const char* name;
   void (*run)(Bytes input);
-  Mutate mutate = nullptr;   ///< null: libFuzzer's own changes of bytes
+  Mutate mutate = nullptr;    ///< null: libFuzzer's own changes of bytes
   void (*start)() = nullptr;  ///< before the first input
 };
 

@@ -7,8 +7,8 @@ namespace cadenza::fuzz {
 
 std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
-      {"experiment", read_experiment}, {"sweep", read_sweep},     {"machine", read_machine},
-      {"tokens", read_tokens},         {"npy", read_npy},         {"lengths", read_lengths},
+      {"experiment", read_experiment}, {"sweep", read_sweep}, {"machine", read_machine},
+      {"tokens", read_tokens},         {"npy", read_npy},     {"lengths", read_lengths},
       {"paths", read_paths},
   };
   return kTargets;
