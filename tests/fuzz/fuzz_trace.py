@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: trace.py [--seconds N | --runs N] [--seed N] [--findings DIR] [INPUT...]
+"""Usage: fuzz_trace.py [--seconds N | --runs N] [--seed N] [--findings DIR] [INPUT...]
 
 Fuzzes the trace reader of analysis/: rank files (*.h5) of a run of two ranks, its metrics (*.jsonl)
 and its experiment (*.yaml). Reads each INPUT (a file, or a folder of them) as it is, then changed
@@ -13,6 +13,7 @@ An input is read by a child process, which may die of it.
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -119,6 +120,7 @@ def inputs_of(arguments, reader):
 def work(options, folder, first, current):
     """Reads inputs from number `first` on; `current` holds the one being read and its number."""
     limit_memory()
+    faulthandler.disable()  # pytest's; the parent says what happened
     warnings.simplefilter("ignore")  # of NumPy, about numbers that a damaged file may hold
     reader = Reader(folder)
     given, sound = inputs_of(options.inputs, reader)
@@ -161,7 +163,7 @@ def keep(options, current, status):
     return int(number)
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[1],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float("inf"))
@@ -169,7 +171,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     parser.add_argument("inputs", nargs="*", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     begin, number, found = time.monotonic(), 0, 0
     seconds = options.seconds
     with tempfile.TemporaryDirectory() as scratch:
