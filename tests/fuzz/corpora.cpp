@@ -3,10 +3,9 @@
 // the patterns that name files.
 #include <algorithm>
 #include <fstream>
-#include <numeric>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/data/batch.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "readers.hpp"
 #include "src/data/length_files.hpp"
@@ -52,6 +51,21 @@ config::Data lengths_in(const std::string& path, config::Distribution distributi
   data.lengths.distribution = distribution;
   data.lengths.path = path;
   return data;
+}
+
+/// An experiment with `path` in it, in which YAML may write any character.
+std::string with_path(const std::string& path) {
+  std::string quoted;
+  for (const char c : path) {
+    const bool plain = c >= 0x20 && c != 0x7f && c != '"' && c != '\\';
+    quoted += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return fmt::format(R"(
+model: {{layers: 1, d_model: 4, heads: 1, ffn: 4, vocab: 300}}
+batch: {{tokens: 4, microbatch: 4}}
+data: {{source: text, path: "{}"}}
+)",
+                     quoted);
 }
 
 /// Nine folders in three levels with a file each, below `top`.
@@ -102,7 +116,9 @@ void read_paths(Bytes input) {
   static_cast<void>(made);
   const std::string pattern = text_of(input);
   if (pattern.find("..") != pattern.npos) return;  // stays in the tree
-  for (const std::string& path : data::find_files({top.string() + '/' + pattern})) {
+  const config::Experiment experiment =
+      config::parse_experiment(with_path(top.string() + '/' + pattern), "experiment.yaml", {});
+  for (const std::string& path : data::find_files(experiment.data.path)) {
     require(std::filesystem::is_regular_file(path), "found {}, which is no file", path);
   }
 }

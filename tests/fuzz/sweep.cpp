@@ -8,7 +8,7 @@
 namespace cadenza::fuzz {
 namespace {
 
-constexpr const char* kBase = R"(
+constexpr const char* kBaseText = R"(
 model: {layers: 2, d_model: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 64}
 data: {source: synthetic, documents: 40, max_document: 256, lengths: {median: 60, max: 256}}
 batch: {tokens: 1024, microbatch: 256}
@@ -20,10 +20,11 @@ void read_sweep(Bytes input) {
   const config::Sweep sweep = config::parse_sweep(text_of(input), "sweep.yaml");
   const std::vector<config::SweepPoint> points = config::points_of(sweep);
   if (points.empty()) return;
+  static const config::Base base = config::parse_base(kBaseText, "base.yaml");
   for (const config::SweepPoint& point : {points.front(), points.back()}) {
     require(point.labels.size() == sweep.axes.size(), "{} labels of {} axes", point.labels.size(),
             sweep.axes.size());
-    config::experiment_of(point, kBase, "base.yaml", {});
+    config::experiment_of(point, base, {});
   }
 }
 

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: trace.py [--seconds N | --runs N] [--seed N] [--findings DIR] [INPUT...]
+"""Usage: fuzz_trace.py [--seconds N | --runs N] [--seed N] [--findings DIR] [INPUT...]
 
 Fuzzes the trace reader of analysis/: rank files (*.h5) of a run of two ranks, its metrics (*.jsonl)
 and its experiment (*.yaml). Reads each INPUT (a file, or a folder of them) as it is, then changed
 copies of the inputs and of sound files, bytes and HDF5 objects alike. Right is an answer or a
-CadenzaError; anything else, and more than the processor time or memory of LIMITS, is a finding: it
-is kept in DIR, and the exit status is 1.
+CadenzaError; anything else, and more processor time or memory than the limits below, is a finding:
+it is kept in DIR, and the exit status is 1.
 
 An input is read by a child process, which may die of it.
 """
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -41,16 +42,13 @@ from mutate_trace import mutate  # noqa: E402
 from cadenza.cli import main as analyze  # noqa: E402
 from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
 
-PROCESSOR_SECONDS = 4  # of all COMMANDS together
+PROCESSOR_SECONDS = 4  # of all commands together
 MEMORY = 2 << 30  # bytes, beyond what the interpreter and its libraries have
 PLACES = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
-COMMANDS = (
-    ("summary", "--json"),
-    ("check",),
-    ("stragglers", "--json"),
-    ("bubbles",),
-    ("export", "--format", "perfetto", "--output", "/dev/null"),
-)
+READING = (("check",), ("export", "--format", "csv", "--output", "{csv}"))
+ANSWERS = (("summary", "--json"), ("stragglers", "--json"), ("bubbles", "--json"),
+           ("export", "--format", "perfetto", "--output", "/dev/null"))  # fmt: skip
+ANSWERED = 4  # one input in so many is also given to one of ANSWERS, which take long
 
 
 class Finding(Exception):
@@ -65,12 +63,13 @@ def sound_run(folder):
             for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def look(folder):
-    """All commands on the run in `folder`: every one answers or refuses in one line."""
-    for words in COMMANDS:
+def look(folder, commands):
+    """Every command on the run in `folder` answers or refuses in one line."""
+    for words in commands:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = analyze([words[0], str(folder), *words[1:]])
+            rest = [word.format(csv=folder.parent / "csv") for word in words[1:]]
+            code = analyze([words[0], str(folder), *rest])
         lines = err.getvalue().splitlines()
         said = " ".join(words) + f" ended with {code}: {err.getvalue()!r}"
         if code not in ((0, 1, 3) if words[0] == "check" else (0, 3)):
@@ -90,12 +89,15 @@ class Reader:
         self.folder = folder / "run"
         self.sound = sound_run(self.folder)
 
-    def read(self, kind, content):
+    def read(self, kind, content, number):
+        commands = list(READING)
+        if number % ANSWERED == 0:
+            commands.append(ANSWERS[number // ANSWERED % len(ANSWERS)])
         place = self.folder / PLACES[kind]
         place.write_bytes(content)
         signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
         try:
-            look(self.folder)
+            look(self.folder, commands)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             place.write_bytes(self.sound[PLACES[kind]])
@@ -118,6 +120,7 @@ def inputs_of(arguments, reader):
 def work(options, folder, first, current):
     """Reads inputs from number `first` on; `current` holds the one being read and its number."""
     limit_memory()
+    faulthandler.disable()  # pytest's; the parent says what happened
     warnings.simplefilter("ignore")  # of NumPy, about numbers that a damaged file may hold
     reader = Reader(folder)
     given, sound = inputs_of(options.inputs, reader)
@@ -133,7 +136,7 @@ def work(options, folder, first, current):
         (current / "input").write_bytes(content)
         (current / "number").write_text(f"{number} {kind}")
         try:
-            reader.read(kind, content)
+            reader.read(kind, content, number)
         except BaseException:  # whatever it is, it is a finding
             (current / "why").write_text(traceback.format_exc())
             os._exit(1)
@@ -160,7 +163,7 @@ def keep(options, current, status):
     return int(number)
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[1],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float("inf"))
@@ -168,7 +171,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     parser.add_argument("inputs", nargs="*", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     begin, number, found = time.monotonic(), 0, 0
     seconds = options.seconds
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace reader on its kept and on some changed inputs; and that a fault of it would be found."""
+
+import os
+import signal
+from pathlib import Path
+
+import fuzz_trace
+import pytest
+
+CORPUS = Path(__file__).parent / "corpus/trace"
+SEED = 1
+
+
+def test_trace_reader(tmp_path):
+    runs = ["--runs", "40", "--seed", str(SEED)]
+    assert fuzz_trace.main([*runs, "--findings", str(tmp_path), str(CORPUS)]) == 0
+
+
+def refuse_badly(_):
+    raise KeyError("events")
+
+
+def answer_wrongly(_):
+    return 7
+
+
+def crash(_):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def loop(_):
+    while True:
+        pass
+
+
+def allocate(_):
+    return len(bytearray(fuzz_trace.MEMORY + 1))
+
+
+FAULTS = {
+    refuse_badly: "KeyError",
+    answer_wrongly: "ended with 7",
+    crash: "died by SIGSEGV",
+    loop: "takes too much processor time",
+    allocate: "MemoryError",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_found(fault, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(fuzz_trace, "analyze", fault)
+    findings = tmp_path / "findings"
+    code = fuzz_trace.main(["--runs", "1", "--findings", str(findings)])
+    assert code == 1 and FAULTS[fault] in capfd.readouterr().out
+    (kept,) = (path for path in findings.iterdir() if path.suffix != ".txt")
+    assert kept.stat().st_size > 0 and FAULTS[fault] in Path(f"{kept}.txt").read_text()
