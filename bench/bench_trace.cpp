@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tracing costs: two executors of one experiment take turns, one that records and writes
 // events and memory, one that does not, step by step in one process. Seconds are a rank's processor
-// time, which other programs on the machine hardly change.
+// time, which other programs on the machine hardly change. And what a trace leaves out: the share
+// of a step, by the clock, in which no event is open.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -52,6 +53,19 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+/// Nanoseconds of [begin, end) in which no event of the compute or host lane is open.
+std::int64_t untraced(std::vector<trace::Event> events, std::int64_t begin, std::int64_t end) {
+  std::ranges::sort(events, {}, &trace::Event::t_begin_ns);
+  std::int64_t sum = 0;
+  std::int64_t seen = begin;
+  for (const trace::Event& event : events) {
+    if (event.lane == trace::Lane::communication) continue;
+    sum += std::max<std::int64_t>(0, std::min(event.t_begin_ns, end) - seen);
+    seen = std::max(seen, event.t_end_ns);
+  }
+  return sum + std::max<std::int64_t>(0, end - seen);
+}
+
 /// An experiment's executor with or without a trace.
 class Side {
  public:
@@ -67,16 +81,26 @@ class Side {
   /// @return processor seconds of a step and what is written of it
   double run(const program::StepPlan& plan) {
     const double begin = processor_seconds();
+    const std::int64_t begin_ns = trace::now_ns();
     tracer_.begin_step(plan.batch.step);
     tracer_.sample_memory();
     executor_.run(plan);
     fence();
-    events_ += recorder_.events().size();
+    const std::int64_t end_ns = trace::now_ns();
+    const double measuring = processor_seconds();
+    const auto events = recorder_.events();
+    events_ += events.size();
+    untraced_ = untraced({events.begin(), events.end()}, begin_ns, end_ns);
+    share_ = static_cast<double>(untraced_) / static_cast<double>(end_ns - begin_ns);
+    const double measured = processor_seconds() - measuring;
     const auto step = static_cast<std::uint32_t>(plan.batch.step);
     if (writer_) writer_->write_step({.step = step}, {.step = step}, recorder_);
-    return processor_seconds() - begin;
+    return processor_seconds() - begin - measured;
   }
   std::size_t events() const { return events_; }
+  /// Of the last step: nanoseconds without an event, and their share of it.
+  std::int64_t untraced_ns() const { return untraced_; }
+  double untraced_share() const { return share_; }
 
  private:
   std::unique_ptr<comm::Communicator> world_;
@@ -86,6 +110,8 @@ class Side {
   exec::Executor<float> executor_;
   std::optional<trace::Writer> writer_;
   std::size_t events_ = 0;
+  std::int64_t untraced_ = 0;
+  double share_ = 0;
 };
 
 double median(std::vector<double> values) {
@@ -100,7 +126,7 @@ void run(const Options& options) {
   const std::string path = std::filesystem::temp_directory_path() / "cadenza-bench-trace.h5";
   Side with(experiment, *corpus, true, path);
   Side without(experiment, *corpus, false, path);
-  std::vector<double> ratios, traced;
+  std::vector<double> ratios, traced, microseconds, shares;
   for (int round = -1; round < options.rounds; ++round) {  // the first one allocates
     const program::StepPlan plan = program::plan_step(experiment, packer, 0, round + 1);
     const bool first = round % 2 == 0;  // who goes first takes turns too
@@ -109,6 +135,8 @@ void run(const Options& options) {
     if (round < 0) continue;
     traced.push_back(first ? a : b);
     ratios.push_back(first ? a / b : b / a);
+    microseconds.push_back(1e-3 * static_cast<double>(with.untraced_ns()));
+    shares.push_back(with.untraced_share());
   }
   std::filesystem::remove(path);
   const auto [least, most] = std::ranges::minmax(ratios);
@@ -117,6 +145,8 @@ void run(const Options& options) {
       "(median of {}; {:.4f} to {:.4f})\n",
       with.events() / static_cast<std::size_t>(options.rounds + 1), 1e3 * median(traced),
       median(ratios), options.rounds, least, most);
+  fmt::print("no event is open in {:.0f} us of a step, {:.3f} % of it (medians)\n",
+             median(microseconds), 100 * median(shares));
 }
 
 }  // namespace

@@ -106,3 +106,21 @@ install_analysis() {
     die "analysis/ could not be installed into .venv"
   echo "$key" >"$mark"
 }
+
+# test_environment SCRATCH_FOLDER: Python with what the tests' requirements and the analysis package ask
+# for comes first on the path, analysis/ itself from the tree.
+test_environment() {
+  local scratch=$1 needs=("$root"/tests/*/requirements.txt) key arguments=() file copy
+  key=$(cat "${needs[@]}" "$root/analysis/pyproject.toml" <(python3 --version) | sha256sum | cut -c1-12)
+  test_python=$cache/test-python-$key
+  for file in "${needs[@]}"; do
+    cp "$file" "$scratch/$(basename "$(dirname "$file")").txt"
+    arguments+=(--requirement "$scratch/$(basename "$(dirname "$file")").txt")
+  done
+  copy=$scratch/analysis   # pip writes beside what it builds
+  cp -r "$root/analysis" "$copy"
+  with_lock test-python python_environment "$test_python" "${arguments[@]}" "${copy}[test]" ||
+    die "the Python environment of the tests could not be made (see above)"
+  rm -rf "$copy"
+  export PATH=$test_python/bin:$PATH PYTHONPATH=$root/analysis PYTHONDONTWRITEBYTECODE=1
+}

@@ -38,6 +38,9 @@ def _warn(lines: list[str]) -> None:
 
 def _with_events(study: Study) -> Study:
     if not study.has_events:
+        if study.steps.empty:
+            raise DataError(f"{study.run.path}: no complete step in the trace: the run ended "
+                            "before its first one was written")  # fmt: skip
         raise DataError(f"{study.run.path}: no events in the trace (trace.events: false, or "
                         "--trace summary), so waits and stragglers are not known")  # fmt: skip
     return study

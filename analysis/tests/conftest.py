@@ -105,7 +105,7 @@ def cli():
     def call(*arguments):
         return subprocess.run(
             [sys.executable, "-m", "cadenza.cli", *map(str, arguments)],
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 
     return call

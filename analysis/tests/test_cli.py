@@ -107,6 +107,13 @@ def test_trace_without_events(tmp_path, cli):
     assert cli("timeline", tmp_path / "r").returncode == 3
 
 
+@pytest.mark.parametrize("command", ["stragglers", "bubbles"])
+def test_run_that_ended_before_its_first_step(command, tmp_path, cli):
+    done = cli(command, write_run(tmp_path / "r", [Rank(0)]))
+    assert done.returncode == 3 and "no complete step" in done.stderr, done.stderr
+    assert "trace.events" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <numbers>
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
@@ -91,8 +90,7 @@ class Backward {
       : kernels_(kernels),
         rows_(shape, rotary),
         dim_(shape.head_dim),
-        inverse_root_(static_cast<float>(1.0 / std::sqrt(double(shape.head_dim)))),
-        scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
+        scale_(static_cast<float>(1.0 / std::sqrt(double(shape.head_dim)))),
         list_(list),
         units_(units),
         slots_(buffer_tokens(list, Side::queries), shape.heads),
@@ -168,18 +166,23 @@ class Backward {
     kernels_.backward_load_keys(plan.keys, plan.rows, dim_,
                                 rows_.of_head(buffer, buffer.k, tokens, unit.kv_head),
                                 rows_.of_head(buffer, buffer.v, tokens, unit.kv_head));
-    for (std::size_t i = 0; i < visits.size(); ++i) {
-      const Visit& visit = visits[i];
-      add_pair(unit, visit, i + 1 < visits.size() ? &visits[i + 1] : nullptr, plan);
-      turns_.wait(visit.slot, visit.ticket);
-      add_query_gradient(visit, plan);
-      turns_.finish(visit.slot, visit.ticket);
-      progress_.step();
+    for (std::size_t first = 0; first < visits.size(); first += kTilesPerSum) {
+      std::fill_n(plan.keys.dk, std::int64_t{kKeyTile} * dim_, 0.0f);
+      std::fill_n(plan.keys.dv, std::int64_t{kKeyTile} * dim_, 0.0f);
+      const std::size_t last = std::min(visits.size(), first + kTilesPerSum);
+      for (std::size_t i = first; i < last; ++i) {
+        const Visit& visit = visits[i];
+        add_pair(unit, visit, i + 1 < visits.size() ? &visits[i + 1] : nullptr, plan);
+        turns_.wait(visit.slot, visit.ticket);
+        add_query_gradient(visit, plan);
+        turns_.finish(visit.slot, visit.ticket);
+        progress_.step();
+      }
+      kernels_.add_rows(plan.keys.dk, dim_, scale_, {},
+                        rows_.sums_of_head(buffer, buffer.dk, tokens, unit.kv_head));
+      kernels_.add_rows(plan.keys.dv, dim_, 1.0f, {},
+                        rows_.sums_of_head(buffer, buffer.dv, tokens, unit.kv_head));
     }
-    kernels_.add_rows(plan.keys.dk, dim_, inverse_root_, {},
-                      rows_.sums_of_head(buffer, buffer.dk, tokens, unit.kv_head));
-    kernels_.add_rows(plan.keys.dv, dim_, 1.0f, {},
-                      rows_.sums_of_head(buffer, buffer.dv, tokens, unit.kv_head));
   }
 
   void add_pair(const Unit& unit, const Visit& visit, const Visit* next,
@@ -217,7 +220,7 @@ class Backward {
   void add_query_gradient(const Visit& visit, const BackwardScratch& plan) const {
     const QueryRows<Real>& buffer = queries_of(visit);
     const std::int64_t first = visit.queries.begin - visit.tile.begin;
-    kernels_.add_rows(plan.queries.dq + first * dim_, dim_, inverse_root_,
+    kernels_.add_rows(plan.queries.dq + first * dim_, dim_, scale_,
                       rows_.rotation(buffer, visit.queries.begin),
                       rows_.sums_of_head(buffer, buffer.dq, visit.queries, visit.head));
   }
@@ -225,7 +228,6 @@ class Backward {
   const TileKernels& kernels_;
   HeadRows rows_;
   int dim_;
-  float inverse_root_;
   float scale_;
   const TaskList<Real>& list_;
   const UnitList& units_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward core attention of one pair of tiles in five products: S = Q K^T, dP = dO V^T,
-// dV += P^T dO, dK += dS^T Q, dQ = dS K, with P = 2^(S scale - lse) and dS = P (dP - delta)
+// dV += P^T dO, dK += dS^T Q, dQ = dS K, with P = e^(S scale - lse) and dS = P (dP - delta)
 // (Dao et al. 2022, appendix B). A lane is a key, so lse and delta are one number per row.
 #pragma once
 
@@ -26,10 +26,10 @@ template <typename M, int kRows, bool kMasked>
   const auto factor = M::broadcast(scale);
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    const auto minus_lse = M::broadcast(-queries.lse[row + i]);
+    const auto lse = M::broadcast(queries.lse[row + i]);
 #pragma GCC unroll 4
     for (int j = 0; j < kBlockVectors; ++j) {
-      auto p = exp2<M>(M::fma(block.sum[i][j], factor, minus_lse));
+      auto p = exponential<M>(M::fms(block.sum[i][j], factor, lse));
       if constexpr (kMasked) {
         alignas(64) static constexpr float kIota[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                         8, 9, 10, 11, 12, 13, 14, 15};
@@ -133,11 +133,10 @@ void add_key_gradient(const float* weights, const float* right, int dim, int end
       const int depth = (end + M::kDepth - 1) / M::kDepth - begin;
       if (depth <= 0) continue;
       prefetcher.step();
-      float* to = sums + static_cast<std::int64_t>(key) * dim + d;
-      auto block = load_block<M, kRows>(to, dim);
+      auto block = zero_block<M, kRows>();
       accumulate<M, kRows>(block, {weights + begin * kKeyTile + key, 1, kKeyTile},
                            right + static_cast<std::int64_t>(begin) * dim + d, dim, depth);
-      store_block<M, kRows>(block, to, dim);
+      add_block<M, kRows>(block, sums + static_cast<std::int64_t>(key) * dim + d, dim);
     }
   }
 }
@@ -196,14 +195,12 @@ void backward_load_keys(const BackwardKeys& tile, float* rows, int dim, Rows key
   copy_rows<M>(keys, dim, padded, plain);
   make_panels<M>(plain, padded, words, tile.key_panels);
   if constexpr (M::kBfloat16) pair_rows<M>(plain, padded, dim, tile.keys);
-  zero_rows<M>(tile.dk, static_cast<std::int64_t>(padded) * dim);
-  zero_rows<M>(tile.dv, static_cast<std::int64_t>(padded) * dim);
 }
 
 template <typename M>
 void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, Rotation rotation,
                            Rows dout, SumRows lse, SumRows delta) {
-  constexpr float kLog2e = 1.44269504088896340736f, kInfinity = __builtin_inff();
+  constexpr float kInfinity = __builtin_inff();
   load_queries<M>(queries, dim, kGradientQueryTile, rotation, tile.q);
   copy_rows<M>(dout, dim, kGradientQueryTile, tile.dout);
   if constexpr (M::kBfloat16) {
@@ -212,8 +209,8 @@ void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, R
   }
   for (int r = 0; r < kGradientQueryTile; ++r) {
     const bool inside = r < queries.count;
-    // A row that saw no key has probability 0 for all of them, not 2^(+inf).
-    const float given = inside ? lse.data[r * lse.stride] * kLog2e : kInfinity;
+    // A row that saw no key has probability 0 for all of them, not e^(+inf).
+    const float given = inside ? lse.data[r * lse.stride] : kInfinity;
     tile.lse[r] = given == -kInfinity ? kInfinity : given;
     tile.delta[r] = inside ? delta.data[r * delta.stride] : 0;
   }

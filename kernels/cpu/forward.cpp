@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <numbers>
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
@@ -32,6 +31,7 @@ ForwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int di
     head.out = scratch.take(std::int64_t{kQueryTile} * dim);
     head.peak = scratch.take(kQueryTile);
     head.sum = scratch.take(kQueryTile);
+    head.lost = scratch.take(kQueryTile);
   }
   ForwardKeys& keys = plan.keys;
   keys.keys = scratch.take(kKeyRows * words);
@@ -52,7 +52,7 @@ class Forward {
       : kernels_(kernels),
         rows_(shape, rotary),
         dim_(shape.head_dim),
-        scale_(static_cast<float>(std::numbers::log2e / std::sqrt(double(shape.head_dim)))),
+        scale_(static_cast<float>(1.0 / std::sqrt(double(shape.head_dim)))),
         list_(list),
         units_(units),
         progress_(list.progress) {}

@@ -8,7 +8,6 @@
 
 namespace cadenza::kernels::cpu {
 
-inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kEmpty = -__builtin_inff();
 
 /// Keys of a tile as one panel of queries sees them.
@@ -72,20 +71,17 @@ void score_panel(const float* keys, int words, const float* queries, int count,
   state = local;
 }
 
-/// Scores to probabilities 2^(score * scale - shift), added up in `total`.
+/// Scores to probabilities e^(score * scale - shift), and their sums.
 template <typename M, bool kMasked>
 void exponentiate_panel(const PanelState<M>& state, const typename M::Vector* shift, float scale,
-                        int count, typename M::Vector* total, const float* scores,
+                        int count, typename M::Vector* sums, const float* scores,
                         float* probabilities) {
   const auto factor = M::broadcast(scale);
-  typename M::Vector sum[kBlockVectors], minus_shift[kBlockVectors];
-  for (int j = 0; j < kBlockVectors; ++j) {
-    sum[j] = total[j];
-    minus_shift[j] = M::subtract(M::zero(), shift[j]);
-  }
+  typename M::Vector sum[kBlockVectors];
+  for (int j = 0; j < kBlockVectors; ++j) sum[j] = M::zero();
   const auto probability = [&](int key, int j) __attribute__((always_inline)) {
     const auto s = M::load(scores + key * kPanel<M> + j * M::kLanes);
-    auto p = exp2<M>(M::fma(s, factor, minus_shift[j]));
+    auto p = exponential<M>(M::fms(s, factor, shift[j]));
     if constexpr (kMasked) {
       const auto seen = M::less(M::broadcast(static_cast<float>(key)), state.limit[j]);
       p = M::select(seen, p, M::zero());
@@ -105,7 +101,21 @@ void exponentiate_panel(const PanelState<M>& state, const typename M::Vector* sh
       }
     }
   }
-  for (int j = 0; j < kBlockVectors; ++j) total[j] = sum[j];
+  for (int j = 0; j < kBlockVectors; ++j) sums[j] = sum[j];
+}
+
+/// sum = sum * decay + added for a vector of queries, with what rounding takes from it in `lost`.
+template <typename M>
+[[gnu::always_inline]] inline void add_sums(typename M::Vector added, const float* decay,
+                                            float* sum, float* lost) {
+  const auto keep = M::load(decay);
+  const auto before = M::multiply(M::load(sum), keep);
+  const auto addend = M::fma(M::load(lost), keep, added);
+  const auto total = M::add(before, addend);
+  const auto taken = M::subtract(total, before);  // of addend; the rest is lost (Knuth's two-sum)
+  const auto kept = M::subtract(total, taken);    // of before
+  M::store(lost, M::add(M::subtract(before, kept), M::subtract(addend, taken)));
+  M::store(sum, total);
 }
 
 /// out[row] = decay[row] * out[row] + sum over keys of p[key][row] * value[key].
@@ -116,18 +126,9 @@ void add_values(const float* probabilities, const float* values, int dim, int de
   for (int d = 0; d < dim; d += kPanel<M>) {
     for (int row = 0; row < kPanel<M>; row += kRows) {
       prefetcher.step();
-      float* to = out + static_cast<std::int64_t>(row) * dim + d;
-      auto block = load_block<M, kRows>(to, dim);
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const auto keep = M::broadcast(decay[row + i]);
-#pragma GCC unroll 4
-        for (int j = 0; j < kBlockVectors; ++j) {
-          block.sum[i][j] = M::multiply(block.sum[i][j], keep);
-        }
-      }
+      auto block = zero_block<M, kRows>();
       accumulate<M, kRows>(block, {probabilities + row, 1, kPanel<M>}, values + d, dim, depth);
-      store_block<M, kRows>(block, to, dim);
+      add_block<M, kRows>(block, decay + row, out + static_cast<std::int64_t>(row) * dim + d, dim);
     }
   }
 }
@@ -149,21 +150,21 @@ void forward_panel(const ForwardHead& head, const ForwardKeys& tile, int dim, fl
   }
   score_panel<M, kMasked>(tile.keys, words, head.queries + static_cast<std::int64_t>(row) * words,
                           blocked, state, tile.scores, prefetcher);
-  typename M::Vector shift[kBlockVectors], total[kBlockVectors];
+  typename M::Vector shift[kBlockVectors], sums[kBlockVectors];
   alignas(64) float decay[kPanel<M>];
   for (int j = 0; j < kBlockVectors; ++j) {
     const auto before = M::load(head.peak + row + j * kLanes);
     const auto peak = M::max(before, M::multiply(state.peak[j], M::broadcast(scale)));
     const auto empty = M::broadcast(kEmpty);
     shift[j] = M::select(M::less(empty, peak), peak, M::zero());  // never (-inf) - (-inf)
-    const auto keep = exp2<M>(M::subtract(before, shift[j]));
-    total[j] = M::multiply(M::load(head.sum + row + j * kLanes), keep);
-    M::store(decay + j * kLanes, keep);
+    M::store(decay + j * kLanes, exponential<M>(M::subtract(before, shift[j])));
     M::store(head.peak + row + j * kLanes, peak);
   }
-  exponentiate_panel<M, kMasked>(state, shift, scale, count, total, tile.scores,
-                                 tile.probabilities);
-  for (int j = 0; j < kBlockVectors; ++j) M::store(head.sum + row + j * kLanes, total[j]);
+  exponentiate_panel<M, kMasked>(state, shift, scale, count, sums, tile.scores, tile.probabilities);
+  for (int j = 0; j < kBlockVectors; ++j) {
+    const int at = row + j * kLanes;
+    add_sums<M>(sums[j], decay + j * kLanes, head.sum + at, head.lost + at);
+  }
   add_values<M>(tile.probabilities, tile.values, dim, count / M::kDepth, decay,
                 head.out + static_cast<std::int64_t>(row) * dim, prefetcher);
 }
@@ -194,8 +195,9 @@ void forward_begin(const ForwardHead& head, const ForwardKeys& scratch, int dim,
   for (int r = 0; r < kQueryTile; ++r) {
     const float start = r < queries.count ? lse.data[r * lse.stride] : kEmpty;
     const bool empty = start == kEmpty;
-    head.peak[r] = start * kLog2e;
+    head.peak[r] = start;
     head.sum[r] = empty ? 0 : 1;
+    head.lost[r] = 0;
     float* to = head.out + static_cast<std::int64_t>(r) * dim;
     if (empty) {
       zero_rows<M>(to, dim);
@@ -223,13 +225,11 @@ void forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) {
 template <typename M>
 void forward_end(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
   for (int r = 0; r < out.count; ++r) {
-    const float start = lse.data[r * lse.stride] * kLog2e;
-    if (head.sum[r] == 0 || (head.sum[r] == 1 && head.peak[r] == start)) continue;
-    constexpr double kLn2 = 0.693147180559945309417;
-    lse.data[r * lse.stride] =
-        static_cast<float>(kLn2 * (static_cast<double>(head.peak[r]) +
-                                   __builtin_log2(static_cast<double>(head.sum[r]))));
-    const auto inverse = M::broadcast(1.0f / head.sum[r]);
+    const double sum = static_cast<double>(head.sum[r]) + static_cast<double>(head.lost[r]);
+    const float peak = head.peak[r];
+    if (sum == 0 || (sum == 1 && peak == lse.data[r * lse.stride])) continue;
+    lse.data[r * lse.stride] = static_cast<float>(static_cast<double>(peak) + __builtin_log(sum));
+    const auto inverse = M::broadcast(static_cast<float>(1 / sum));
     const float* from = head.out + static_cast<std::int64_t>(r) * dim;
     float* to = out.data + r * out.stride;
     for (int d = 0; d < dim; d += M::kLanes)

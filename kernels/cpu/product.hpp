@@ -69,19 +69,6 @@ template <typename M, int kRows>
 }
 
 template <typename M, int kRows>
-[[gnu::always_inline]] inline Block<M, kRows> load_block(const float* from, std::int64_t pitch) {
-  Block<M, kRows> block;
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kBlockVectors; ++j) {
-      block.sum[i][j] = M::load(from + i * pitch + j * M::kLanes);
-    }
-  }
-  return block;
-}
-
-template <typename M, int kRows>
 [[gnu::always_inline]] inline void store_block(const Block<M, kRows>& block, float* to,
                                                std::int64_t pitch) {
 #pragma GCC unroll 16
@@ -89,6 +76,36 @@ template <typename M, int kRows>
 #pragma GCC unroll 4
     for (int j = 0; j < kBlockVectors; ++j) {
       M::store(to + i * pitch + j * M::kLanes, block.sum[i][j]);
+    }
+  }
+}
+
+/// to = to * keep[row] + block. A block that began with zeros is a sum of its own: long sums are
+/// sums of such sums, so that what is added is not lost against all that came before.
+template <typename M, int kRows>
+[[gnu::always_inline]] inline void add_block(const Block<M, kRows>& block, const float* keep,
+                                             float* to, std::int64_t pitch) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    const auto factor = M::broadcast(keep[i]);
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      float* at = to + i * pitch + j * M::kLanes;
+      M::store(at, M::fma(M::load(at), factor, block.sum[i][j]));
+    }
+  }
+}
+
+/// to = to + block.
+template <typename M, int kRows>
+[[gnu::always_inline]] inline void add_block(const Block<M, kRows>& block, float* to,
+                                             std::int64_t pitch) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kBlockVectors; ++j) {
+      float* at = to + i * pitch + j * M::kLanes;
+      M::store(at, M::add(M::load(at), block.sum[i][j]));
     }
   }
 }

@@ -87,8 +87,9 @@ struct Visible {
 struct ForwardHead {
   float* queries;  ///< panels over queries
   float* out;      ///< [kQueryTile, D], not divided by the sum yet
-  float* peak;     ///< [kQueryTile] running maximum of logit * log2(e)
-  float* sum;      ///< [kQueryTile] running sum of 2^(logit * log2(e) - peak)
+  float* peak;     ///< [kQueryTile] running maximum of the logits
+  float* sum;      ///< [kQueryTile] running sum of e^(logit - peak)
+  float* lost;     ///< [kQueryTile] what its rounding has taken from the sum
 };
 
 /// Scratch of a forward tile of keys, and of what a step leaves behind.
@@ -115,7 +116,7 @@ struct BackwardQueries {
   float* dout;        ///< words [kGradientQueryTile, W]
   float* q_pairs;     ///< words [kGradientQueryTile / depth, D]: `q` itself in float32
   float* dout_pairs;  ///< words [kGradientQueryTile / depth, D]: `dout` itself in float32
-  float* lse;         ///< [kGradientQueryTile] in units of log2
+  float* lse;         ///< [kGradientQueryTile]; +inf: probability 0
   float* delta;       ///< [kGradientQueryTile]
   float* p;           ///< [kGradientQueryTile, kKeyTile] probabilities
   float* p_pairs;     ///< words [kGradientQueryTile / depth, kKeyTile]: `p` itself in float32
@@ -132,12 +133,12 @@ struct TileKernels {
   void (*forward_begin)(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
                         Rotation rotation, SumRows out, SumRows lse);
   void (*forward_load)(const ForwardKeys& tile, int dim, Rows keys, Rows values);
-  /// Adds a tile of keys to the state of a head. `scale`: log2(e) / sqrt(D).
+  /// Adds a tile of keys to the state of a head. `scale`: 1 / sqrt(D).
   void (*forward_step)(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale,
                        Visible visible, const Upcoming& upcoming);
   void (*forward_end)(const ForwardHead& head, int dim, SumRows out, SumRows lse);
 
-  /// Also zeroes dk and dv. `rows`: scratch words [kKeyTile, W].
+  /// All but dk and dv. `rows`: scratch words [kKeyTile, W].
   void (*backward_load_keys)(const BackwardKeys& tile, float* rows, int dim, Rows keys,
                              Rows values);
   void (*backward_load_queries)(const BackwardQueries& tile, int dim, Rows queries,

@@ -29,20 +29,17 @@ struct Avx2 {
   static Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
   static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
-  /// max with the second operand where either is NaN.
+  static Vector fms(Vector a, Vector b, Vector c) { return _mm256_fmsub_ps(a, b, c); }
+  /// The second operand where either is NaN; so is min.
   static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+  static Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
   static Mask less(Vector a, Vector b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static Vector select(Mask m, Vector yes, Vector no) { return _mm256_blendv_ps(no, yes, m); }
-  static Vector round(Vector x) {
-    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  }
-  static constexpr float kSmallestExponent = -126.0f;
-  /// m * 2^n for integral n >= kSmallestExponent; 0 where x, the exponent asked for, is below it.
-  static Vector scale(Vector m, Vector n, Vector x) {
+  /// m * 2^n for m in [0.5, 2) and integral n of [-160, 0]; 0 where n is below -125.
+  static Vector scale(Vector m, Vector n) {
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     const Vector scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(m), bits));
-    const Vector limit = _mm256_set1_ps(kSmallestExponent + 1);
-    return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), scaled);
+    return _mm256_and_ps(_mm256_cmp_ps(n, _mm256_set1_ps(-125.0f), _CMP_NLT_UQ), scaled);
   }
   /// One step of depth of a matrix product.
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
@@ -88,14 +85,12 @@ struct Avx512 {
   static Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
   static Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vector fms(Vector a, Vector b, Vector c) { return _mm512_fmsub_ps(a, b, c); }
   static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+  static Vector min(Vector a, Vector b) { return _mm512_min_ps(a, b); }
   static Mask less(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static Vector select(Mask m, Vector yes, Vector no) { return _mm512_mask_blend_ps(m, no, yes); }
-  static Vector round(Vector x) {
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  }
-  static constexpr float kSmallestExponent = -160.0f;  // 2^-160 is 0
-  static Vector scale(Vector m, Vector n, Vector) { return _mm512_scalef_ps(m, n); }
+  static Vector scale(Vector m, Vector n) { return _mm512_scalef_ps(m, n); }
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 
   /// to[c * to_pitch + r] = from[r * from_pitch + c] for 16 x 16 words.
@@ -162,19 +157,23 @@ struct Avx512Bfloat16 : Avx512 {
 };
 #endif
 
-/// 2^x for x <= 127 with a relative error below 6e-7 (degree 5, minimax, 1 at 0 exactly); 0 where
-/// it is no normal number (AVX-512: no number), NaN for NaN.
+/// e^x for x <= 0 with a relative error below 6e-7 (2^f by a minimax polynomial of degree 5, 1 at 0
+/// exactly) and 2^-26 |x|; 0 where it is no normal number (AVX-512: no number), NaN for NaN. 1 for
+/// x > 0: a logit less the largest, or less lse, is above 0 only by its rounding, and where logits
+/// are huge that rounding is of any size.
 template <typename M>
-inline typename M::Vector exp2(typename M::Vector x) {
-  const auto bounded = M::max(M::broadcast(M::kSmallestExponent), x);
-  const auto whole = M::round(bounded);
-  const auto f = M::subtract(bounded, whole);
+inline typename M::Vector exponential(typename M::Vector x) {
+  const auto log2e = M::broadcast(1.44269504088896340736f);
+  const auto to_integer = M::broadcast(0x1.8p23f);  // a sum with it has no digits after the point
+  const auto bounded = M::min(M::zero(), M::max(M::broadcast(-110.0f), x));
+  const auto whole = M::subtract(M::fma(bounded, log2e, to_integer), to_integer);
+  const auto f = M::fms(bounded, log2e, whole);
   auto p = M::fma(f, M::broadcast(0.00111255092635f), M::broadcast(0.00966628254749f));
   p = M::fma(p, f, M::broadcast(0.0555740046864f));
   p = M::fma(p, f, M::broadcast(0.240223506502f));
   p = M::fma(p, f, M::broadcast(0.693142830611f));
   p = M::fma(p, f, M::broadcast(1.0f));
-  return M::scale(p, whole, x);
+  return M::scale(p, whole);
 }
 
 }  // namespace cadenza::kernels::cpu

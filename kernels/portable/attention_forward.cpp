@@ -20,6 +20,7 @@ struct ForwardPass {
   int out = 0;      ///< rows [query tile, dim], not divided by the sum yet
   int peak = 0;     ///< [query tile] running maximum of the logits
   int sum = 0;      ///< [query tile] running sum of exp(logit - peak)
+  int lost = 0;     ///< [query tile] what its rounding has taken from the sum
   int head_size = 0;
   // Per step:
   int keys = 0;    ///< rows [key tile, dim]
@@ -34,6 +35,7 @@ struct ForwardPass {
     out = head.matrix(kQueryTile, problem.dim_pitch);
     peak = head.vector(kQueryTile);
     sum = head.vector(kQueryTile);
+    lost = head.vector(kQueryTile);
     head_size = head.size();
     ScratchPlan plan;
     plan.vector(head_size * std::min(problem.group, kMaxGroupHeads));
@@ -76,6 +78,7 @@ struct ForwardPass {
       const bool empty = start == none;
       state[peak + r] = start;
       state[sum + r] = empty ? 0 : 1;
+      state[lost + r] = 0;
       Real* to = state + out + r * problem.dim_pitch;
       const Real* from = given.data + r * given.stride;
       for (int d = 0; d < padded; ++d) to[d] = empty || d >= dim ? 0 : from[d];
@@ -116,7 +119,7 @@ struct ForwardPass {
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
       softmax_step(step.keys, scratch + scores + r, scratch + seen + r, state + peak + r,
-                   state + sum + r, scratch + decay + r);
+                   scratch + decay + r, state + sum + r, state + lost + r);
     });
     team.team_barrier();
     tile_product<Left::columns, Start::scaled>(
@@ -129,7 +132,7 @@ struct ForwardPass {
   /// Logits to probabilities for a pack of queries. A row that sees nothing keeps its state: its
   /// decay is exactly 1 or, where the state is empty still, multiplies zeros.
   KOKKOS_FUNCTION static void softmax_step(int count, Real* logits, const Real* limits, Real* peaks,
-                                           Real* sums, Real* decays) {
+                                           Real* decays, Real* sums, Real* lost) {
     const Pack<Real> none = broadcast(-Kokkos::Experimental::infinity_v<Real>);
     const Pack<Real> zero = broadcast(Real(0));
     const Pack<Real> limit = load(limits);
@@ -143,16 +146,21 @@ struct ForwardPass {
     const Pack<Real> shift =
         select_less<Real>(none, highest, highest, zero);  // never (-inf) - (-inf)
     const Pack<Real> decay = exponential(before - shift);
-    Pack<Real> total = load(sums) * decay;
+    Pack<Real> added = zero;
     for (int j = 0; j < count; ++j) {
       const Pack<Real> p = exponential(load(logits + j * kPitch) - shift);
       const Pack<Real> seen_p = select_less<Real>(broadcast(static_cast<Real>(j)), limit, p, zero);
-      total = total + seen_p;
+      added = added + seen_p;
       store(logits + j * kPitch, seen_p);
     }
     store(peaks, highest);
-    store(sums, total);
     store(decays, decay);
+    const Pack<Real> old = load(sums) * decay;
+    const Pack<Real> addend = load(lost) * decay + added;
+    const Pack<Real> total = old + addend;
+    const Pack<Real> taken = total - old;  // of addend; the rest is lost (Knuth's two-sum)
+    store(lost, (old - (total - taken)) + (addend - taken));
+    store(sums, total);
   }
 
   KOKKOS_FUNCTION void store_state(const Member& team, const Unit& unit, int head,
@@ -164,7 +172,7 @@ struct ForwardPass {
     const HeadRows<Real> result = head_rows(buffer.out, place, dim);
     Real* lse = buffer.lse + place.first;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
-      const Real total = state[sum + r];
+      const Real total = state[sum + r] + state[lost + r];
       if (total == 0) return;  // no key seen, neither before nor now
       const Real* from = state + out + r * problem.dim_pitch;
       Real* to = result.data + r * result.stride;

@@ -61,15 +61,30 @@ struct KeyGradientPass {
     fill(team, scratch + dk, kKeyTile * problem.dim_pitch, Real(0));
     fill(team, scratch + dv, kKeyTile * problem.dim_pitch, Real(0));
     team.team_barrier();
+    std::size_t tiles = 0;
     for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
-      differentiate(team, unit, problem.tasks(problem.entries(entry)), scratch);
+      differentiate(team, unit, problem.tasks(problem.entries(entry)), scratch, tiles);
     }
-    add_rows(team, scratch + dk, problem.dim_pitch, dim, head_rows(buffer.dk, place, dim));
-    add_rows(team, scratch + dv, problem.dim_pitch, dim, head_rows(buffer.dv, place, dim));
+    add_sums(team, unit, scratch);
   }
 
+  /// Adds the sums in scratch to memory and begins new ones.
+  KOKKOS_FUNCTION void add_sums(const Member& team, const Unit& unit, Real* scratch) const {
+    const KeyRows<Real> buffer = problem.keys(unit.buffer);
+    const int rows = static_cast<int>(unit.end - unit.begin);
+    const int dim = problem.dim;
+    const HeadPlace place = place_of(buffer, problem.kv_heads, unit.begin, rows, unit.kv_head);
+    add_rows(team, scratch + dk, problem.dim_pitch, dim, head_rows(buffer.dk, place, dim));
+    add_rows(team, scratch + dv, problem.dim_pitch, dim, head_rows(buffer.dv, place, dim));
+    team.team_barrier();
+    fill(team, scratch + dk, kKeyTile * problem.dim_pitch, Real(0));
+    fill(team, scratch + dv, kKeyTile * problem.dim_pitch, Real(0));
+    team.team_barrier();
+  }
+
+  /// `tiles`: of queries that the unit has taken so far.
   KOKKOS_FUNCTION void differentiate(const Member& team, const Unit& unit, const TaskRows& entry,
-                                     Real* scratch) const {
+                                     Real* scratch, std::size_t& tiles) const {
     const Task& task = entry.task;
     const QueryRows<Real> buffer = problem.queries(entry.query_rows);
     const Range heads = heads_of(unit, task);
@@ -85,6 +100,7 @@ struct KeyGradientPass {
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         load_step(team, buffer, step, static_cast<int>(head), scratch);
         add_step(team, unit, step, scratch);
+        if (++tiles % kTilesPerSum == 0) add_sums(team, unit, scratch);
       }
     }
   }

@@ -68,15 +68,16 @@ inline Pack<Real> select_less(Pack<Real> below, Pack<Real> limit, Pack<Real> a, 
   return below < limit ? a : b;
 }
 
-/// e^x. Relative error below 1.3e-7 in [-87, 88]; 0 below -87 (where floats turn subnormal),
-/// infinity above 88.4; NaN stays NaN and e^0 is exactly 1.
+/// e^x for x <= 0. Relative error below 1.3e-7 in [-87, 0]; 0 below -87 (where floats turn
+/// subnormal); NaN stays NaN and e^0 is exactly 1. 1 for x > 0: a logit less the largest, or less
+/// lse, is above 0 only by its rounding, and where logits are huge that rounding is of any size.
 inline Pack<float> exponential(Pack<float> x) {
   using Bits = typename PackOf<float>::bits;
   // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 rounds n to an integer in the low bits.
   constexpr float kRound = 12582912.0f;
   constexpr std::uint32_t kRoundBits = 0x4B400000u;
   const Pack<float> low = broadcast(-87.0f);
-  const Pack<float> high = broadcast(89.0f);
+  const Pack<float> high = broadcast(0.0f);
   Pack<float> y = x < low ? low : x;
   y = y > high ? high : y;
   const Pack<float> rounded = y * 1.44269504f + kRound;
@@ -97,7 +98,8 @@ inline Pack<float> exponential(Pack<float> x) {
 }
 
 inline Pack<double> exponential(Pack<double> x) {
-  for (int lane = 0; lane < kLanes<double>; ++lane) x[lane] = Kokkos::exp(x[lane]);
+  for (int lane = 0; lane < kLanes<double>; ++lane)
+    x[lane] = x[lane] > 0 ? 1 : Kokkos::exp(x[lane]);
   return x;
 }
 
@@ -126,7 +128,7 @@ KOKKOS_INLINE_FUNCTION Real select_less(Real below, Real limit, Real a, Real b) 
 }
 template <typename Real>
 KOKKOS_INLINE_FUNCTION Real exponential(Real x) {
-  return Kokkos::exp(x);
+  return x > 0 ? Real(1) : Kokkos::exp(x);
 }
 
 #endif

@@ -42,20 +42,12 @@ struct Product {
   const Real* scale = nullptr;  ///< one number per row of C, for Start::scaled
 };
 
-/// One register block of C. `p` points to the block's rows of A, columns of B, element of C.
+/// One register block of C. `p` points to the block's rows of A, columns of B, element of C. AB is
+/// summed from zero and then added: a long sum of short ones loses less than one long sum.
 template <Left kLeft, Start kStart, typename Real>
 KOKKOS_INLINE_FUNCTION void block_product(const Product<Real>& p, int depth) {
   constexpr int kWidth = kLanes<Real>;
-  Pack<Real> sum[kBlockRows][kBlockPacks];
-  CADENZA_UNROLL
-  for (int i = 0; i < kBlockRows; ++i) {
-    CADENZA_UNROLL
-    for (int j = 0; j < kBlockPacks; ++j) {
-      const Real* from = p.c + i * p.ldc + j * kWidth;
-      sum[i][j] = kStart == Start::zero ? Pack<Real>{} : load(from);
-      if constexpr (kStart == Start::scaled) sum[i][j] = sum[i][j] * broadcast(p.scale[i]);
-    }
-  }
+  Pack<Real> sum[kBlockRows][kBlockPacks] = {};
   for (int k = 0; k < depth; ++k) {
     Pack<Real> right[kBlockPacks];
     CADENZA_UNROLL
@@ -70,7 +62,14 @@ KOKKOS_INLINE_FUNCTION void block_product(const Product<Real>& p, int depth) {
   CADENZA_UNROLL
   for (int i = 0; i < kBlockRows; ++i) {
     CADENZA_UNROLL
-    for (int j = 0; j < kBlockPacks; ++j) store(p.c + i * p.ldc + j * kWidth, sum[i][j]);
+    for (int j = 0; j < kBlockPacks; ++j) {
+      Real* to = p.c + i * p.ldc + j * kWidth;
+      if constexpr (kStart == Start::add) sum[i][j] = load(to) + sum[i][j];
+      if constexpr (kStart == Start::scaled) {
+        sum[i][j] = load(to) * broadcast(p.scale[i]) + sum[i][j];
+      }
+      store(to, sum[i][j]);
+    }
   }
 }
 

@@ -23,6 +23,10 @@ struct Unit {
   int last_entry = 0;
 };
 
+/// Tiles of queries whose gradients of keys are summed in scratch before they go to memory: a sum
+/// of sums, each of a few tiles, loses little to rounding however many queries there are.
+inline constexpr std::size_t kTilesPerSum = 32;
+
 /// Units in the order in which they should start (longest first) and their tasks.
 struct UnitList {
   std::vector<Unit> units;

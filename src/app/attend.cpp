@@ -3,74 +3,23 @@
 // file.
 #include <algorithm>
 #include <memory>
-#include <numeric>
+#include <span>
 
+#include "attend_files.hpp"
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/dtype.hpp"
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/machine.hpp"
 #include "cadenza/attention/core_attention.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "cadenza/storage/hdf5.hpp"
 
 namespace cadenza::app {
 namespace {
 
 using program::Pass;
-
-/// What the input file says before its rows are read.
-struct Problem {
-  plan::AttentionShape shape;
-  std::vector<std::int64_t> lengths;
-  std::int64_t tokens = 0;
-  bool backward = false;
-};
-
-void require_shape(const storage::File& file, const char* dataset, const storage::Shape& valid) {
-  const storage::Shape found = file.shape(dataset);
-  if (found == valid) return;
-  fail(ExitCode::data, "{}: {}: found shape [{}]; valid: [{}]", file.path(), dataset,
-       fmt::join(found, ", "), fmt::join(valid, ", "));
-}
-
-template <typename Real>
-Problem read_problem(const storage::File& file) {
-  const storage::Shape q = file.shape("q");
-  const storage::Shape k = file.shape("k");
-  if (q.size() != 3 || k.size() != 3) {
-    fail(ExitCode::data,
-         "{}: q and k: found {} and {} dimensions; valid: [tokens, heads, head_dim]", file.path(),
-         q.size(), k.size());
-  }
-  if (q[1] == 0 || k[1] == 0 || q[2] == 0 || q[1] % k[1] != 0) {
-    fail(ExitCode::data,
-         "{}: found {} query heads of {} and {} key-value heads; valid: query heads "
-         "a multiple of key-value heads, none of them zero",
-         file.path(), q[1], q[2], k[1]);
-  }
-  require_shape(file, "k", {q[0], k[1], q[2]});
-  require_shape(file, "v", {q[0], k[1], q[2]});
-  Problem problem;
-  problem.backward = file.contains("dout");
-  if (problem.backward) require_shape(file, "dout", q);
-  problem.tokens = static_cast<std::int64_t>(q[0]);
-  problem.shape = {static_cast<int>(q[1]), static_cast<int>(k[1]), static_cast<int>(q[2]),
-                   static_cast<int>(sizeof(Real)), static_cast<int>(sizeof(Accumulator<Real>))};
-  const storage::Shape documents = file.shape("document_lengths");
-  problem.lengths = file.read<std::int64_t>("document_lengths", documents);
-  const auto total =
-      std::accumulate(problem.lengths.begin(), problem.lengths.end(), std::int64_t{0});
-  if (total != problem.tokens ||
-      std::ranges::any_of(problem.lengths, [](std::int64_t length) { return length < 1; })) {
-    fail(ExitCode::data,
-         "{}: document_lengths: found {} documents with {} tokens together; valid: "
-         "lengths of at least 1 that sum to the {} tokens of q",
-         file.path(), problem.lengths.size(), total, problem.tokens);
-  }
-  return problem;
-}
 
 /// One layer, one tick: all that attention alone needs of an experiment.
 config::Experiment one_layer(config::Experiment e) {
@@ -92,7 +41,7 @@ config::Experiment one_layer(config::Experiment e) {
 
 /// Whole documents go to data ranks in order, each to the one in whose equal share of the tokens it
 /// is centred.
-std::vector<data::Microbatch> deal(const Problem& problem, std::int64_t data_ranks) {
+std::vector<data::Microbatch> deal(const AttendProblem& problem, std::int64_t data_ranks) {
   std::vector<data::Microbatch> microbatches(static_cast<std::size_t>(data_ranks));
   std::int64_t before = 0;
   for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
@@ -107,7 +56,7 @@ std::vector<data::Microbatch> deal(const Problem& problem, std::int64_t data_ran
 
 std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
                                            const program::Outline& outline,
-                                           const Problem& problem) {
+                                           const AttendProblem& problem) {
   const std::vector<data::Microbatch> microbatches = deal(problem, experiment.parallel.data);
   std::vector<plan::Occupant> groups;
   for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
@@ -118,7 +67,7 @@ std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
 
 /// Where the rows of a rank are in the input file, row by row; -1: padding between halves.
 std::vector<std::int64_t> file_rows(const std::vector<program::TickPlans>& plans,
-                                    const Problem& problem, Rank rank) {
+                                    const AttendProblem& problem, Rank rank) {
   const plan::Workload& workload = plans.front().forward.workload;
   const exec::HomeRows home = exec::home_rows(plans.front(), rank, 1);
   std::vector<std::int64_t> begins{0};
@@ -142,9 +91,9 @@ class Rows {
  public:
   using Sum = Accumulator<Real>;
 
-  Rows(comm::Communicator& world, const Problem& problem,
+  Rows(comm::Communicator& world, const AttendProblem& problem, config::Dtype dtype,
        const std::vector<program::TickPlans>& plans, MemoryLedger& ledger)
-      : world_(world), problem_(problem) {
+      : world_(world), problem_(problem), dtype_(dtype) {
     for (Rank rank = 0; rank < world.size(); ++rank) {
       rows_.push_back(file_rows(plans, problem, rank));
     }
@@ -170,8 +119,15 @@ class Rows {
             sum(Tensor::dk),  sum(Tensor::dv)};
   }
 
+  /// @throws Error(numerics) where a number of the whole dataset is not finite as Real
   void load(const storage::File& file, const char* dataset, plan::Tensor what) {
     const std::vector<Sum> all = file.read<Sum>(dataset, file.shape(dataset));
+    const auto rounded = [](Sum value) { return static_cast<Sum>(static_cast<Real>(value)); };
+    if (const auto found = non_finite(what, all, rounded)) {
+      fail(ExitCode::numerics,
+           "{}: {}: token {}, head {} holds {}; valid: numbers that are finite as {}", file.path(),
+           dataset, found->token, found->head, found->value, word_of(dtype_));
+    }
     const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];
     auto host = Kokkos::create_mirror_view(rows);
     Real* to = host.data();
@@ -204,14 +160,31 @@ class Rows {
     return all;
   }
 
+  /// @throws Error(numerics) where a result is not finite
+  void write(AttendOutput& output, const char* dataset, plan::Tensor what,
+             const std::vector<Sum>& values) const {
+    if (const auto found = non_finite(what, values, [](Sum value) { return value; })) {
+      fail(ExitCode::numerics,
+           "{}: {}: token {}, head {} is {} though all inputs are finite: they are too large for "
+           "{}; nothing was written",
+           output.path(), dataset, found->token, found->head, found->value, word_of(dtype_));
+    }
+    output.file().write(dataset, shape(what), values.data());
+  }
+
+ private:
   storage::Shape shape(plan::Tensor what) const {
     const auto size = [](std::int64_t value) { return static_cast<hsize_t>(value); };
     const int heads = plan::is_key_side(what) ? problem_.shape.kv_heads : problem_.shape.heads;
     if (what == plan::Tensor::lse) return {size(problem_.tokens), size(heads)};
     return {size(problem_.tokens), size(heads), size(problem_.shape.head_dim)};
   }
-
- private:
+  template <typename F>
+  std::optional<NonFinite> non_finite(plan::Tensor what, const std::vector<Sum>& values,
+                                      const F& value_of) const {
+    return first_non_finite(std::span(values), width(what), exec::home_heads(problem_.shape, what),
+                            value_of);
+  }
   std::int64_t width(plan::Tensor what) const {
     return exec::home_heads(problem_.shape, what) * exec::head_elements(problem_.shape, what);
   }
@@ -226,7 +199,8 @@ class Rows {
   }
 
   comm::Communicator& world_;
-  const Problem& problem_;
+  const AttendProblem& problem_;
+  config::Dtype dtype_;
   std::vector<std::vector<std::int64_t>> rows_;  ///< by rank: rows of the file
   std::array<Array<Real>, 10> inputs_;           ///< by plan::Tensor, as exec::is_input says
   std::array<Array<Sum>, 10> sums_;              ///< the others
@@ -243,8 +217,32 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     if (!program::is_attention(step.operation)) continue;  // dense, of a training step
-    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage, {});
+    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage);
   }
+}
+
+/// Nothing is left of the output unless all of it is finite and written.
+template <typename Real>
+void write_results(comm::Communicator& world, Rows<Real>& rows, const AttendProblem& problem,
+                   const CommandLine& line) {
+  using plan::Tensor;
+  std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
+  if (problem.backward) {
+    results.insert(results.end(), {{"dq", Tensor::dq}, {"dk", Tensor::dk}, {"dv", Tensor::dv}});
+  }
+  std::optional<AttendOutput> output;
+  together(world, [&] {
+    if (world.rank() == 0) output.emplace(line.output, line.input);
+  });
+  for (const auto& [name, what] : results) {
+    const auto values = rows.collect(what);
+    together(world, [&, name = name, what = what] {
+      if (world.rank() == 0) rows.write(*output, name, what, values);
+    });
+  }
+  together(world, [&] {
+    if (world.rank() == 0) output->finish();
+  });
 }
 
 template <typename Real>
@@ -252,12 +250,14 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
                const CommandLine& line) {
   using plan::Tensor;
   std::optional<storage::File> input;
-  Problem problem;
+  AttendProblem problem;
   std::vector<program::TickPlans> plans;
   std::optional<program::Outline> outline;
   together(world, [&] {
     input = storage::File::open(line.input);
-    problem = read_problem<Real>(*input);
+    problem = read_problem(*input);
+    problem.shape.element_bytes = sizeof(Real);
+    problem.shape.accumulator_bytes = sizeof(Accumulator<Real>);
     outline.emplace(one_layer(experiment));
     plans = make_plans(experiment, *outline, problem);
   });
@@ -265,7 +265,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
                                          problem.shape.head_dim};
   announce_kernels<Real>(world, shape);
   MemoryLedger ledger;
-  Rows<Real> rows(world, problem, plans, ledger);
+  Rows<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
   together(world, [&] {
     rows.load(*input, "q", Tensor::q);
     rows.load(*input, "k", Tensor::k);
@@ -275,6 +275,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 
   trace::Recorder recorder(0);
   exec::Tracer tracer(recorder, ledger, false, false);
+  const comm::ActivityScope activity(world, [&] { return tracer.activity(); });
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
@@ -287,23 +288,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   if (problem.backward) run_program(exchanges, program, Pass::backward, rows.slot());
   for (const auto& exchange : exchanges) exchange->finish();
 
-  std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
-  if (problem.backward) {
-    results.insert(results.end(), {{"dq", Tensor::dq}, {"dk", Tensor::dk}, {"dv", Tensor::dv}});
-  }
-  std::optional<storage::File> output;
-  together(world, [&] {
-    if (world.rank() == 0) output = storage::File::create(line.output);
-  });
-  for (const auto& [name, what] : results) {
-    const auto values = rows.collect(what);
-    together(world, [&, name = name, what = what] {
-      if (world.rank() == 0) output->write(name, rows.shape(what), values.data());
-    });
-  }
-  together(world, [&] {
-    if (world.rank() == 0) output->close();
-  });
+  write_results(world, rows, problem, line);
 }
 
 }  // namespace

@@ -111,6 +111,7 @@ void calibrate(comm::Communicator& world, const CommandLine& line) {
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);
     if (world.rank() == 0) open_output(line.output, std::ios::app);
   });
+  world.set_timeout(experiment.run.timeout);
   with_real(experiment.run.dtype, [&]<typename Real>(Real) {
     const config::Machine machine = measure_machine<Real>(world, experiment);
     together(world, [&] {

@@ -4,8 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "cadenza/app/failure.hpp"
 #include "cadenza/app/version.hpp"
-#include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::app {
@@ -22,10 +23,22 @@ constexpr const char* kDescription =
     "  cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n"
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
-    "Exit codes: 0 ok, 2 usage or configuration, 3 data or file, 4 non-finite loss, 5 "
-    "communication,\n"
-    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM.\n"
+    "Exit codes: 0 ok, 1 out of memory or a fault of the program, 2 usage or configuration, 3 data "
+    "or file,\n4 non-finite loss or attention, 5 communication,\n"
+    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM, 130 after Ctrl-C.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
+
+/// The option that names what a command makes. Nothing else could later say or find a name that
+/// breaks lines.
+CLI::Option* add_output(CLI::App& app, CommandLine& line, const std::string& help) {
+  return app.add_option("--output", line.output, help)
+      ->check(CLI::Validator(
+          [](const std::string& path) {
+            return printable(path) == path ? std::string()
+                                           : "found control characters; valid: a name without them";
+          },
+          ""));
+}
 
 void add_set(CLI::App& app, CommandLine& line) {
   app.add_option("--set", line.overrides,
@@ -43,10 +56,10 @@ void add_train(CLI::App& app, CommandLine& line) {
   CLI::App* train = app.add_subcommand(
       "train", "Train, under mpirun or srun with as many ranks as the experiment asks for");
   add_common(*train, line);
-  train->add_option(
-      "--output", line.output,
-      "Folder for the run (default: runs/<name>). An earlier run there is kept: it is "
-      "renamed to <folder>.1, .2, ...");
+  add_output(
+      *train, line,
+      "Folder for the run (default: runs/<name>), of one run at a time. An earlier run there "
+      "is kept: it is renamed to <folder>.1, .2, ...");
   train->add_option(
       "--from", line.from,
       "Go on from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder for "
@@ -68,9 +81,9 @@ void add_attend(CLI::App& app, CommandLine& line) {
                    "HDF5: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], "
                    "document_lengths [n], optional dout like q")
       ->required();
-  attend
-      ->add_option("--output", line.output,
-                   "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv")
+  add_output(*attend, line,
+             "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv; written only if all "
+             "numbers are finite (exit code 4 otherwise)")
       ->required();
   attend->callback([&line] { line.command = Command::attend; });
 }
@@ -97,9 +110,9 @@ void add_sweep(CLI::App& app, CommandLine& line) {
   add_set(*sweep, line);
   sweep->add_option("--steps", line.steps, "Steps to simulate at every point (default: the file's)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
-  sweep->add_option("--output", line.output,
-                    "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same "
-                    "sweep that are there are kept");
+  add_output(*sweep, line,
+             "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same "
+             "sweep that are there are kept");
   sweep->callback([&line] { line.command = Command::sweep; });
 }
 
@@ -119,8 +132,7 @@ void add_simulate(CLI::App& app, CommandLine& line) {
                    "none: write nothing; summary: metrics and traces without events; full: all "
                    "events of all ranks (default: summary with --output, else none)")
       ->check(CLI::IsMember({"none", "summary", "full"}));
-  simulate->add_option("--output", line.output,
-                       "Folder for metrics and traces (default: runs/<name>-simulated)");
+  add_output(*simulate, line, "Folder for metrics and traces (default: runs/<name>-simulated)");
   simulate->callback([&line] { line.command = Command::simulate; });
 }
 
@@ -130,16 +142,8 @@ void add_calibrate(CLI::App& app, CommandLine& line) {
       "Measure the machine at hand for an experiment's model and dtype, under mpirun with one rank "
       "or, for messages too, more: a file for cluster.machine");
   add_common(*calibrate, line);
-  calibrate->add_option("--output", line.output, "Machine file (YAML)")->required();
+  add_output(*calibrate, line, "Machine file (YAML)")->required();
   calibrate->callback([&line] { line.command = Command::calibrate; });
-}
-
-/// CLI11's complaints may span lines; ours are one.
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  return text;
 }
 
 }  // namespace
@@ -165,9 +169,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
   } catch (const CLI::ParseError& error) {
     // A launcher ends all ranks at the first failure: that must be the one that speaks.
     exit_code = speaks ? static_cast<int>(ExitCode::usage) : 0;
-    if (speaks) {
-      fmt::print(stderr, "cadenza: {} (see cadenza --help)\n", one_line(error.what()));
-    }
+    if (speaks) print_error(fmt::format("{} (see cadenza --help)", error.what()));
     return std::nullopt;
   }
   return line;

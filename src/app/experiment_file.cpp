@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/app/experiment_file.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/dtype.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/limits.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/kernels/device.hpp"
 
@@ -26,31 +22,20 @@ void require_device(const config::Experiment& experiment) {
 
 }  // namespace
 
-std::string read_text(const std::string& path, const std::string& valid) {
-  std::error_code error;  // what cannot be looked at is told by the attempt to read it
-  if (std::filesystem::is_directory(path, error)) {
-    fail(ExitCode::usage, "{}: is a folder; valid: {}", path, valid);
-  }
-  errno = 0;
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    fail(ExitCode::usage, "{}: cannot be read: {}; valid: {}", path,
-         errno != 0 ? std::strerror(errno) : "it is empty", valid);
-  }
-  return text.str();
+std::string read_yaml(const std::string& path, const std::string& valid) {
+  return read_text(path, {ExitCode::usage, path, valid, config::kMostYamlBytes});
 }
 
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides) {
-  return config::parse_experiment(read_text(path, kExperiment), path, overrides);
+  return config::parse_experiment(read_yaml(path, kExperiment), path, overrides);
 }
 
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides) {
   std::string text;
   together(world, [&] {
-    if (world.rank() == 0) text = read_text(path, kExperiment);
+    if (world.rank() == 0) text = read_yaml(path, kExperiment);
   });
   text = comm::broadcast(world, text, 0);
   const std::string host = comm::host_place(world).host;
@@ -61,6 +46,7 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
     require_device(experiment);
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);
   });
+  world.set_timeout(experiment.run.timeout);
   return experiment;
 }
 

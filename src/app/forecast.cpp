@@ -5,9 +5,24 @@
 
 #include <algorithm>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
 
 namespace cadenza::app {
+namespace {
+
+/// Traces count nanoseconds in 64 bits; what is no number is not shorter either.
+void check_time(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (seconds < kLongest) return;
+  fail(ExitCode::usage,
+       "cluster.machine: found rates at which a step takes {:.3g} s; valid: less than {:.3g} s, "
+       "with "
+       "faster rates or a smaller step",
+       seconds, kLongest);
+}
+
+}  // namespace
 
 std::vector<plan::Plan> Forecast::forward_plans() const {
   std::vector<plan::Plan> plans;
@@ -33,6 +48,7 @@ Forecast forecast(const config::Experiment& experiment, const program::Outline& 
   }
   step.result = simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer,
                                    batch.step);
+  check_time(step.result.seconds);
   return step;
 }
 

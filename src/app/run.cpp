@@ -9,6 +9,7 @@
 
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/commands.hpp"
+#include "cadenza/app/failure.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -26,12 +27,10 @@ int in_one_process(const CommandLine& line, void (*command)(const CommandLine&))
   try {
     command(line);
     if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
-  } catch (const Error& error) {
-    fmt::print(stderr, "cadenza: {}\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::system_error& error) {  // fmt's too, where a long text finds no room
-    fmt::print(stderr, "cadenza: standard output: cannot be written: {}\n", error.code().message());
-    return static_cast<int>(ExitCode::data);
+  } catch (...) {
+    const Failure failure = current_failure();
+    print_error(failure.message);
+    return static_cast<int>(failure.code);
   }
   return 0;
 }
@@ -41,6 +40,7 @@ int in_one_process(const CommandLine& line, void (*command)(const CommandLine&))
 int run(int argc, char** argv) {
   // A file that outgrows its limit is an error that names the file, not a dead process.
   std::signal(SIGXFSZ, SIG_IGN);
+  end_on_uncaught();
   set_up_logging();
   int exit_code = 0;
   const auto line = parse_command_line(argc, argv, exit_code);

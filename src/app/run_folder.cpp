@@ -11,6 +11,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/trace/writer.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -21,20 +22,24 @@ std::string reason() {
   return errno != 0 ? std::strerror(errno) : "unknown reason";
 }
 
-void make_folder(const fs::path& path) {
+/// What a run that was killed while it made a trace smaller has left.
+void remove_unfinished(const fs::path& traces) {
   std::error_code error;
-  fs::create_directories(path, error);
-  if (error) {
-    fail(ExitCode::data, "{}: cannot be made: {}; valid: --output with a writable folder",
-         path.string(), error.message());
+  for (fs::directory_iterator entry(traces, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;  // it is in nobody's way
+    if (entry->path().extension() == trace::kUnfinished) fs::remove(entry->path(), ignored);
   }
 }
 
 /// Nothing of an earlier run is lost or mixed with this one.
-void keep_earlier_run(const fs::path& path) {
+/// @return the folder, empty of it
+OutputFolder keep_earlier_run(OutputFolder held) {
+  const fs::path path = held.path();
   model::remove_partial_checkpoints(path / "checkpoints");
-  std::error_code error;  // where one may not look, making the folder will say so
-  if (!fs::exists(path / "experiment.yaml", error)) return;
+  std::error_code error;  // where one may not look, writing will say so
+  if (!fs::exists(path / "experiment.yaml", error)) return held;
+  remove_unfinished(path / "trace");
   fs::path kept;
   for (int number = 1; kept.empty() || fs::exists(kept, error); ++number) {
     kept = fmt::format("{}.{}", path.string(), number);
@@ -45,6 +50,16 @@ void keep_earlier_run(const fs::path& path) {
          kept.string(), error.message());
   }
   spdlog::info("the earlier run in {} is now {}", path.string(), kept.string());
+  fs::remove(OutputFolder::lock_of(kept.string()), error);
+  return OutputFolder(path.string());
+}
+
+/// A folder in it.
+storage::Place made(const std::string& path) {
+  std::error_code error;
+  fs::create_directory(path, error);
+  if (error) fail(ExitCode::data, "{}: cannot be made: {}", path, error.message());
+  return storage::Place(path);
 }
 
 std::string without_trailing_slash(std::string path) {
@@ -56,9 +71,10 @@ std::string without_trailing_slash(std::string path) {
 
 RunFolder RunFolder::create(const std::string& path, const config::Experiment& experiment) {
   RunFolder folder(without_trailing_slash(path));
-  keep_earlier_run(folder.path());
-  make_folder(folder.trace());
-  if (experiment.run.checkpoint.every > 0) make_folder(folder.checkpoints());
+  folder.held_ = keep_earlier_run(OutputFolder(folder.path()));
+  folder.held_->refuse_links({"experiment.yaml", "metrics.jsonl", "trace", "checkpoints"});
+  folder.places_.push_back(made(folder.trace()));
+  if (experiment.run.checkpoint.every > 0) folder.places_.push_back(made(folder.checkpoints()));
   errno = 0;
   std::ofstream yaml(folder.path() + "/experiment.yaml");
   if (!(yaml << config::to_yaml(experiment) << std::flush)) {
@@ -69,7 +85,13 @@ RunFolder RunFolder::create(const std::string& path, const config::Experiment& e
   if (!folder.metrics_) {
     fail(ExitCode::data, "{}: cannot be written: {}", folder.metrics(), reason());
   }
+  folder.places_.emplace_back(folder.metrics());
   return folder;
+}
+
+void RunFolder::require() const {
+  if (held_) held_->require();
+  for (const storage::Place& place : places_) place.require();
 }
 
 void RunFolder::append(const StepMetrics& m) {
@@ -79,6 +101,7 @@ void RunFolder::append(const StepMetrics& m) {
                                  {"seconds", m.seconds},
                                  {"tokens_per_second", m.tokens_per_second},
                                  {"model_flops_utilization", m.model_flops_utilization},
+                                 {"hardware_flops_utilization", m.hardware_flops_utilization},
                                  {"attention_imbalance", m.attention_imbalance},
                                  {"bytes_moved", m.bytes_moved},
                                  {"peak_memory_bytes", m.peak_memory_bytes},

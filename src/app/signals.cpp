@@ -22,7 +22,7 @@ struct Watched {
   std::atomic<std::int64_t> came_ns{0};  ///< 0: not yet
   struct sigaction before {};
 };
-std::array<Watched, 2> watched{{{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}}};
+std::array<Watched, 3> watched{{{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}}};
 std::atomic<int> first{0};
 
 /// A signal's frame goes here. oneDNN's generated code keeps values further below its stack pointer

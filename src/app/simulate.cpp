@@ -40,6 +40,7 @@ class Outputs {
   }
   void write(const SimulatedStep& step, const StepMetrics& metrics) {
     if (!folder_) return;
+    folder_->require();
     trace_->write(step);
     folder_->append(metrics);
   }

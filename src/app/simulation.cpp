@@ -42,7 +42,7 @@ exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEst
 
 config::Machine load_machine(const config::Cluster& cluster) {
   if (cluster.machine.empty()) return {};
-  const std::string text = read_text(
+  const std::string text = read_yaml(
       cluster.machine, "cluster.machine with a machine's YAML file (inputs/machines has some)");
   return config::parse_machine(text, cluster.machine);
 }

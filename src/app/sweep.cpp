@@ -10,12 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-#include <new>
 #include <sstream>
 #include <thread>
 
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/experiment_file.hpp"
+#include "cadenza/app/failure.hpp"
+#include "cadenza/app/output_folder.hpp"
 #include "cadenza/app/progress.hpp"
 #include "cadenza/app/simulation.hpp"
 #include "cadenza/app/sweep_table.hpp"
@@ -39,8 +40,7 @@ std::uint64_t program_hash() {
 
 struct Task {
   config::Sweep sweep;
-  std::string base_file;
-  std::string base_text;
+  config::Base base;
   std::vector<std::string> overrides;
   std::vector<config::SweepPoint> points;
   std::uint64_t program = 0;
@@ -55,8 +55,7 @@ struct Resolved {
 
 Resolved resolve(const Task& task, const config::SweepPoint& point) {
   Resolved resolved;
-  resolved.experiment =
-      config::experiment_of(point, task.base_text, task.base_file, task.overrides);
+  resolved.experiment = config::experiment_of(point, task.base, task.overrides);
   resolved.machine = load_machine(resolved.experiment.cluster);
   resolved.hash = Hasher()
                       .add(task.program)
@@ -88,11 +87,10 @@ Row work_on(const Task& task, const config::SweepPoint& point, const SweepLog& l
     const Resolved resolved = resolve(task, point);
     if (const SweepRow* row = log.find(point.labels, resolved.hash)) return {*row, true};
     result = simulate_point(task, resolved);
-  } catch (const Error& error) {
-    result.status = error.code() == ExitCode::usage ? PointStatus::refused : PointStatus::failed;
-    result.reason = error.what();
-  } catch (const std::bad_alloc&) {
-    result.reason = "this host has not enough memory to simulate it";
+  } catch (...) {
+    const Failure failure = current_failure();
+    result.status = failure.code == ExitCode::usage ? PointStatus::refused : PointStatus::failed;
+    result.reason = failure.message;
   }
   return {row_of(point.labels, result), false};
 }
@@ -161,25 +159,25 @@ std::vector<SweepRow> run_points(const Task& task, SweepLog& log) {
 
 Task read_task(const CommandLine& line) {
   Task task;
-  const std::string text = read_text(line.experiment, "a sweep's YAML file");
+  const std::string text = read_yaml(line.experiment, "a sweep's YAML file");
   task.sweep = config::parse_sweep(text, line.experiment);
   if (line.steps > 0) task.sweep.steps = line.steps;
-  task.base_file = (fs::path(line.experiment).parent_path() / task.sweep.base).string();
-  task.base_text = read_text(task.base_file, "an experiment's YAML file");
+  const std::string base = (fs::path(line.experiment).parent_path() / task.sweep.base).string();
+  task.base = config::parse_base(read_yaml(base, "an experiment's YAML file"), base);
   task.overrides = line.overrides;
   task.points = config::points_of(task.sweep);
   task.program = program_hash();
   return task;
 }
 
-void make_folder(const std::string& path, const std::string& sweep_file) {
+OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
+  OutputFolder folder(path);
+  folder.refuse_links({"sweep.yaml", "sweep.csv", "sweep.csv.new", "sweep.h5"});
   std::error_code error;
-  fs::create_directories(path, error);
-  if (!error) {
-    fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
-                  error);
-  }
+  fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
+                error);
   if (error) fail(ExitCode::data, "{}: cannot be written: {}", path, error.message());
+  return folder;
 }
 
 /// @throws Error(data) where a point failed, Error(usage) where none was simulated
@@ -205,9 +203,10 @@ void sweep(const CommandLine& line) {
   const Task task = read_task(line);
   const std::string folder = line.output.empty() ? "runs/" + task.sweep.name : line.output;
   const std::vector<std::string> columns = columns_of(task.sweep);
-  make_folder(folder, line.experiment);
+  const OutputFolder held = open_folder(folder, line.experiment);
   SweepLog log(folder + "/sweep.csv", columns);
   const std::vector<SweepRow> rows = run_points(task, log);
+  held.require();
   log.finish(rows);
   write_hdf5(folder + "/sweep.h5", task.sweep, rows);
   report(task, rows, folder);

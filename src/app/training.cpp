@@ -163,6 +163,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
   clock_due_ = ranks.front().clock_due != 0;
   together(world_, [&] {
+    folder_->require();
     tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"), [&] {
       write_trace(plan, result, begin_ns, end_ns);
       tracer_->begin_step(plan.batch.step + 1);  // what follows is written with the next step
@@ -192,6 +193,7 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
                  totals.of(Category::data);
   mine.wait_ns = totals.of(Category::wait);
   mine.communication_ns = totals.of(Category::collective);
+  mine.flops = totals.flops;
   mine.bytes_sent = totals.bytes_sent;
   mine.peak_bytes = ledger_.peak_total();
   mine.step_ns = step_ns;
@@ -278,7 +280,10 @@ bool Training<Real>::clock_is_due() const {
 template <typename Real>
 void Training<Real>::finish(int signal, std::int64_t steps) {
   measure_clock(2);
-  together(world_, [&] { writer_->finish(signal); });
+  together(world_, [&] {
+    folder_->require();
+    writer_->finish(signal);
+  });
   if (world_.rank() != 0) return;
   progress_->finish();
   for (std::size_t rank = 0; rank < summaries_.size(); ++rank) {

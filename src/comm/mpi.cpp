@@ -9,23 +9,14 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
+#include "check.hpp"
 #include "parts.hpp"
+#include "watch.hpp"
 
 namespace cadenza::comm {
 namespace {
 
 constexpr std::size_t kLargestCount = std::size_t{1} << 30;
-/// Every MPI has it, and no message does.
-constexpr int kUnusedTag = 32767;
-
-void check(int result, const char* call) {
-  if (result == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(result, text, &length);
-  fail(ExitCode::communication, "{} failed: {}", call,
-       std::string_view(text, static_cast<std::size_t>(length)));
-}
 
 MPI_Op mpi_op(Reduction op) {
   switch (op) {
@@ -93,7 +84,8 @@ int world_rank_of_first(MPI_Comm comm) {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
+  MpiCommunicator(MPI_Comm comm, bool owned, std::shared_ptr<Watch> watch)
+      : comm_(comm), owned_(owned), watch_(std::move(watch)) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
@@ -107,12 +99,20 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int leader() const override { return leader_; }
-  void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+  void set_timeout(double seconds) override { watch_->set_timeout(seconds); }
+  void set_activity(Activity activity) override { watch_->set_activity(std::move(activity)); }
+
+  void barrier() override {
+    check(MPI_Ibarrier(comm_, &next(kOwn)), "MPI_Ibarrier");
+    complete(kOwn, "barrier");
+  }
 
   void broadcast(std::span<std::byte> data, int root) override {
     in_pieces(data.size(), [&](std::size_t offset, int count) {
-      check(MPI_Bcast(data.data() + offset, count, MPI_BYTE, root, comm_), "MPI_Bcast");
+      check(MPI_Ibcast(data.data() + offset, count, MPI_BYTE, root, comm_, &next(kOwn)),
+            "MPI_Ibcast");
     });
+    complete(kOwn, "broadcast");
   }
   void all_reduce(std::span<float> data, Reduction op) override { reduce(data, op); }
   void all_reduce(std::span<double> data, Reduction op) override { reduce(data, op); }
@@ -121,8 +121,10 @@ class MpiCommunicator final : public Communicator {
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     const int count = whole_count(mine.size(), "MPI_Allgather");
-    check(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_),
-          "MPI_Allgather");
+    check(MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_,
+                         &next(kOwn)),
+          "MPI_Iallgather");
+    complete(kOwn, "all_gather");
   }
   void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
     scatter_sum(all, mine);
@@ -131,8 +133,12 @@ class MpiCommunicator final : public Communicator {
     scatter_sum(all, mine);
   }
 
-  void post_all_reduce(std::span<float> data, int channel) override { post_sum(data, channel); }
-  void post_all_reduce(std::span<double> data, int channel) override { post_sum(data, channel); }
+  void post_all_reduce(std::span<float> data, int channel) override {
+    post_reduction(data, Reduction::sum, channel);
+  }
+  void post_all_reduce(std::span<double> data, int channel) override {
+    post_reduction(data, Reduction::sum, channel);
+  }
   void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
                            std::span<float> mine, int channel) override {
     post_scatter_sum(all, counts, mine, channel);
@@ -168,12 +174,7 @@ class MpiCommunicator final : public Communicator {
             "MPI_Irecv");
     });
   }
-  void wait(int channel) override {
-    auto& requests = pending_[channel];
-    check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-          "MPI_Waitall");
-    requests.clear();
-  }
+  void wait(int channel) override { complete(channel, "messages"); }
   bool test(int channel) override {
     auto& requests = pending_[channel];
     int done = 0;
@@ -183,11 +184,7 @@ class MpiCommunicator final : public Communicator {
     if (done != 0) requests.clear();
     return done != 0;
   }
-  /// A probe that finds nothing lets the library work; one that finds a message may not.
-  void progress() override {
-    int found = 0;
-    check(MPI_Iprobe(rank_, kUnusedTag, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
-  }
+  void progress() override { watch_->progress(); }
 
   void abort(int code) override {
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -195,37 +192,71 @@ class MpiCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
+    barrier();  // MPI_Comm_split has no form that can be watched: nobody waits in it for long
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_, color, rank_, &part), "MPI_Comm_split");
-    return std::make_unique<MpiCommunicator>(part, true);
+    return std::make_unique<MpiCommunicator>(part, true, watch_);
   }
 
  private:
+  /// Channel and tag of the calls that complete what they post.
+  static constexpr int kOwn = -1;
+  static constexpr int kOwnTag = 32767;  // every MPI has it, and no other message does
+  /// Elements that a reduce_scatter holds of every rank.
+  static constexpr std::size_t kPiece = std::size_t{1} << 18;
+
+  void complete(int channel, const char* call) {
+    watch_->until(call, [&] { return test(channel); });
+  }
   template <typename T>
   void reduce(std::span<T> data, Reduction op) {
-    in_pieces(data.size(), [&](std::size_t offset, int count) {
-      check(MPI_Allreduce(MPI_IN_PLACE, data.data() + offset, count, mpi_type<T>(), mpi_op(op),
-                          comm_),
-            "MPI_Allreduce");
-    });
+    post_reduction(data, op, kOwn);
+    complete(kOwn, "all_reduce");
   }
+  /// In rank order. Faster than MPI_Ireduce_scatter, which Open MPI computes on rank 0 alone, and
+  /// than reductions to every rank.
   template <typename T>
   void scatter_sum(std::span<const T> all, std::span<T> mine) {
     if (all.size() != mine.size() * static_cast<std::size_t>(size_)) {
       fail(ExitCode::communication, "reduce_scatter: {} elements for {} ranks with {} each",
            all.size(), size_, mine.size());
     }
-    whole_count(all.size(), "MPI_Reduce_scatter");
-    // Open MPI sums a MPI_Reduce_scatter_block on one rank, this in a ring.
-    const std::vector<int> counts(static_cast<std::size_t>(size_), static_cast<int>(mine.size()));
-    check(MPI_Reduce_scatter(all.data(), mine.data(), counts.data(), mpi_type<T>(), MPI_SUM, comm_),
-          "MPI_Reduce_scatter");
+    std::vector<T> arrived(std::min(kPiece, mine.size()) * static_cast<std::size_t>(size_));
+    for (std::size_t at = 0; at < mine.size(); at += kPiece) {
+      const std::size_t count = std::min(kPiece, mine.size() - at);
+      exchange_parts(all.subspan(at), mine.size(), std::span(arrived), count);
+      for (int rank = 0; rank < size_; ++rank) {
+        const auto part = static_cast<std::size_t>(rank);
+        const T* from =
+            rank == rank_ ? all.data() + part * mine.size() + at : arrived.data() + part * count;
+        T* sum = mine.data() + at;
+        if (rank == 0) {
+          std::copy_n(from, count, sum);
+        } else {
+          for (std::size_t i = 0; i < count; ++i) sum[i] += from[i];
+        }
+      }
+    }
+  }
+  /// `count` elements of every rank's part to that rank, and what the others have of this one's.
+  template <typename T>
+  void exchange_parts(std::span<const T> all, std::size_t stride, std::span<T> arrived,
+                      std::size_t count) {
+    for (int distance = 1; distance < size_; ++distance) {
+      const int to = (rank_ + distance) % size_;
+      const int from = (rank_ + size_ - distance) % size_;
+      const auto at = [](int rank) { return static_cast<std::size_t>(rank); };
+      post_receive(std::as_writable_bytes(arrived.subspan(at(from) * count, count)), from, kOwnTag,
+                   kOwn);
+      post_send(std::as_bytes(all.subspan(at(to) * stride, count)), to, kOwnTag, kOwn);
+    }
+    complete(kOwn, "reduce_scatter");
   }
   template <typename T>
-  void post_sum(std::span<T> data, int channel) {
+  void post_reduction(std::span<T> data, Reduction op, int channel) {
     in_pieces(data.size(), [&](std::size_t offset, int count) {
-      check(MPI_Iallreduce(MPI_IN_PLACE, data.data() + offset, count, mpi_type<T>(), MPI_SUM, comm_,
-                           &next(channel)),
+      check(MPI_Iallreduce(MPI_IN_PLACE, data.data() + offset, count, mpi_type<T>(), mpi_op(op),
+                           comm_, &next(channel)),
             "MPI_Iallreduce");
     });
   }
@@ -249,6 +280,7 @@ class MpiCommunicator final : public Communicator {
 
   MPI_Comm comm_;
   bool owned_;
+  std::shared_ptr<Watch> watch_;
   int rank_ = 0;
   int size_ = 1;
   int leader_ = 0;
@@ -266,7 +298,7 @@ const char* launcher_variable() {
 }  // namespace
 
 std::unique_ptr<Communicator> make_world() {
-  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, false);
+  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, false, std::make_shared<Watch>());
 }
 
 int launcher_rank() {
@@ -282,6 +314,7 @@ HostPlace host_place(Communicator& world) {
   char name[MPI_MAX_PROCESSOR_NAME];
   int length = 0;
   check(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
+  world.barrier();
   MPI_Comm node = MPI_COMM_NULL;
   check(
       MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &node),

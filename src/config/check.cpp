@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cadenza/config/limits.hpp"
 #include "cadenza/config/load.hpp"
 #include "words.hpp"
 
@@ -45,6 +46,69 @@ class Checker {
  private:
   const Value& root_;
 };
+
+/// Products of the experiment's numbers that decide how much is held in memory. Numbers alone are
+/// in range; these keep what follows from them countable and within a machine.
+constexpr double kMostParameters = 0x1p50;
+constexpr double kMostActivations = 0x1p52;  ///< of a microbatch, in all layers
+constexpr double kMostPasses = 0x1p23;       ///< of a step: microbatches through layers, on ranks
+constexpr double kMostPairs = 0x1p22;        ///< of a step: ranks of a context group, microbatches
+constexpr double kMostBlocks = 0x1p26;       ///< of a step, which CAD places
+
+double real(std::int64_t number) {
+  return static_cast<double>(number);
+}
+
+void check_size(const Checker& check, const Experiment& e) {
+  const Model& m = e.model;
+  const double layer = 2 * real(m.d_model) * real(m.d_model) +
+                       2 * real(m.d_model) * real(m.kv_heads) * (real(m.d_model) / real(m.heads)) +
+                       3 * real(m.d_model) * real(m.ffn);
+  const double parameters = real(m.layers) * layer + 2 * real(m.vocab) * real(m.d_model);
+  check.require(parameters <= kMostParameters, "model",
+                "found {:.3g} parameters (layers, d_model, ffn and vocab); valid: at most {:.3g}",
+                parameters, kMostParameters);
+  const double activations =
+      real(e.batch.microbatch) * (real(m.layers) * (real(m.d_model) + real(m.ffn)) + real(m.vocab));
+  check.require(activations <= kMostActivations, "batch.microbatch",
+                "found {}, with this model {:.3g} activations; valid: at most {:.3g}",
+                e.batch.microbatch, activations, kMostActivations);
+  const double angles = real(e.data.max_document) * real(m.head_dim());
+  check.require(
+      angles <= kMostActivations, "data.max_document",
+      "found {}, whose rotation by {} dimensions has {:.3g} angles; valid: at most {:.3g}",
+      e.data.max_document, m.head_dim(), angles, kMostActivations);
+}
+
+void check_rank_count(const Checker& check, const Parallel& p, std::int64_t servers) {
+  const double ranks =
+      real(p.data) * real(p.pipeline) * real(p.tensor) * real(p.context) + real(servers);
+  check.require(
+      ranks <= real(kMostRanks), "parallel",
+      "found data {} x pipeline {} x tensor {} x context {} + {} attention servers, {:.3g} "
+      "ranks; valid: at most {}",
+      p.data, p.pipeline, p.tensor, p.context, servers, ranks, kMostRanks);
+}
+
+void check_step(const Checker& check, const Experiment& e) {
+  const Parallel& p = e.parallel;
+  const double microbatches = real(e.batch.tokens) / real(e.batch.microbatch);
+  const double passes = microbatches * real(e.model.layers) * real(p.tensor) * real(p.context);
+  check.require(passes <= kMostPasses, "batch.tokens",
+                "found {}, {:.3g} microbatches x {} layers x tensor {} x context {}: a step of "
+                "{:.3g} passes; valid: at most {:.3g} of them",
+                e.batch.tokens, microbatches, e.model.layers, p.tensor, p.context, passes,
+                kMostPasses);
+  const double pairs = microbatches * real(p.context) * real(p.context);
+  check.require(pairs <= kMostPairs, "parallel.context",
+                "found {}: {:.3g} microbatches in each of which every rank meets every other; "
+                "valid: at most {:.3g} pairs of ranks in a step",
+                p.context, microbatches, kMostPairs);
+  const double blocks = real(e.batch.tokens) / real(e.attention.block);
+  check.require(e.attention.placement != PlacementKind::cad || blocks <= kMostBlocks,
+                "attention.block", "found {}: {:.3g} blocks in a step; valid: at most {:.3g}",
+                e.attention.block, blocks, kMostBlocks);
+}
 
 void check_model(const Checker& check, const Model& m) {
   check.require(m.d_model % m.heads == 0, "model.heads",
@@ -270,11 +334,13 @@ void check_cluster(const Checker& check, const Experiment& e) {
 
 void check_consistency(const Experiment& experiment, const Value& root) {
   const Checker check(root);
-  check.require(experiment.name.find('/') == std::string::npos, "name",
-                "found {}; valid: a name without '/' (the run goes to runs/<name>; --output names "
-                "any folder)",
-                experiment.name);
+  check.require(names_folder(experiment.name), "name",
+                "found {}; valid: {} (the run goes to runs/<name>; --output names any folder)",
+                one_line(experiment.name), kValidName);
+  check_rank_count(check, experiment.parallel, experiment.attention.servers);
   check_model(check, experiment.model);
+  check_size(check, experiment);
+  check_step(check, experiment);
   check_tensor(check, experiment.parallel, experiment.model);
   check_batch(check, experiment.batch, experiment.parallel);
   check_pipeline(check, experiment);

@@ -78,6 +78,7 @@ void check_block(const Value& value, const KeyList::Block& block, const KeyList&
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  word = word.substr(0, 64);  // longer than every candidate: what follows changes nothing
   const auto distance = [&](std::string_view other) {
     // Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
     std::vector<std::size_t> row(other.size() + 1);

@@ -2,9 +2,11 @@
 #include "cadenza/config/machine.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "keys.hpp"
+#include "machine_schema.hpp"
 #include "read.hpp"
 #include "yaml.hpp"
 
@@ -17,12 +19,21 @@ const Place& place_of_row(const Value& root, const char* block, const char* tabl
   return root.find(block)->find(table)->items[row].place;
 }
 
+/// Tokens, rows, columns or depth.
+void check_count(const Place& place, const std::string& path, double count) {
+  if (count == std::floor(count) && count >= 1 && count <= static_cast<double>(kMaxSize)) return;
+  fail_at(place, path,
+          fmt::format("found a size of {}; valid: an integer in [1, {}]", count, kMaxSize));
+}
+
 void check_attention(const Value& root, const char* table, const std::vector<Row<3>>& rows) {
   std::set<std::pair<double, double>> seen;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& [queries, keys, seconds] = rows[i];
     const std::string path = fmt::format("attention.{}[{}]", table, i);
     const Place& place = place_of_row(root, "attention", table, i);
+    check_count(place, path, queries);
+    check_count(place, path, keys);
     if (queries > keys) {
       fail_at(place, path,
               fmt::format("found {} queries of a document of {} keys; valid: queries <= keys",
@@ -39,8 +50,11 @@ void check_products(const Value& root, const std::vector<Row<4>>& rows) {
   std::set<std::array<double, 3>> seen;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& [count, columns, depth, rate] = rows[i];
+    const std::string path = fmt::format("products.table[{}]", i);
+    const Place& place = place_of_row(root, "products", "table", i);
+    for (const double size : {count, columns, depth}) check_count(place, path, size);
     if (seen.insert({count, columns, depth}).second) continue;
-    fail_at(place_of_row(root, "products", "table", i), fmt::format("products.table[{}]", i),
+    fail_at(place, path,
             fmt::format("found {} x {} x {} a second time; valid: once", count, columns, depth));
   }
 }

@@ -7,63 +7,70 @@
 
 namespace cadenza::config {
 
+// Per second: from one to what stands for "costs nothing".
+inline constexpr Numbers kRate{1.0, 1e30};
+inline constexpr Numbers kRateOrNone{0.0, 1e30};
+inline constexpr Numbers kSeconds{0.0, 1e6};
+// Rows of tables: tokens and seconds, or sides of a product and FLOP/s.
+inline constexpr Numbers kMeasured{0.0, 1e18, true};
+
 template <typename Visitor>
 void describe(Visitor& visit, AttentionTimes& attention) {
   visit.key("heads", attention.heads, Integers{1, kMaxSize});
   visit.key("kv_heads", attention.kv_heads, Integers{1, kMaxSize});
   visit.key("head_dim", attention.head_dim, Integers{1, kMaxSize});
-  visit.key("tile", attention.tile, Integers{1, kMaxSize});
-  visit.key("tile_overhead", attention.tile_overhead, kNotNegative);
-  visit.key("launch_seconds", attention.launch_seconds, kNotNegative);
-  visit.key("flops_per_second", attention.flops_per_second, kPositive);
-  visit.key("forward", attention.forward, kPositive);
-  visit.key("backward", attention.backward, kPositive);
+  visit.key("tile", attention.tile, Integers{1, 1 << 16});
+  visit.key("tile_overhead", attention.tile_overhead, Numbers{0.0, 1e6});
+  visit.key("launch_seconds", attention.launch_seconds, kSeconds);
+  visit.key("flops_per_second", attention.flops_per_second, kRate);
+  visit.key("forward", attention.forward, kMeasured);
+  visit.key("backward", attention.backward, kMeasured);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, ProductRates& products) {
-  visit.key("flops_per_second", products.flops_per_second, kPositive);
-  visit.key("table", products.table, kPositive);
+  visit.key("flops_per_second", products.flops_per_second, kRate);
+  visit.key("table", products.table, kMeasured);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, PassRates& rates) {
-  visit.key("forward", rates.forward, kNotNegative);
-  visit.key("backward", rates.backward, kNotNegative);
+  visit.key("forward", rates.forward, kRateOrNone);
+  visit.key("backward", rates.backward, kRateOrNone);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, CopyRates& rates) {
-  visit.key("pack", rates.pack, kNotNegative);
-  visit.key("unpack", rates.unpack, kNotNegative);
+  visit.key("pack", rates.pack, kRateOrNone);
+  visit.key("unpack", rates.unpack, kRateOrNone);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, ElementWise& work) {
-  visit.key("bytes_per_second", work.bytes_per_second, kPositive);
+  visit.key("bytes_per_second", work.bytes_per_second, kRate);
   visit.block("attention_inputs", work.attention_inputs);
   visit.block("attention_outputs", work.attention_outputs);
-  visit.key("attention_delta", work.attention_delta, kNotNegative);
+  visit.key("attention_delta", work.attention_delta, kRateOrNone);
   visit.block("embedding", work.embedding);
-  visit.key("loss", work.loss, kNotNegative);
+  visit.key("loss", work.loss, kRateOrNone);
   visit.block("copies", work.copies);
   visit.block("slices", work.slices);
-  visit.key("optimizer", work.optimizer, kNotNegative);
+  visit.key("optimizer", work.optimizer, kRateOrNone);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, Link& link) {
-  visit.key("latency_seconds", link.latency_seconds, kNotNegative);
-  visit.key("bytes_per_second", link.bytes_per_second, kPositive);
-  visit.key("gather_bytes_per_second", link.gather_bytes_per_second, kNotNegative);
-  visit.key("reduce_bytes_per_second", link.reduce_bytes_per_second, kNotNegative);
+  visit.key("latency_seconds", link.latency_seconds, kSeconds);
+  visit.key("bytes_per_second", link.bytes_per_second, kRate);
+  visit.key("gather_bytes_per_second", link.gather_bytes_per_second, kRateOrNone);
+  visit.key("reduce_bytes_per_second", link.reduce_bytes_per_second, kRateOrNone);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, Links& links) {
   visit.block("inside", links.inside);
   visit.block("between", links.between);
-  visit.key("adapters", links.adapters, Integers{0, kMaxRanks});
+  visit.key("adapters", links.adapters, Integers{0, 4096});
 }
 
 template <typename Visitor>
@@ -71,9 +78,9 @@ void describe(Visitor& visit, Machine& machine) {
   visit.required("name", machine.name, "what tables and plots call the machine");
   visit.required("source", machine.source, "where its numbers come from");
   visit.key("dtype", machine.dtype);
-  visit.key("ranks_per_node", machine.ranks_per_node, Integers{0, kMaxRanks});
+  visit.key("ranks_per_node", machine.ranks_per_node, Integers{0, kMostRanks});
   visit.key("memory", machine.memory, Integers{0, kMaxBytes});
-  visit.key("peak_flops_per_second", machine.peak_flops_per_second, kNotNegative);
+  visit.key("peak_flops_per_second", machine.peak_flops_per_second, kRateOrNone);
   visit.block("attention", machine.attention);
   visit.block("products", machine.products);
   visit.block("element_wise", machine.element_wise);

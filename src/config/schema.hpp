@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/config/limits.hpp"
 
 namespace cadenza::config {
 
@@ -38,14 +39,14 @@ using Numbers = Interval<double>;
 
 // Widths, heads and token ids are passed on as 32-bit integers (BLAS, token buffers).
 inline constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max();
-// Keeps products such as ranks x microbatch far from overflow.
-inline constexpr std::int64_t kMaxRanks = 1 << 20;
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
 
 inline constexpr double kMaxNumber = std::numeric_limits<double>::max();
 inline constexpr Numbers kPositive{0.0, kMaxNumber, true};
 inline constexpr Numbers kNotNegative{0.0, kMaxNumber};
+// Standard deviation of a logarithm.
+inline constexpr Numbers kSpread{0.0, 10.0};
 
 template <typename Visitor>
 void describe(Visitor& visit, Rope& rope) {
@@ -88,7 +89,7 @@ void describe(Visitor& visit, Data& data) {
   visit.key("shuffle", data.shuffle);
   visit.key("dtype", data.dtype);
   visit.key("document_end", data.document_end, Integers{-1, kMaxSize});
-  visit.key("documents", data.documents, Integers{1, kMaxSize});
+  visit.key("documents", data.documents, Integers{1, kMostDocuments});
   visit.block("lengths", data.lengths);
 }
 
@@ -105,12 +106,12 @@ void describe(Visitor& visit, Batch& batch) {
 
 template <typename Visitor>
 void describe(Visitor& visit, Parallel& parallel) {
-  visit.key("data", parallel.data, Integers{1, kMaxRanks});
-  visit.key("pipeline", parallel.pipeline, Integers{1, kMaxRanks});
-  visit.key("tensor", parallel.tensor, Integers{1, kMaxRanks});
-  visit.key("context", parallel.context, Integers{1, kMaxRanks});
+  visit.key("data", parallel.data, Integers{1, kMostRanks});
+  visit.key("pipeline", parallel.pipeline, Integers{1, kMostRanks});
+  visit.key("tensor", parallel.tensor, Integers{1, kMostRanks});
+  visit.key("context", parallel.context, Integers{1, kMostRanks});
   visit.key("schedule", parallel.schedule);
-  visit.key("chunks", parallel.chunks, Integers{1, kMaxRanks});
+  visit.key("chunks", parallel.chunks, Integers{1, kMostRanks});
   visit.key("shard", parallel.shard);
 }
 
@@ -120,9 +121,9 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("placement", attention.placement);
   visit.key("sharding", attention.sharding);
   visit.key("shard_unit", attention.shard_unit);
-  visit.key("head_parallel", attention.head_parallel, Integers{1, kMaxRanks});
-  visit.key("window", attention.window, Integers{1, kMaxRanks});
-  visit.key("servers", attention.servers, ServerCount{{1, kMaxRanks}});
+  visit.key("head_parallel", attention.head_parallel, Integers{1, kMostRanks});
+  visit.key("window", attention.window, Integers{1, kMostRanks});
+  visit.key("servers", attention.servers, ServerCount{{1, kMostRanks}});
   visit.key("mixed", attention.mixed);
   visit.key("block", attention.block, Integers{1, kMaxSize});
   visit.key("tolerance", attention.tolerance, Numbers{0.0, 1.0});
@@ -171,10 +172,10 @@ void describe(Visitor& visit, Trace& trace) {
 template <typename Visitor>
 void describe(Visitor& visit, Cluster& cluster) {
   visit.key("machine", cluster.machine, MayBeEmpty{});
-  visit.key("ranks_per_node", cluster.ranks_per_node, Integers{0, kMaxRanks});
+  visit.key("ranks_per_node", cluster.ranks_per_node, Integers{0, kMostRanks});
   visit.key("bandwidth", cluster.bandwidth, Numbers{0.0, 1e9, true});
-  visit.key("speed_spread", cluster.speed_spread, kNotNegative);
-  visit.key("jitter", cluster.jitter, kNotNegative);
+  visit.key("speed_spread", cluster.speed_spread, kSpread);
+  visit.key("jitter", cluster.jitter, kSpread);
   visit.key("slow_ranks", cluster.slow_ranks, kNotNegative);
   visit.key("slow_links", cluster.slow_links, kNotNegative);
 }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "keys.hpp"
 #include "yaml.hpp"
@@ -104,14 +106,11 @@ Axis read_axis(const Entry& entry) {
   if (axis.values.empty()) {
     fail_at(entry.value.place, path, "found no value; valid: one or more");
   }
-  for (std::size_t i = 1; i < axis.values.size(); ++i) {
-    const auto end = axis.values.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::find_if(axis.values.begin(), end, [&](const AxisValue& other) {
-          return other.label == axis.values[i].label;
-        }) != end) {
-      fail_at(entry.value.place, path,
-              fmt::format("found {} a second time; valid: once", one_line(axis.values[i].label)));
-    }
+  std::set<std::string_view> labels;
+  for (const AxisValue& value : axis.values) {
+    if (labels.insert(value.label).second) continue;
+    fail_at(entry.value.place, path,
+            fmt::format("found {} a second time; valid: once", one_line(value.label)));
   }
   return axis;
 }
@@ -127,13 +126,13 @@ std::pair<std::size_t, std::vector<std::string>> read_condition(const Entry& ent
     fail_at(entry.value.place, join_path(path, one_line(entry.name)),
             fmt::format("found no such axis; valid: {}", fmt::join(names, ", ")));
   }
-  std::vector<std::string> known;
-  for (const AxisValue& value : axis->values) known.push_back(value.label);
+  std::set<std::string_view> known;
+  for (const AxisValue& value : axis->values) known.insert(value.label);
   std::vector<Value> wanted = entry.value.items;
   if (entry.value.kind != Value::Kind::list) wanted = {entry.value};
   std::vector<std::string> labels;
   for (const Value& value : wanted) {
-    if (value.kind != Value::Kind::scalar || std::ranges::count(known, value.text) == 0) {
+    if (value.kind != Value::Kind::scalar || !known.contains(value.text)) {
       fail_at(value.place, join_path(path, entry.name),
               fmt::format("found {}; valid: {}", found(value), fmt::join(known, ", ")));
     }
@@ -177,9 +176,9 @@ Sweep parse_sweep(const std::string& text, const std::string& file) {
             "found nothing, but it is required; valid: an experiment's YAML file, relative to this "
             "one");
   }
-  if (sweep.name.empty() || sweep.name.find('/') != std::string::npos) {
+  if (!names_folder(sweep.name)) {
     fail_at(place_of(root, "name"), "name",
-            fmt::format("found '{}'; valid: a name without '/'", one_line(sweep.name)));
+            fmt::format("found '{}'; valid: {}", one_line(sweep.name), kValidName));
   }
   sweep.steps = read_steps(root);
   if (const Value* set = root.find("set")) sweep.settings = read_settings(*set, "set");

@@ -16,6 +16,8 @@ namespace cadenza::config {
 namespace {
 
 constexpr std::size_t kMostPoints = 100'000;
+constexpr std::size_t kMostText = std::size_t{1} << 28;         // bytes that all points set
+constexpr std::size_t kMostComparisons = std::size_t{1} << 26;  // of points with rules
 constexpr std::string_view kShape = "shape.";
 
 void append(Settings& all, const Settings& more) {
@@ -104,15 +106,47 @@ void cut_batch(Experiment& e, const Shape& shape) {
   e.data.max_document = *shape.sequence;
 }
 
-}  // namespace
+std::size_t bytes_of(const Settings& settings) {
+  std::size_t bytes = 0;
+  for (const std::string& setting : settings) bytes += sizeof(setting) + setting.size();
+  return bytes;
+}
 
-std::vector<SweepPoint> points_of(const Sweep& sweep) {
-  std::vector<SweepPoint> points = {{{}, sweep.settings}};
+/// Before points are made: how many, what each of them holds at most, and what rules look at.
+void check_size(const Sweep& sweep) {
+  std::size_t points = 1;
+  std::size_t bytes = bytes_of(sweep.settings);
   for (const Axis& axis : sweep.axes) {
-    if (points.size() * axis.values.size() > kMostPoints) {
+    points *= axis.values.size();
+    if (points > kMostPoints) {
       fail(ExitCode::usage, "axes: found more than {} points; valid: fewer values, or two sweeps",
            kMostPoints);
     }
+    std::size_t most = 0;
+    for (const AxisValue& value : axis.values) {
+      most = std::max(most, sizeof(value) + value.label.size() + bytes_of(value.settings));
+    }
+    bytes += most;
+  }
+  std::size_t labels = 0;
+  for (const SweepRule& rule : sweep.rules) {
+    bytes += bytes_of(rule.settings);
+    for (const auto& [axis, names] : rule.when) labels += names.size();
+  }
+  if (points * bytes > kMostText || points * labels > kMostComparisons) {
+    fail(ExitCode::usage,
+         "axes: found {} points of up to {} bytes of settings and {} labels in rules; valid: "
+         "products of at most {} and {}",
+         points, bytes, labels, kMostText, kMostComparisons);
+  }
+}
+
+}  // namespace
+
+std::vector<SweepPoint> points_of(const Sweep& sweep) {
+  check_size(sweep);
+  std::vector<SweepPoint> points = {{{}, sweep.settings}};
+  for (const Axis& axis : sweep.axes) {
     std::vector<SweepPoint> finer;
     for (const SweepPoint& point : points) {
       for (const AxisValue& value : axis.values) {
@@ -134,12 +168,18 @@ std::vector<SweepPoint> points_of(const Sweep& sweep) {
   return points;
 }
 
-Experiment experiment_of(const SweepPoint& point, const std::string& text, const std::string& file,
+Base parse_base(const std::string& text, const std::string& file) {
+  auto root = std::make_shared<Value>(parse_yaml(text, file));
+  check_keys<Experiment>(*root);
+  return root;
+}
+
+Experiment experiment_of(const SweepPoint& point, const Base& base,
                          const std::vector<std::string>& overrides) {
   Settings settings = point.settings;
   append(settings, overrides);
   const Shape shape = take_shape(settings);
-  Value root = parse_yaml(text, file);
+  Value root = *base;
   for (const std::string& setting : settings) apply_override(root, setting);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);

@@ -3,7 +3,14 @@
 
 #include <algorithm>
 
+#include "cadenza/base/text.hpp"
+
 namespace cadenza::config {
+
+std::string Place::text() const {
+  if (origin == nullptr) return "";
+  return in_file() ? fmt::format("{}:{}", origin->name, line) : origin->name;
+}
 
 const Value* Value::find(const std::string& name) const {
   const auto entry = std::ranges::find(entries, name, &Entry::name);
@@ -34,17 +41,14 @@ const Place& place_of(const Value& root, const std::string& path) {
 
 std::string one_line(const std::string& text) {
   constexpr std::size_t kLongest = 120;
-  std::string line;
-  for (const char c : text.substr(0, kLongest)) {
-    if (c == '\n') {
-      line += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      line += c;
-    }
-  }
+  const std::string line = printable(text.substr(0, kLongest));
   return text.size() > kLongest ? line + "..." : line;
+}
+
+bool names_folder(const std::string& name) {
+  constexpr std::size_t kLongest = 100;  // leaves room for -simulated and .12 in a folder's name
+  return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
+         name.find('/') == std::string::npos && printable(name) == name;
 }
 
 std::string found(const Value& value) {
@@ -63,10 +67,9 @@ std::string found(const Value& value) {
 }
 
 void fail_at(const Place& place, const std::string& path, const std::string& message) {
-  if (path.empty() || path == place.key) {
-    fail(ExitCode::usage, "{}: {}", place.text, message);
-  }
-  fail(ExitCode::usage, "{}: {}: {}", place.text, path, message);
+  const bool said = path.empty() || (!place.in_file() && path == place.origin->key);
+  if (said) fail(ExitCode::usage, "{}: {}", place.text(), message);
+  fail(ExitCode::usage, "{}: {}: {}", place.text(), one_line(path), message);
 }
 
 }  // namespace cadenza::config

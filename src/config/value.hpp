@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,11 +14,19 @@
 
 namespace cadenza::config {
 
+/// What the values of one piece of YAML share.
+struct Origin {
+  std::string name;  ///< file, or "--set key.path=value"
+  std::string key;   ///< --set: its key.path; empty for a file
+};
+
 /// Where a value was written.
 struct Place {
-  std::string text;  ///< "file:line" or "--set key.path=value"
-  std::string key;   ///< --set: its key.path; empty for a file
-  bool in_file() const { return key.empty(); }
+  std::shared_ptr<const Origin> origin;  ///< null for what was never written
+  int line = 0;                          ///< from 1
+
+  std::string text() const;  ///< "file:line" or "--set key.path=value"
+  bool in_file() const { return origin == nullptr || origin->key.empty(); }
 };
 
 struct Entry;
@@ -46,8 +55,13 @@ std::string join_path(const std::string& path, const std::string& name);
 /// Place of the value at `path`; where there is none, of the innermost block around it in the file.
 const Place& place_of(const Value& root, const std::string& path);
 
-/// Text that stays on one line: control characters escaped, cut when it is long.
+/// Text of a file as messages show it: printable, cut when it is long.
 std::string one_line(const std::string& text);
+
+/// Whether a folder of runs/ can be called `name`.
+bool names_folder(const std::string& name);
+inline constexpr const char* kValidName =
+    "1 to 100 visible characters without '/', other than . and ..";
 
 /// How a message names the value, e.g. `1.5`, `"three"`, `a list`, `nothing`.
 std::string found(const Value& value);

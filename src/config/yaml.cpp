@@ -5,107 +5,234 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
+#include <unordered_map>
+
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/limits.hpp"
 
 namespace cadenza::config {
 namespace {
 
-/// Names the places of one piece of YAML: lines of a file, or one --set for all of it.
-struct Origin {
-  std::string name;     ///< file, or "--set key.path=value"
-  std::string set_key;  ///< empty for a file
+// What an experiment, a machine or a sweep may hold. Files are some kilobytes; these bounds keep
+// what a small file can be made to mean, through aliases say, within a fraction of a second.
+constexpr std::size_t kMostValues = 100'000;
+constexpr std::size_t kDeepest = 8;
 
-  Place at(const YAML::Mark& mark) const {
-    if (!set_key.empty()) return {name, set_key};
-    return {fmt::format("{}:{}", name, std::max(mark.line, 0) + 1), ""};
-  }
+using OriginPointer = std::shared_ptr<const Origin>;
+
+Place place_at(const OriginPointer& origin, const YAML::Mark& mark) {
+  return {origin, std::max(mark.line, 0) + 1};
+}
+
+Value value_at(const Place& place, Value::Kind kind) {
+  Value value;
+  value.kind = kind;
+  value.place = place;
+  return value;
+}
+
+struct Extent {
+  std::size_t values = 1;
+  std::int64_t bytes = 0;
+  std::size_t depth = 0;  ///< of blocks and lists in each other
 };
 
-/// Copies yaml-cpp's nodes, which share and alias, into plain values.
-class Converter {
+Extent extent_of(const Value& value) {
+  Extent all{1, std::ssize(value.text), 0};
+  const auto add = [&](const Value& inner, std::int64_t name) {
+    const Extent extent = extent_of(inner);
+    all.values += extent.values;
+    all.bytes += extent.bytes + name;
+    all.depth = std::max(all.depth, extent.depth);
+  };
+  for (const Value& item : value.items) add(item, 0);
+  for (const Entry& entry : value.entries) add(entry.value, std::ssize(entry.name));
+  if (value.kind == Value::Kind::list || value.kind == Value::Kind::block) ++all.depth;
+  return all;
+}
+
+/// Builds values from the parser's events, so that nothing is ever larger than it may be: an alias
+/// becomes a copy of what it stands for, and counts as that.
+class Builder : public YAML::EventHandler {
  public:
-  explicit Converter(const Origin& origin) : origin_(origin) {}
+  /// @param path  of the root, where it is no file's
+  Builder(OriginPointer origin, std::string path)
+      : origin_(std::move(origin)), path_(std::move(path)) {}
 
-  Value convert(const YAML::Node& node, const Place& place, const std::string& path,
-                int depth) const {
-    // An anchor may contain itself, so depth is what ends the recursion.
-    constexpr int kDeepest = 8;
-    if (depth > kDeepest) {
-      fail_at(place, path,
-              fmt::format("found more than {} levels; valid: blocks of keys", kDeepest));
+  /// What was built. @throws Error(usage): a key that is no word
+  Value take() {
+    if (odd_key_) {
+      fail_at(odd_key_->place, odd_key_->path, "found a key that is no word; valid: key: value");
     }
-    Value value;
-    value.place = place;
-    if (node.IsScalar()) {
-      value.kind = Value::Kind::scalar;
-      value.text = node.Scalar();
-      value.quoted = node.Tag() != "?";
-    } else if (node.IsSequence()) {
-      value.kind = Value::Kind::list;
-      for (const YAML::Node& item : node) {
-        const std::string name = fmt::format("{}[{}]", path, value.items.size());
-        value.items.push_back(convert(item, origin_.at(item.Mark()), name, depth + 1));
-      }
-    } else if (node.IsMap()) {
-      value.kind = Value::Kind::block;
-      for (const auto& entry : node) add_entry(value, entry.first, entry.second, path, depth);
-    }
-    return value;
+    return std::move(root_);
   }
 
- private:
-  void add_entry(Value& block, const YAML::Node& key, const YAML::Node& node,
-                 const std::string& path, int depth) const {
-    const Place place = origin_.at(key.Mark());
-    if (!key.IsScalar()) fail_at(place, path, "found a key that is no word; valid: key: value");
-    const std::string child = join_path(path, key.Scalar());
-    if (const Value* first = block.find(key.Scalar())) {
-      fail_at(
-          place, one_line(child),
-          fmt::format("found the key a second time (first: {}); valid: once", first->place.text));
-    }
-    block.entries.push_back({key.Scalar(), convert(node, place, child, depth + 1)});
-  }
-
-  const Origin& origin_;
-};
-
-/// Notes where a document starts and drops what is in it.
-class DocumentStart : public YAML::EventHandler {
- public:
-  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-  const YAML::Mark& mark() const { return mark_; }
-
- private:
-  YAML::Mark mark_;
-};
-
-/// The one document of `text`; null where there is none. YAML::LoadAll would not do: it never ends
-/// on text such as "," that starts no document and is not consumed either.
-YAML::Node load(const std::string& text, const Origin& origin) {
-  try {
-    const YAML::Node node = YAML::Load(text);
-    std::istringstream stream(text);
-    YAML::Parser parser(stream);
-    DocumentStart document;
-    if (parser.HandleNextDocument(document) && parser.HandleNextDocument(document)) {
-      fail_at(origin.at(document.mark()), "",
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (!started_) root_.place = place_at(origin_, mark);
+    if (std::exchange(started_, true)) {
+      fail_at(place_at(origin_, mark), "",
               "found more after the end of the first YAML document; valid: one document");
     }
-    return node;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    scalar(mark, value_at(place_at(origin_, mark), Value::Kind::nothing), anchor);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    const Place place = place_at(origin_, mark);
+    if (!is_plain(text)) {
+      fail_at(place, path(),
+              fmt::format("found control characters in \"{}\"; valid: text without them",
+                          one_line(text)));
+    }
+    Value value = value_at(place, Value::Kind::scalar);
+    value.text = text;
+    value.quoted = tag != "?";
+    scalar(mark, std::move(value), anchor);
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto anchored = anchors_.find(anchor);
+    if (anchored == anchors_.end()) {
+      fail_at(place_at(origin_, mark), path(),
+              "found an alias inside what it stands for: levels without end; valid: none there");
+    }
+    count(mark, extent_of(anchored->second));
+    add(anchored->second);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, Value::Kind::list, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, Value::Kind::block, anchor);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  /// A block or list whose end is still to come.
+  struct Open {
+    Value value;
+    YAML::anchor_t anchor = 0;
+    bool named = false;                          ///< block: the last entry waits for its value
+    std::unordered_map<std::string, int> lines;  ///< block: of its keys
+  };
+
+  struct OddKey {
+    Place place;
+    std::string path;
+  };
+
+  void count(const YAML::Mark& mark, const Extent& extent) {
+    total_.values += extent.values;
+    total_.bytes += extent.bytes;
+    const Place place = place_at(origin_, mark);
+    if (open_.size() + extent.depth > kDeepest) {
+      fail_at(place, path(),
+              fmt::format("found more than {} levels; valid: blocks of keys", kDeepest));
+    }
+    if (total_.values > kMostValues || total_.bytes > kMostYamlBytes) {
+      fail_at(place, path(),
+              fmt::format("found more than {} values or {} bytes of text, where an alias counts as "
+                          "what it stands for; valid: less, e.g. lengths in a file of their own",
+                          kMostValues, kMostYamlBytes));
+    }
+  }
+
+  void scalar(const YAML::Mark& mark, Value value, YAML::anchor_t anchor) {
+    count(mark, extent_of(value));
+    if (anchor != 0) anchors_[anchor] = value;
+    add(std::move(value));
+  }
+
+  void open(const YAML::Mark& mark, Value::Kind kind, YAML::anchor_t anchor) {
+    count(mark, {1, 0, 1});
+    const Place place = place_at(origin_, mark);
+    open_.push_back({value_at(place, kind), anchor, false, {}});
+  }
+
+  void close() {
+    Open closed = std::move(open_.back());
+    open_.pop_back();
+    if (closed.anchor != 0) anchors_[closed.anchor] = closed.value;
+    add(std::move(closed.value));
+  }
+
+  void add(Value value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+    } else if (open_.back().value.kind == Value::Kind::list) {
+      open_.back().value.items.push_back(std::move(value));
+    } else if (awaits_key(open_.back())) {
+      add_key(open_.back(), value);
+    } else {
+      Value& entry = open_.back().value.entries.back().value;
+      value.place = entry.place;  // of the key
+      entry = std::move(value);
+      open_.back().named = false;
+    }
+  }
+
+  void add_key(Open& block, const Value& key) {
+    // Said at the end only: of brackets that stay open the parser makes a key, and complains later.
+    if (key.kind != Value::Kind::scalar && !odd_key_) odd_key_ = {key.place, path()};
+    const auto [first, is_new] = block.lines.emplace(key.text, key.place.line);
+    if (!is_new && !odd_key_) {
+      fail_at(key.place, join_path(path(), key.text),
+              fmt::format("found the key a second time (first: {}); valid: once",
+                          Place{origin_, first->second}.text()));
+    }
+    block.value.entries.push_back({key.text, value_at(key.place, Value::Kind::nothing)});
+    block.named = true;
+  }
+
+  static bool awaits_key(const Open& block) {
+    return block.value.kind == Value::Kind::block && !block.named;
+  }
+
+  /// Of the value that comes next.
+  std::string path() const {
+    std::string path = path_;
+    for (const Open& around : open_) {
+      if (around.value.kind == Value::Kind::list) {
+        path += fmt::format("[{}]", around.value.items.size());
+      } else if (around.named) {
+        path = join_path(path, around.value.entries.back().name);
+      }
+    }
+    return path;
+  }
+
+  OriginPointer origin_;
+  std::string path_;
+  bool started_ = false;
+  Value root_;
+  Extent total_{0, 0, 0};
+  std::vector<Open> open_;
+  std::optional<OddKey> odd_key_;
+  std::unordered_map<YAML::anchor_t, Value> anchors_;
+};
+
+/// The one document of `text`. YAML::Load would build what aliases stand for before anything can
+/// be counted, and YAML::LoadAll never ends on text such as "," that starts no document and is not
+/// consumed either.
+Value load(const std::string& text, const OriginPointer& origin, const std::string& path) {
+  if (std::ssize(text) > kMostYamlBytes) {
+    fail_at({origin, 1}, "",
+            fmt::format("found {} bytes; valid: at most {}", text.size(), kMostYamlBytes));
+  }
+  try {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    Builder builder(origin, path);
+    if (parser.HandleNextDocument(builder)) parser.HandleNextDocument(builder);
+    return builder.take();
   } catch (const YAML::Exception& error) {
-    fail_at(origin.at(error.mark), "",
+    fail_at(place_at(origin, error.mark), "",
             fmt::format("column {}: found broken YAML ({}); valid: YAML 1.2, special characters "
                         "in quotes",
                         std::max(error.mark.column, 0) + 1, one_line(error.msg)));
@@ -136,12 +263,14 @@ Value& entry_of(Value& block, const std::string& name, const Place& place) {
 }  // namespace
 
 Value parse_yaml(const std::string& text, const std::string& file) {
-  const Origin origin{file, ""};
-  const Place top{file + ":1", ""};
-  const std::string valid = "valid: blocks of keys such as model:, data: and batch:";
-  Value root = Converter(origin).convert(load(text, origin), top, "", 0);
-  if (root.kind != Value::Kind::block)
-    fail_at(top, "", fmt::format("found {}; {}", found(root), valid));
+  const auto origin = std::make_shared<const Origin>(Origin{file, ""});
+  Value root = load(text, origin, "");
+  root.place = {origin, 1};
+  if (root.kind != Value::Kind::block) {
+    fail_at(root.place, "",
+            fmt::format("found {}; valid: blocks of keys such as model:, data: and batch:",
+                        found(root)));
+  }
   return root;
 }
 
@@ -149,25 +278,28 @@ void apply_override(Value& root, const std::string& argument) {
   const std::size_t equals = argument.find('=');
   const std::string path = argument.substr(0, equals);
   const std::vector<std::string> names = split_path(path);
-  const Origin origin{"--set " + one_line(argument), path};
+  const auto origin = std::make_shared<const Origin>(Origin{"--set " + one_line(argument), path});
   if (equals == std::string::npos || std::ranges::find(names, "") != names.end()) {
     fail(ExitCode::usage, "{}: found no key.path=value; valid: e.g. --set optimizer.lr=1e-3",
-         origin.name);
+         origin->name);
   }
-  const Place place = origin.at(YAML::Mark());
-  const YAML::Node node = load(argument.substr(equals + 1), origin);
-
+  const Place place{origin, 1};
+  if (names.size() > kDeepest) {
+    fail_at(place, path, fmt::format("found more than {} levels; valid: a key", kDeepest));
+  }
   Value* value = &root;
+  Value fresh = load(argument.substr(equals + 1), origin, path);
   for (const std::string& name : names) {
     if (value->kind == Value::Kind::nothing) value->kind = Value::Kind::block;
     if (value->kind != Value::Kind::block) {
       fail_at(place, path,
               fmt::format("found {} ({}) above '{}'; valid: a block of keys there", found(*value),
-                          value->place.text, one_line(name)));
+                          value->place.text(), one_line(name)));
     }
     value = &entry_of(*value, name, place);
   }
-  *value = Converter(origin).convert(node, place, path, 0);
+  *value = std::move(fresh);
+  value->place = place;
 }
 
 }  // namespace cadenza::config

@@ -5,6 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/limits.hpp"
+
 namespace cadenza::data {
 namespace {
 
@@ -31,7 +34,23 @@ std::int64_t total_tokens(const std::vector<Waiting>& documents) {
 
 }  // namespace
 
+void check_step(std::size_t documents) {
+  if (documents <= static_cast<std::size_t>(config::kMostStepDocuments)) return;
+  fail(ExitCode::usage,
+       "batch.tokens: found a step of more than {} documents; valid: fewer tokens, or longer "
+       "documents",
+       config::kMostStepDocuments);
+}
+
 std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, std::int64_t step) {
+  constexpr double kMostComparisons = 0x1p32;
+  const double comparisons = static_cast<double>(pool.size()) * static_cast<double>(options.count);
+  if (comparisons > kMostComparisons) {
+    fail(ExitCode::usage,
+         "batch.packing: found {} documents for {} microbatches in a step; valid: fixed, or a "
+         "product of at most {:.3g}",
+         pool.size(), options.count, kMostComparisons);
+  }
   // Without the first key a document could wait for ever behind costlier ones of every new step.
   std::stable_sort(pool.begin(), pool.end(), [](const Waiting& a, const Waiting& b) {
     return std::tuple(a.carried, a.document.length()) > std::tuple(b.carried, b.document.length());
@@ -112,7 +131,9 @@ void BalancedSteps::read_window(State& state, std::int64_t step) const {
     room -= document.length();
     const auto queue = std::lower_bound(outliers_.begin(), outliers_.end(), document.length());
     const auto above = static_cast<std::size_t>(queue - outliers_.begin());
-    (above > 0 ? state.queues[above - 1] : state.carried).push_back({document, step, 0});
+    std::vector<Waiting>& waiting = above > 0 ? state.queues[above - 1] : state.carried;
+    waiting.push_back({document, step, 0});
+    check_step(waiting.size());
   }
 }
 

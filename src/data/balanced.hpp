@@ -21,6 +21,10 @@ struct Waiting {
   std::int64_t carried = 0;  ///< steps in which no microbatch had room for it
 };
 
+/// Before a step of tiny documents fills the memory. @throws Error(usage) above
+/// config::kMostStepDocuments
+void check_step(std::size_t documents);
+
 struct Bins {
   std::int64_t count = 1;    ///< microbatches
   std::int64_t longest = 0;  ///< tokens a microbatch may hold
@@ -31,6 +35,7 @@ struct Bins {
 /// Deals documents to microbatches: those carried longest first, then the costliest first, each
 /// into the cheapest microbatch if it has room, else into the shortest if that has.
 /// @param pool  the documents; keeps those that fit nowhere (none with `force`)
+/// @throws Error(usage) where every document is compared with too many microbatches
 std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& bins, std::int64_t step);
 
 /// Packing `balanced`. What is left over or waits in a queue comes in a later step, so a step

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/limits.hpp"
+
 namespace cadenza::data {
 
 CutCorpus::CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document)
@@ -24,7 +27,32 @@ void CutCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) 
   whole_->read(whole, {offset + tokens.begin, offset + tokens.end}, out);
 }
 
+namespace {
+
+/// Before anything of that size is made.
+void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document) {
+  std::int64_t tokens = 0;
+  std::int64_t documents = 0;
+  for (const std::int64_t length : lengths) {
+    if (length < 1 || length > config::kMostTokens - tokens) {
+      fail(ExitCode::data, "data: found a corpus of more than {} tokens; valid: fewer",
+           config::kMostTokens);
+    }
+    tokens += length;
+    documents += max_document > 0 ? (length - 1) / max_document + 1 : 1;
+    if (documents > config::kMostDocuments) {
+      fail(ExitCode::data,
+           "data.max_document: found {}, which makes more than {} documents of the corpus; valid: "
+           "more, or fewer or shorter documents",
+           max_document, config::kMostDocuments);
+    }
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document) {
+  check_size(corpus->lengths(), max_document);
   if (max_document <= 0 || std::ranges::max(corpus->lengths()) <= max_document) return corpus;
   return std::make_unique<CutCorpus>(std::move(corpus), max_document);
 }

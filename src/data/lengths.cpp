@@ -70,6 +70,7 @@ std::vector<std::int64_t> synthetic_lengths(const config::Data& data, std::uint6
     fail(ExitCode::data, "data.lengths.values: the list of lengths is empty");
   }
   std::vector<std::int64_t> lengths;
+  lengths.reserve(static_cast<std::size_t>(data.documents));
   for (std::int64_t document = 0; document < data.documents; ++document) {
     lengths.push_back(drawn_length(data, document, seed));
   }

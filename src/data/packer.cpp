@@ -5,6 +5,7 @@
 
 #include "balanced.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/limits.hpp"
 #include "cadenza/data/batch.hpp"
 #include "stream.hpp"
 
@@ -64,6 +65,10 @@ Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
 }
 
 Batch Packer::batch(std::int64_t step) const {
+  if (step > config::kMostTokens / options_.tokens) {
+    fail(ExitCode::usage, "--step: found {}; valid: at most {} with steps of {} tokens", step,
+         config::kMostTokens / options_.tokens, options_.tokens);
+  }
   if (balanced_) return balanced_->batch(step);
   Batch batch{step, {}};
   Stream::Cursor cursor = stream_->at(step * options_.tokens);
@@ -71,15 +76,19 @@ Batch Packer::batch(std::int64_t step) const {
     std::vector<Waiting> pool;
     for (std::int64_t room = options_.tokens; room > 0; room -= pool.back().document.length()) {
       pool.push_back({cursor.take(room), step, 0});
+      check_step(pool.size());
     }
     batch.microbatches = deal(pool, *bins_, step);
     return batch;
   }
+  std::size_t documents = 0;
   for (std::int64_t left = options_.tokens; left > 0;) {
     std::int64_t room = std::min(left, options_.microbatch);
     left -= room;
     Microbatch& microbatch = batch.microbatches.emplace_back();
-    while (room > 0) room -= microbatch.documents.emplace_back(cursor.take(room)).length();
+    for (; room > 0; check_step(++documents)) {
+      room -= microbatch.documents.emplace_back(cursor.take(room)).length();
+    }
   }
   return batch;
 }

@@ -2,11 +2,15 @@
 #include "paths.hpp"
 
 #include <fnmatch.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "cadenza/base/error.hpp"
 
@@ -70,32 +74,81 @@ bool matches(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD | FNM_NOESCAPE) == 0;
 }
 
-// Walks from folder `base` along the pattern's components from `next` on.
-void add_matches(const fs::path& base, fs::path::iterator next, fs::path::iterator end,
-                 Files& files) {
-  if (next != end && !has_wildcard(next->native())) {
-    return add_matches(base / *next, std::next(next), end, files);
+/// Finds what one pattern matches.
+class Walk {
+ public:
+  Walk(const std::string& pattern, Files& files) : pattern_(pattern), files_(files) {
+    const fs::path path(pattern);
+    parts_.assign(path.begin(), path.end());
   }
-  if (next == end) return add_existing(base, files);
 
-  std::error_code error;
-  if (!base.empty() && !fs::is_directory(base, error)) return;
-  const bool any_depth = *next == "**";
-  if (any_depth && std::next(next) == end) return add_folder(base, files);
-  if (any_depth) add_matches(base, std::next(next), end, files);
-  for (const fs::directory_entry& entry : open_folder(base)) {
-    const fs::path name = entry.path().filename();
-    if (any_depth) {
-      if (!skipped(name.native()) && is_folder_below(entry)) {
-        add_matches(base / name, next, end, files);
-      }
-    } else if (matches(next->native(), name.native())) {
-      add_matches(base / name, std::next(next), end, files);
+  void run() { visit({}, 0, false); }
+
+ private:
+  // What links may multiply: they can lead to the same folder by many names.
+  static constexpr std::size_t kMostBehindLinks = 10'000;
+
+  /// Walks from folder `base` along the pattern's parts from `next` on. @param linked  whether
+  /// `base` lies behind a link
+  void visit(const fs::path& base, std::size_t next, bool linked) {
+    if (next == parts_.size()) return add_existing(base, files_);
+    if (!has_wildcard(parts_[next].native())) return visit(base / parts_[next], next + 1, linked);
+    // Several ** lead to the same folder with the same rest of the pattern on many ways.
+    if (!visited_.emplace(base.native(), next).second) return;
+    if (linked && ++behind_links_ > kMostBehindLinks) {
+      fail(ExitCode::data,
+           "data.path: '{}' leads through links to more than {} folders; valid: a pattern with "
+           "fewer",
+           pattern_, kMostBehindLinks);
     }
+    std::error_code error;
+    if (!base.empty() && !fs::is_directory(base, error)) return;
+    const bool any_depth = parts_[next] == "**";
+    if (any_depth && next + 1 == parts_.size()) return add_folder(base, files_);
+    if (any_depth) visit(base, next + 1, linked);
+    around_.push_back(identity(base));
+    for (const fs::directory_entry& entry : open_folder(base)) {
+      const fs::path name = entry.path().filename();
+      if (any_depth) {
+        if (!skipped(name.native()) && is_folder_below(entry)) visit(base / name, next, linked);
+      } else if (matches(parts_[next].native(), name.native())) {
+        const bool is_link = entry.is_symlink(error);
+        if (is_link && leads_back(base / name)) continue;
+        visit(base / name, next + 1, linked || is_link);
+      }
+    }
+    around_.pop_back();
   }
+
+  /// The same for all names of a folder.
+  using Identity = std::pair<dev_t, ino_t>;
+  static Identity identity(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.empty() ? "." : path.c_str(), &status) != 0) return {};
+    return {status.st_dev, status.st_ino};
+  }
+  /// Whether a link leads to a folder that is being walked: round in a circle.
+  bool leads_back(const fs::path& link) const {
+    return std::ranges::find(around_, identity(link)) != around_.end();
+  }
+
+  const std::string& pattern_;
+  Files& files_;
+  std::vector<fs::path> parts_;
+  std::set<std::pair<std::string, std::size_t>> visited_;
+  std::vector<Identity> around_;
+  std::size_t behind_links_ = 0;
+};
+
+// What the system takes as a path; a pattern may have about as many parts as a third of that.
+void check_length(const std::string& entry) {
+  if (entry.size() < PATH_MAX) return;
+  fail(ExitCode::data, "data.path: found a path of {} bytes; valid: fewer than {}", entry.size(),
+       PATH_MAX);
 }
 
 std::vector<std::string> files_of(const std::string& entry) {
+  check_length(entry);
   std::error_code error;
   const fs::file_status status = fs::status(entry, error);
   if (fs::is_regular_file(status)) return {entry};
@@ -113,8 +166,7 @@ std::vector<std::string> files_of(const std::string& entry) {
     fail(ExitCode::data, "data.path: cannot read '{}': {}", entry,
          error ? error.message() : std::string("No such file or directory"));
   } else {
-    const fs::path pattern(entry);
-    add_matches({}, pattern.begin(), pattern.end(), files);
+    Walk(entry, files).run();
     if (files.empty()) fail(ExitCode::data, "data.path: no file matches '{}'", entry);
   }
   return {files.begin(), files.end()};

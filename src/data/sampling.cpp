@@ -5,8 +5,10 @@
 #include <cmath>
 #include <utility>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
+#include "cadenza/config/limits.hpp"
 
 namespace cadenza::data {
 namespace {
@@ -41,6 +43,7 @@ std::vector<std::int64_t> independent(std::span<const LengthCount> histogram,
     until.push_back((until.empty() ? 0 : until.back()) + entry.count);
   }
   std::vector<std::int64_t> lengths;
+  lengths.reserve(static_cast<std::size_t>(data.documents));
   for (std::int64_t document = 0; document < data.documents; ++document) {
     const std::uint64_t bits = random_bits(seed, kDrawStream, static_cast<std::uint64_t>(document));
     const auto drawn = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(until.back()));
@@ -58,6 +61,15 @@ struct Kept {
 };
 
 Kept keep(std::span<const LengthCount> histogram, std::uint64_t seed) {
+  std::int64_t documents = 0;
+  for (const LengthCount& entry : histogram) {
+    documents += entry.count * (entry.length >= kLong ? kCopies : 1);
+  }
+  if (documents > config::kMostDocuments) {
+    fail(ExitCode::data,
+         "data.lengths.rule: found a rule that makes {} documents; valid: at most {}", documents,
+         config::kMostDocuments);
+  }
   Kept kept;
   for (const LengthCount& entry : histogram) {
     const bool is_long = entry.length >= kLong;

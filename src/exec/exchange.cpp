@@ -40,6 +40,10 @@ auto bytes_of(const View& view, const Traffic& traffic) {
   return Kokkos::subview(view, std::pair(begin, begin + static_cast<std::size_t>(traffic.bytes)));
 }
 
+void make_progress(void* pool) {
+  static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
+}
+
 }  // namespace
 
 template <typename Real>
@@ -119,8 +123,7 @@ void AttentionExchange<Real>::set_place(const AttentionPlace<Real>& place) {
 }
 
 template <typename Real>
-void AttentionExchange<Real>::run(program::Operation operation, int stage,
-                                  const kernels::ProgressHook& progress) {
+void AttentionExchange<Real>::run(program::Operation operation, int stage) {
   using program::Operation;
   switch (operation) {
     case Operation::begin_attention:
@@ -135,7 +138,7 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage,
       wait(stage, operation == Operation::wait_results);
       break;
     default:
-      attend(stage, progress);
+      attend(stage);
       break;
   }
 }
@@ -405,11 +408,11 @@ void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
 }
 
 template <typename Real>
-void AttentionExchange<Real>::attend(int stage, const kernels::ProgressHook& progress) {
+void AttentionExchange<Real>::attend(int stage) {
   const StageBinding& bound = stage_of(stage);
   tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
     list_tasks(bound);
-    list_.progress = progress;
+    list_.progress = {make_progress, &pool_};
     if (place_.pass == Pass::forward) {
       kernels::attention_forward(shape_, rotary_, list_);
     } else {

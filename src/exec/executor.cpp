@@ -28,6 +28,8 @@ bool records_all(program::Operation operation) {
   switch (operation) {
     case program::Operation::post:
     case program::Operation::post_results:
+    case program::Operation::send:
+    case program::Operation::receive:
     case program::Operation::reduce_layer:
     case program::Operation::reduce_gradients:
     case program::Operation::gradient_norm:
@@ -35,10 +37,6 @@ bool records_all(program::Operation operation) {
     default:
       return true;
   }
-}
-
-void make_progress(void* pool) {
-  static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
 }
 
 }  // namespace
@@ -69,6 +67,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       world_(world),
       groups_(std::make_unique<Groups>(world, outline_.layout)),
       tracer_(tracer),
+      activity_(world, [&tracer] { return tracer.activity(); }),
       rotary_(rotary_table<Sum>(experiment, ledger)),
       progress_name_(tracer.intern("progress")) {
   for (int part = 0; part < outline_.parts; ++part) {
@@ -171,6 +170,7 @@ template <typename Real>
 void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
   set_place(step);
   const std::uint16_t name = names_[static_cast<std::size_t>(step.operation)];
+  const Tracer::Doing doing(tracer_, name);
   if (program::is_attention(step.operation)) {
     records_all(step.operation) ? run_attention(step)
                                 : tracer_.time_if_long(name, [&] { run_attention(step); });
@@ -195,7 +195,7 @@ void Executor<Real>::run_attention(const Step& step) {
   place.copy = std::max(step.slot, 0) * layers + step.layer;
   if (step.slot >= 0) place.home = trainer_->slot(step);
   exchange.set_place(place);
-  exchange.run(step.operation, step.stage, {make_progress, groups_->pool.get()});
+  exchange.run(step.operation, step.stage);
 }
 
 template <typename Real>

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/exec/tracer.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
+#include <string_view>
 
 namespace cadenza::exec {
 namespace {
+
+constexpr std::array<std::string_view, 4> kPhases = {"forward", "backward", "recompute",
+                                                     "optimizer"};
 
 std::int64_t resident_bytes() {
   long total = 0;
@@ -32,6 +38,17 @@ void Tracer::begin_step(std::int64_t step) {
   totals_ = {};
   set_place({});
   for (auto& [key, count] : instances_) count = 0;  // no memory is given back or asked for
+}
+
+std::string Tracer::activity() const {
+  std::string text = doing_ ? recorder_.names()[*doing_] + " " : "";
+  text += fmt::format("(step {}", step_);
+  if (place_.phase != trace::Phase::other) {
+    text += fmt::format(", {}", kPhases[static_cast<std::size_t>(place_.phase)]);
+  }
+  if (place_.microbatch >= 0) text += fmt::format(", microbatch {}", place_.microbatch);
+  if (place_.layer >= 0) text += fmt::format(", layer {}", place_.layer);
+  return text + ")";
 }
 
 std::uint32_t Tracer::flow(const Hasher& key) const {

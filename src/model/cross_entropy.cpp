@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/layers.hpp"
-#include "vector_loops.hpp"
+#include "ordered_sum.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -38,19 +38,13 @@ KOKKOS_INLINE_FUNCTION void write_nothing(const Team& team, std::int64_t vocab, 
 /// Sum of loss(team, row) over rows.
 template <typename F>
 double sum_rows(const char* label, std::int64_t rows, const F& loss) {
-  double total = 0;
-  Kokkos::parallel_reduce(
-      label, teams(rows, kTeamRows),
-      KOKKOS_LAMBDA(const Team& team, double& sum) {
-        const std::int64_t first = team.league_rank() * kTeamRows;
-        const std::int64_t last = first + kTeamRows < rows ? first + kTeamRows : rows;
-        for (std::int64_t row = first; row < last; ++row) {
-          const double part = loss(team, row);
-          Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
-        }
-      },
-      total);
-  return total;
+  return ordered_sum(
+      label, rows, kTeamRows,
+      KOKKOS_LAMBDA(const Team& team, const std::int64_t first, const std::int64_t last) {
+        double sum = 0;
+        for (std::int64_t row = first; row < last; ++row) sum += loss(team, row);
+        return sum;
+      });
 }
 
 /// One row; a row of a chunk of logits stays in the second-level cache between its passes.

@@ -2,7 +2,7 @@
 // The embedding, and what runs over flat arrays.
 #include "cadenza/model/layers.hpp"
 
-#include "vector_loops.hpp"
+#include "ordered_sum.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -81,20 +81,14 @@ void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to) {
 
 template <typename Sum>
 double sum_of_squares(const Sum* values, std::int64_t count) {
-  double total = 0;
-  Kokkos::parallel_reduce(
-      "sum_of_squares", teams(count, kTeamElements),
-      KOKKOS_LAMBDA(const Team& team, double& sum) {
-        const std::int64_t first = team.league_rank() * kTeamElements;
-        const std::int64_t length = first + kTeamElements < count ? kTeamElements : count - first;
+  return ordered_sum(
+      "sum_of_squares", count, kTeamElements,
+      KOKKOS_LAMBDA(const Team& team, const std::int64_t first, const std::int64_t last) {
         const Sum* from = values + first;
-        const double part = sum_columns(team, length, [=](const std::int64_t i) {
+        return sum_columns(team, last - first, [=](const std::int64_t i) {
           return static_cast<double>(from[i]) * static_cast<double>(from[i]);
         });
-        Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
-      },
-      total);
-  return total;
+      });
 }
 
 #define CADENZA_INSTANTIATE(Sum)                                                                   \

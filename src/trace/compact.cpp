@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "cadenza/trace/writer.hpp"
 #include "schema.hpp"
 
 namespace cadenza::trace {
@@ -61,7 +62,7 @@ void compact(const std::string& path, std::uint64_t rows_bytes) {
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
   if (error || size < (rows_bytes + kMetadata) / 10 * 11) return;
-  const std::string copy = path + ".compact";
+  const std::string copy = path + std::string(kUnfinished);
   bool whole = false;
   try {
     whole = copy_file(path, copy);

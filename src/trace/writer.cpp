@@ -11,6 +11,7 @@
 #include <bit>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/storage/place.hpp"
 #include "compact.hpp"
 #include "schema.hpp"
 #include "table.hpp"
@@ -69,6 +70,7 @@ struct Writer::Implementation {
   std::int64_t overhead_ns = 0;
   std::string path;
   Handle file;  // declared before what lives in it, so closed after
+  storage::Place place;
   Handle status_type;
   Handle status_dataset;
   Table events, samples, highwater, names, plan, plan_summary, clock, steps;
@@ -79,6 +81,7 @@ Writer::Implementation::Implementation(Start start, const std::string& where,
                                        std::size_t events_per_step)
     : path(where),
       file(start == Start::create ? create_file(path) : reopen_file(path)),
+      place(path),
       status_type(row_type<StatusRow>()),
       events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
                                Packing::compressed)),
@@ -209,6 +212,7 @@ void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder
   Implementation& trace = *implementation_;
   const Stopwatch stopwatch(trace.overhead_ns);
   trace.guarded([&] {
+    trace.place.require();
     trace.append_names(recorder.names());
     trace.events.append(recorder.events().size(), recorder.events().data());
     trace.samples.append(recorder.samples().size(), recorder.samples().data());
@@ -237,6 +241,7 @@ void Writer::finish(int signal) {
   implementation_->status.signal = signal;
   std::uint64_t bytes = 0;
   implementation_->guarded([&] {
+    implementation_->place.require();
     for (Table* table : implementation_->tables()) {
       table->flush();
       bytes += table->bytes();

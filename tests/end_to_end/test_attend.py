@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cadenza attend` against a naive float64 reference, and on input that is not right."""
 
+import os
+import zlib
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -234,6 +238,18 @@ BAD_INPUT = {  # what is done to a good input, a word of the complaint
     "lengths that do not sum": (lambda a: a.update(document_lengths=[20, 29]), "document_lengths"),
     "a length of zero": (lambda a: a.update(document_lengths=[20, 0, 30]), "document_lengths"),
     "a negative length": (lambda a: a.update(document_lengths=[60, -10]), "document_lengths"),
+    "lengths whose sum wraps around": (
+        lambda a: a.update(document_lengths=[2**62] * 4 + [50]),
+        "document_lengths",
+    ),
+    "fractional lengths": (lambda a: a.update(document_lengths=[20.5, 30.5]), "document_lengths"),
+    "whole lengths as floats": (lambda a: a.update(document_lengths=[20.0, 30.0]), "float64"),
+    "lengths in two dimensions": (lambda a: a.update(document_lengths=[[20, 30]]), "[1, 2]"),
+    "more lengths than tokens": (lambda a: a.update(document_lengths=[1] * 51), "[51]"),
+    "no tokens": (
+        lambda a: [a.update({name: a[name][:0]}) for name in a],
+        "0 tokens",
+    ),
     "heads no multiple of kv_heads": (
         lambda a: a.update(k=np.zeros((50, 3, 8)), v=np.zeros((50, 3, 8))),
         "heads",
@@ -241,11 +257,11 @@ BAD_INPUT = {  # what is done to a good input, a word of the complaint
 }
 
 
-def assert_refused(result, word, output):
-    assert result.code == 3, str(result)
+def assert_refused(result, word, output, code=3):
+    assert result.code == code, str(result)
     assert len(result.complaints) == 1, str(result)
     assert word in result.complaints[0]
-    assert not output.exists()
+    assert not list(output.parent.glob("out.h5*")), "nothing half-made stays"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -260,6 +276,169 @@ def test_bad_input(case, ranks, tmp_path):
     result = harness.run(ranks, ["attend", experiment, "--input", source, "--output", output])
     assert_refused(result, word, output)
     assert str(source) in result.complaints[0]
+
+
+def refused(folder, ranks, change, dtype="float32"):
+    """What the command says to an input that `change` spoilt once it was written, and its output."""
+    changes = {
+        "data": {"source": "synthetic"},
+        "parallel": {"data": ranks},
+        "run": {"dtype": dtype},
+    }
+    experiment = harness.write_experiment(folder / "e.yaml", changes)
+    source = write_input(folder / "in.h5", wrong(lambda arrays: None))
+    with h5py.File(source, "r+") as file:
+        change(file)
+    output = folder / "out.h5"
+    arguments = ["attend", experiment, "--input", source, "--output", output]
+    return harness.run(ranks, arguments), output
+
+
+def replace(file, name, make):
+    values = file[name][...]
+    del file[name]
+    make(values)
+
+
+def put_outside(file, name):
+    """The raw data of a dataset lies in another file of the system."""
+
+    def make(values):
+        outside = Path(file.filename).with_name("rows.raw")
+        values.tofile(outside)
+        file.create_dataset(
+            name,
+            values.shape,
+            values.dtype,
+            external=[(str(outside), 0, values.nbytes)],
+        )
+
+    replace(file, name, make)
+
+
+def link_outside(file, name):
+    def make(values):
+        other = Path(file.filename).with_name("other.h5")
+        write_input(other, {name: values})
+        file[name] = h5py.ExternalLink(str(other), f"/{name}")
+
+    replace(file, name, make)
+
+
+def virtual(file, name):
+    def make(values):
+        other = Path(file.filename).with_name("other.h5")
+        write_input(other, {name: values})
+        layout = h5py.VirtualLayout(values.shape, values.dtype)
+        layout[...] = h5py.VirtualSource(other, name, values.shape)
+        file.create_virtual_dataset(name, layout)
+
+    replace(file, name, make)
+
+
+def many_heads(file):
+    """2^32 query heads, which 32 bits take for none, in 8 MB of compressed zeros."""
+    chunk = zlib.compress(bytes(2 << 22), 9)
+    for name in list(file):
+        del file[name]
+    heads = 1 << 32
+    q = file.create_dataset(
+        "q", (1, heads, 1), "f2", chunks=(1, 1 << 22, 1), compression="gzip", compression_opts=9
+    )
+    for begin in range(0, heads, 1 << 22):
+        q.id.write_direct_chunk((0, begin, 0), chunk)
+    for name in ("k", "v"):
+        file[name] = np.ones((1, 1, 1), "f4")
+    file["document_lengths"] = np.array([1])
+
+
+HOSTILE = {  # what is done to a good file, a word of the complaint
+    "q in external storage": (lambda file: put_outside(file, "q"), "q lies in other files"),
+    "lengths in external storage": (
+        lambda file: put_outside(file, "document_lengths"),
+        "document_lengths lies in other files",
+    ),
+    "k behind an external link": (lambda file: link_outside(file, "k"), "k is a link"),
+    "v of another file's rows": (lambda file: virtual(file, "v"), "v lies in other files"),
+    "2^32 query heads": (many_heads, "4294967296 query heads"),
+    "a dimension of 2^62 without rows": (
+        lambda file: replace(
+            file, "q", lambda q: file.create_dataset("q", (2**62, 4, 8), "f4", chunks=(1, 4, 8))
+        ),
+        "q",
+    ),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_input(case, ranks, tmp_path):
+    change, word = HOSTILE[case]
+    result, output = refused(tmp_path, ranks, change)
+    assert_refused(result, word, output)
+
+
+def set_number(file, name, at, value, dtype="f4"):
+    def make(values):
+        values = values.astype(dtype)
+        values[at] = value
+        file[name] = values
+
+    replace(file, name, make)
+
+
+def set_two(file):
+    set_number(file, "v", (30, 0, 1), np.nan)
+    set_number(file, "v", (12, 1, 7), -np.inf)
+
+
+def set_large(file):
+    """Finite numbers whose products are not: q k of token 33 and head 2, which reads key head 1."""
+    set_number(file, "q", (33, 2), 1e30)
+    set_number(file, "k", (22, 1), 1e30)
+
+
+NOT_FINITE = {  # what is done to a good file, run.dtype, the complaint
+    "nan in q": (lambda f: set_number(f, "q", (7, 3, 0), np.nan), "float32", "q: token 7, head 3"),
+    "the first of two": (set_two, "float32", "v: token 12, head 1 holds -inf"),
+    "inf in dout": (
+        lambda f: set_number(f, "dout", (49, 0, 7), np.inf),
+        "float64",
+        "dout: token 49, head 0 holds inf",
+    ),
+    "float64 that overflows float32": (
+        lambda f: set_number(f, "k", (41, 1, 5), 1e39, "f8"),
+        "float32",
+        "k: token 41, head 1 holds inf",
+    ),
+    "a product that overflows": (set_large, "float32", "out: token 33, head 2 is"),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("case", NOT_FINITE)
+def test_numbers_that_are_not_finite(case, ranks, tmp_path):
+    change, dtype, complaint = NOT_FINITE[case]
+    result, output = refused(tmp_path, ranks, change, dtype)
+    assert_refused(result, complaint, output, code=4)
+
+
+def test_float64_holds_what_float32_does_not(tmp_path):
+    result, output = refused(
+        tmp_path, 1, lambda f: set_number(f, "v", (41, 1, 5), 1e39, "f8"), "float64"
+    )
+    assert result.code == 0, str(result)
+    with h5py.File(output, "r") as file:
+        assert np.isfinite(file["out"][...]).all()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_results_that_are_not_finite_leave_the_earlier_output(ranks, tmp_path):
+    (tmp_path / "out.h5").write_text("earlier results")
+    result, output = refused(tmp_path, ranks, set_large)
+    assert result.code == 4, str(result)
+    assert output.read_text() == "earlier results"
+    assert [path.name for path in tmp_path.glob("out.h5*")] == ["out.h5"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -302,6 +481,18 @@ def test_output_that_finds_no_room(ranks, tmp_path):
     assert len(result.complaints) == 1, str(result)
     assert str(output) in result.complaints[0]
     assert "File too large" in result.complaints[0]
+    assert not list(tmp_path.glob("out.h5*")), "nothing half-made stays"
+
+
+def test_output_that_is_no_file_stays(tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", {"data": {"source": "synthetic"}})
+    source = write_input(tmp_path / "in.h5", wrong(lambda arrays: None))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = harness.run(1, ["attend", experiment, "--input", source, "--output", pipe])
+    assert result.code == 3, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert pipe.is_fifo()
 
 
 def test_output_over_the_input_keeps_the_input(tmp_path):

@@ -18,7 +18,7 @@ CHANGES = {
 def calibrate(folder, ranks):
     experiment = harness.write_experiment(folder / "experiment.yaml", CHANGES)
     machine = folder / f"machine-{ranks}.yaml"
-    result = harness.run_well(ranks, ["calibrate", experiment, "--output", machine], timeout=300)
+    result = harness.run_well(ranks, ["calibrate", experiment, "--output", machine])
     return experiment, machine, result
 
 

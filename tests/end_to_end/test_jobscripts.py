@@ -25,7 +25,7 @@ def run(words, **environment):
         env={**os.environ, "CADENZA": str(harness.PROGRAM), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.TIMEOUT,
         check=False,
     )
 

@@ -424,7 +424,7 @@ def test_killed_while_writing(delay, corpus, tmp_path):
         harness.wait_for_steps(process, folder, 3)
         time.sleep(delay)
         os.kill(ranks_below(process.pid)[0], signal.SIGKILL)
-        harness.finish(process, 60)
+        harness.finish(process)
     finally:
         harness.stop(process)
     written = sorted((folder / "checkpoints").glob("step-*.h5"))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGUSR1 and SIGTERM: the step ends, a checkpoint is written, every file is closed."""
+"""SIGUSR1, SIGTERM and SIGINT: the step ends, a checkpoint is written, every file is closed."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import time
 
 import h5py
@@ -12,7 +14,7 @@ import pytest
 import harness
 from test_interrupted import ranks_below
 
-REQUEUE, TERMINATED = 85, 143
+REQUEUE, TERMINATED, INTERRUPTED = 85, 143, 130
 SIGNALLED = 2  # status
 # Steps that take long enough to be met by a signal, and far more of them than a test waits for.
 LONG = {"run": {"steps": 100000, "checkpoint": {"every": 100000}}, "batch": {"tokens": 256}}
@@ -39,7 +41,7 @@ def end(process, send):
     """What the run says and leaves once `send` has sent its signal."""
     try:
         send(process)
-        return harness.finish(process, 60)
+        return harness.finish(process)
     finally:
         harness.stop(process)
 
@@ -82,7 +84,12 @@ def assert_ended_whole(result, folder, ranks, number, code, checkpoint=True):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGUSR1, REQUEUE), (signal.SIGTERM, TERMINATED)]
+    ("number", "code"),
+    [
+        (signal.SIGUSR1, REQUEUE),
+        (signal.SIGTERM, TERMINATED),
+        (signal.SIGINT, INTERRUPTED),
+    ],
 )
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_asked_to_stop_stops_all(number, code, victim, corpus, tmp_path):
@@ -96,7 +103,12 @@ def test_the_launcher_passes_sigusr1_on(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGUSR1, REQUEUE), (signal.SIGTERM, TERMINATED)]
+    ("number", "code"),
+    [
+        (signal.SIGUSR1, REQUEUE),
+        (signal.SIGTERM, TERMINATED),
+        (signal.SIGINT, INTERRUPTED),
+    ],
 )
 def test_without_a_launcher(number, code, corpus, tmp_path):
     result = end(start(tmp_path, corpus, 1), to_launcher(number))
@@ -121,9 +133,13 @@ def test_a_signal_that_comes_twice_at_once_counts_once(corpus, tmp_path):
     assert_ended_whole(result, tmp_path, 1, number, result.code)
 
 
+def step_seconds(folder):
+    return sum(line["seconds"] for line in harness.read_metrics(folder))
+
+
 def test_clocks_are_compared_between_steps(corpus, tmp_path):
     process = start(tmp_path, corpus, 2)
-    time.sleep(3)  # the first comparison is due after a second
+    harness.wait_until(process, lambda: step_seconds(tmp_path / "run") > 3)  # one is due after 1 s
     result = end(process, to_launcher(signal.SIGUSR1))
     assert_ended_whole(result, tmp_path, 2, signal.SIGUSR1, REQUEUE)
     for rank in range(2):
@@ -133,7 +149,9 @@ def test_clocks_are_compared_between_steps(corpus, tmp_path):
             events = file["/events"][:]
         phases = clock["phase"].tolist()
         assert phases == [0, *[1] * (len(phases) - 2), 2]
-        assert 3 <= len(phases) <= 6, "after 1, 2, 4 and 8 s"
+        elapsed = (clock["t_local_ns"][-1] - clock["t_local_ns"][0]) / 1e9
+        most = 1 + np.log2(elapsed) + elapsed / 60
+        assert 1 <= len(phases) - 2 <= most, "after 1, 2, 4, ... s, then every minute"
         for when in clock["t_local_ns"]:
             assert not np.any((steps["t_begin"] < when) & (when < steps["t_end"]))
         between = events[events["lane"] == 15]
@@ -150,8 +168,14 @@ def test_a_second_signal_ends_a_step_that_does_not_end(corpus, tmp_path):
         os.kill(ranks[0], signal.SIGTERM)
         time.sleep(1.5)
         assert process.poll() is None
-        os.kill(ranks[0], signal.SIGTERM)
-        result = harness.finish(process, 60)
+        # A busy machine may deliver the first one so late that the second counts as the same.
+        give_up = time.monotonic() + harness.TIMEOUT
+        while process.poll() is None and time.monotonic() < give_up:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(ranks[0], signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.5)
+        result = harness.finish(process)
     finally:
         harness.stop(process)
     assert result.code not in (0, REQUEUE), str(result)
@@ -168,7 +192,7 @@ def test_a_simulation_ends_at_once(corpus, tmp_path):
     try:
         harness.wait_for_steps(process, tmp_path / "run", 2)
         process.terminate()
-        result = harness.finish(process, 60)
+        result = harness.finish(process)
     finally:
         harness.stop(process)
     assert result.code == -signal.SIGTERM, str(result)

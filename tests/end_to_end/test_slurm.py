@@ -17,7 +17,7 @@ import yaml
 
 import harness
 
-LIMIT = 180.0  # seconds a job may take, waiting included; on a calm machine none takes 30
+LIMIT = 900.0  # seconds a job may take, waiting included; on a calm machine none takes 60
 
 
 class Slurm:
@@ -244,19 +244,34 @@ def test_failed_run_fails_the_job(slurm, experiment):
 
 
 LONG = {"model": {"d_model": 64, "ffn": 192}, "batch": {"tokens": 2048}}  # some 30 ms a step
+MORE = 20  # steps of a second attempt
+# A first attempt that does not end by itself, however fast the machine is, and a second that does.
+IN_TWO_ATTEMPTS = f"""#!/bin/bash
+words=$*
+if [[ $words == *--from* ]]; then
+  from=${{words##*/step-}}
+  set -- "$@" --set run.steps=$((10#${{from%%.h5*}} + {MORE}))
+fi
+exec {harness.PROGRAM} "$@"
+"""
 
 
 @pytest.fixture(scope="module")
-def chains(slurm, experiment):
+def chains(slurm, experiment, tmp_path_factory):
     """Three chains at once, as they mostly wait: their second attempts run when this returns."""
+    program = tmp_path_factory.mktemp("program") / "cadenza"
+    program.write_text(IN_TWO_ATTEMPTS)
+    program.chmod(0o755)
 
-    def submit(name, steps, every, *options):
-        long = experiment(name, **LONG, run={"steps": steps, "checkpoint": {"every": every}})
-        return slurm.submit("restart", long, options=["--cpus-per-task=1", *options])
+    def submit(name, every, *options, **environment):
+        long = experiment(name, **LONG, run={"steps": 100000, "checkpoint": {"every": every}})
+        options = ["--cpus-per-task=1", *options]
+        return slurm.submit("restart", long, options=options, **environment)
 
-    limit = submit("limit", 100000, 100000, "--time=1", "--signal=B:USR1@55")
-    signalled = submit("signalled", 60, 1000)
-    requeued = submit("requeued", 60, 4)
+    # Slurm looks every 30 s and signals up to as much earlier: 15 to 45 s after the job's start.
+    limit = submit("limit", 100000, "--time=2", "--signal=B:USR1@75")
+    signalled = submit("signalled", 100000, CADENZA=str(program))
+    requeued = submit("requeued", 4, CADENZA=str(program))
     signalled.wait_for_steps(0, 3)
     slurm.command("scancel", "--batch", "--signal=USR1", signalled.number)
     requeued.wait_for_steps(0, 6)
@@ -272,7 +287,7 @@ def test_restart_chain(chains):
     job.succeed()
     first, second = job.attempt(0), job.attempt(1)
     assert len(first) >= 3
-    assert first + second == list(range(60))
+    assert first + second == list(range(len(first) + MORE))
     assert "<html" in (job.folder / "attempt-1/report.html").read_text()
 
 
@@ -283,7 +298,7 @@ def test_restart_of_a_job_that_was_taken_down(chains):
     newest = max(path.stem for path in job.folder.glob("attempt-0/checkpoints/step-*.h5"))
     begin = int(newest.removeprefix("step-"))
     assert begin >= 4
-    assert job.attempt(1) == list(range(begin, 60))
+    assert job.attempt(1) == list(range(begin, begin + MORE))
     assert f"attempt-0/checkpoints/{newest}.h5" in job.log
 
 

@@ -19,8 +19,8 @@ class AgreedError : public Error {
   using Error::Error;
 };
 
-/// Runs `attempt` on every rank. If it throws Error on any of them, all throw AgreedError with the
-/// code and message of the first such rank. Collective; `attempt` makes no collective calls itself.
+/// Runs `attempt` on every rank. If it throws on any of them, all throw AgreedError with the code
+/// and message of the first such rank. Collective; `attempt` makes no collective calls itself.
 void together(comm::Communicator& world, const std::function<void()>& attempt);
 
 /// Runs `body` in a parallel session: MPI, then threads and Kokkos, undone in reverse. Rank 0 says

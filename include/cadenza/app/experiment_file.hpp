@@ -9,16 +9,17 @@
 
 namespace cadenza::app {
 
+/// The text of an experiment, a machine or a sweep.
 /// @param valid  what the path should name: "an experiment's YAML file"
 /// @throws Error(usage)
-std::string read_text(const std::string& path, const std::string& valid);
+std::string read_yaml(const std::string& path, const std::string& valid);
 
 /// Reads and checks the experiment in this process.
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides);
 
 /// Rank 0 reads the file, all ranks parse the same text and check that they are as many as it asks
-/// for.
+/// for. From then on waits obey its run.timeout.
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides);
 

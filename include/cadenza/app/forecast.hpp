@@ -29,8 +29,8 @@ struct Forecast {
 
 /// @param all_ranks  otherwise programs and memory are those of tensor coordinate 0 alone: the
 ///                   other tensor ranks do the same at the same time
-/// @throws Error(usage) where a placement makes an invalid plan, Error(communication) where
-/// programs deadlock
+/// @throws Error(usage) where a placement makes an invalid plan or a step takes decades,
+/// Error(communication) where programs deadlock
 Forecast forecast(const config::Experiment& experiment, const program::Outline& outline,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
                   const simulate::Observer& observer = {});

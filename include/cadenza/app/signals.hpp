@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals that ask a run to end its step and go: SIGTERM, and SIGUSR1, which a batch system sends
-// ahead of a time limit.
+// Signals that ask a run to end its step and go: SIGTERM, SIGINT (Ctrl-C), and SIGUSR1, which a
+// batch system sends ahead of a time limit.
 #pragma once
 
 #include <string>
 
 namespace cadenza::app {
 
-/// Notes SIGTERM and SIGUSR1 as long as it lives; one object at a time. The same signal again, a
+/// Notes them as long as it lives; one object at a time. The same signal again, a
 /// second or more later, acts as it would without: launchers deliver one more than once.
 class StopSignals {
  public:

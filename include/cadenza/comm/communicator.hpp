@@ -4,15 +4,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "cadenza/base/range.hpp"
 
 namespace cadenza::comm {
 
 enum class Reduction { sum, min, max };
+
+/// What a rank is at, in a few words.
+using Activity = std::function<std::string()>;
 
 /// A group of ranks. Collectives are called by all of them in the same order. Buffers are host
 /// memory. Every failure is Error(communication).
@@ -62,15 +67,39 @@ class Communicator {
   virtual void wait(int channel) = 0;
   /// True when wait(channel) would return at once. Moves messages on, as progress() does.
   virtual bool test(int channel) = 0;
-  /// Moves on what this process has under way, on all channels of all groups. Cheap, completes
-  /// nothing; called at any time by the thread that posts.
+  /// Moves on what this process has under way, on all channels of all groups, and tells who asks
+  /// that this rank is at work. Cheap, completes nothing; called at any time by the thread that
+  /// posts.
   virtual void progress() = 0;
+
+  /// Of a world and all that is split from it: a wait in which no rank completes an operation for
+  /// `seconds` ends with Error(communication), which names the ranks that do not answer and what
+  /// the others wait for. On one rank, which ends the job; 0: waits are not limited, which is so
+  /// from the beginning. A rank completes something when it waits no longer and when it calls
+  /// progress(). Collective.
+  virtual void set_timeout(double /*seconds*/) {}
+  /// What this rank says of itself when others want to know what it waits for.
+  virtual void set_activity(Activity /*activity*/) {}
 
   /// Ends all processes of the job at once with `code`, from one rank alone.
   virtual void abort(int code) = 0;
 
   /// Ranks with the same color, in rank order.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
+};
+
+/// Says what a rank is at as long as it lives.
+class ActivityScope {
+ public:
+  ActivityScope(Communicator& world, Activity activity) : world_(world) {
+    world_.set_activity(std::move(activity));
+  }
+  ~ActivityScope() { world_.set_activity({}); }
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+
+ private:
+  Communicator& world_;
 };
 
 /// A group of one: no MPI needed.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,14 +60,22 @@ struct SweepPoint {
 /// @throws Error(usage) with "file:line: key.path: found ...; valid: ..."
 Sweep parse_sweep(const std::string& text, const std::string& file);
 
-/// All points but skipped ones, the last axis fastest. @throws Error(usage) above 10^5 of them
+/// All points but skipped ones, the last axis fastest.
+/// @throws Error(usage) above 10^5 of them, or where they set more text than memory should hold
 std::vector<SweepPoint> points_of(const Sweep& sweep);
 
-/// The experiment of a point.
+/// An experiment as it was written: what all points of a sweep begin with.
+struct Value;
+using Base = std::shared_ptr<const Value>;
+
 /// @param text  of the experiment's file `file`
+/// @throws Error(usage): broken YAML, an unknown key
+Base parse_base(const std::string& text, const std::string& file);
+
+/// The experiment of a point.
 /// @param overrides  "key.path=value", after the point's own settings
 /// @throws Error(usage) as parse_experiment, and where the shape does not divide
-Experiment experiment_of(const SweepPoint& point, const std::string& text, const std::string& file,
+Experiment experiment_of(const SweepPoint& point, const Base& base,
                          const std::vector<std::string>& overrides);
 
 }  // namespace cadenza::config

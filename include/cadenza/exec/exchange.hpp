@@ -64,8 +64,8 @@ class AttentionExchange {
   /// - wait, wait_results: completes them: inputs are placed in the workspace, results are merged
   /// or
   ///   added at home;
-  /// - attend: this rank's tasks of a stage; `progress` is called now and then meanwhile.
-  void run(program::Operation operation, int stage, const kernels::ProgressHook& progress);
+  /// - attend: this rank's tasks of a stage; messages move on meanwhile.
+  void run(program::Operation operation, int stage);
 
  private:
   struct Names {
@@ -79,7 +79,7 @@ class AttentionExchange {
   void begin();
   void post(int stage, bool results);
   void wait(int stage, bool results);
-  void attend(int stage, const kernels::ProgressHook& progress);
+  void attend(int stage);
   const Binding& bound() const { return binding(place_.tick); }
   const StageBinding& stage_of(int stage) const;
   std::byte* device_bytes(const Traffic& traffic) const {

@@ -67,6 +67,7 @@ class Executor {
   comm::Communicator& world_;
   std::unique_ptr<Groups> groups_;
   Tracer& tracer_;
+  comm::ActivityScope activity_;
   kernels::RotaryTable<Sum> rotary_;
   std::unique_ptr<Trainer<Real>> trainer_;                          ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -44,6 +46,25 @@ class Tracer {
   void set_place(const trace::Place& place) { place_ = place; }
   std::uint16_t intern(std::string_view name) { return recorder_.intern(name); }
 
+  /// Names what this rank is at as long as it lives; what is within another is part of it.
+  class Doing {
+   public:
+    Doing(Tracer& tracer, std::uint16_t name) : tracer_(tracer), outermost_(!tracer.doing_) {
+      if (outermost_) tracer_.doing_ = name;
+    }
+    ~Doing() {
+      if (outermost_) tracer_.doing_.reset();
+    }
+    Doing(const Doing&) = delete;
+    Doing& operator=(const Doing&) = delete;
+
+   private:
+    Tracer& tracer_;
+    bool outermost_;
+  };
+  /// "wait_results (step 17, forward, microbatch 0, layer 3)".
+  std::string activity() const;
+
   /// A flow: equal where keys are equal, in this step alone. Both ends of a message give one key,
   /// nobody else does.
   std::uint32_t flow(const Hasher& key) const;
@@ -55,6 +76,7 @@ class Tracer {
   /// Runs `operation` on the compute lane and records it.
   template <typename Operation>
   void time(trace::Category category, std::uint16_t name, const Work& work, Operation operation) {
+    const Doing doing(*this, name);
     const std::int64_t begin = trace::now_ns();
     operation();
     fence();
@@ -65,6 +87,7 @@ class Tracer {
   template <typename Operation>
   void time_host(trace::Category category, std::uint16_t name, Operation operation,
                  std::int64_t least_ns = 0) {
+    const Doing doing(*this, name);
     const std::int64_t begin = trace::now_ns();
     operation();
     const std::int64_t end = trace::now_ns();
@@ -86,6 +109,7 @@ class Tracer {
   void time_collective(comm::Communicator& group, std::string_view name, const Work& work,
                        Operation operation) {
     const std::uint16_t id = intern(name);
+    const Doing doing(*this, id);
     Work joined = work;
     joined.flow = next_flow(group, id);
     time(trace::Category::wait, intern("wait_for_ranks"), {}, [&] { group.barrier(); });
@@ -111,6 +135,7 @@ class Tracer {
   StepTotals totals_;
   std::uint32_t step_ = 0;
   trace::Place place_;
+  std::optional<std::uint16_t> doing_;
   std::unordered_map<std::uint64_t, std::uint32_t> instances_;  ///< of flow keys, in this step
 };
 

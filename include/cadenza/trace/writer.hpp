@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cadenza/trace/event.hpp"
@@ -31,7 +32,8 @@ class Writer {
 
   /// Appends the recorder's events and samples and new names, flushes them, then commits `step`
   /// (its n_events_end is filled in). Clears the recorder, which is the same one at every step.
-  /// @throws Error(data) when the disk is full; the file stays readable to the step before.
+  /// @throws Error(data) when the disk is full or the file was removed; it stays readable to the
+  /// step before.
   void write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder);
 
   /// Closes the file with state "open": for who writes the files of too many ranks to keep them
@@ -56,5 +58,8 @@ void write_run_index(const std::string& folder, const RunInfo& run,
                      const std::vector<RankInfo>& ranks);
 
 std::string rank_file_name(int rank);  ///< "rank-00000.h5"
+
+/// Ends the names of copies that a writer makes of its file to make it smaller, and renames.
+inline constexpr std::string_view kUnfinished = ".compact";
 
 }  // namespace cadenza::trace

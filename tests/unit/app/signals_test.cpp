@@ -19,7 +19,7 @@ TEST(StopSignals, HandlersRunOnAStackOfTheirOwn) {
   {
     const StopSignals signals;
     EXPECT_TRUE(has_signal_stack());
-    for (const int number : {SIGTERM, SIGUSR1}) {
+    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
       struct sigaction action {};
       sigaction(number, nullptr, &action);
       EXPECT_TRUE(action.sa_flags & SA_ONSTACK) << signal_name(number);
@@ -38,6 +38,11 @@ TEST(StopSignals, TheFirstCountsAndOneOnTheWayOutChangesNothing) {
   }
   std::raise(SIGTERM);
   EXPECT_EQ(exit_code_of(StopSignals::caught()), 85);
+}
+
+TEST(StopSignals, AnInterruptIsOneOfThem) {
+  EXPECT_EQ(signal_name(SIGINT), "SIGINT");
+  EXPECT_EQ(exit_code_of(SIGINT), 130);
 }
 
 }  // namespace

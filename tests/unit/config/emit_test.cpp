@@ -28,13 +28,13 @@ class Draw {
   double unit() { return std::uniform_real_distribution<double>(0.0, 1.0)(random_); }
   std::string text() {
     std::string drawn(static_cast<std::size_t>(integer(1, 12)), ' ');
-    for (char& c : drawn) c = static_cast<char>(integer(0, 127));
+    for (char& c : drawn) c = static_cast<char>(integer(' ', '~'));
     return drawn;
   }
 
   Experiment experiment() {
     Experiment e;
-    e.name = text();
+    e.name = text() + "-";
     std::ranges::replace(e.name, '/', '-');
     e.seed = random_();
     const std::int64_t group = integer(1, 4);
@@ -71,12 +71,17 @@ class Draw {
     e.attention.overlap = Overlap(integer(0, 1));
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
-    e.run = {integer(0, 99),           DeviceKind(integer(0, 1)), Dtype(integer(0, 1)),
-             Recompute(integer(0, 1)), integer(0, 1 << 30),       {integer(0, 9)}};
+    e.run = {integer(0, 99),
+             DeviceKind(integer(0, 1)),
+             Dtype(integer(0, 1)),
+             Recompute(integer(0, 1)),
+             integer(0, 1 << 30),
+             1e6 * unit(),
+             {integer(0, 9), integer(0, 9)}};
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {
-        coin() ? text() : "", integer(0, 99), 1e-9 + unit(), positive(), positive(), {}, {}};
+        coin() ? text() : "", integer(0, 99), 1e-9 + unit(), 10 * unit(), 10 * unit(), {}, {}};
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     return e;

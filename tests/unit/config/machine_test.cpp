@@ -84,13 +84,14 @@ TEST(MachineFile, SaysWhatIsWrong) {
   EXPECT_THAT(machine_error("source: made up\n", ""), HasSubstr("source: found nothing"));
   EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[128, 512]"),
               AllOf(StartsWith("m.yaml:9: attention.forward[1]: found 2 values"),
-                    HasSubstr("a row of 3 numbers, each a number > 0")));
+                    HasSubstr("a row of 3 numbers, each a number in (0, 1e+18]")));
   EXPECT_THAT(machine_error("[[128, 128, 3e-5]]", "[128, 128, 3e-5]"),
               StartsWith("m.yaml:10: attention.backward[0]: found 128; valid: a row of 3 numbers"));
   EXPECT_THAT(machine_error("[[128, 128, 3e-5]]", "fast"),
               StartsWith("m.yaml:10: attention.backward: found fast; valid: a list of rows of 3"));
-  EXPECT_THAT(machine_error("4e-5", "-4e-5"),
-              StartsWith("m.yaml:9: attention.forward[1][2]: found -4e-5; valid: a number > 0"));
+  EXPECT_THAT(
+      machine_error("4e-5", "-4e-5"),
+      StartsWith("m.yaml:9: attention.forward[1][2]: found -4e-5; valid: a number in (0, 1e+18]"));
   EXPECT_THAT(machine_error("[512, 64, 64, 2e9]", "[512, 64, 64, quick]"),
               StartsWith("m.yaml:13: products.table[1][3]: found quick"));
 }
@@ -129,7 +130,7 @@ TEST(Cluster, SaysWhatIsWrong) {
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0]]"}), HasSubstr("a share of 0"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0.5, 1]]"}), HasSubstr("found 3 values"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_links=[[0, 0, 0.5]]"}), HasSubstr("to itself"));
-  EXPECT_THAT(error_of(kGood, {"cluster.jitter=-1"}), HasSubstr("a number >= 0"));
+  EXPECT_THAT(error_of(kGood, {"cluster.jitter=-1"}), HasSubstr("a number in [0, 10]"));
   EXPECT_THAT(error_of(kGood, {"cluster.jiter=2"}), HasSubstr("nearest is 'jitter'"));
 }
 

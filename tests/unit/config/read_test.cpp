@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"attention.tolerance=1.1", "found 1.1; valid: a number in [0, 1]"},
         BadValue{"attention.block=0", "found 0; valid: an integer in [1, 2147483647]"},
         BadValue{"attention.servers=0",
-                 "found 0; valid: in_place or an integer in [1, 1048576], the number of dedicated "
+                 "found 0; valid: in_place or an integer in [1, 131072], the number of dedicated "
                  "ranks"},
         BadValue{"run.steps=-1", "found -1; valid: an integer in [0, 1099511627776]"},
         BadValue{"trace.events=yes", "found yes; valid: true or false"},
@@ -235,7 +235,7 @@ TEST(Yaml, StrayPunctuationEnds) {
 TEST(Yaml, OddShapesEndWithALine) {
   EXPECT_THAT(error_of("? [a]\n: 1\n"), HasSubstr("found a key that is no word"));
   EXPECT_THAT(error_of("name: &x [*x]\n"), HasSubstr("levels"));
-  EXPECT_THAT(error_of(std::string(100000, '[')), HasSubstr("found broken YAML"));
+  EXPECT_THAT(error_of(std::string(100000, '[')), HasSubstr("levels"));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ std::string complaint_about(const std::string& text) {
 }
 
 Experiment experiment_with(const Settings& settings, const Overrides& overrides = {}) {
-  return experiment_of({{}, settings}, kGood, "e.yaml", overrides);
+  return experiment_of({{}, settings}, parse_base(kGood, "e.yaml"), overrides);
 }
 
 std::string complaint_of(const Settings& settings) {
@@ -87,7 +87,7 @@ TEST(Sweep, ValuesKeepTheirTypes) {
       "base: e.yaml\nset: {name: '2', optimizer.betas: [0.8, 0.9], data: {source: text, path: "
       "[\"it's\"]}}\n",
       "s.yaml"));
-  const Experiment e = experiment_of(points[0], kGood, "e.yaml", {});
+  const Experiment e = experiment_of(points[0], parse_base(kGood, "e.yaml"), {});
   EXPECT_EQ(e.name, "2");
   EXPECT_THAT(e.optimizer.betas, ElementsAre(0.8, 0.9));
   EXPECT_THAT(e.data.path, ElementsAre("it's"));
@@ -99,7 +99,8 @@ TEST(Sweep, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(complaint_about(with("steps: 3", "steps: 0")),
               StartsWith("s.yaml:4: steps: found 0; valid: an integer in [1, "));
   EXPECT_THAT(complaint_about(with("base: e.yaml\n", "")), HasSubstr("base: found nothing"));
-  EXPECT_THAT(complaint_about(with("name: grid", "name: a/b")), HasSubstr("without '/'"));
+  EXPECT_THAT(complaint_about(with("name: grid", "name: a/b")),
+              HasSubstr("characters without '/'"));
   EXPECT_THAT(complaint_about(with("[1, 2]", "3")),
               StartsWith("s.yaml:10: axes.parallel.context: found 3; valid: a list of values"));
   EXPECT_THAT(complaint_about(with("[1, 2]", "[]")), HasSubstr("found no value"));

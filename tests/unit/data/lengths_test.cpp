@@ -60,7 +60,8 @@ TEST(LengthFile, IsTakenInOrderWhateverTheNumberOfDocuments) {
 
 TEST(LengthFile, SaysWhatIsWrongWithIt) {
   const Distribution file = Distribution::file;
-  EXPECT_THAT(complaint(file, ""), HasSubstr("found no length"));
+  EXPECT_THAT(complaint(file, ""), HasSubstr("it is empty"));
+  EXPECT_THAT(complaint(file, "\n \n"), HasSubstr("found no length"));
   EXPECT_THAT(complaint(file, "[]"), HasSubstr("found an empty list"));
   EXPECT_THAT(complaint(file, "5\nseven\n"), HasSubstr("found 'seven' in line 2"));
   EXPECT_THAT(complaint(file, "5\n0\n"), HasSubstr("found '0' in line 2"));
@@ -83,7 +84,7 @@ TEST(LengthFile, ThatCannotBeReadIsNamed) {
         ADD_FAILURE() << path;
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::data);
-        EXPECT_THAT(error.what(), HasSubstr("data.lengths.path: cannot read '" + path + "': "));
+        EXPECT_THAT(error.what(), HasSubstr("data.lengths.path: '" + path + "': cannot be read: "));
       }
     }
   }
@@ -93,8 +94,8 @@ TEST(Histogram, SaysWhatIsWrongWithIt) {
   const Distribution histogram = Distribution::histogram;
   EXPECT_THAT(complaint(histogram, "{}"), HasSubstr("found no list"));
   EXPECT_THAT(complaint(histogram, "[]"), HasSubstr("found an empty list"));
-  EXPECT_THAT(complaint(histogram, ""), HasSubstr("broken JSON in line 1"));
-  EXPECT_THAT(complaint(histogram, "[[5, 1], [6]]"), HasSubstr("found [6] as entry 1"));
+  EXPECT_THAT(complaint(histogram, "[[5, 1], ["), HasSubstr("broken JSON in line 1"));
+  EXPECT_THAT(complaint(histogram, "[[5, 1], [6]]"), HasSubstr("found a row of 1 as entry 1"));
   EXPECT_THAT(complaint(histogram, "[5, 6]"), HasSubstr("found 5 as entry 0"));
   EXPECT_THAT(complaint(histogram, "[[0, 1]]"), HasSubstr("found 0 as length of entry 0"));
   EXPECT_THAT(complaint(histogram, "[[5, -1]]"), HasSubstr("found -1 as count of entry 0"));

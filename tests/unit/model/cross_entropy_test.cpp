@@ -260,6 +260,17 @@ TEST(CrossEntropy, SlicesOfTheVocabularyGiveTheWhole) {
   }
 }
 
+TEST(CrossEntropy, LossHasOneOrderForAnyNumberOfThreads) {
+  std::mt19937_64 random(12);
+  for (const std::int64_t rows : {70, 333, 2000, 70000}) {
+    const std::int64_t vocab = 5;
+    const Vector logits = normal(rows * vocab, random);
+    const auto targets = test::ids(rows, -1, 4, random);
+    const auto loss = [&] { return run<float>(logits, targets, vocab).loss; };
+    EXPECT_EQ(loss(), test::on_one_thread(loss)) << rows;
+  }
+}
+
 TEST(CrossEntropy, NanAndInfinityInASliceReachTheLossOfAll) {
   for (const double bad : {kNan, kInfinity}) {
     for (std::size_t at = 0; at < 4; ++at) {

@@ -98,5 +98,14 @@ TEST(SumOfSquares, IsMadeInDouble) {
   EXPECT_EQ(sum_of_squares<float>(at.data(), 0), 0);
 }
 
+TEST(SumOfSquares, HasOneOrderForAnyNumberOfThreads) {
+  std::mt19937_64 random(11);
+  for (const std::int64_t count : {5000, 12289, 100000, 5'000'000}) {
+    const auto at = upload_as<float>(normal(count, random));
+    const auto sum = [&] { return sum_of_squares<float>(at.data(), count); };
+    EXPECT_EQ(sum(), test::on_one_thread(sum)) << count;
+  }
+}
+
 }  // namespace
 }  // namespace cadenza::model

@@ -57,7 +57,7 @@ class Meeting {
     }
     const std::int64_t round = round_;
     std::unique_lock<std::mutex> lock(mutex_, std::adopt_lock);
-    const bool met = everyone_.wait_for(lock, std::chrono::seconds(60),
+    const bool met = everyone_.wait_for(lock, std::chrono::minutes(5),
                                         [&] { return round_ > round || failure_; });
     lock.release();
     if (!met || round_ == round) throw std::runtime_error("a rank did not come to a collective");

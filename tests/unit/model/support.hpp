@@ -42,6 +42,16 @@ inline std::vector<std::int32_t> ids(std::int64_t count, std::int64_t low, std::
   return numbers;
 }
 
+/// What f() returns when one thread runs its kernels: Kokkos' OpenMP does not start threads inside
+/// of a parallel region. (A device has no threads to choose.)
+template <typename F>
+auto on_one_thread(const F& f) {
+  decltype(f()) result{};
+#pragma omp parallel num_threads(1)
+  result = f();
+  return result;
+}
+
 template <typename Real>
 Array<Real> upload_as(const Vector& values) {
   std::vector<Real> converted;

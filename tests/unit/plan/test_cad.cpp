@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/validate.hpp"
@@ -170,6 +171,13 @@ TEST(Cad, RefusesBadOptions) {
   EXPECT_THROW(cad(w, 128, std::nan("")), Error);
 }
 
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+/// Planning takes 5 to 60 ms of a processor (bench/bench_plan measures it). This has room for
+/// sanitizers and old machines.
+constexpr double kNotQuick = 10.0;
+
 TEST(Cad, ExtremesArePlannedQuickly) {
   std::vector<std::vector<std::int64_t>> tiny(4);
   tiny[0].assign(20000, 100);
@@ -179,13 +187,30 @@ TEST(Cad, ExtremesArePlannedQuickly) {
     for (config::Bound bound : {config::Bound::two_sided, config::Bound::one_sided}) {
       config::Attention attention;
       attention.bound = bound;
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = processor_seconds();
       const Plan plan = cad(w, attention);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      EXPECT_LT(seconds.count(), 4.0);  // tens of milliseconds
+      EXPECT_LT(processor_seconds() - begin, kNotQuick);
       EXPECT_LE(imbalance(plan), bound == config::Bound::two_sided ? 1.15 : 1.5);
     }
   }
+}
+
+/// Processor seconds to plan documents of one rank on four, the least of three times.
+double seconds_to_plan(std::size_t documents) {
+  std::vector<std::vector<std::int64_t>> lengths(4);
+  lengths[0].assign(documents, 100);
+  const Workload w = workload(lengths);
+  double least = kNotQuick;
+  for (int again = 0; again < 3; ++again) {
+    const double begin = processor_seconds();
+    cad(w, 128, 0.05);
+    least = std::min(least, processor_seconds() - begin);
+  }
+  return least;
+}
+
+TEST(Cad, TimeGrowsWithTheDocumentsNotWithTheirSquare) {
+  EXPECT_LT(seconds_to_plan(64000), 8 * seconds_to_plan(16000));
 }
 
 TEST(Cad, PlansManyDocumentsQuickly) {
@@ -198,12 +223,9 @@ TEST(Cad, PlansManyDocumentsQuickly) {
     }
     const Workload w = workload(documents, dedicated);
     for (double tolerance : {0.0, 0.05}) {
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = processor_seconds();
       const Plan plan = cad(w, 128, tolerance);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      RecordProperty("ms", std::to_string(seconds.count() * 1e3));
-      EXPECT_LT(seconds.count(),
-                2.0);  // tens of milliseconds; sanitizers and busy machines take longer
+      EXPECT_LT(processor_seconds() - begin, kNotQuick);
       EXPECT_THAT(violations(plan), testing::IsEmpty());
       EXPECT_LE(imbalance(plan), 1 + tolerance + one_block(plan, 128));
     }

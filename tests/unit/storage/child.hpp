@@ -46,7 +46,7 @@ struct ChildResult {
 
 /// Runs `work` in a child that then exits the ordinary way, with exit handlers, and its return
 /// value.
-inline ChildResult run_child(const std::function<int()>& work, int limit_seconds = 20) {
+inline ChildResult run_child(const std::function<int()>& work, int limit_seconds = 120) {
   // A pipe, since a file's size may be limited; what a test prints fits into its buffer.
   int output[2];
   if (pipe(output) != 0) std::abort();

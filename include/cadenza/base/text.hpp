@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text from outside: files of bounded size, and what of it may reach a terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cadenza/base/error.hpp"
+
+namespace cadenza {
+
+/// `text` on one line: what ends a line, moves a cursor or is no UTF-8 stands there as \n or \xNN.
+std::string printable(std::string_view text);
+
+/// Whether `text` is UTF-8 without control characters, line ends and tabs aside.
+bool is_plain(std::string_view text);
+
+/// What a file of text should be.
+struct TextFile {
+  ExitCode code;          ///< of a file that cannot be read
+  std::string name;       ///< as messages call it
+  std::string valid;      ///< "an experiment's YAML file"
+  std::int64_t most = 0;  ///< bytes that it may hold
+};
+
+/// All bytes of the file at `path`, which may be a pipe; one that nobody writes to counts as empty.
+/// @throws Error(expected.code): it cannot be read, is empty or holds more than `expected.most`.
+std::string read_text(const std::string& path, const TextFile& expected);
+
+}  // namespace cadenza

@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Input that is made to hurt: refused by every command in one line, within a second of processor
+time and 2 GB, whatever it would have grown to."""
+
+import os
+import random
+import resource
+from dataclasses import dataclass, field
+
+import pytest
+
+import harness
+
+USAGE, DATA = 2, 3
+MEMORY = 2 * 10**9  # bytes of a process
+SECONDS = 1.0  # of processor time for each rank, beyond what a plain refusal takes
+
+EXPERIMENT = """\
+name: small
+model: {layers: 2, d_model: 32, heads: 4, kv_heads: 2, ffn: 48, vocab: 259}
+data: {source: synthetic, documents: 64, lengths: {distribution: uniform, min: 2, max: 90}}
+batch: {tokens: 768, microbatch: 128}
+attention: {placement: colocated}
+run: {steps: 1}
+"""
+MACHINE = "name: m\nsource: s\n"
+SWEEP = "name: grid\nbase: e.yaml\naxes: {seed: [1, 2]}\n"
+
+# Every way to start the program on an experiment.
+COMMANDS = {
+    "train": (1, ["train", "e.yaml"]),
+    "train on 2": (2, ["train", "e.yaml"]),
+    "dry run": (1, ["train", "e.yaml", "--dry-run"]),
+    "plan": (1, ["plan", "e.yaml"]),
+    "simulate": (1, ["simulate", "e.yaml"]),
+    "sweep": (1, ["sweep", "sweep.yaml", "--output", "sweep"]),
+    "calibrate": (1, ["calibrate", "e.yaml", "--output", "machine.yaml"]),
+}
+ALL = tuple(COMMANDS)
+OF_DATA = ("train", "train on 2", "dry run", "plan", "simulate", "sweep")
+OF_MACHINE = ("dry run", "plan", "simulate", "sweep")
+
+
+@dataclass
+class Case:
+    """Files and settings in place of good ones, and what the complaint must say."""
+
+    words: list
+    files: dict = field(default_factory=dict)  # name: text, bytes, or what makes it
+    settings: dict = field(default_factory=dict)
+    code: int = USAGE
+    commands: tuple = ALL
+
+
+def yaml(text, *words):
+    return Case(list(words), {"e.yaml": text})
+
+
+def settings(words, commands=ALL, code=USAGE, **values):
+    return Case(
+        words, {}, {k.replace("__", "."): v for k, v in values.items()}, code, commands
+    )
+
+
+def lengths(content, *words, distribution="file"):
+    values = {"data.lengths.distribution": distribution, "data.lengths.path": "lengths"}
+    return Case(list(words), {"lengths": content}, values, DATA, OF_DATA)
+
+
+def corpus(path, *words, make=lambda folder: None, source="text"):
+    values = {"data": f"{{source: {source}, path: '{path}', document_end: 0}}"}
+    return Case(list(words), {"corpus": make}, values, DATA, OF_DATA)
+
+
+def machine(text, *words):
+    return Case(
+        list(words), {"m.yaml": text}, {"cluster.machine": "m.yaml"}, commands=OF_MACHINE
+    )
+
+
+def bomb():
+    lines = [f"x{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 8)]
+    return EXPERIMENT + "x0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(lines) + "\n"
+
+
+def link_to(target):
+    return lambda path: os.symlink(target, path)
+
+
+def crossing_links(folder):
+    """Two folders full of links to each other: 8^n ways of n steps."""
+    for one, other in (("a", "b"), ("b", "a")):
+        (folder / one).mkdir(parents=True)
+        for i in range(8):
+            os.symlink(f"../{other}", folder / one / str(i))
+
+
+def deep_folders(folder):
+    for path in (folder / "x/y" / "/".join("dddddddd"), folder / "x/z/" / "/".join("eeeeeeee")):
+        path.mkdir(parents=True)
+
+
+NESTED = 200_000
+HUGE = 2**40
+
+CASES = {
+    # Experiments
+    "aliases of aliases": yaml(bomb(), "x5", "100000 values"),
+    "an alias of itself": yaml("name: &x [*x]\n", "an alias inside"),
+    "a long text a thousand times": yaml(
+        f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 1000)}]\n", "bytes of text"
+    ),
+    "brackets": yaml(EXPERIMENT + "x: " + "[" * NESTED, "x", "8 levels"),
+    "brackets, closed": yaml("x: " + "[" * NESTED + "]" * NESTED, "8 levels"),
+    "braces": yaml("x: " + "{a: " * NESTED, "8 levels"),
+    "questions": yaml("? " * NESTED, "8 levels"),
+    "dashes": yaml("- " * NESTED, "8 levels"),
+    "anchors": yaml("x: [" + "".join(f"&a{i} 1, " for i in range(90_000)) + "]", "unknown key"),
+    "keys": yaml("".join(f"k{i}: {i}\n" for i in range(75_000)), "100000 values"),
+    "a key of 200 000 letters": yaml(EXPERIMENT + "? " + "k" * 200_000 + "\n: 1\n", "unknown key"),
+    "a large file": yaml("# " + "x" * 2**20, "1 MiB"),
+    "a device without end": Case(["1 MiB"], {"e.yaml": link_to("/dev/zero")}),
+    "a pipe": Case(["it is empty"], {"e.yaml": os.mkfifo}),
+    "a link to itself": Case(["Too many levels"], {"e.yaml": link_to("e.yaml")}),
+    "zeros": yaml("\0" * 5000, "e.yaml"),
+    "control characters": yaml(EXPERIMENT + 'x: "\\e[2J\\x07"\n', "e.yaml:7", "\\x1b[2J\\x07"),
+    "control characters in a key": yaml('"a\\eb": 1\n', "a\\x1bb"),
+    # Their sizes
+    "lengths of 2^40": settings(
+        ["data.max_document", "128", "100000000 documents"],
+        OF_DATA,
+        DATA,
+        data__lengths=f"{{distribution: list, values: {[HUGE] * 10}}}",
+    ),
+    "documents": settings(["data.documents", "100000000"], data__documents=2**31 - 1),
+    "tokens of a corpus": settings(
+        ["data: found a corpus of more than"],
+        OF_DATA,
+        DATA,
+        data="{source: synthetic, documents: 10000000, max_document: 1099511627776, "
+        "lengths: {distribution: constant, median: 1e12}}",
+    ),
+    "documents of a step": settings(
+        ["batch.tokens", "1048576 documents"],
+        OF_DATA,
+        data__lengths="{distribution: constant, median: 1}",
+        batch="{tokens: 1073741824, microbatch: 1073741824}",
+    ),
+    "pooled microbatches": settings(
+        ["batch.packing"],
+        OF_DATA,
+        data__max_document=90,
+        batch="{tokens: 8388608, microbatch: 8, packing: pooled}",
+    ),
+    "context": settings(["parallel.context", "131072"], parallel__context=1048576),
+    "context in range": settings(
+        ["parallel.context"], parallel__context=16384, attention__placement="ring"
+    ),
+    "ranks": settings(
+        ["parallel", "ranks"],
+        parallel="{data: 131072, context: 131072}",
+        batch__tokens=128 * 131072,
+    ),
+    "microbatches": settings(["batch.tokens", "passes"], batch="{tokens: 1099511627776, microbatch: 2}"),
+    "parameters": settings(
+        ["model", "parameters"], model__d_model=2**31 - 8, model__ffn=2**31 - 1
+    ),
+    "activations": settings(
+        ["batch.microbatch", "activations"],
+        model__layers=100000,
+        batch="{tokens: 2147483647, microbatch: 2147483647}",
+    ),
+    "blocks": settings(
+        ["attention.block"],
+        attention="{placement: cad, block: 1}",
+        batch="{tokens: 1073741824, microbatch: 1073741824}",
+    ),
+    "a number beyond all": settings(["batch.tokens", "1e999"], batch__tokens="1e999"),
+    "no number": settings(["optimizer.lr", "nan"], optimizer__lr=".nan"),
+    "a key path of many levels": Case(["levels"], settings={".".join("a" * 60_000): "1"}),
+    "brackets in an override": settings(["8 levels"], x="[" * 100_000),
+    # Names
+    "name ..": settings(["name", ".."], name=".."),
+    "name .": settings(["name"], name="."),
+    "name with a slash": settings(["name", "a/b"], name="a/b"),
+    "no name": settings(["name"], name='""'),
+    "name with a line end": settings(["name", "a\\nb"], name='"a\\nb"'),
+    "name with a zero": settings(["name", "a\\x00b"], name='"a\\0b"'),
+    "name with an escape": settings(["name", "\\x1b[31m"], name='"\\e[31m"'),
+    "name with a bell of 8 bits": settings(["name", "\\xc2\\x9b"], name='"\\u009b31m"'),
+    "long name": settings(["name", "100"], name="n" * 101),
+    # Lengths
+    "lengths, nested": lengths("[" * NESTED + "]" * NESTED, "a list as entry 0"),
+    "lengths, nested and open": lengths("[" * NESTED, "a list as entry 0"),
+    "lengths, objects": lengths('[{"a":' * 50_000, "an object as entry 0"),
+    "lengths, beyond all": lengths("[1e999]", "out of range in line 1"),
+    "lengths, a fraction": lengths("[4, 3.5]", "3.5 as entry 1"),
+    "lengths, a fraction in a line": lengths("4\n3.5\n", "'3.5' in line 2"),
+    "lengths, whole but written as a fraction": lengths("[4.0]", "4.0 as entry 0"),
+    "lengths, 2^64": lengths(f"[{2**64}]", "as entry 0"),
+    "lengths, 2^63": lengths(f"[{2**63}]", "as entry 0"),
+    "lengths, negative": lengths("[-3]", "-3 as entry 0"),
+    "lengths, text": lengths('["\x1b[2J"]', "broken JSON in line 1"),
+    "lengths, escaped text": lengths('["\\u001b[2J"]', "\\x1b[2J"),
+    "lengths, a pipe": lengths(os.mkfifo, "it is empty"),
+    "lengths, a device": lengths(link_to("/dev/zero"), "128 MiB"),
+    "lengths, a hole of 1 TB": lengths(lambda path: hole(path, 10**12), "128 MiB"),
+    "lengths, a folder": lengths(os.mkdir, "it is a folder"),
+    "histogram, nested": lengths(
+        f"[[{'[' * NESTED}{']' * NESTED}, 1]]", "a list as entry 0", distribution="histogram"
+    ),
+    "histogram, a row of three": lengths("[[1, 2, 3]]", "entry 0", distribution="histogram"),
+    "histogram, a row of one": lengths("[[1]]", "row of 1", distribution="histogram"),
+    "histogram, a fraction": lengths("[[1.5, 2]]", "1.5", distribution="histogram"),
+    "histogram, counts that overflow": lengths(
+        f"[[9, {2**63 - 1}], [9, {2**63 - 1}]]", "entry 0", distribution="histogram"
+    ),
+    "histogram, documents": lengths(
+        "[[9, 90000000], [8, 90000000]]", "100000000", distribution="histogram"
+    ),
+    # Corpora
+    "corpus, a pipe": corpus("corpus", "neither a regular file", make=os.mkfifo),
+    "corpus, a device": corpus("/dev/zero", "neither a regular file"),
+    "corpus, tokens from a device": corpus("/dev/zero", "neither", source="tokens"),
+    "corpus, tokens from a pipe": corpus("corpus", "neither", make=os.mkfifo, source="tokens"),
+    "corpus, a link to itself": corpus("corpus", "Too many levels", make=link_to("corpus")),
+    "corpus, a text of 2^40 bytes": corpus(
+        "corpus", "max_document", make=lambda path: hole(path, 2**40)
+    ),
+    "corpus, links in circles": corpus(
+        "corpus/" + "*/" * 24, "no file matches", make=crossing_links
+    ),
+    "corpus, any depth many times": corpus(
+        "corpus/" + "**/" * 100 + "none", "no file matches", make=deep_folders
+    ),
+    "corpus, any depth and one more, many times": corpus(
+        "corpus/" + "**/*/" * 20 + "none", "no file matches", make=deep_folders
+    ),
+    "corpus, a long path": corpus("a/" * 60_000, "path of 120000 bytes"),
+    "corpus, a path with a zero": settings(
+        ["control characters"], OF_DATA, data='{source: text, path: "a\\0b"}'
+    ),
+    # Machines
+    "machine, 1e308": machine(
+        MACHINE + "attention: {flops_per_second: 1e308}\n", "attention.flops_per_second", "1e+30"
+    ),
+    "machine, 1e-308": machine(
+        MACHINE + "products: {flops_per_second: 1e-308}\n", "products.flops_per_second"
+    ),
+    "machine, a slow part": machine(
+        MACHINE + "element_wise: {loss: 1e-300}\n", "cluster.machine", "a step takes"
+    ),
+    "machine, latency": machine(
+        MACHINE + "links: {inside: {latency_seconds: 1e308}}\n", "latency_seconds"
+    ),
+    "machine, infinite": machine(MACHINE + "peak_flops_per_second: inf\n", "peak_flops"),
+    "machine, no number": machine(MACHINE + "products: {table: [[1, 1, 1, nan]]}\n", "table[0][3]"),
+    "machine, half a token": machine(
+        MACHINE + "attention: {forward: [[0.5, 0.5, 1e-3]]}\n", "attention.forward[0]", "0.5"
+    ),
+    "machine, 2^40 tokens": machine(
+        MACHINE + f"attention: {{forward: [[{HUGE}, {HUGE}, 1]]}}\n", "attention.forward[0]"
+    ),
+    "machine, brackets": machine("[" * NESTED, "8 levels"),
+    "machine, a pipe": machine(os.mkfifo, "it is empty"),
+    "machine, a device": machine(link_to("/dev/zero"), "1 MiB"),
+    "machine, an escape": machine('name: "\\e[2J"\nsource: s\n', "\\x1b[2J"),
+}
+
+SWEEPS = {
+    "base, brackets": Case(["e.yaml", "8 levels"], {"e.yaml": "x: " + "[" * NESTED}),
+    "sweep, brackets": Case(["8 levels"], {"sweep.yaml": "[" * NESTED}),
+    "points": Case(
+        ["100000 points"],
+        {
+            "sweep.yaml": "base: e.yaml\naxes:\n"
+            + "".join(f"  model.layers{i}: [1, 2, 3]\n" for i in range(60))
+        },
+    ),
+    "text of all points": Case(
+        ["products of at most"],
+        {
+            "sweep.yaml": f"base: e.yaml\nset: {{data.path: {'x' * 50_000}}}\n"
+            f"axes: {{seed: {list(range(40_000))}}}\n"
+        },
+    ),
+    "rules": Case(
+        ["labels in rules"],
+        {
+            "sweep.yaml": f"base: e.yaml\naxes: {{seed: {list(range(40_000))}}}\nrules:\n"
+            f"  - {{when: {{seed: {list(range(30_000))}}}, skip: true}}\n"
+        },
+    ),
+    "name": Case(["name", "'..'"], {"sweep.yaml": SWEEP.replace("grid", "..")}),
+    "name with an escape": Case(
+        ["\\x1b"], {"sweep.yaml": SWEEP.replace("grid", '"\\e[2J"')}
+    ),
+    "label with an escape": Case(
+        ["\\x1b"], {"sweep.yaml": SWEEP.replace("[1, 2]", '{"\\e[2J": {seed: 1}}')}
+    ),
+    "base from a device": Case(["1 MiB"], {"e.yaml": link_to("/dev/zero")}),
+    "labels": Case(
+        ["a second time"],
+        {"sweep.yaml": SWEEP.replace("[1, 2]", str([*range(60_000), 0]))},
+    ),
+}
+ARGUMENTS = {
+    "output with a line end": (["--output", "out\nput"], ["--output", "control characters"]),
+    "output with an escape": (["--output", "\x1b[2Jx"], ["--output", "control characters"]),
+    "an unknown option with an escape": (["--\x1b[2J"], ["\\x1b[2J"]),
+    "an override with an escape": (["--set", "\x1b[2J=1"], ["\\x1b[2J"]),
+    "an override with line ends": (["--set", "a\nb.c=1"], ["a\\nb"]),
+    "bytes that are no text": (["--set", b"name=\xff\x9b"], ["--set"]),
+    "a number beyond all": (["--steps", "1e999"], ["--steps", "1e999"]),
+}
+
+
+def hole(path, size):
+    with open(path, "wb") as file:
+        file.truncate(size)
+
+
+def prepare(folder, case):
+    for name, content in {"e.yaml": EXPERIMENT, "sweep.yaml": SWEEP, **case.files}.items():
+        path = folder / name
+        if callable(content):
+            content(path)
+        else:
+            path.write_text(content)
+
+
+def run_limited(ranks, words, folder):
+    """The result and the processor seconds that it took, its ranks' included."""
+    limits = ["prlimit", f"--data={MEMORY}", "--cpu=10", "--core=0"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = harness.finish(harness.start([*limits, *harness.command(ranks, words)], cwd=folder))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return result, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.fixture(scope="module")
+def plain_seconds(tmp_path_factory):
+    """What it takes a command to refuse an unknown key."""
+    known = {}
+
+    def seconds(command):
+        if command not in known:
+            folder = tmp_path_factory.mktemp("plain")
+            prepare(folder, yaml(EXPERIMENT + "unknown: 1\n"))
+            ranks, words = COMMANDS[command]
+            result, known[command] = run_limited(ranks, words, folder)
+            assert result.code == USAGE, str(result)
+        return known[command]
+
+    return seconds
+
+
+def assert_one_line(result, code, words):
+    shown = str(result)[-3000:]
+    assert result.code == code, shown
+    assert len(result.complaints) == 1, shown
+    for word in words:
+        assert word in result.complaints[0], shown
+    for text in (result.out, result.err):
+        assert all(c.isprintable() or c == "\n" for c in text), repr(shown)
+    if "mpirun" not in result.command:  # which has much to say itself
+        assert result.err.splitlines() == result.complaints, shown
+
+
+def refuse(folder, command, case, plain):
+    prepare(folder, case)
+    ranks, words = COMMANDS[command]
+    words = [*words, *(["--set", "parallel.data=2"] if ranks == 2 else [])]
+    for key, value in case.settings.items():
+        words += ["--set", f"{key}={value}"]
+    result, seconds = run_limited(ranks, words, folder)
+    assert_one_line(result, case.code, case.words)
+    assert seconds < plain + ranks * SECONDS, str(result)[-3000:]
+
+
+# What every command refuses is said once: the readers are the same. These were tried on each.
+EVERYWHERE = [
+    "aliases of aliases",
+    "brackets, closed",
+    "keys",
+    "a device without end",
+    "a pipe",
+    "control characters",
+    "lengths of 2^40",
+    "documents",
+    "context",
+    "context in range",
+    "microbatches",
+    "parameters",
+    "name ..",
+    "name with a zero",
+    "lengths, nested",
+    "lengths, beyond all",
+    "corpus, a pipe",
+    "machine, 1e308",
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plan_refuses(case, plain_seconds, tmp_path):
+    refuse(tmp_path, "plan", CASES[case], plain_seconds("plan"))
+
+
+@pytest.mark.parametrize(
+    ("command", "case"),
+    [(c, name) for name in EVERYWHERE for c in CASES[name].commands if c != "plan"],
+)
+def test_refused(command, case, plain_seconds, tmp_path):
+    refuse(tmp_path, command, CASES[case], plain_seconds(command))
+
+
+@pytest.mark.parametrize("case", SWEEPS)
+def test_sweep_refused(case, plain_seconds, tmp_path):
+    refuse(tmp_path, "sweep", SWEEPS[case], plain_seconds("sweep"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_arguments_refused(case, ranks, tmp_path):
+    arguments, words = ARGUMENTS[case]
+    prepare(tmp_path, Case([]))
+    started = harness.start(
+        [*harness.command(ranks, ["train", "e.yaml"]), *arguments], cwd=tmp_path
+    )
+    assert_one_line(harness.finish(started), USAGE, words)
+
+
+@pytest.mark.parametrize("command", ["plan", "dry run", "simulate", "train", "train on 2"])
+def test_out_of_memory_is_one_line(command, tmp_path):
+    """What may be asked for but does not fit ends like every other failure, on all ranks."""
+    prepare(tmp_path, Case([]))
+    ranks, words = COMMANDS[command]
+    words = [*words, "--set", "data.documents=100000000", "--set", f"parallel.data={ranks}"]
+    limited = ["prlimit", "--data=700000000", *harness.command(ranks, words)]
+    result = harness.finish(harness.start(limited, cwd=tmp_path))
+    assert_one_line(result, 1, ["out of memory"])

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint of a small model, as --from reads it. What is accepted is finite.
+#include "cadenza/model/checkpoint.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mutate_hdf5.hpp"
+#include "readers.hpp"
+
+namespace cadenza::fuzz {
+namespace {
+
+config::Model small_model() {
+  return {.layers = 1, .d_model = 4, .heads = 2, .kv_heads = 1, .ffn = 3, .vocab = 5, .rope = {}};
+}
+
+config::Experiment small_experiment() {
+  config::Experiment experiment;
+  experiment.model = small_model();
+  return experiment;
+}
+
+model::Parameters<float> small_parameters() {
+  static MemoryLedger ledger;
+  const config::Model model = small_model();
+  const model::ModelPart whole = model::whole_model(model);
+  return model::make_parameters<float>(
+      model, whole, 1, ledger, model::all_elements(model::make_parameter_table(model, whole)));
+}
+
+std::span<const float> values_of(const Array<float>& array) {
+  return {array.data(), array.extent(0)};
+}
+
+}  // namespace
+
+void read_checkpoint(Bytes input) {
+  const InputFile file(input, "step-00000003.h5");
+  static const model::Parameters<float> parameters = small_parameters();
+  const model::CheckpointReader reader(file.path());
+  reader.require(small_model());
+  reader.differences(small_experiment());
+  reader.verify(small_model());
+  model::Parameters<float> read = parameters;
+  reader.read(read);
+  require(reader.step() >= 0, "step {}", reader.step());
+  for (const Array<float>& array : {read.values, read.first_moment, read.second_moment}) {
+    require(std::ranges::all_of(values_of(array), [](float x) { return std::isfinite(x); }),
+            "accepted a number that is not finite");
+  }
+  require(std::ranges::all_of(values_of(read.second_moment), [](float x) { return x >= 0; }),
+          "accepted a negative second moment");
+}
+
+void write_checkpoint(const std::string& path) {
+  const model::Parameters<float> parameters = small_parameters();
+  model::CheckpointWriter writer(path, 3, small_experiment());
+  for (const char* prefix : {"", model::kFirstMomentPrefix, model::kSecondMomentPrefix}) {
+    const Array<float>& values = *prefix == 0 ? parameters.values : parameters.first_moment;
+    for (const model::ParameterInfo& info : parameters.table.entries) {
+      writer.write(prefix + info.name, model::whole_shape(info), values.data() + info.offset);
+    }
+  }
+  writer.finish();
+}
+
+}  // namespace cadenza::fuzz

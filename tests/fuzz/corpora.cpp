@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of tokens (flat, llm.c shards, .npy), headers of .npy files, files of document lengths and
+// the patterns that name files.
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "readers.hpp"
+#include "src/data/length_files.hpp"
+#include "src/data/npy.hpp"
+#include "src/data/paths.hpp"
+
+namespace cadenza::fuzz {
+namespace {
+
+constexpr std::int64_t kMaxDocument = 64;
+
+/// Reads all documents: their lengths and tokens are what Corpus promises.
+void read_all(const config::Data& data, std::int64_t vocab) {
+  const auto corpus = data::open_corpus(data, vocab, 1);
+  const auto lengths = corpus->lengths();
+  require(!lengths.empty(), "a corpus without documents");
+  std::vector<data::Token> tokens;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    require(lengths[i] >= 1 && lengths[i] <= data.max_document, "document {} has {} tokens", i,
+            lengths[i]);
+    tokens.assign(static_cast<std::size_t>(lengths[i]), -1);
+    corpus->read(static_cast<std::int64_t>(i), {0, lengths[i]}, tokens);
+    require(std::ranges::all_of(tokens, [&](auto t) { return t >= 0 && t < vocab; }),
+            "document {} has tokens outside the vocabulary", i);
+  }
+}
+
+config::Data tokens_in(const std::string& path, config::TokenType dtype) {
+  config::Data data;
+  data.source = config::Source::tokens;
+  data.path = {path};
+  data.dtype = dtype;
+  data.document_end = 0;
+  data.max_document = kMaxDocument;
+  return data;
+}
+
+config::Data lengths_in(const std::string& path, config::Distribution distribution) {
+  config::Data data;
+  data.source = config::Source::synthetic;
+  data.documents = 100;
+  data.max_document = kMaxDocument;
+  data.lengths.distribution = distribution;
+  data.lengths.path = path;
+  return data;
+}
+
+/// Nine folders in three levels with a file each, below `top`.
+void make_tree(const std::filesystem::path& top) {
+  for (const char* folder : {"a/a/a", "a/b/.c", "b/ab/[c]", "b/b/__pycache__"}) {
+    std::filesystem::create_directories(top / folder);
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(top)) {
+    if (entry.is_directory()) std::ofstream(entry.path() / "x.bin") << "x";
+  }
+}
+
+}  // namespace
+
+void read_tokens(Bytes input) {
+  if (input.empty()) return;
+  const InputFile file(input.subspan(1), "tokens.bin");
+  const auto dtype = input[0] & 1 ? config::TokenType::uint32 : config::TokenType::uint16;
+  read_all(tokens_in(file.path(), dtype), input[0] & 2 ? 300 : 70'000);
+}
+
+void read_npy(Bytes input) {
+  const std::vector<std::uint8_t> exact(input.begin(), input.end());  // nothing readable behind it
+  const InputFile file(input, "tokens.npy");
+  const data::NpyHeader header = data::parse_npy(file.path(), exact);
+  require(header.data_offset >= 0 && header.data_offset <= std::ssize(input),
+          "data begin at byte {} of {}", header.data_offset, input.size());
+  read_all(tokens_in(file.path(), config::TokenType::uint16), 70'000);
+}
+
+void read_lengths(Bytes input) {
+  const std::string text = text_of(input);
+  const InputFile file({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()},
+                       "lengths.json");
+  const auto attempt = [&](config::Distribution distribution) {
+    read_all(lengths_in(file.path(), distribution), 100);
+  };
+  try {
+    attempt(config::Distribution::file);
+  } catch (const Error&) {
+    attempt(config::Distribution::histogram);
+  }
+}
+
+void read_paths(Bytes input) {
+  static const std::filesystem::path top = scratch_folder() / "tree";
+  static const bool made = (make_tree(top), true);
+  static_cast<void>(made);
+  const std::string pattern = text_of(input);
+  if (pattern.find("..") != pattern.npos) return;  // stays in the tree
+  for (const std::string& path : data::find_files({top.string() + '/' + pattern})) {
+    require(std::filesystem::is_regular_file(path), "found {}, which is no file", path);
+  }
+}
+
+}  // namespace cadenza::fuzz

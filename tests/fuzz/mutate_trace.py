@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changed copies of a run's files: of bytes, and of the objects of HDF5 files."""
+
+import io
+import struct
+
+import h5py
+import numpy as np
+
+NUMBERS = (0, 1, -1, 2, 7, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -2**63)
+FLOATS = (0.0, -1.0, 1e-300, 1e300, float("inf"), float("nan"))
+TYPES = ("<f8", "<i8", ">i4", "u1", "S5", "<f4", [("step", "<u4"), ("peak", "<f8")],
+         [("step", "S4")], "V7")  # fmt: skip
+
+
+def mutate(kind, content, rng):
+    if kind == ".h5" and rng.random() < 0.6:
+        try:
+            return objects(content, rng)
+        except (OSError, RuntimeError, ValueError, TypeError, KeyError):
+            pass  # a file that cannot be changed this way any more
+    return some_bytes(content, rng)
+
+
+def some_bytes(content, rng):
+    data = bytearray(content or b"\0")
+    for _ in range(rng.choice((1, 1, 2, 4, 8))):
+        at = rng.randrange(len(data))
+        action = rng.randrange(6)
+        if action == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif action == 1:
+            data[at] = rng.randrange(256)
+        elif action == 2:
+            width = rng.choice((2, 4, 8))
+            number = rng.choice(NUMBERS) % 2 ** (8 * width)
+            data[at : at + width] = struct.pack("<Q", number)[:width]
+        elif action == 3:
+            begin = rng.randrange(len(data))
+            part = data[begin : begin + rng.randrange(1, 64)]
+            data[at : at + len(part)] = part
+        elif action == 4:
+            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
+        else:
+            del data[at : at + rng.choice((1, 4, 64, len(data)))]
+            data = data or bytearray(b"\0")
+    return bytes(data)
+
+
+def objects(content, rng):
+    memory = io.BytesIO(content)
+    with h5py.File(memory, "r+") as file:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            change(file, rng)
+    return memory.getvalue()
+
+
+def change(file, rng):
+    names = []
+    file.visit(names.append)
+    name = rng.choice(names)
+    action = rng.randrange(9)
+    if action == 0:
+        del file[name]
+    elif action == 1:
+        del file[name]
+        file[name] = (h5py.SoftLink("/nothing"), h5py.SoftLink(f"/{name}"), h5py.SoftLink("/steps"),
+                      h5py.ExternalLink("rank-00000.h5", "/steps"))[rng.randrange(4)]  # fmt: skip
+    elif action == 2:
+        del file[name]
+        shape = tuple(rng.choice((0, 1, 2, 5)) for _ in range(rng.randrange(4)))
+        file.create_dataset(name, shape=shape, dtype=rng.choice(TYPES))
+    elif action == 3:
+        change_attribute(file, rng)
+    elif isinstance(file[name], h5py.Dataset):
+        change_rows(file, name, action, rng)
+
+
+def change_attribute(file, rng):
+    name = rng.choice([*file.attrs, "schema"])
+    value = rng.choice((b"", b"\xff\n\0x", "text", 7, -1.5, [1, 2, 3], np.zeros((2, 2)),
+                        h5py.Empty("f8"), [b"a", b"b"]))  # fmt: skip
+    del file.attrs[name]
+    file.attrs[name] = value
+
+
+def change_rows(file, name, action, rng):
+    data = file[name]
+    if action == 4 and data.maxshape and data.maxshape[0] is None:
+        data.resize(rng.choice((0, 1, 3, data.shape[0] + 5, 2**20, 2**40)), axis=0)
+        return
+    rows = data[:1000]
+    if action == 5 and rows.dtype.names:  # a table that lacks a field, or has it in another type
+        kept = [(field, rows.dtype[field]) for field in rows.dtype.names]
+        at = rng.randrange(len(kept))
+        kept[at : at + 1] = [] if len(kept) > 1 and rng.random() < 0.5 else [
+            (kept[at][0], rng.choice(("<f8", "S3", "<i8", "u1")))]
+        other = np.zeros(len(rows), kept)
+        for field in other.dtype.names:
+            if other.dtype[field].kind in "iuf" and rows.dtype[field].kind in "iu":
+                other[field] = rows[field].astype(other.dtype[field])
+        del file[name]
+        file.create_dataset(name, data=other, maxshape=(None,), chunks=(max(len(other), 16),))
+        return
+    if len(rows) == 0:
+        return
+    for _ in range(rng.choice((1, 1, 3, 20))):
+        change_number(rows, rng)
+    data[: len(rows)] = rows
+
+
+def change_number(rows, rng):
+    row = rng.randrange(len(rows))
+    if rows.dtype.names is None:
+        if rows.dtype.kind in "iu":
+            rows[row] = np.array(rng.choice(NUMBERS)).astype(rows.dtype)
+        elif rows.dtype.kind == "S":
+            rows[row] = bytes(rng.randrange(256) for _ in range(rng.randrange(9)))
+        return
+    field = rng.choice(rows.dtype.names)
+    kind = rows.dtype[field].kind
+    value = np.array(rng.choice(FLOATS if kind == "f" else NUMBERS))
+    target = rng.choice((row, slice(None), slice(row, None)))
+    if kind == "f" or rows.dtype[field].subdtype:
+        rows[field][target] = value
+    elif kind in "iu":
+        rows[field][target] = value.astype(rows.dtype[field])
+    elif kind == "S":
+        rows[field][target] = b"\xff\n" * 3

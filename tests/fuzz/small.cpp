@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "small.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "cadenza/program/step_plan.hpp"
+#include "cadenza/simulate/simulator.hpp"
+#include "target.hpp"
+
+namespace cadenza::fuzz {
+namespace {
+
+using config::Distribution;
+
+bool is_generated(const config::Data& data) {
+  return data.source == config::Source::synthetic &&
+         data.lengths.distribution != Distribution::file &&
+         data.lengths.distribution != Distribution::histogram;
+}
+
+/// Documents of a generated corpus, at most: what is longer than data.max_document is cut.
+double most_documents(const config::Data& data) {
+  const config::Lengths& lengths = data.lengths;
+  const auto bound = static_cast<double>(data.max_document);
+  double longest = lengths.max > 0 ? static_cast<double>(lengths.max) : bound;
+  if (lengths.distribution == Distribution::constant) longest = lengths.median;
+  if (lengths.distribution == Distribution::list) {
+    longest = static_cast<double>(std::ranges::max(lengths.values));
+  }
+  return static_cast<double>(data.documents) * std::max(1.0, longest / bound);
+}
+
+bool is_small(const config::Experiment& e) {
+  const std::int64_t microbatches = e.batch.tokens / e.batch.microbatch;
+  return e.cluster.machine.empty() && most_documents(e.data) <= 1e4 && e.ranks() <= 16 &&
+         e.model.layers <= 8 && microbatches <= 16 && e.batch.tokens <= 1 << 14 &&
+         e.attention.placement != config::PlacementKind::automatic;
+}
+
+}  // namespace
+
+void go_on(const config::Experiment& experiment) {
+  // What a reader accepts must fit a machine; between a second of work and that it may take longer.
+  constexpr double kSecond = 1e6;
+  constexpr double kTooMany = 1.3e8;  // documents: twice 8 bytes each in 2 GB
+  constexpr std::int64_t kTooManyRanks = 1 << 17;
+  require(experiment.ranks() <= kTooManyRanks, "accepted {} ranks", experiment.ranks());
+  if (!is_generated(experiment.data)) return;
+  const double documents = most_documents(experiment.data);
+  if (documents > kSecond && documents < kTooMany) return;
+  if (is_small(experiment)) return simulate_step(experiment, {});
+  data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+}
+
+void simulate_step(const config::Experiment& experiment, const config::Machine& machine) {
+  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const data::Packer packer(*corpus, experiment);
+  const data::Batch batch = packer.batch(0);
+  require(batch.tokens() > 0, "a batch of {} tokens", batch.tokens());
+  const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
+  const program::Outline outline(experiment);
+  std::vector<program::Program> programs;
+  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    programs.push_back(program::make_program(outline, rank, ticks));
+  }
+  const simulate::Costs costs(machine, experiment, outline.layout);
+  const simulate::Result result = simulate::simulate(experiment, outline, programs, ticks, costs);
+  require(std::isfinite(result.seconds) && result.seconds >= 0 &&
+              std::isfinite(result.lower_bound_seconds),
+          "a step of {} s, at least {} s", result.seconds, result.lower_bound_seconds);
+}
+
+}  // namespace cadenza::fuzz

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// From an experiment to the simulated time of its first step, as far as the time of one input goes.
+#pragma once
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
+
+namespace cadenza::fuzz {
+
+/// Opens the corpus of an accepted experiment, and simulates a step where the experiment is small.
+/// Experiments that need other files are left alone.
+void go_on(const config::Experiment& experiment);
+
+/// Corpus, packing, plan, programs and the simulated time of the first step: a finite number.
+void simulate_step(const config::Experiment& experiment, const config::Machine& machine);
+
+}  // namespace cadenza::fuzz

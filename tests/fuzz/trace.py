@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Usage: trace.py [--seconds N | --runs N] [--seed N] [--findings DIR] [INPUT...]
+
+Fuzzes the trace reader of analysis/: rank files (*.h5) of a run of two ranks, its metrics (*.jsonl)
+and its experiment (*.yaml). Reads each INPUT (a file, or a folder of them) as it is, then changed
+copies of the inputs and of sound files, bytes and HDF5 objects alike. Right is an answer or a
+CadenzaError; anything else, and more than the processor time or memory of LIMITS, is a finding: it
+is kept in DIR, and the exit status is 1.
+
+An input is read by a child process, which may die of it.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "analysis"), str(ROOT / "analysis/tests"), str(Path(__file__).parent)]
+
+import conftest  # noqa: E402  of analysis/tests: a run worked out by hand
+import h5py  # noqa: E402
+import trace_files  # noqa: E402
+from mutate_trace import mutate  # noqa: E402
+
+from cadenza.cli import main as analyze  # noqa: E402
+from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
+
+PROCESSOR_SECONDS = 4  # of all COMMANDS together
+MEMORY = 2 << 30  # bytes, beyond what the interpreter and its libraries have
+PLACES = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
+COMMANDS = (
+    ("summary", "--json"),
+    ("check",),
+    ("stragglers", "--json"),
+    ("bubbles",),
+    ("export", "--format", "perfetto", "--output", "/dev/null"),
+)
+
+
+class Finding(Exception):
+    pass
+
+
+def sound_run(folder):
+    """The run around an input: {place in the folder: content}."""
+    ranks = conftest.two_ranks(shift=5)
+    trace_files.write_run(folder, ranks)
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def look(folder):
+    """All commands on the run in `folder`: every one answers or refuses in one line."""
+    for words in COMMANDS:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = analyze([words[0], str(folder), *words[1:]])
+        lines = err.getvalue().splitlines()
+        said = " ".join(words) + f" ended with {code}: {err.getvalue()!r}"
+        if code not in ((0, 1, 3) if words[0] == "check" else (0, 3)):
+            raise Finding(said)
+        if not all(line.startswith("cadenza-analyze: ") and line.isprintable() for line in lines):
+            raise Finding(said)
+        if code == 3 and sum("error:" in line for line in lines) != 1:
+            raise Finding(said)
+        if "--json" in words and code == 0:
+            json.loads(out.getvalue())
+
+
+class Reader:
+    """A run folder whose one file is the input."""
+
+    def __init__(self, folder):
+        self.folder = folder / "run"
+        self.sound = sound_run(self.folder)
+
+    def read(self, kind, content):
+        place = self.folder / PLACES[kind]
+        place.write_bytes(content)
+        signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
+        try:
+            look(self.folder)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            place.write_bytes(self.sound[PLACES[kind]])
+
+
+def limit_memory():
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def inputs_of(arguments, reader):
+    """[(kind, content)]: the arguments' files, then the sound ones."""
+    paths = [path for argument in arguments
+             for path in (sorted(argument.iterdir()) if argument.is_dir() else [argument])]
+    given = [(path.suffix, path.read_bytes()) for path in paths if path.suffix in PLACES]
+    return given, [(kind, reader.sound[place]) for kind, place in PLACES.items()]
+
+
+def work(options, folder, first, current):
+    """Reads inputs from number `first` on; `current` holds the one being read and its number."""
+    limit_memory()
+    warnings.simplefilter("ignore")  # of NumPy, about numbers that a damaged file may hold
+    reader = Reader(folder)
+    given, sound = inputs_of(options.inputs, reader)
+    end = time.monotonic() + options.seconds
+    number = first
+    while number < len(given) + options.runs and (number < len(given) or time.monotonic() < end):
+        if number < len(given):
+            kind, content = given[number]
+        else:
+            rng = random.Random(f"{options.seed} {number}")
+            kind, content = rng.choice(given + 4 * sound)
+            content = mutate(kind, content, rng)
+        (current / "input").write_bytes(content)
+        (current / "number").write_text(f"{number} {kind}")
+        try:
+            reader.read(kind, content)
+        except BaseException:  # whatever it is, it is a finding
+            (current / "why").write_text(traceback.format_exc())
+            os._exit(1)
+        number += 1
+    (current / "number").write_text(f"{number} end")
+    os._exit(0)
+
+
+def keep(options, current, status):
+    """Puts the input that ended a child where it is found again; returns its number."""
+    number, kind = (current / "number").read_text().split()
+    why = current / "why"
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        text = "takes too much processor time" if name == "SIGPROF" else f"died by {name}"
+    else:
+        text = why.read_text()
+    options.findings.mkdir(parents=True, exist_ok=True)
+    path = options.findings / f"{options.seed}-{number}{kind}"
+    shutil.copyfile(current / "input", path)
+    Path(f"{path}.txt").write_text(text)
+    print(f"finding: {path}: {text.strip().splitlines()[-1]}", flush=True)
+    why.unlink(missing_ok=True)
+    return int(number)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[1],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--runs", type=int, default=sys.maxsize)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--findings", type=Path, default=Path("findings"))
+    parser.add_argument("inputs", nargs="*", type=Path)
+    options = parser.parse_args()
+    begin, number, found = time.monotonic(), 0, 0
+    seconds = options.seconds
+    with tempfile.TemporaryDirectory() as scratch:
+        current = Path(scratch) / "current"
+        current.mkdir()
+        while True:
+            folder = Path(tempfile.mkdtemp(dir=scratch))
+            options.seconds = seconds - (time.monotonic() - begin)
+            child = os.fork()
+            if child == 0:
+                work(options, folder, number, current)
+            _, status = os.waitpid(child, 0)
+            shutil.rmtree(folder)
+            if status == 0:
+                number = int((current / "number").read_text().split()[0])
+                break
+            number = keep(options, current, status) + 1
+            found += 1
+    rate = number / (time.monotonic() - begin)
+    print(f"{number} inputs, {rate:.0f} a second, {found} findings; HDF5 {h5py.version.hdf5_version}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

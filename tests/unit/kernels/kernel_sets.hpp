@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every implementation of the host by itself: the tuned kernels of this processor, one instruction
+// set after another, and the portable ones.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "../../../kernels/cpu/attention.hpp"
+#include "../../../kernels/portable/attention.hpp"
+#include "unit/kernels/attention_case.hpp"
+
+namespace cadenza::testing {
+
+using kernels::cpu::TileKernels;
+
+template <typename Real>
+Kernels<Real> tuned(const TileKernels& table, int threads = kernels::cpu::kAllThreads) {
+  Kernels<Real> by;
+  by.forward = [&table, threads](const auto& shape, const auto& rotary, const auto& list) {
+    kernels::cpu::attention_forward<Real>(table, shape, rotary, list, threads);
+  };
+  by.backward = [&table, threads](const auto& shape, const auto& rotary, const auto& list) {
+    kernels::cpu::attention_backward<Real>(table, shape, rotary, list, threads);
+  };
+  return by;
+}
+
+template <typename Real>
+Kernels<Real> portable() {
+  return {kernels::portable::attention_forward<Real>, kernels::portable::attention_backward<Real>};
+}
+
+/// How far results may be from exact ones on unit-normal data, from the rounding of a product's
+/// operands. float32: logits of size 10 move probabilities by 10 * 2^-24; sums over keys and
+/// head_dim add some. bfloat16: rotated queries, probabilities and logit gradients are rounded by
+/// up to 2^-9, independently; the relative error of the whole is the root mean square of two (out)
+/// or three to four (gradients) such roundings, lse moves by up to 4 standard deviations
+/// 2^-9 / sqrt(3) of a logit's error.
+struct Bounds {
+  double out, lse, gradients;
+};
+inline constexpr Bounds kFloat32{3e-6, 1e-5, 5e-6};
+inline constexpr Bounds kBfloat16{2.0 / 512, 4.0 / 512, 3.0 / 512};
+
+/// Runs test(table, Real(), bounds) for each tuned table of float32, and for that of bfloat16.
+template <typename Test>
+void for_each_table(const Test& test) {
+  int tested = 0;
+  for (const TileKernels* table : {kernels::cpu::avx2_kernels(), kernels::cpu::avx512_kernels()}) {
+    if (table == nullptr) continue;
+    SCOPED_TRACE(table->name);
+    test(*table, float{}, kFloat32);
+    ++tested;
+  }
+  if (const TileKernels* table = kernels::cpu::avx512_bfloat16_kernels()) {
+    SCOPED_TRACE(table->name);
+    test(*table, bfloat16{}, kBfloat16);
+    ++tested;
+  }
+  if (tested == 0) GTEST_SKIP() << "this processor has none of AVX2, AVX-512, AVX-512 BF16";
+}
+
+/// Runs test(kernels) for the portable float32 kernels and for every tuned table.
+template <typename Test>
+void for_each_implementation(const Test& test) {
+  {
+    SCOPED_TRACE("portable");
+    test(portable<float>());
+  }
+  for_each_table([&](const TileKernels& table, auto real, const Bounds&) {
+    test(tuned<decltype(real)>(table));
+  });
+}
+
+}  // namespace cadenza::testing
