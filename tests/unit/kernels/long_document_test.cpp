@@ -197,8 +197,8 @@ void expect_accurate(const Rectangle& of, const Cut& cut, double float32, double
   });
 }
 
-/// float32 results at 64K keys or queries, which is what kernels/README.md promises at every
-/// length. A logit's error moves its probability, so lse is absolute: a few units of a logit of 16.
+/// float32 results at 64K keys or queries, as kernels/README.md states them. A logit's error moves
+/// its probability, so lse is absolute: a few units of a logit of 16.
 constexpr double kAccuracy = 2e-6, kLse = 4e-6;
 
 TEST(LongDocument, KeepsItsAccuracy) {
