@@ -4,12 +4,21 @@
 #include "target.hpp"
 
 namespace cadenza::fuzz {
+namespace {
+
+/// A fault that is found only where libFuzzer learns from coverage and comparisons.
+void read_planted(Bytes input) {
+  const std::string text = text_of(input);
+  if (text.starts_with("planted") && text.ends_with("fault")) finding("the planted fault");
+}
+
+}  // namespace
 
 std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
-      {"experiment", read_experiment}, {"sweep", read_sweep}, {"machine", read_machine},
-      {"tokens", read_tokens},         {"npy", read_npy},     {"lengths", read_lengths},
-      {"paths", read_paths},
+      {"experiment", read_experiment}, {"sweep", read_sweep},     {"machine", read_machine},
+      {"tokens", read_tokens},         {"npy", read_npy},         {"lengths", read_lengths},
+      {"paths", read_paths},           {"planted", read_planted},
   };
   return kTargets;
 }
