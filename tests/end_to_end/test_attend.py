@@ -279,7 +279,7 @@ def test_bad_input(case, ranks, tmp_path):
 
 
 def refused(folder, ranks, change, dtype="float32"):
-    """What the command says to an input that `change` spoilt once it was written, and its output."""
+    """What the command says to an input that `change` spoilt after it was written; its output."""
     changes = {
         "data": {"source": "synthetic"},
         "parallel": {"data": ranks},
