@@ -23,6 +23,13 @@ using ::testing::Not;
 constexpr hsize_t kHuge = hsize_t{1} << 40;
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // bytes that a refusal may ask for
 
+void limit_memory() {
+#ifndef __SANITIZE_ADDRESS__  // whose own memory is larger than any limit
+  const rlimit limit{kMemory, kMemory};
+  setrlimit(RLIMIT_DATA, &limit);
+#endif
+}
+
 /// A file to plant things in, read back in a child whose memory is limited.
 class Hostile : public ::testing::Test {
  protected:
@@ -44,8 +51,7 @@ class Hostile : public ::testing::Test {
   std::string refusal(const std::function<void(const File&)>& read) {
     file_.close();
     const auto result = test::run_child([&] {
-      const rlimit limit{kMemory, kMemory};
-      setrlimit(RLIMIT_DATA, &limit);
+      limit_memory();
       try {
         read(File::open(path_));
       } catch (const Error& error) {
