@@ -49,12 +49,14 @@ class ForwardStep final : public Work {
         out_(queries_),
         peak_(cpu::kQueryTile),
         sum_(cpu::kQueryTile, 1.0f),
+        lost_(cpu::kQueryTile),
         keys_(cpu::kKeyRows * dim, 0.1f),
         values_(keys_),
         scores_(cpu::kKeyRows * table.panel),
         rows_(keys_) {}
   void run() override {
-    const cpu::ForwardHead head{queries_.data(), out_.data(), peak_.data(), sum_.data()};
+    const cpu::ForwardHead head{queries_.data(), out_.data(), peak_.data(), sum_.data(),
+                                lost_.data()};
     const cpu::ForwardKeys tile{keys_.data(), values_.data(), scores_.data(), scores_.data(),
                                 rows_.data()};
     cpu::Visible visible;
@@ -70,7 +72,7 @@ class ForwardStep final : public Work {
  private:
   const cpu::TileKernels& table_;
   int dim_;
-  Floats queries_, out_, peak_, sum_, keys_, values_, scores_, rows_;
+  Floats queries_, out_, peak_, sum_, lost_, keys_, values_, scores_, rows_;
 };
 
 std::unique_ptr<Work> make_tile(const Json& request) {

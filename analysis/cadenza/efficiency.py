@@ -81,8 +81,9 @@ def work_rates(events: pd.DataFrame) -> pd.DataFrame:
 def utilization(steps: pd.DataFrame, ranks: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
     """FLOP rates of each step against the peak of all ranks, attention servers included.
 
-    - mfu: model FLOPs (nothing counted twice, causal half) / (step time * peak)
-    - hfu: the same of executed FLOPs, recomputation included
+    - mfu: model FLOPs (3 x the forward pass, of attention the visible pairs) / (step time * peak)
+    - hfu: the same of executed FLOPs: with the scores that attention's backward pass makes again
+      and all recomputation
     - attention_rate, dense_rate: FLOP/s of a rank while it computes it, the mean over ranks
       weighted by time; attention_of_peak, dense_of_peak: against the mean rank's peak
 

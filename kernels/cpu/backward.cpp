@@ -43,7 +43,7 @@ BackwardQueries plan_queries(Scratch& scratch, const TileKernels& kernels, int d
   q.q_pairs = pairs ? scratch.take(kTile / 2 * dim) : q.q;
   q.dout_pairs = pairs ? scratch.take(kTile / 2 * dim) : q.dout;
   q.lse = scratch.take(kTile);
-  q.delta = scratch.take(kTile);
+  q.minus_delta = scratch.take(kTile);
   q.p = scratch.take(kTile * kKeyTile);
   q.p_pairs = pairs ? scratch.take(kTile / 2 * kKeyTile) : q.p;
   q.ds = scratch.take(kTile * kKeyTile / kernels.depth);

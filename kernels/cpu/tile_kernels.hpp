@@ -112,17 +112,17 @@ struct BackwardKeys {
 
 /// Scratch of a backward tile of queries of one head.
 struct BackwardQueries {
-  float* q;           ///< words [kGradientQueryTile, W], rotated
-  float* dout;        ///< words [kGradientQueryTile, W]
-  float* q_pairs;     ///< words [kGradientQueryTile / depth, D]: `q` itself in float32
-  float* dout_pairs;  ///< words [kGradientQueryTile / depth, D]: `dout` itself in float32
-  float* lse;         ///< [kGradientQueryTile]; +inf: probability 0
-  float* delta;       ///< [kGradientQueryTile]
-  float* p;           ///< [kGradientQueryTile, kKeyTile] probabilities
-  float* p_pairs;     ///< words [kGradientQueryTile / depth, kKeyTile]: `p` itself in float32
-  float* ds;          ///< words [kGradientQueryTile, kKeyTile / depth] gradients of logits
-  float* ds_pairs;    ///< words [kGradientQueryTile / depth, kKeyTile]: `ds` itself in float32
-  float* dq;          ///< [kGradientQueryTile, D], not multiplied by 1 / sqrt(D) yet
+  float* q;            ///< words [kGradientQueryTile, W], rotated
+  float* dout;         ///< words [kGradientQueryTile, W]
+  float* q_pairs;      ///< words [kGradientQueryTile / depth, D]: `q` itself in float32
+  float* dout_pairs;   ///< words [kGradientQueryTile / depth, D]: `dout` itself in float32
+  float* lse;          ///< [kGradientQueryTile]; +inf: probability 0
+  float* minus_delta;  ///< [kGradientQueryTile]
+  float* p;            ///< [kGradientQueryTile, kKeyTile] probabilities
+  float* p_pairs;      ///< words [kGradientQueryTile / depth, kKeyTile]: `p` itself in float32
+  float* ds;           ///< words [kGradientQueryTile, kKeyTile / depth] gradients of logits
+  float* ds_pairs;     ///< words [kGradientQueryTile / depth, kKeyTile]: `ds` itself in float32
+  float* dq;           ///< [kGradientQueryTile, D], not multiplied by 1 / sqrt(D) yet
 };
 
 struct TileKernels {

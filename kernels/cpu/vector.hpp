@@ -35,7 +35,7 @@ struct Avx2 {
   static Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
   static Mask less(Vector a, Vector b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static Vector select(Mask m, Vector yes, Vector no) { return _mm256_blendv_ps(no, yes, m); }
-  /// m * 2^n for m in [0.5, 2) and integral n of [-160, 0]; 0 where n is below -125.
+  /// m * 2^n for m in [0.5, 2) and integral n of [-125, 0]; 0 for smaller n, whatever m.
   static Vector scale(Vector m, Vector n) {
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     const Vector scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(m), bits));
@@ -90,7 +90,10 @@ struct Avx512 {
   static Vector min(Vector a, Vector b) { return _mm512_min_ps(a, b); }
   static Mask less(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static Vector select(Mask m, Vector yes, Vector no) { return _mm512_mask_blend_ps(m, no, yes); }
-  static Vector scale(Vector m, Vector n) { return _mm512_scalef_ps(m, n); }
+  static Vector scale(Vector m, Vector n) {
+    const Mask any = _mm512_cmp_ps_mask(n, _mm512_set1_ps(-150.0f), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(any, m, n);
+  }
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 
   /// to[c * to_pitch + r] = from[r * from_pitch + c] for 16 x 16 words.
@@ -165,7 +168,7 @@ template <typename M>
 inline typename M::Vector exponential(typename M::Vector x) {
   const auto log2e = M::broadcast(1.44269504088896340736f);
   const auto to_integer = M::broadcast(0x1.8p23f);  // a sum with it has no digits after the point
-  const auto bounded = M::min(M::zero(), M::max(M::broadcast(-110.0f), x));
+  const auto bounded = M::min(M::zero(), x);
   const auto whole = M::subtract(M::fma(bounded, log2e, to_integer), to_integer);
   const auto f = M::fms(bounded, log2e, whole);
   auto p = M::fma(f, M::broadcast(0.00111255092635f), M::broadcast(0.00966628254749f));

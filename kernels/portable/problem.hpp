@@ -62,7 +62,7 @@ Problem<Real> make_problem(const AttentionShape& shape, const RotaryTable<Real>&
   problem.group = shape.group();
   problem.dim = shape.head_dim;
   problem.dim_pitch = pitch(shape.head_dim);
-  problem.scale = Real(1) / std::sqrt(static_cast<Real>(shape.head_dim));
+  problem.scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   if (rotary.enabled()) {
     problem.half = rotary.half;
     problem.cos = rotary.cos.data();

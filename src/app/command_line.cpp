@@ -81,7 +81,9 @@ void add_attend(CLI::App& app, CommandLine& line) {
                    "HDF5: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], "
                    "document_lengths [n], optional dout like q")
       ->required();
-  add_output(*attend, line, "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv")
+  add_output(*attend, line,
+             "HDF5: out, lse [tokens, heads] and, with dout, dq, dk, dv; written only if all "
+             "numbers are finite (exit code 4 otherwise)")
       ->required();
   attend->callback([&line] { line.command = Command::attend; });
 }

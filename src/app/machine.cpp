@@ -14,11 +14,10 @@
 #include "cadenza/app/step_report.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/matmul.hpp"
+#include "peak_rate.hpp"
 
 namespace cadenza::app {
 namespace {
-
-constexpr int kRateRepetitions = 3;
 
 /// What of a RankInfo travels between ranks: strings of fixed length.
 struct PackedRank {
@@ -65,17 +64,34 @@ trace::RankInfo unpack(const PackedRank& packed) {
   return r;
 }
 
+/// Times products, with the factors of the last one kept.
 template <typename Real>
-double seconds_to_multiply(std::int64_t size, const Array<Real>& a, const Array<Real>& b,
-                           const Array<Real>& c) {
-  using Clock = std::chrono::steady_clock;
+class Multiplier {
+ public:
+  double operator()(const PeakProduct& product) {
+    if (product.rows != made_.rows || product.size != made_.size) make(product);
+    const std::int64_t begin = trace::now_ns();
+    kernels::matmul<Real, Real>(kernels::Transpose::no, kernels::Transpose::yes, product.rows,
+                                product.size, product.size, Sum(1), a_.data(), b_.data(), Sum(0),
+                                c_.data());
+    Kokkos::fence();
+    return static_cast<double>(trace::now_ns() - begin) * 1e-9;
+  }
+
+ private:
   using Sum = Accumulator<Real>;
-  const Clock::time_point begin = Clock::now();
-  kernels::matmul<Real, Real>(kernels::Transpose::no, kernels::Transpose::yes, size, size, size,
-                              Sum(1), a.data(), b.data(), Sum(0), c.data());
-  Kokkos::fence();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
+  void make(const PeakProduct& product) {
+    a_ = b_ = c_ = {};
+    a_ = Array<Real>("rate_a", static_cast<std::size_t>(product.rows * product.size));
+    b_ = Array<Real>("rate_b", static_cast<std::size_t>(product.size * product.size));
+    c_ = Array<Real>("rate_c", a_.extent(0));
+    Kokkos::deep_copy(a_, Real(1));
+    Kokkos::deep_copy(b_, Real(1));
+    made_ = product;
+  }
+  PeakProduct made_;
+  Array<Real> a_, b_, c_;
+};
 
 }  // namespace
 
@@ -100,20 +116,8 @@ std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace
 
 template <typename Real>
 double matmul_rate(comm::Communicator& world) {
-  // Double precision is a reference mode with a slow product: a smaller size tells enough.
-  const std::int64_t size = std::is_same_v<Real, double> ? 256 : 1024;
-  const auto count = static_cast<std::size_t>(size * size);
-  const Array<Real> a("rate_a", count), b("rate_b", count), c("rate_c", count);
-  Kokkos::deep_copy(a, Real(1));
-  Kokkos::deep_copy(b, Real(1));
-  seconds_to_multiply(size, a, b, c);
   world.barrier();
-  double best = seconds_to_multiply(size, a, b, c);
-  for (int repetition = 1; repetition < kRateRepetitions; ++repetition) {
-    best = std::min(best, seconds_to_multiply(size, a, b, c));
-  }
-  const auto n = static_cast<double>(size);
-  return 2.0 * n * n * n / best;
+  return peak_rate(Multiplier<Real>());
 }
 
 template <typename Real>

@@ -36,10 +36,10 @@ void remove_unfinished(const fs::path& traces) {
 /// @return the folder, empty of it
 OutputFolder keep_earlier_run(OutputFolder held) {
   const fs::path path = held.path();
+  model::remove_partial_checkpoints(path / "checkpoints");
   std::error_code error;  // where one may not look, writing will say so
   if (!fs::exists(path / "experiment.yaml", error)) return held;
   remove_unfinished(path / "trace");
-  model::remove_partial_checkpoints(path / "checkpoints");
   fs::path kept;
   for (int number = 1; kept.empty() || fs::exists(kept, error); ++number) {
     kept = fmt::format("{}.{}", path.string(), number);
@@ -101,6 +101,7 @@ void RunFolder::append(const StepMetrics& m) {
                                  {"seconds", m.seconds},
                                  {"tokens_per_second", m.tokens_per_second},
                                  {"model_flops_utilization", m.model_flops_utilization},
+                                 {"hardware_flops_utilization", m.hardware_flops_utilization},
                                  {"attention_imbalance", m.attention_imbalance},
                                  {"bytes_moved", m.bytes_moved},
                                  {"peak_memory_bytes", m.peak_memory_bytes},

@@ -70,6 +70,7 @@ std::vector<RankStep> rank_steps(const Simulation& simulation, const SimulatedSt
     mine.busy_ns = simulate::nanoseconds(times.busy());
     mine.wait_ns = simulate::nanoseconds(times.waiting);
     mine.communication_ns = simulate::nanoseconds(times.collectives);
+    mine.flops = times.flops;
     mine.bytes_sent = times.bytes_sent;
     mine.peak_bytes = step.memory[program].total();
     mine.step_ns = simulate::nanoseconds(step.result.seconds);
@@ -125,7 +126,7 @@ void add_step(const Simulation& simulation, const SimulatedStep& step, Simulatio
   add(summary.attention_imbalance, metrics.attention_imbalance);
   add(summary.tokens, static_cast<double>(metrics.tokens));
   add(summary.bytes_sent, static_cast<double>(metrics.bytes_moved));
-  add(summary.model_flops, config::step_flops(e.model, step.batch.lengths()));
+  add(summary.model_flops, config::model_flops(e.model, step.batch.lengths()));
   if (peak > 0) summary.model_flops_utilization = summary.model_flops / (summary.seconds * peak);
   const double part_of_time = result.seconds * weight / summary.seconds;
   for_each(summary.shares, mean_shares(result),

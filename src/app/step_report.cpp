@@ -56,11 +56,12 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
   metrics.seconds = seconds(ranks[0].step_ns);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.model_flops_utilization =
-      config::step_flops(experiment.model, batch.lengths()) / (metrics.seconds * peak_flops);
+      config::model_flops(experiment.model, batch.lengths()) / (metrics.seconds * peak_flops);
   metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment));
   for (const RankStep& step : ranks) {
     metrics.bytes_moved += step.bytes_sent;
     metrics.peak_memory_bytes = std::max(metrics.peak_memory_bytes, step.peak_bytes);
+    metrics.hardware_flops_utilization += step.flops / (metrics.seconds * peak_flops);
   }
   return metrics;
 }
@@ -82,7 +83,7 @@ trace::StepRecord step_record(const config::Experiment& experiment, const data::
   record.documents = static_cast<std::uint32_t>(lengths.size());
   record.tokens = batch.tokens();
   record.sum_length2 = sum_of_squares(lengths);
-  record.model_flops = config::step_flops(experiment.model, lengths);
+  record.model_flops = config::model_flops(experiment.model, lengths);
   return record;
 }
 

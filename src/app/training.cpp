@@ -193,6 +193,7 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
                  totals.of(Category::data);
   mine.wait_ns = totals.of(Category::wait);
   mine.communication_ns = totals.of(Category::collective);
+  mine.flops = totals.flops;
   mine.bytes_sent = totals.bytes_sent;
   mine.peak_bytes = ledger_.peak_total();
   mine.step_ns = step_ns;

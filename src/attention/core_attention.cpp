@@ -41,8 +41,7 @@ struct Initialise {
 };
 
 /// One (row, head). With m the larger lse and e = exp(smaller - m) in [0, 1], nothing overflows
-/// however far apart the two are. Weights are made in double: an error in them would stay in the
-/// row and meet the next part's.
+/// however far apart the two are.
 template <typename Real, typename Heads>
 struct Merge {
   Real* out;
@@ -64,13 +63,12 @@ struct Merge {
       lse[at] = part;
       return;
     }
-    const double high = old > part ? old : part;
-    const double old_share = Kokkos::exp(old - high), part_share = Kokkos::exp(part - high);
-    const double sum = old_share + part_share;
-    const auto keep = static_cast<Real>(old_share / sum);
-    const auto take = static_cast<Real>(part_share / sum);
+    const Real high = old > part ? old : part;
+    const Real sum = Kokkos::exp(old - high) + Kokkos::exp(part - high);
+    const Real keep = Kokkos::exp(old - high) / sum;
+    const Real take = Kokkos::exp(part - high) / sum;
     for (int d = 0; d < head_dim; ++d) to[d] = keep * to[d] + take * from[d];
-    lse[at] = static_cast<Real>(high + Kokkos::log(sum));
+    lse[at] = high + Kokkos::log(sum);
   }
 };
 

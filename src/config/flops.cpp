@@ -14,6 +14,27 @@ double product(const Model& m, std::int64_t weights, std::int64_t tensor, std::i
          static_cast<double>(weights) / static_cast<double>(tensor);
 }
 
+/// Both parts of a step's forward pass, all layers.
+struct Forward {
+  double dense = 0;
+  double attention = 0;  ///< of the pairs that the mask allows
+};
+
+Forward forward_pass(const Model& m, std::span<const std::int64_t> lengths) {
+  std::int64_t tokens = 0;
+  double attention = 0;
+  for (const std::int64_t length : lengths) {
+    tokens += length;
+    const Range whole{0, length};
+    attention += forward_flops({0, whole, whole, {0, m.heads}, Rule::causal},
+                               static_cast<int>(m.head_dim()));
+  }
+  const auto layers = static_cast<double>(m.layers);
+  return {layers * (attention_inputs_flops(m, 1, tokens) + attention_outputs_flops(m, 1, tokens)) +
+              head_flops(m, 1, tokens),
+          layers * attention};
+}
+
 }  // namespace
 
 double attention_inputs_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
@@ -42,20 +63,14 @@ std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
   return std::clamp<std::int64_t>(kElements / vocab, 1, rows);
 }
 
+double model_flops(const Model& m, std::span<const std::int64_t> lengths) {
+  const Forward forward = forward_pass(m, lengths);
+  return 3.0 * (forward.dense + forward.attention);
+}
+
 double step_flops(const Model& m, std::span<const std::int64_t> lengths) {
-  std::int64_t tokens = 0;
-  double attention = 0;
-  for (const std::int64_t length : lengths) {
-    tokens += length;
-    const Range whole{0, length};
-    attention += forward_flops({0, whole, whole, {0, m.heads}, Rule::causal},
-                               static_cast<int>(m.head_dim()));
-  }
-  const auto layers = static_cast<double>(m.layers);
-  const double dense =
-      layers * (attention_inputs_flops(m, 1, tokens) + attention_outputs_flops(m, 1, tokens)) +
-      head_flops(m, 1, tokens);
-  return 3.0 * dense + (1.0 + kBackwardFlopsRatio) * layers * attention;
+  const Forward forward = forward_pass(m, lengths);
+  return 3.0 * forward.dense + (1.0 + kBackwardFlopsRatio) * forward.attention;
 }
 
 }  // namespace cadenza::config

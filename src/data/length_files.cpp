@@ -33,7 +33,7 @@ void check_documents(const std::string& path, std::int64_t documents) {
   fail_in(path, fmt::format("more than {} documents", config::kMostDocuments), "fewer");
 }
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 27;
 
 std::string read_file(const std::string& path, const char* valid) {
   return read_text(

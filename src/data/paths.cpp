@@ -2,7 +2,9 @@
 #include "paths.hpp"
 
 #include <fnmatch.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <climits>
 #include <filesystem>
 #include <set>
@@ -83,8 +85,8 @@ class Walk {
   void run() { visit({}, 0, false); }
 
  private:
-  // What links may multiply: they lead round in circles, or to the same folder by many names.
-  static constexpr std::size_t kMostBehindLinks = 100'000;
+  // What links may multiply: they can lead to the same folder by many names.
+  static constexpr std::size_t kMostBehindLinks = 10'000;
 
   /// Walks from folder `base` along the pattern's parts from `next` on. @param linked  whether
   /// `base` lies behind a link
@@ -95,8 +97,8 @@ class Walk {
     if (!visited_.emplace(base.native(), next).second) return;
     if (linked && ++behind_links_ > kMostBehindLinks) {
       fail(ExitCode::data,
-           "data.path: '{}' leads through links to more than {} folders; valid: a pattern without "
-           "links that lead back",
+           "data.path: '{}' leads through links to more than {} folders; valid: a pattern with "
+           "fewer",
            pattern_, kMostBehindLinks);
     }
     std::error_code error;
@@ -104,20 +106,37 @@ class Walk {
     const bool any_depth = parts_[next] == "**";
     if (any_depth && next + 1 == parts_.size()) return add_folder(base, files_);
     if (any_depth) visit(base, next + 1, linked);
+    around_.push_back(identity(base));
     for (const fs::directory_entry& entry : open_folder(base)) {
       const fs::path name = entry.path().filename();
       if (any_depth) {
         if (!skipped(name.native()) && is_folder_below(entry)) visit(base / name, next, linked);
       } else if (matches(parts_[next].native(), name.native())) {
-        visit(base / name, next + 1, linked || entry.is_symlink(error));
+        const bool is_link = entry.is_symlink(error);
+        if (is_link && leads_back(base / name)) continue;
+        visit(base / name, next + 1, linked || is_link);
       }
     }
+    around_.pop_back();
+  }
+
+  /// The same for all names of a folder.
+  using Identity = std::pair<dev_t, ino_t>;
+  static Identity identity(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.empty() ? "." : path.c_str(), &status) != 0) return {};
+    return {status.st_dev, status.st_ino};
+  }
+  /// Whether a link leads to a folder that is being walked: round in a circle.
+  bool leads_back(const fs::path& link) const {
+    return std::ranges::find(around_, identity(link)) != around_.end();
   }
 
   const std::string& pattern_;
   Files& files_;
   std::vector<fs::path> parts_;
   std::set<std::pair<std::string, std::size_t>> visited_;
+  std::vector<Identity> around_;
   std::size_t behind_links_ = 0;
 };
 

@@ -111,7 +111,8 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
 }
 
 void remove_partial_checkpoints(const std::string& folder) {
-  std::error_code error;  // what cannot be listed or removed is in nobody's way
+  std::error_code error;                      // what cannot be listed or removed is in nobody's way
+  if (fs::is_symlink(folder, error)) return;  // leads to what is somebody else's
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();

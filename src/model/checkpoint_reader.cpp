@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "cadenza/base/text.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "checkpoint_settings.hpp"
@@ -16,13 +17,10 @@ namespace {
 constexpr std::array<const char*, 3> kPrefixes = {"", kFirstMomentPrefix, kSecondMomentPrefix};
 constexpr std::int64_t kVerifiedAtOnce = 1 << 24;  // elements
 
-/// What a file says, for a message of one line.
-std::string printable(const std::string& text) {
+/// What a file says, for a message.
+std::string shown(const std::string& text) {
   constexpr std::size_t longest = 64;
-  std::string shown = text.substr(0, longest);
-  std::ranges::replace_if(
-      shown, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return text.size() > longest ? shown + "..." : shown;
+  return printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
 }
 
 }  // namespace
@@ -32,8 +30,8 @@ CheckpointReader::CheckpointReader(const std::string& path)
   const std::string schema = file_->read_text_attribute("schema");
   unprotected_ = schema == kUnprotectedSchema;
   if (schema != kCheckpointSchema && !unprotected_) {
-    fail(ExitCode::data, "{}: is no checkpoint: found schema '{}'; valid: {}", path,
-         printable(schema), kCheckpointSchema);
+    fail(ExitCode::data, "{}: is no checkpoint: found schema '{}'; valid: {}", path, shown(schema),
+         kCheckpointSchema);
   }
   experiment_ = file_->read_text_attribute("experiment");
   step_ = file_->read_attribute("step");
@@ -75,7 +73,7 @@ void CheckpointReader::require(const config::Model& model) const {
   }
   if (!unknown.empty()) {
     throw OtherModel(fmt::format("{}: holds {}, which the experiment's model lacks", file_->path(),
-                                 printable(*unknown.begin())));
+                                 shown(*unknown.begin())));
   }
 }
 
@@ -85,13 +83,13 @@ void CheckpointReader::require_settings(const config::Model& model) const {
   asked.model = model;
   for (const Difference& d : compare(experiment_, path(), asked)) {
     if (!is_of_model(d.key)) continue;
-    const auto shown = [](const std::string& text) {
-      return text.empty() ? "nothing of it" : printable(text);
+    const auto value = [](const std::string& text) {
+      return text.empty() ? "nothing of it" : shown(text);
     };
     throw OtherModel(
         fmt::format("{}: {}: the checkpoint has {}, the experiment {}; valid: the model that the "
                     "checkpoint was written with",
-                    file_->path(), printable(d.key), shown(d.stored), shown(d.asked)));
+                    file_->path(), shown(d.key), value(d.stored), value(d.asked)));
   }
 }
 

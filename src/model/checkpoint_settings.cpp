@@ -41,6 +41,7 @@ std::string value_in(const Settings& settings, const std::string& key) {
 
 std::vector<Difference> compare(const std::string& stored, const std::string& path,
                                 const config::Experiment& asked) {
+  if (stored == config::to_yaml(asked)) return {};
   const Settings theirs = stored_settings(stored, path);
   const Settings ours = settings_of(asked);
   const Settings defaults = settings_of({});

@@ -153,6 +153,7 @@ void Clock::attend(std::size_t i) {
   const Attention& work = work_.attention(runner.step(), runner.in_pool);
   const double seconds = work.seconds * factor(runner);
   runner.times.attention += seconds;
+  runner.times.flops += work.flops;
   emit(runner, Activity::compute, runner.now, runner.now + seconds, 0, work.flops);
   run_for(i, work.seconds);
 }

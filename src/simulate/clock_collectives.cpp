@@ -28,6 +28,7 @@ void Clock::run_dense(std::size_t i) {
   const double end = arrived + collectives;
   (in_tick ? runner.times.dense : runner.times.optimizer) += runner.compute;
   runner.times.collectives += collectives;
+  runner.times.flops += time.flops;
   emit_tensor(runner, time, arrived, arrived);
   emit(runner, Activity::compute, runner.now, end, 0, time.flops);
   runner.state = State::running;
@@ -119,6 +120,7 @@ void Clock::leave(std::size_t i, double opens, double end) {
   if (step.tick >= 0) {  // a dense operation of the tensor group
     times.dense += runner.compute;
     const DenseTime& time = dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool));
+    times.flops += time.flops;
     emit_tensor(runner, time, arrived, opens);
     emit(runner, Activity::compute, runner.began, end, 0, time.flops);
   } else {

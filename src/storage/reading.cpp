@@ -220,9 +220,12 @@ std::vector<T> File::read_part(const std::string& dataset, const Shape& begin,
   if (!inside) {
     fail(ExitCode::data, "{}: {}: its shape is [{}]", path_, what, fmt::join(source.shape, ", "));
   }
-  const hsize_t elements = product(count, 1);
-  std::vector<T> values(elements);
-  const Handle memory(checked(H5Screate_simple(1, &elements, nullptr), path_, what), H5Sclose);
+  std::vector<T> values(product(count, 1));
+  // Of the same shape as the selection: else HDF5 goes through the chunks element by element.
+  const hid_t shaped =
+      count.empty() ? H5Screate(H5S_SCALAR)
+                    : H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr);
+  const Handle memory(checked(shaped, path_, what), H5Sclose);
   if (!count.empty() && H5Sselect_hyperslab(source.space.get(), H5S_SELECT_SET, begin.data(),
                                             nullptr, count.data(), nullptr) < 0) {
     refuse(path_, what);

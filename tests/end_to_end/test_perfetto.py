@@ -73,9 +73,9 @@ def opened(browser):
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
         here = f"http://127.0.0.1:{servers[-1].server_port}"
         page = browser.new_page()
+        page.set_default_timeout(harness.TIMEOUT * 1e3)
         page.goto(f"{here}/#!/?url={here}/trace.json")
-        page.wait_for_function("window.app?.trace?.engine && location.hash.startsWith('#!/viewer')",
-                               timeout=harness.TIMEOUT * 1e3)  # fmt: skip
+        page.wait_for_function("window.app?.trace?.engine && location.hash.startsWith('#!/viewer')")
         return lambda sql: page.evaluate(QUERY, sql)
 
     yield open_trace

@@ -33,7 +33,7 @@ def test_quickstart(tmp_path):
         words,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=4 * harness.TIMEOUT,
         check=False,
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,

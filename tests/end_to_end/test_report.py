@@ -49,6 +49,7 @@ def opened(browser, path, scheme, width):
     """The page, scrolled through so that everything is drawn, and what the browser complained."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme,
                                   has_touch=width < 500, offline=True)  # fmt: skip
+    context.set_default_timeout(harness.TIMEOUT * 1e3)
     page, complaints = context.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text)
@@ -56,8 +57,7 @@ def opened(browser, path, scheme, width):
     page.goto(path.as_uri())
     for plot in page.locator(".plot").all():
         plot.scroll_into_view_if_needed()
-        page.wait_for_function(f"plot => ({DRAWN})(plot) > 0", arg=plot.element_handle(),
-                               timeout=harness.TIMEOUT * 1e3)  # fmt: skip
+        page.wait_for_function(f"plot => ({DRAWN})(plot) > 0", arg=plot.element_handle())
     return page, complaints
 
 
@@ -112,8 +112,9 @@ def test_dragging_over_the_timeline_zooms_in(browser, pages):
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=5)
     page.mouse.up()
-    page.wait_for_function(f"before => ({length})(document.querySelector('#timeline .plot')) < before",
-                           arg=before, timeout=harness.TIMEOUT * 1e3)  # fmt: skip
+    page.wait_for_function(
+        f"before => ({length})(document.querySelector('#timeline .plot')) < before", arg=before
+    )
     assert plot.evaluate(length) == pytest.approx(0.2 * before, rel=0.05)
     assert complaints == []
     page.context.close()

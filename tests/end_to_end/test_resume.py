@@ -244,7 +244,8 @@ def test_the_newest_stay(keep, stay, corpus, tmp_path):
 
 def test_a_resumed_run_leaves_the_files_of_the_first(corpus, tmp_path):
     every = {"run": {"checkpoint": {"every": 1, "keep": 1}}}
-    first = harness.train(tmp_path, experiment_of(corpus, harness.merged(every, {"run": {"steps": 3}})))
+    three = harness.merged(every, {"run": {"steps": 3}})
+    first = harness.train(tmp_path, experiment_of(corpus, three))
     partial = first.folder / "checkpoints" / (name_of(4) + ".partial")
     partial.write_text("half")
     words = words_of(tmp_path, experiment_of(corpus, every), first.folder)

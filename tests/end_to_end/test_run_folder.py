@@ -24,6 +24,7 @@ METRICS = {
     "seconds",
     "tokens_per_second",
     "model_flops_utilization",
+    "hardware_flops_utilization",
     "attention_imbalance",
     "bytes_moved",
     "peak_memory_bytes",

@@ -194,7 +194,7 @@ def test_analysis_draws_and_checks_it(done, tmp_path):
         (
             {"set": {"data.lengths": {"distribution": "file", "path": "none.txt"}}},
             3,
-            "cannot read 'none.txt'",
+            "'none.txt': cannot be read",
         ),
         (
             {"axes": {"a": {"x": {}}}, "rules": [{"when": {"a": "x"}, "skip": True}]},

@@ -44,7 +44,7 @@ def assert_named(result, ranks, victim, process):
     assert found, line
     assert float(found[1]) == TIMEOUT
     assert (int(found[2]), int(found[3])) == (victim, process)
-    waiting = re.findall(r"rank ([\d, ]+) waits? for (\w+) of \w+", found[4])
+    waiting = re.findall(r"rank ([\d, ]+) waits? for (\w+)", found[4])
     named = [int(rank) for group, _ in waiting for rank in group.split(",")]
     assert sorted(named) == [rank for rank in range(ranks) if rank != victim], line
 
@@ -154,12 +154,14 @@ def test_timeout_of_zero_waits_for_ever(corpus, tmp_path):
 
 
 def stop_when(line_begins, words):
-    """Runs a command on two ranks and stops rank 1 once rank 0 has said something."""
+    """Runs a command on two ranks and stops rank 1 once rank 0 has begun a line like this."""
     process = harness.start(harness.command(2, words))
     try:
         for line in process.stdout:
             if line.startswith(line_begins):
                 break
+        else:
+            raise AssertionError(str(harness.finish(process)))
         ranks = ranks_below(process.pid)
         os.kill(ranks[1], signal.SIGSTOP)
         return harness.finish(process, PATIENCE), ranks[1]
@@ -167,16 +169,19 @@ def stop_when(line_begins, words):
         harness.stop(process)
 
 
-def test_calibrate(tmp_path):
-    experiment = harness.write_experiment(tmp_path / "e.yaml", {"run": {"timeout": TIMEOUT}})
+def test_calibrate(corpus, tmp_path):
+    changes = {"run": {"timeout": TIMEOUT}, "data": harness.tokens_data(corpus)}
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
     words = ["calibrate", experiment, "--output", tmp_path / "m.yaml"]
     result, process = stop_when("round 1", words)
     assert_named(result, 2, 1, process)
 
 
-def test_attend(tmp_path):
-    """So long a document that rank 1 is met while it computes."""
-    changes = harness.merged(CAD, {"run": {"timeout": TIMEOUT}})
+def test_attend(corpus, tmp_path):
+    """So long a document that rank 1 is met while it reads or computes."""
+    changes = harness.merged(
+        CAD, {"run": {"timeout": TIMEOUT}, "data": harness.tokens_data(corpus)}
+    )
     experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
     random = np.random.default_rng(3)
     tokens, heads, head_dim = 24576, 4, 64

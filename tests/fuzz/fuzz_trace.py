@@ -191,7 +191,8 @@ def main(words=None):
             number = keep(options, current, status) + 1
             found += 1
     rate = number / (time.monotonic() - begin)
-    print(f"{number} inputs, {rate:.0f} a second, {found} findings; HDF5 {h5py.version.hdf5_version}")
+    hdf5 = h5py.version.hdf5_version
+    print(f"{number} inputs, {rate:.0f} a second, {found} findings; HDF5 {hdf5}")
     return 1 if found else 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace reader on its kept and on some changed inputs; and that a fault of it would be found."""
+"""The trace reader on its kept and on some changed inputs; a fault of it would be found."""
 
 import os
 import signal

@@ -18,8 +18,8 @@ trace::RankInfo describe_rank(comm::Communicator& world, const config::Experimen
 /// All ranks' descriptions, in rank order, on every rank.
 std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace::RankInfo& mine);
 
-/// Matrix-product rate of this rank in FLOP/s while all ranks multiply (1024 x 1024 x 1024), the
-/// denominator of model-FLOPs utilisation. Collective over `world`.
+/// Peak of this rank's matrix products in FLOP/s while all ranks multiply (peak_rate.hpp), the
+/// denominator of utilization. Collective over `world`.
 template <typename Real>
 double matmul_rate(comm::Communicator& world);
 

@@ -20,8 +20,10 @@ struct StepMetrics {
   std::int64_t tokens = 0;
   double seconds = 0;
   double tokens_per_second = 0;
-  double model_flops_utilization =
-      0;  ///< step FLOPs / (seconds * measured matrix-product rate of all ranks)
+  /// FLOPs that the step asks for / (seconds * measured matrix-product rate of all ranks)
+  double model_flops_utilization = 0;
+  /// The same of those that all ranks executed
+  double hardware_flops_utilization = 0;
   double attention_imbalance = 1;      ///< max / mean of busy attention time over serving ranks
   std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
   std::int64_t peak_memory_bytes = 0;  ///< largest rank

@@ -22,6 +22,7 @@ struct RankStep {
   std::int64_t busy_ns = 0;
   std::int64_t wait_ns = 0;
   std::int64_t communication_ns = 0;
+  double flops = 0;  ///< executed
   std::int64_t bytes_sent = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t step_ns = 0;

@@ -26,8 +26,13 @@ std::int64_t layer_parameters(const Model& model);
 /// vocabulary: the whole [rows, vocab] is never held.
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
 
-/// A training step over documents of these lengths, without recomputation: 3 x dense forward + 3.5
-/// x causal attention forward (4 * head_dim * heads * L(L+1)/2 per layer).
+/// What a training step over documents of these lengths asks for, nothing counted twice: 3 x the
+/// forward pass, dense and causal attention (4 * head_dim * heads * L(L+1)/2 per layer). The
+/// numerator of model-FLOPs utilization.
+double model_flops(const Model& model, std::span<const std::int64_t> lengths);
+
+/// What it executes without recomputation: 3 x dense forward + 3.5 x attention forward, whose
+/// backward pass makes the scores again.
 double step_flops(const Model& model, std::span<const std::int64_t> lengths);
 
 }  // namespace cadenza::config

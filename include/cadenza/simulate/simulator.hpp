@@ -57,6 +57,7 @@ struct RankTimes {
   double waiting = 0;      ///< for messages: attention's and the pipeline's
   double collectives = 0;  ///< tensor group's, sums of gradients, and waiting for their ranks
   double end = 0;          ///< when its last operation was over
+  double flops = 0;        ///< executed
   std::int64_t bytes_sent = 0;
   double busy() const { return attention + dense + copies + optimizer; }
 };

@@ -115,6 +115,45 @@ TEST(CoreAttention, MergeEqualsOneShotInAnyOrder) {
   }
 }
 
+/// Parts that arrive one by one in float32, as from the servers of a document. Each merge rounds
+/// lse by up to half a unit, 1e-6 of a row's weight here, and these add up as random numbers do.
+TEST(CoreAttention, MergeOfManyPartsLosesLittle) {
+  constexpr std::size_t kParts = 64, kRows = 32, kWidth = 32;
+  std::mt19937_64 random(7);
+  const auto values = normal(kParts * kRows * kWidth, random);
+  const auto logits = normal(kParts * kRows, random);
+  const auto out = upload(std::vector<float>(kRows * kWidth));
+  const auto lse = upload(std::vector<float>(kRows));
+  initialise(out.data(), lse.data(), kRows, 1, kWidth);
+  std::vector<double> weight(kRows), expected(kRows * kWidth);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    std::vector<float> part_lse(kRows), part_out(kRows * kWidth);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      part_lse[row] = static_cast<float>(20 + 3 * logits[part * kRows + row]);
+      const double w = std::exp(static_cast<double>(part_lse[row]) - 20);
+      weight[row] += w;
+      for (std::size_t i = row * kWidth; i < (row + 1) * kWidth; ++i) {
+        part_out[i] = static_cast<float>(values[part * kRows * kWidth + i]);
+        expected[i] += w * static_cast<double>(part_out[i]);
+      }
+    }
+    merge_partial(out.data(), lse.data(), upload(part_out).data(), upload(part_lse).data(), kRows,
+                  1, kWidth);
+    fence();
+  }
+  const auto merged = download(out), merged_lse = download(lse);
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < merged.size(); ++i) {
+    const double exact = expected[i] / weight[i / kWidth];
+    error += (static_cast<double>(merged[i]) - exact) * (static_cast<double>(merged[i]) - exact);
+    norm += exact * exact;
+  }
+  EXPECT_LE(std::sqrt(error / norm), 2e-6);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    EXPECT_NEAR(static_cast<double>(merged_lse[row]), 20 + std::log(weight[row]), 2e-5);
+  }
+}
+
 TEST(CoreAttention, MergeOfEmptyPartsIsEmpty) {
   const Partial nothing{{std::nan(""), 1, 2}, -kInfinity};
   const Partial got = merge({nothing, nothing});

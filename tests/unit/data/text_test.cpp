@@ -49,6 +49,32 @@ TEST_F(TextTree, FolderIsItsFilesInOrderOfPath) {
   EXPECT_THAT(contents({folder_.path() + "/sub/"}), ElementsAre("sub/c.py", "sub/deep/d.py"));
 }
 
+TEST_F(TextTree, ManyWildcardsAreWalkedOnce) {
+  // Without memory of where it was, each ** would double the ways.
+  std::string deep = "deep";
+  for (int i = 0; i < 12; ++i) deep += "/d";
+  folder_.write(deep + "/last.txt", "last");
+  std::string pattern = "deep/";
+  for (int i = 0; i < 60; ++i) pattern += "**/";
+  EXPECT_THAT(contents({folder_ / (pattern + "*.txt")}), ElementsAre("last"));
+  pattern = "deep/";
+  for (int i = 0; i < 6; ++i) pattern += "**/*/";
+  EXPECT_THAT(contents({folder_ / (pattern + "*.txt")}), ElementsAre("last"));
+}
+
+TEST_F(TextTree, LinksThatLeadBackAreNotFollowed) {
+  for (const char* name : {"one", "two", "three", "four"}) {
+    std::filesystem::create_symlink(".", folder_ / ("sub/" + std::string(name)));
+    std::filesystem::create_symlink("../sub", folder_ / ("x/" + std::string(name)));
+  }
+  std::string pattern = "*/";
+  for (int i = 0; i < 30; ++i) pattern += "*/";
+  EXPECT_THROW(contents({folder_ / (pattern + "*.py")}), Error);
+  EXPECT_THAT(contents({folder_ / "x/*/*.py"}),
+              ElementsAre("sub/c.py", "sub/c.py", "sub/c.py", "sub/c.py"))
+      << "by four names";
+}
+
 TEST_F(TextTree, EntriesStayInTheirOrder) {
   EXPECT_THAT(contents({folder_ / "b.txt", folder_ / "a.txt", folder_ / "b.txt"}),
               ElementsAre("b.txt", "a.txt", "b.txt"));

@@ -122,7 +122,8 @@ TEST(Estimate, RecomputationKeepsWhatItSays) {
 }
 
 /// Every product of a forward pass, matrix by matrix and pair by pair.
-double counted_flops(const config::Model& model, const std::vector<std::int64_t>& lengths) {
+double counted_flops(double attention_passes, const config::Model& model,
+                     const std::vector<std::int64_t>& lengths) {
   double weights = 0;  // multiplied with every token
   for (const ParameterInfo& info : test::whole_table(model).entries) {
     if (info.is_matrix() && info.name != "model.embed_tokens.weight") {
@@ -138,14 +139,16 @@ double counted_flops(const config::Model& model, const std::vector<std::int64_t>
     }
   }
   const double attention = 4.0 * static_cast<double>(model.head_dim() * model.heads) * pairs;
-  return 3 * 2 * weights * tokens + 3.5 * static_cast<double>(model.layers) * attention;
+  return 3 * 2 * weights * tokens +
+         attention_passes * static_cast<double>(model.layers) * attention;
 }
 
 TEST(Estimate, StepFlopsAreThoseCounted) {
   for (const config::Model& model : models()) {
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{}, {1}, {7, 1, 64}, {300}}) {
-      EXPECT_DOUBLE_EQ(config::step_flops(model, lengths), counted_flops(model, lengths));
+      EXPECT_DOUBLE_EQ(config::model_flops(model, lengths), counted_flops(3, model, lengths));
+      EXPECT_DOUBLE_EQ(config::step_flops(model, lengths), counted_flops(3.5, model, lengths));
     }
   }
 }
