@@ -44,7 +44,7 @@ void read_checkpoint(Bytes input) {
   reader.verify(small_model());
   model::Parameters<float> read = parameters;
   reader.read(read);
-  require(reader.step() >= 0, "step {}", reader.step());
+  require(reader.step() == 3, "step {} of a file named after step 3", reader.step());
   for (const Array<float>& array : {read.values, read.first_moment, read.second_moment}) {
     require(std::ranges::all_of(values_of(array), [](float x) { return std::isfinite(x); }),
             "accepted a number that is not finite");

@@ -2,9 +2,11 @@
 // Files of tokens (flat, llm.c shards, .npy), headers of .npy files, files of document lengths and
 // the patterns that name files.
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/limits.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "readers.hpp"
@@ -17,15 +19,16 @@ namespace {
 
 constexpr std::int64_t kMaxDocument = 64;
 
-/// Reads all documents: their lengths and tokens are what Corpus promises.
-void read_all(const config::Data& data, std::int64_t vocab) {
+/// Reads documents: their lengths and tokens are what Corpus promises.
+void read_corpus(const config::Data& data, std::int64_t vocab) {
+  constexpr std::size_t kRead = 1000;  // more take too long
   const auto corpus = data::open_corpus(data, vocab, 1);
   const auto lengths = corpus->lengths();
   require(!lengths.empty(), "a corpus without documents");
+  require(std::ranges::min(lengths) >= 1 && std::ranges::max(lengths) <= data.max_document,
+          "documents of {} to {} tokens", std::ranges::min(lengths), std::ranges::max(lengths));
   std::vector<data::Token> tokens;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    require(lengths[i] >= 1 && lengths[i] <= data.max_document, "document {} has {} tokens", i,
-            lengths[i]);
+  for (std::size_t i = 0; i < std::min(lengths.size(), kRead); ++i) {
     tokens.assign(static_cast<std::size_t>(lengths[i]), -1);
     corpus->read(static_cast<std::int64_t>(i), {0, lengths[i]}, tokens);
     require(std::ranges::all_of(tokens, [&](auto t) { return t >= 0 && t < vocab; }),
@@ -51,6 +54,26 @@ config::Data lengths_in(const std::string& path, config::Distribution distributi
   data.lengths.distribution = distribution;
   data.lengths.path = path;
   return data;
+}
+
+/// Documents of a corpus of lengths, once data.max_document has cut them.
+double documents_of(config::Data data) {
+  data.max_document = 0;  // does not cut
+  double documents = 0;
+  for (const std::int64_t length : data::open_corpus(data, 100, 1)->lengths()) {
+    documents += std::ceil(static_cast<double>(length) / kMaxDocument);
+  }
+  return documents;
+}
+
+/// Corpora that no machine holds must be refused; between them and a second of work are sound ones
+/// that take too long here.
+void read_lengths_as(config::Distribution distribution, const std::string& path) {
+  const config::Data data = lengths_in(path, distribution);
+  const double documents = documents_of(data);
+  if (documents < 1e6 || documents > static_cast<double>(config::kMostDocuments)) {
+    read_corpus(data, 100);
+  }
 }
 
 /// An experiment with `path` in it, in which YAML may write any character.
@@ -84,7 +107,7 @@ void read_tokens(Bytes input) {
   if (input.empty()) return;
   const InputFile file(input.subspan(1), "tokens.bin");
   const auto dtype = input[0] & 1 ? config::TokenType::uint32 : config::TokenType::uint16;
-  read_all(tokens_in(file.path(), dtype), input[0] & 2 ? 300 : 70'000);
+  read_corpus(tokens_in(file.path(), dtype), input[0] & 2 ? 300 : 70'000);
 }
 
 void read_npy(Bytes input) {
@@ -93,20 +116,17 @@ void read_npy(Bytes input) {
   const data::NpyHeader header = data::parse_npy(file.path(), exact);
   require(header.data_offset >= 0 && header.data_offset <= std::ssize(input),
           "data begin at byte {} of {}", header.data_offset, input.size());
-  read_all(tokens_in(file.path(), config::TokenType::uint16), 70'000);
+  read_corpus(tokens_in(file.path(), config::TokenType::uint16), 70'000);
 }
 
 void read_lengths(Bytes input) {
   const std::string text = text_of(input);
   const InputFile file({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()},
                        "lengths.json");
-  const auto attempt = [&](config::Distribution distribution) {
-    read_all(lengths_in(file.path(), distribution), 100);
-  };
   try {
-    attempt(config::Distribution::file);
+    read_lengths_as(config::Distribution::file, file.path());
   } catch (const Error&) {
-    attempt(config::Distribution::histogram);
+    read_lengths_as(config::Distribution::histogram, file.path());
   }
 }
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that libFuzzer calls: chooses the target (--target=NAME), holds every input to its
-// time, and looks at how it is refused. libFuzzer itself watches memory.
+// time, and looks at how it is refused (--explain: prints it). libFuzzer itself watches memory.
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <string_view>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "libfuzzer.hpp"
 #include "target.hpp"
 
@@ -17,6 +20,7 @@ namespace cadenza::fuzz {
 namespace {
 
 const Target* target = nullptr;
+bool explains = false;  ///< says of every input what became of it
 
 /// Ends the process after kSeconds of its processor time, other processes notwithstanding.
 class TimeLimit {
@@ -53,11 +57,13 @@ void check_refusal(const Error& error) {
                      error.code() == ExitCode::numerics;
   require(right && *error.what() != 0, "refused with exit code {}: {}",
           static_cast<int>(error.code()), error.what());
+  if (explains) std::fprintf(stderr, "refused: %s\n", printable(error.what()).c_str());
 }
 
 void choose_target(int argc, char** argv) {
   constexpr std::string_view kOption = "--target=";
   std::string names;
+  explains = std::any_of(argv, argv + argc, [](std::string_view a) { return a == "--explain"; });
   for (const Target& one : targets()) {
     for (int i = 1; i < argc; ++i) {
       const std::string_view argument = argv[i];
@@ -98,6 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const TimeLimit limit;
   try {
     target->run({data, size});
+    if (explains) std::fprintf(stderr, "accepted\n");
   } catch (const cadenza::Error& error) {
     check_refusal(error);
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cadenza/config/limits.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/program/step_plan.hpp"
@@ -46,12 +47,11 @@ bool is_small(const config::Experiment& e) {
 void go_on(const config::Experiment& experiment) {
   // What a reader accepts must fit a machine; between a second of work and that it may take longer.
   constexpr double kSecond = 1e6;
-  constexpr double kTooMany = 1.3e8;  // documents: twice 8 bytes each in 2 GB
-  constexpr std::int64_t kTooManyRanks = 1 << 17;
-  require(experiment.ranks() <= kTooManyRanks, "accepted {} ranks", experiment.ranks());
+  constexpr auto kMost = static_cast<double>(config::kMostDocuments);
+  require(experiment.ranks() <= config::kMostRanks, "accepted {} ranks", experiment.ranks());
   if (!is_generated(experiment.data)) return;
   const double documents = most_documents(experiment.data);
-  if (documents > kSecond && documents < kTooMany) return;
+  if (documents > kSecond && documents <= kMost) return;
   if (is_small(experiment)) return simulate_step(experiment, {});
   data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
 }
