@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     result = sweep(write(tmp_path), tmp_path / "file" / "out")
     assert result.code == 3, str(result)
-    assert "cannot be written" in result.complaints[0]
+    assert "cannot be made" in result.complaints[0]
 
 
 def test_another_sweeps_table_is_left_alone(tmp_path):
