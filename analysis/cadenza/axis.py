@@ -7,6 +7,9 @@ import numpy as np
 import pandas as pd
 
 from cadenza import intervals
+from cadenza.errors import DataError
+
+_WIDEST = 2**62  # ns, of all ranks' times one behind the other
 
 
 class OneAxis:
@@ -20,6 +23,9 @@ class OneAxis:
         last = max((int(column.max()) for column in known), default=0)
         self._span = last - self._origin + 1
         self._place = {rank: place for place, rank in enumerate(windows["rank"].unique())}
+        if self._span * (len(self._place) + 1) > _WIDEST:
+            years = self._span / (365 * 86_400 * 10**9)
+            raise DataError(f"times of one step lie {years:.1f} years apart: its trace is damaged")
         self.pairs = intervals.make(
             self.shifted(pieces, pieces["begin_ns"]), self.shifted(pieces, pieces["end_ns"])
         )

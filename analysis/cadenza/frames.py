@@ -17,6 +17,7 @@ from cadenza.schema import (
     FLAG_SIMULATED,
     MEMORY_KINDS,
     PHASES,
+    SINCE_LATER,
 )
 
 EVENT_COLUMNS = (
@@ -28,7 +29,6 @@ _FIELDS = {"begin_ns": "t_begin_ns", "end_ns": "t_end_ns", "category": "cat", "m
            "document": "doc"}  # fmt: skip
 _FLAGS = {"non_blocking": FLAG_NON_BLOCKING, "sends": FLAG_SENDS, "simulated": FLAG_SIMULATED}
 _CODES = {"category": (CATEGORIES, "event category"), "phase": (PHASES, "phase")}
-_SINCE_LATER = ("tick", "half", "stage")  # fields that older traces do not have
 _STEP_NAMES = {"t_begin": "begin_ns", "t_end": "end_ns", "docs": "documents",
                "sum_len2": "sum_length2", "grad_norm": "gradient_norm", "lr": "learning_rate",
                "bytes_recv": "bytes_received"}  # fmt: skip
@@ -75,7 +75,7 @@ def _event_column(
     if column in _FLAGS:
         return (rows["flags"] & _FLAGS[column]) != 0
     field = _FIELDS.get(column, column)
-    if field in _SINCE_LATER and field not in rows.dtype.names:
+    if field in SINCE_LATER["/events"] and field not in rows.dtype.names:
         return np.full(len(rows), -1, np.int32)
     values = rows[field]
     if column in ("begin_ns", "end_ns"):

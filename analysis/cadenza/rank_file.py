@@ -12,10 +12,13 @@ import h5py
 import numpy as np
 
 from cadenza.errors import DamagedError, DataError
-from cadenza.schema import SCHEMA, STATUS_CLEAN, STATUS_FAILED, STATUS_SIGNALLED
+from cadenza.rank_tables import checked, open_table
+from cadenza.schema import REQUIRED, SCHEMA, STATUS_CLEAN, STATUS_FAILED, STATUS_SIGNALLED
 from cadenza.superblock import open_hdf5
 
-_REQUIRED = ("/meta/rank", "/steps", "/events")
+_ATTRIBUTES = ("run_id", "producer", "code_version", "code_revision", "build", "seed",
+               "created_utc")  # fmt: skip
+_MOST_RANKS = 1 << 20
 _ATTEMPTS = 10  # to read a file that is being written
 _DRIFT_SPAN_NS = 10_000_000_000  # measurements closer than that say nothing about drift
 
@@ -41,16 +44,17 @@ class RankFile:
 
     def _read_facts(self, file: h5py.File) -> None:
         self._check_schema(file)
-        self.attributes = {name: file.attrs[name] for name in file.attrs}
-        self.run_id = text(self.attributes.get("run_id", ""))
-        info = file["/meta/rank"][0]
-        self.info = {name: info[name] for name in info.dtype.names}
+        self.attributes = {name: _attribute(file, name) for name in _ATTRIBUTES}
+        self.run_id = text(self.attributes["run_id"])
+        self.info = self._first_row(file, "/meta/rank")
         self.rank, self.world = int(self.info["rank"]), int(self.info["world"])
+        if not 0 <= self.rank < self.world <= _MOST_RANKS:
+            raise ValueError(f"/meta/rank says rank {self.rank} of {self.world}")
         self.steps = self._complete_steps(file)
-        self.clock = self._rows(file["/clock/sync"]) if "/clock/sync" in file else None
+        self.clock = self._rows(file, "/clock/sync") if "/clock/sync" in file else None
         self.committed = int(self.steps["n_events_end"][-1]) if len(self.steps) else 0
         self.tail_events = file["/events"].shape[0] - self.committed
-        status = _status(file)
+        status = self._first_row(file, "/meta/status") if "/meta/status" in file else {}
         self.dropped_events = int(status.get("n_dropped", 0))
         self.writer_ns = int(status.get("writer_ns", 0))
         self.state, self.signal = int(status.get("state", STATUS_CLEAN)), status.get("signal", 0)
@@ -89,18 +93,18 @@ class RankFile:
                 raise DamagedError(f"{self.path}: cannot be read: {reason}") from error
 
     def _check_schema(self, file: h5py.File) -> None:
-        found = text(file.attrs.get("schema", ""))
+        found = text(_attribute(file, "schema"))
         if not found:
             raise DamagedError(f"{self.path}: not a Cadenza trace (no attribute 'schema')")
         if found != SCHEMA:
-            raise DataError(f"{self.path}: schema '{found}' is not known here; valid is '{SCHEMA}'")
-        for name in _REQUIRED:
+            raise DataError(f"{self.path}: schema {found!r} is not known here; valid is '{SCHEMA}'")
+        for name in REQUIRED:
             if name not in file:
                 raise DamagedError(f"{self.path}: no dataset {name}: the file is damaged")
 
     def _complete_steps(self, file: h5py.File) -> np.ndarray:
         """Rows of /steps whose events are in the file: all of them, but where it was cut off."""
-        steps, rows = self._rows(file["/steps"]), self._readable(file["/events"])
+        steps, rows = self._rows(file, "/steps"), self._readable(open_table(file, "/events"))
         complete = steps["n_events_end"] <= rows
         if self.ended and not complete.all():
             raise DamagedError(
@@ -109,8 +113,15 @@ class RankFile:
             )
         return steps[: len(steps) if complete.all() else int(np.argmin(complete))]
 
-    def _rows(self, data: h5py.Dataset) -> np.ndarray:
-        return data[: self._readable(data)]
+    def _rows(self, file: h5py.File, name: str) -> np.ndarray:
+        data = open_table(file, name)
+        return checked(name, data[: self._readable(data)])
+
+    def _first_row(self, file: h5py.File, name: str) -> dict:
+        rows = self._rows(file, name)
+        if len(rows) == 0:
+            raise ValueError(f"{name} has no row")
+        return {field: rows[0][field] for field in rows.dtype.names}
 
     def _readable(self, data: h5py.Dataset) -> int:
         """How many rows can be read: all, but where the file was cut off before its end."""
@@ -119,7 +130,7 @@ class RankFile:
         size = self.path.stat().st_size
         for row in range(0, data.shape[0], data.chunks[0]):
             try:
-                chunk = data.id.get_chunk_info_by_coord((row, *(0,) * (data.ndim - 1)))
+                chunk = data.id.get_chunk_info_by_coord((row,))
             except (OSError, RuntimeError):  # the index itself is behind the cut
                 return row
             if chunk.byte_offset is None or chunk.byte_offset + chunk.size > size:
@@ -139,17 +150,17 @@ class RankFile:
         """Rows of /events and the table of names."""
 
         def action(file: h5py.File) -> tuple[np.ndarray, list[str]]:
-            data = file["/events"]
+            data = open_table(file, "/events")
             parts = [data[b:e] for b, e in self.event_range(steps)]
-            rows = np.concatenate(parts) if parts else data[:0]
-            names = self._rows(file["/meta/strings"]) if "/meta/strings" in file else []
+            rows = checked("/events", np.concatenate(parts) if parts else data[:0])
+            names = self._rows(file, "/meta/strings") if "/meta/strings" in file else []
             return rows, [text(name) for name in names]
 
         return self.read(action)
 
     def read_table(self, name: str) -> np.ndarray | None:
         """A whole dataset, or None where the file has none."""
-        return self.read(lambda file: self._rows(file[name]) if name in file else None)
+        return self.read(lambda file: self._rows(file, name) if name in file else None)
 
     def read_step_rows(self, name: str) -> np.ndarray | None:
         """Rows of a dataset with a field `step`, of complete steps; None where there is none."""
@@ -178,9 +189,12 @@ class RankFile:
         return local + offsets[0] + np.rint(change).astype(np.int64)
 
 
-def _status(file: h5py.File) -> dict:
-    rows = file["/meta/status"][:1] if "/meta/status" in file else []
-    return {name: rows[0][name] for name in rows.dtype.names} if len(rows) else {}
+def _attribute(file: h5py.File, name: str) -> object:
+    """One value, "" where the file does not have it."""
+    value = file.attrs.get(name, "")
+    if isinstance(value, np.ndarray | h5py.Empty):
+        raise ValueError(f"attribute '{name}' is not one value")
+    return value
 
 
 def _signal_name(number: int) -> str:

@@ -129,6 +129,62 @@ def break_field(folder):
         file["steps"] = np.zeros(2)
 
 
+def rewrite(folder, name, change):
+    """Table `name` of rank 0 as `change` makes it of its rows."""
+    with h5py.File(rank_path(folder), "r+") as file:
+        rows = change(file[name][:])
+        del file[name]
+        file.create_dataset(name, data=rows, maxshape=(None,) * rows.ndim, chunks=True)
+
+
+def without(field):
+    def change(rows):
+        return rows[[name for name in rows.dtype.names if name != field]]
+
+    return change
+
+
+def retyped(field, dtype):
+    def change(rows):
+        types = [(name, dtype if name == field else rows.dtype[name]) for name in rows.dtype.names]
+        return np.zeros(len(rows), types)
+
+    return change
+
+
+def with_value(field, value, row=-1):
+    def change(rows):
+        rows[field][row] = value
+        return rows
+
+    return change
+
+
+def resized(name, rows):
+    def break_it(folder):
+        with h5py.File(rank_path(folder), "r+") as file:
+            file[name].resize((rows,))
+
+    return break_it
+
+
+def changed(name, change):
+    return lambda folder: rewrite(folder, name, change)
+
+
+def break_virtual(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        layout = h5py.VirtualLayout(file["steps"].shape, file["steps"].dtype)
+        layout[:] = h5py.VirtualSource("/etc/other.h5", "steps", file["steps"].shape)
+        del file["steps"]
+        file.create_virtual_dataset("steps", layout)
+
+
+def break_schema(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        file.attrs["schema"] = [1, 2]
+
+
 def break_category(folder):
     with h5py.File(rank_path(folder), "r+") as file:
         rows = file["events"][:]
@@ -180,11 +236,33 @@ DAMAGED = {
     break_no_events: "no dataset /events",
     break_field: "cannot be read",
     break_count: "the file is damaged",
+    break_schema: "attribute 'schema' is not one value",
+    break_virtual: "/steps lies in another file",
+    changed("events", without("flops")): "/events has no field flops",
+    changed("steps", retyped("step", "S4")): "/steps: step has type |S4, expected uint32",
+    changed("meta/rank", with_value("rank", -1)): "/meta/rank says rank -1 of 2",
+    changed("meta/rank", with_value("world", 2**31 - 1)): "says rank 0 of 2147483647",
+    changed("meta/rank", lambda rows: rows[:0]): "/meta/rank has no row",
+    changed("clock/sync", with_value("offset_ns", 2**62)): "/clock/sync: offset_ns is out of range",
+    changed("steps", with_value("t_end", -(2**63))): "/steps: t_end is out of range",
+    changed("steps", with_value("step", 0)): "/steps: step 0 is followed by step 0",
+    resized("steps", 2**40): "/steps claims 1099511627776 rows, the file holds 16",
+    resized("events", 2**40): "/events claims 1099511627776 rows, the file holds 16",
+}
+# Tables that are read when they are asked for.
+LATE = {
+    changed("events", with_value("t_begin_ns", 2**62)): ("bubbles", "/events: t_begin_ns is out of"),
+    changed("memory/highwater", retyped("peak", "<f8")): ("check", "/memory/highwater: peak has"),
+    changed("memory/highwater", with_value("step", 0)): ("check", "step 0 is followed by step 0"),
+    changed("plan", retyped("step", "<f8")): ("check", "/plan: step has type float64"),
+    changed("plan", lambda rows: np.zeros((2, 2))): ("check", "/plan is not a table"),
+    changed("meta/strings", lambda rows: np.arange(20.0)): ("check", "/meta/strings has type"),
+    resized("memory/highwater", 2**40): ("check", "claims 1099511627776 rows"),
 }
 
 
 def name_of(break_it):
-    return break_it.__name__
+    return break_it.__name__ if callable(break_it) else ""
 
 
 @pytest.mark.parametrize("break_it", BROKEN, ids=name_of)
@@ -224,6 +302,30 @@ def test_a_run_of_damaged_files_is_an_error(break_it, run_folder, inside):
     done = inside("summary", run_folder)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1 and DAMAGED[break_it] in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("break_it", "found"), LATE.items())
+def test_a_damaged_table_is_one_line_and_3(break_it, found, run_folder, inside):
+    break_it(run_folder)
+    command, message = found
+    done = inside(command, run_folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
+    assert f"{rank_path(run_folder)}: cannot be read: " in done.stderr
+
+
+def test_times_that_are_years_apart(run_folder, inside):
+    """Each can be of a clock, both together cannot be of one step."""
+    for rank in (0, 1):
+        path = rank_path(run_folder, rank)
+        with h5py.File(path, "r+") as file:
+            rows = file["steps"][:]
+            rows["t_begin"][0], rows["t_end"][0] = -(2**60), 2**60
+            file["steps"][:] = rows
+            file["clock/sync"].resize((0,))
+    done = inside("summary", run_folder)
+    assert done.returncode == 3 and "years apart" in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -83,7 +83,8 @@ def look_at(folder):
 def test_parts_of_a_real_run(runs, placement):
     study = look_at(runs[placement])
     totals = study.totals
-    assert (totals[["compute_attention", "compute_dense", "data_parallel_wait"]] > 0).all(axis=None)
+    assert (totals[["compute_attention", "compute_dense"]] > 0).all(axis=None)
+    assert (totals["data_parallel_wait"] > 0).any()  # the rank that is last never waits
     assert (totals["pipeline_bubble"] == 0).all()
     assert (totals["attention_wait"] > 0).any() == (placement == "cad")
 
