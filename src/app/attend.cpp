@@ -15,6 +15,7 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "cadenza/program/step_plan.hpp"
+#include "cadenza/storage/new_file.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -161,7 +162,7 @@ class Rows {
   }
 
   /// @throws Error(numerics) where a result is not finite
-  void write(AttendOutput& output, const char* dataset, plan::Tensor what,
+  void write(storage::NewFile& output, const char* dataset, plan::Tensor what,
              const std::vector<Sum>& values) const {
     if (const auto found = non_finite(what, values, [](Sum value) { return value; })) {
       fail(ExitCode::numerics,
@@ -230,9 +231,12 @@ void write_results(comm::Communicator& world, Rows<Real>& rows, const AttendProb
   if (problem.backward) {
     results.insert(results.end(), {{"dq", Tensor::dq}, {"dk", Tensor::dk}, {"dv", Tensor::dv}});
   }
-  std::optional<AttendOutput> output;
+  std::optional<storage::NewFile> output;
   together(world, [&] {
-    if (world.rank() == 0) output.emplace(line.output, line.input);
+    if (world.rank() == 0) {
+      require_output(line.output, line.input);
+      output.emplace(line.output);
+    }
   });
   for (const auto& [name, what] : results) {
     const auto values = rows.collect(what);

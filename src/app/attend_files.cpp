@@ -86,8 +86,7 @@ AttendProblem read_problem(const storage::File& file) {
   return problem;
 }
 
-AttendOutput::AttendOutput(const std::string& path, const std::string& input)
-    : path_(path), partial_(path + ".partial") {
+void require_output(const std::string& path, const std::string& input) {
   std::error_code unseen;  // what is not there is no obstacle
   if (fs::equivalent(path, input, unseen)) {
     fail(ExitCode::data, "{}: is the input itself; valid: another file", path);
@@ -95,22 +94,6 @@ AttendOutput::AttendOutput(const std::string& path, const std::string& input)
   if (fs::exists(path, unseen) && !fs::is_regular_file(path, unseen)) {
     fail(ExitCode::data, "{}: is no regular file; valid: the name of a file or a new one", path);
   }
-  file_ = storage::File::create(partial_);
-}
-
-AttendOutput::~AttendOutput() {
-  if (!file_) return;
-  file_.reset();
-  std::error_code ignored;  // the failure that led here counts
-  fs::remove(partial_, ignored);
-}
-
-void AttendOutput::finish() {
-  file_->close();
-  std::error_code error;
-  fs::rename(partial_, path_, error);
-  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path_, error.message());
-  file_.reset();
 }
 
 }  // namespace cadenza::app

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of cadenza attend: what the input says before its rows are read, numbers that are not
-// finite, the output that gets its name when it is whole.
+// finite, where the output may go.
 #pragma once
 
 #include <algorithm>
@@ -45,24 +45,7 @@ std::optional<NonFinite> first_non_finite(std::span<const Sum> values, std::int6
   return NonFinite{at / width, at % width / (width / heads), static_cast<double>(value_of(*found))};
 }
 
-/// The output of rank 0. Until finish() it is called <path>.partial; without it nothing stays.
-class AttendOutput {
- public:
-  /// @throws Error(data) where `path` is the input itself or no regular file
-  AttendOutput(const std::string& path, const std::string& input);
-  ~AttendOutput();
-  AttendOutput(const AttendOutput&) = delete;
-  AttendOutput& operator=(const AttendOutput&) = delete;
-
-  storage::File& file() { return *file_; }
-  const std::string& path() const { return path_; }
-  /// Closes the file and gives it its name, in place of an earlier one.
-  void finish();
-
- private:
-  std::string path_;
-  std::string partial_;
-  std::optional<storage::File> file_;
-};
+/// @throws Error(data) where `path` is the input itself or no regular file
+void require_output(const std::string& path, const std::string& input);
 
 }  // namespace cadenza::app

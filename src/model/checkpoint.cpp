@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/checkpoint.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -15,6 +12,7 @@
 
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
+#include "cadenza/storage/new_file.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -23,39 +21,19 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".h5";
-constexpr std::string_view kPartial = ".partial";
-
-/// Waits until a file's bytes, or a folder's entries, have left the system's memory: what has its
-/// final name then survives a crash of the node too.
-void sync_to_disk(const fs::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  // Some file systems refuse to sync a folder (EINVAL): they order its entries themselves.
-  const bool done = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
-  const int reason = errno;
-  if (descriptor >= 0) close(descriptor);
-  if (!done) {
-    fail(ExitCode::data, "{}: cannot be written: {}", path.string(), std::strerror(reason));
-  }
-}
 
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const std::string& path, std::int64_t step,
                                    const config::Experiment& experiment)
-    : path_(path), partial_(path + std::string(kPartial)) {
-  file_ = std::make_unique<storage::File>(
-      storage::File::create(partial_, storage::Protection::checksums));
-  file_->write_attribute("schema", std::string(kCheckpointSchema));
-  file_->write_attribute("step", step);
-  file_->write_attribute("experiment", config::to_yaml(experiment));
+    : output_(std::make_unique<storage::NewFile>(path, storage::Protection::checksums)) {
+  storage::File& file = output_->file();
+  file.write_attribute("schema", std::string(kCheckpointSchema));
+  file.write_attribute("step", step);
+  file.write_attribute("experiment", config::to_yaml(experiment));
 }
 
-CheckpointWriter::~CheckpointWriter() {
-  if (!file_) return;
-  file_.reset();
-  std::error_code ignored;  // the failure that led here counts
-  fs::remove(partial_, ignored);
-}
+CheckpointWriter::~CheckpointWriter() = default;
 
 template <typename Sum>
 void CheckpointWriter::write(const std::string& name, const std::vector<std::int64_t>& shape,
@@ -67,20 +45,12 @@ void CheckpointWriter::write(const std::string& name, const std::vector<std::int
     fail(ExitCode::numerics,
          "{}: not written: element {} of {} is {}; a lower optimizer.lr, more optimizer.warmup or "
          "optimizer.clip may help",
-         path_, at, name, values[at]);
+         output_->path(), at, name, values[at]);
   }
-  file_->write(name, storage::Shape(shape.begin(), shape.end()), values);
+  output_->file().write(name, storage::Shape(shape.begin(), shape.end()), values);
 }
 
-void CheckpointWriter::finish() {
-  file_->close();
-  sync_to_disk(partial_);
-  std::error_code error;
-  fs::rename(partial_, path_, error);
-  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path_, error.message());
-  file_.reset();
-  sync_to_disk(fs::absolute(path_).parent_path());
-}
+void CheckpointWriter::finish() { output_->finish(); }
 
 std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
@@ -116,9 +86,9 @@ void remove_partial_checkpoints(const std::string& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.ends_with(kPartial)) continue;
+    if (!name.ends_with(storage::kPartial)) continue;
     std::error_code ignored;
-    if (step_of(name.substr(0, name.size() - kPartial.size())) >= 0) {
+    if (step_of(name.substr(0, name.size() - storage::kPartial.size())) >= 0) {
       fs::remove(entry->path(), ignored);
     }
   }

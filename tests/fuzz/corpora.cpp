@@ -60,7 +60,8 @@ config::Data lengths_in(const std::string& path, config::Distribution distributi
 double documents_of(config::Data data) {
   data.max_document = 0;  // does not cut
   double documents = 0;
-  for (const std::int64_t length : data::open_corpus(data, 100, 1)->lengths()) {
+  const auto corpus = data::open_corpus(data, 100, 1);
+  for (const std::int64_t length : corpus->lengths()) {
     documents += std::ceil(static_cast<double>(length) / kMaxDocument);
   }
   return documents;

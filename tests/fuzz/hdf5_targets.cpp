@@ -5,6 +5,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
 
+#include "cadenza/comm/communicator.hpp"
 #include "mutate_hdf5.hpp"
 #include "readers.hpp"
 #include "target.hpp"
@@ -13,6 +14,10 @@ namespace cadenza::fuzz {
 namespace {
 
 void start() {
+  // attend asks MPI where it runs, on one rank too.
+  static int argc = 0;
+  static char** argv = nullptr;
+  static const comm::MpiSession session(argc, argv, comm::MpiThreads::main);
   spdlog::set_level(spdlog::level::off);
   Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(1));
   std::atexit([] { Kokkos::finalize(); });

@@ -35,6 +35,7 @@ class ScratchFolder {
 /// Adds `part` to `text` `count` times, as far as there is room for it.
 void repeat(std::string_view part, std::size_t count, std::string& text) {
   constexpr std::size_t kLongest = 2'000'000;
+  if (part.empty()) return;
   for (std::size_t i = 0; i < count && text.size() + part.size() < kLongest; ++i) {
     for (const char c : part) c == '@' ? text += std::to_string(i) : text += c;
   }

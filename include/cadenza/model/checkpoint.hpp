@@ -14,6 +14,7 @@
 
 namespace cadenza::storage {
 class File;
+class NewFile;
 }
 
 namespace cadenza::model {
@@ -39,9 +40,7 @@ class CheckpointWriter {
   void finish();
 
  private:
-  std::string path_;
-  std::string partial_;
-  std::unique_ptr<storage::File> file_;
+  std::unique_ptr<storage::NewFile> output_;
 };
 
 /// The checkpoint is sound, but not of the experiment's model.
