@@ -17,6 +17,7 @@ _LATEST_NS = 2**61  # 73 years, more than any clock shows, since 1970 too
 def open_table(file: h5py.File, name: str) -> h5py.Dataset:
     """The dataset `name`: one dimension, the fields and types of the schema, rows that the file
     holds. Nothing of it has been read yet."""
+    _check_links(file, name)
     data = file[name]
     if not isinstance(data, h5py.Dataset) or data.ndim != 1:
         raise ValueError(f"{name} is not a table")
@@ -40,6 +41,14 @@ def checked(name: str, rows: np.ndarray) -> np.ndarray:
         for at in np.flatnonzero(np.diff(steps) <= 0)[:1]:
             raise ValueError(f"{name}: step {steps[at]} is followed by step {steps[at + 1]}")
     return rows
+
+
+def _check_links(file: h5py.File, name: str) -> None:
+    """A link could lead anywhere, out of the file too."""
+    parts = name.strip("/").split("/")
+    for part in ("/".join(parts[: end + 1]) for end in range(len(parts))):
+        if not isinstance(file.get(part, getlink=True), h5py.HardLink):
+            raise ValueError(f"/{part} is a link, expected a table of the file itself")
 
 
 def _check_types(name: str, found: np.dtype) -> None:

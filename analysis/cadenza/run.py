@@ -190,6 +190,8 @@ class Run:
             config = yaml.safe_load(content) or {}
         except yaml.YAMLError as error:
             raise DataError(f"{source}: not YAML: {str(error).splitlines()[0]}") from error
+        except RecursionError:
+            raise DataError(f"{source}: not an experiment: it nests too deeply") from None
         if not isinstance(config, dict):
             raise DataError(f"{source}: found a {type(config).__name__}, expected a map of keys")
         return config
@@ -214,6 +216,8 @@ def _plain(value: object) -> str | int | float:
 
 
 def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise DataError(f"{path}: not a file")
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -221,7 +225,10 @@ def _read_text(path: Path) -> str:
 
 
 def _json_object(line: str) -> dict:
-    value = json.loads(line)
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}")
     return value

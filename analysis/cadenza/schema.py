@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names behind the numbers of schema cadenza-trace/1 (docs/trace.md), and what its tables hold."""
+"""The names behind the numbers of schema cadenza-trace/1 (docs/trace.md), and its tables."""
 
 import numpy as np
 

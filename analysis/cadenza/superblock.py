@@ -51,6 +51,8 @@ class Superblock:
 
 
 def read_superblock(path: Path) -> Superblock:
+    if path.exists() and not path.is_file():
+        raise DamagedError(f"{path}: not a file")
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)

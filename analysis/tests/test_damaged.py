@@ -219,7 +219,37 @@ def break_no_steps(folder):
             file["steps"].resize((0,))
 
 
+def break_pipe(folder):
+    rank_path(folder).unlink()
+    os.mkfifo(rank_path(folder))
+
+
+def break_metrics_pipe(folder):
+    (folder / "metrics.jsonl").unlink()
+    os.mkfifo(folder / "metrics.jsonl")
+
+
+def break_yaml_depth(folder):
+    (folder / "experiment.yaml").write_text("[" * 100_000)
+
+
+def break_metrics_depth(folder):
+    (folder / "metrics.jsonl").write_text("[" * 100_000 + "\n{}\n")
+
+
+def linked(link):
+    def break_it(folder):
+        with h5py.File(rank_path(folder), "r+") as file:
+            del file["events"]
+            file["events"] = link
+
+    return break_it
+
+
 BROKEN = {
+    break_yaml_depth: "not an experiment: it nests too deeply",
+    break_metrics_depth: "metrics.jsonl:1: not a JSON object: it nests too deeply",
+    break_metrics_pipe: "metrics.jsonl: not a file",
     break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",
     break_category: "unknown event category 77",
     break_mixed: "belongs to another run",
@@ -236,6 +266,9 @@ DAMAGED = {
     break_no_events: "no dataset /events",
     break_field: "cannot be read",
     break_count: "the file is damaged",
+    break_pipe: "not a file",
+    linked(h5py.ExternalLink("rank-00001.h5", "/events")): "/events is a link",
+    linked(h5py.SoftLink("/steps")): "/events is a link",
     break_schema: "attribute 'schema' is not one value",
     break_virtual: "/steps lies in another file",
     changed("events", without("flops")): "/events has no field flops",
@@ -251,7 +284,7 @@ DAMAGED = {
 }
 # Tables that are read when they are asked for.
 LATE = {
-    changed("events", with_value("t_begin_ns", 2**62)): ("bubbles", "/events: t_begin_ns is out of"),
+    changed("events", with_value("t_begin_ns", 2**62)): ("bubbles", "/events: t_begin_ns is out"),
     changed("memory/highwater", retyped("peak", "<f8")): ("check", "/memory/highwater: peak has"),
     changed("memory/highwater", with_value("step", 0)): ("check", "step 0 is followed by step 0"),
     changed("plan", retyped("step", "<f8")): ("check", "/plan: step has type float64"),

@@ -3,8 +3,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "cadenza/base/error.hpp"
@@ -192,9 +194,10 @@ class MpiCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    barrier();  // MPI_Comm_split has no form that can be watched: nobody waits in it for long
+    barrier();  // it can be watched, and says who does not come
     MPI_Comm part = MPI_COMM_NULL;
-    check(MPI_Comm_split(comm_, color, rank_, &part), "MPI_Comm_split");
+    watch_->bounded("MPI_Comm_split",
+                    [&] { check(MPI_Comm_split(comm_, color, rank_, &part), "MPI_Comm_split"); });
     return std::make_unique<MpiCommunicator>(part, true, watch_);
   }
 
@@ -311,18 +314,14 @@ bool has_launcher() {
 }
 
 HostPlace host_place(Communicator& world) {
-  char name[MPI_MAX_PROCESSOR_NAME];
+  using Name = std::array<char, MPI_MAX_PROCESSOR_NAME>;
+  Name mine{};
   int length = 0;
-  check(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
-  world.barrier();
-  MPI_Comm node = MPI_COMM_NULL;
-  check(
-      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &node),
-      "MPI_Comm_split_type");
-  HostPlace place{std::string(name, static_cast<std::size_t>(length)), 0};
-  check(MPI_Comm_rank(node, &place.local_rank), "MPI_Comm_rank");
-  MPI_Comm_free(&node);
-  return place;
+  check(MPI_Get_processor_name(mine.data(), &length), "MPI_Get_processor_name");
+  std::vector<Name> names(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(names)));
+  const auto before = std::span(names).first(static_cast<std::size_t>(world.rank()));
+  return {mine.data(), static_cast<int>(std::ranges::count(before, mine))};
 }
 
 MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
+#include "deadline.hpp"
 
 namespace cadenza::comm {
 
@@ -47,6 +48,14 @@ class Watch {
       if (is_on()) look_if_due();
     }
     call_ = nullptr;
+  }
+
+  /// Runs `action`, a call of MPI that cannot be polled. The process ends when it does not end.
+  /// @param call  its name; a literal
+  template <typename Action>
+  void bounded(const char* call, const Action& action) const {
+    const Deadline deadline(call, timeout_, rank_);
+    action();
   }
 
   /// Lets MPI move on, and answers who asks.

@@ -48,7 +48,8 @@ std::string one_line(const std::string& text) {
 bool names_folder(const std::string& name) {
   constexpr std::size_t kLongest = 100;  // leaves room for -simulated and .12 in a folder's name
   return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
-         name.find('/') == std::string::npos && printable(name) == name;
+         name.find_first_not_of(' ') != std::string::npos && name.find('/') == std::string::npos &&
+         printable(name) == name;
 }
 
 std::string found(const Value& value) {

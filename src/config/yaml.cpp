@@ -19,6 +19,7 @@ namespace {
 // what a small file can be made to mean, through aliases say, within a fraction of a second.
 constexpr std::size_t kMostValues = 100'000;
 constexpr std::size_t kDeepest = 8;
+constexpr std::size_t kShown = 80;  // bytes of a line, in a message
 
 using OriginPointer = std::shared_ptr<const Origin>;
 
@@ -217,6 +218,22 @@ class Builder : public YAML::EventHandler {
   std::unordered_map<YAML::anchor_t, Value> anchors_;
 };
 
+/// YAML is text; yaml-cpp takes other bytes as they come, and UTF-16 too.
+void require_text(const std::string& text, const OriginPointer& origin) {
+  int line = 1;
+  for (std::size_t at = 0; at < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view part = std::string_view(text).substr(at, end - at);
+    if (part.ends_with('\r')) part.remove_suffix(1);
+    if (!is_plain(part)) {
+      fail_at({origin, line}, "",
+              fmt::format("found '{}'; valid: UTF-8 without control characters",
+                          printable(part.substr(0, kShown))));
+    }
+    at = end + 1;
+  }
+}
+
 /// The one document of `text`. YAML::Load would build what aliases stand for before anything can
 /// be counted, and YAML::LoadAll never ends on text such as "," that starts no document and is not
 /// consumed either.
@@ -225,6 +242,7 @@ Value load(const std::string& text, const OriginPointer& origin, const std::stri
     fail_at({origin, 1}, "",
             fmt::format("found {} bytes; valid: at most {}", text.size(), kMostYamlBytes));
   }
+  require_text(text, origin);
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);

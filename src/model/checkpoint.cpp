@@ -50,7 +50,9 @@ void CheckpointWriter::write(const std::string& name, const std::vector<std::int
   output_->file().write(name, storage::Shape(shape.begin(), shape.end()), values);
 }
 
-void CheckpointWriter::finish() { output_->finish(); }
+void CheckpointWriter::finish() {
+  output_->finish();
+}
 
 std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}{}", kPrefix, step, kSuffix);

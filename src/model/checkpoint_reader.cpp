@@ -69,6 +69,7 @@ void CheckpointReader::require(const config::Model& model) const {
             file_->path(), dataset));
       }
       require_shape(dataset, info);
+      if (!unprotected_) file_->require_checksums(dataset);
     }
   }
   if (!unknown.empty()) {

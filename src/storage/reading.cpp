@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "breakdown.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
 
@@ -144,6 +145,17 @@ Source open_source(const File& file, const std::string& name) {
   return source;
 }
 
+/// How many hard links lead to an object.
+unsigned names_of(hid_t object) {
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info2_t info{};
+  return H5Oget_info3(object, &info, H5O_INFO_BASIC) < 0 ? 0 : info.rc;
+#else
+  H5O_info_t info{};
+  return H5Oget_info(object, &info) < 0 ? 0 : info.rc;
+#endif
+}
+
 struct Listing {
   std::vector<std::string> paths;
   std::string refused;  ///< why the listing ended
@@ -171,12 +183,14 @@ File File::open(const std::string& path) {
   if (kind == std::filesystem::file_type::fifo) {  // HDF5 would wait for its writer
     fail(ExitCode::data, "{}: cannot open as an HDF5 file: it is a pipe", path);
   }
+  const Reading reading(path);
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   return {path, Handle(checked(id, path, "cannot open as an HDF5 file"), H5Fclose),
           Protection::none};
 }
 
 bool File::contains(const std::string& dataset) const {
+  const Reading reading(path_);
   // H5Lexists fails, rather than says no, when a group on the way is missing: ask for each of them.
   for (auto end = dataset.find('/', 1);; end = dataset.find('/', end + 1)) {
     const std::string part = dataset.substr(0, end);
@@ -192,7 +206,28 @@ bool File::contains(const std::string& dataset) const {
   }
 }
 
+void File::require_checksums(const std::string& dataset) const {
+  const Reading reading(path_);
+  const std::string what = fmt::format("cannot read {}", dataset);
+  const Handle data(checked(H5Dopen2(id(), dataset.c_str(), H5P_DEFAULT), path_, what), H5Dclose);
+  const Handle creation(checked(H5Dget_create_plist(data.get()), path_, what), H5Pclose);
+  bool found = false;
+  for (int i = 0; i < H5Pget_nfilters(creation.get()); ++i) {
+    std::size_t values = 0;
+    found |= H5Pget_filter2(creation.get(), static_cast<unsigned>(i), nullptr, &values, nullptr, 0,
+                            nullptr, nullptr) == H5Z_FILTER_FLETCHER32;
+  }
+  if (!found) {
+    fail(ExitCode::data, "{}: {} has no checksum (Fletcher32); valid: a file as it was written",
+         path_, dataset);
+  }
+  if (names_of(data.get()) != 1) {
+    fail(ExitCode::data, "{}: {} has a second name; valid: a dataset of its own", path_, dataset);
+  }
+}
+
 Shape File::shape(const std::string& dataset) const {
+  const Reading reading(path_);
   return open_source(*this, dataset).shape;
 }
 
@@ -209,6 +244,7 @@ std::vector<T> File::read(const std::string& dataset, const Shape& expected) con
 template <typename T>
 std::vector<T> File::read_part(const std::string& dataset, const Shape& begin,
                                const Shape& count) const {
+  const Reading reading(path_);
   const Source source = open_source(*this, dataset);
   require_numbers(source.type.get(), native_type<T>(), path_, "dataset " + dataset);
   const std::string what = fmt::format("cannot read dataset {} from [{}], [{}] elements", dataset,
@@ -238,6 +274,7 @@ std::vector<T> File::read_part(const std::string& dataset, const Shape& begin,
 }
 
 std::int64_t File::read_attribute(const std::string& name) const {
+  const Reading reading(path_);
   const Scalar scalar = open_scalar(id(), path_, name);
   require_numbers(scalar.type.get(), native_type<std::int64_t>(), path_, "attribute " + name);
   std::int64_t value = 0;
@@ -248,6 +285,7 @@ std::int64_t File::read_attribute(const std::string& name) const {
 }
 
 std::string File::read_text_attribute(const std::string& name) const {
+  const Reading reading(path_);
   if (H5Aexists(id(), name.c_str()) <= 0) return "";
   const Scalar scalar = open_scalar(id(), path_, name);
   const hid_t type = scalar.type.get();
@@ -268,6 +306,7 @@ std::string File::read_text_attribute(const std::string& name) const {
 }
 
 std::vector<std::string> File::datasets() const {
+  const Reading reading(path_);
   Listing listing;
   // In their own order: to sort the links of a large group that is damaged, HDF5 1.10 frees what it
   // has not made.

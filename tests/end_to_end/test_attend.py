@@ -455,6 +455,19 @@ def test_input_that_is_not_there_or_not_hdf5(ranks, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+def test_input_on_which_the_library_breaks_down(ranks, tmp_path):
+    """A file that fuzzing found: HDF5 1.10 writes to address 0 when it looks for a dataset."""
+    experiment = harness.write_experiment(
+        tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}}
+    )
+    source = Path(__file__).parent / "data/breaks-hdf5.h5"
+    words = ["attend", experiment, "--input", source, "--output", tmp_path / "out.h5"]
+    result = harness.run(ranks, words)
+    assert result.code == 3 and str(source) in result.complaints[0], str(result)
+    assert len(set(result.complaints)) == 1, str(result)  # each rank breaks down by itself
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_output_that_cannot_be_written(ranks, tmp_path):
     experiment = harness.write_experiment(
         tmp_path / "e.yaml", {"data": {"source": "synthetic"}, "parallel": {"data": ranks}}

@@ -15,7 +15,7 @@
 namespace cadenza::storage {
 class File;
 class NewFile;
-}
+}  // namespace cadenza::storage
 
 namespace cadenza::model {
 

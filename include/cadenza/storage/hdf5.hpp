@@ -98,6 +98,9 @@ class File {
   bool contains(const std::string& dataset) const;
   /// The product of its extents is within what the file can hold.
   Shape shape(const std::string& dataset) const;
+  /// @throws Error(data) unless every chunk of the dataset has a checksum, and no other name leads
+  /// to it
+  void require_checksums(const std::string& dataset) const;
   /// Reads a whole dataset. @throws Error(data) unless its shape is `expected`.
   template <typename T>
   std::vector<T> read(const std::string& dataset, const Shape& expected) const;

@@ -69,6 +69,17 @@ TEST(Yaml, TextHasNoControlCharacters) {
   EXPECT_EQ(parse(kGood, {"data.path=[\"Grüße\\tdort\"]"}).data.path[0], "Grüße\tdort");
 }
 
+TEST(Yaml, IsUtf8) {
+  EXPECT_EQ(error_of(kGood + "# \xff\xfe\n"),
+            "e.yaml:14: found '# \\xff\\xfe'; valid: UTF-8 without control characters");
+  EXPECT_THAT(error_of(std::string("\xff\xfe"
+                                   "n\0a\0",
+                                   6)),
+              HasSubstr("e.yaml:1: found"));  // UTF-16
+  EXPECT_THAT(error_of(kGood + '\0'), HasSubstr("found '\\x00'"));
+  EXPECT_EQ(parse("\xef\xbb\xbf" + kGood + "# Grüße\r\n").name, parse(kGood).name);
+}
+
 TEST(Override, OfTooManyLevels) {
   EXPECT_THAT(error_of(kGood, {fmt::format("{}a=1", repeated("a.", 20'000))}),
               HasSubstr("more than 8 levels"));
@@ -78,7 +89,7 @@ TEST(Name, IsThatOfAFolder) {
   EXPECT_EQ(parse(kGood, {"name=Läufe 2.1_b+c-d"}).name, "Läufe 2.1_b+c-d");
   EXPECT_EQ(parse(kGood, {"name='...'"}).name, "...");
   EXPECT_EQ(parse(kGood, {fmt::format("name={}", repeated("n", 100))}).name.size(), 100u);
-  for (const std::string bad : {".", "..", "a/b", "/", "\"a\\nb\"", "\"a\\tb\""}) {
+  for (const std::string bad : {".", "..", "a/b", "/", "\"a\\nb\"", "\"a\\tb\"", "'  '"}) {
     EXPECT_THAT(error_of(kGood, {fmt::format("name={}", bad)}),
                 HasSubstr("valid: 1 to 100 visible"))
         << bad;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <random>
@@ -249,6 +250,44 @@ TEST(CheckpointReader, MissingMomentsAreRefused) {
   writer.finish();
   EXPECT_THAT(refusal(folder / "step.h5", test::small_model(false)),
               HasSubstr("lacks optimizer/first_moment/model.embed_tokens.weight"));
+}
+
+/// A copy of a checkpoint in which `change` has changed the whole file.
+std::string rewritten(const TemporaryFolder& folder, const std::function<void(hid_t)>& change) {
+  const config::Model model = test::small_model(false);
+  test::save(folder / "step.h5", model, test::distinct_parameters<float>(model), 1);
+  const storage::Handle file(H5Fopen((folder / "step.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+                             H5Fclose);
+  change(file.get());
+  return folder / "step.h5";
+}
+
+TEST(CheckpointReader, ADatasetWithoutChecksumsIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = rewritten(folder, [](hid_t file) {
+    const storage::Handle old(H5Dopen2(file, "lm_head.weight", H5P_DEFAULT), H5Dclose);
+    const storage::Handle space(H5Dget_space(old.get()), H5Sclose);
+    H5Ldelete(file, "lm_head.weight", H5P_DEFAULT);
+    const storage::Handle data(H5Dcreate2(file, "lm_head.weight", H5T_NATIVE_FLOAT, space.get(),
+                                          H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                               H5Dclose);
+    const std::vector<float> zeros(
+        static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
+    H5Dwrite(data.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
+  });
+  EXPECT_THAT(refusal(path, test::small_model(false)),
+              HasSubstr("lm_head.weight has no checksum (Fletcher32)"));
+}
+
+TEST(CheckpointReader, ADatasetWithTwoNamesIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = rewritten(folder, [](hid_t file) {
+    H5Ldelete(file, "lm_head.weight", H5P_DEFAULT);
+    H5Lcreate_hard(file, "optimizer/first_moment/lm_head.weight", file, "lm_head.weight",
+                   H5P_DEFAULT, H5P_DEFAULT);
+  });
+  EXPECT_THAT(refusal(path, test::small_model(false)),
+              HasSubstr("lm_head.weight has a second name"));
 }
 
 TEST(CheckpointReader, OtherFilesAreRefused) {
