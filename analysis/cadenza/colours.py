@@ -14,6 +14,7 @@ PART_NAMES = {
     "communication": "communication",
     "attention_wait": "attention wait",
     "pipeline_bubble": "pipeline bubble",
+    "tensor_parallel_wait": "tensor-parallel wait",
     "data_parallel_wait": "data-parallel wait",
     "other": "other",
 }
@@ -25,6 +26,7 @@ PART_COLOURS = {
     "communication": "#e3a32f",
     "attention_wait": "#d6455d",
     "pipeline_bubble": "#9a6fb8",
+    "tensor_parallel_wait": "#b04a1f",
     "data_parallel_wait": "#e9803f",
     "other": "#a3a39c",
 }

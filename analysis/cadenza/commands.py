@@ -20,7 +20,8 @@ from cadenza.summary import labels, summarize
 from cadenza.tables import PART_HEADERS
 
 FORMATS = ("perfetto", "chrome", "csv")
-_LOST = ("communication", "attention_wait", "pipeline_bubble", "data_parallel_wait", "other")
+_LOST = ("communication", "attention_wait", "pipeline_bubble", "tensor_parallel_wait",
+         "data_parallel_wait", "other")  # fmt: skip
 _MOST = 40  # rows of a table of steps
 
 

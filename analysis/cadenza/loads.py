@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each rank computed, and how much, beside its peers: same role, same pipeline stage."""
+"""How long each rank computed, and how much, beside others.
+
+How much is compared with peers, of the same role and pipeline stage; how fast with all ranks that
+do the same operation, whatever their stage.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,33 @@ def _peers(ranks: pd.DataFrame) -> pd.Series:
     return pd.Series(numbers.to_numpy(), index=ranks["rank"].to_numpy())
 
 
+def usual(values: pd.Series, keys: list[str] | list[pd.Series]) -> pd.Series:
+    """Per row what is usual in its group: the median of three or more; of two, where it would be
+    halfway to whatever is wrong with one of them, the lesser."""
+    group = values.groupby(keys, sort=False, observed=True)
+    return group.transform("median").where(group.transform("count") > 2, group.transform("min"))
+
+
+def lateness(loads: pd.DataFrame) -> pd.DataFrame:
+    """Per rank and operation, the seconds more than usual, and what makes them up.
+
+    The usual pace, seconds per FLOP, is that of all ranks that do the operation in the phase of
+    the step. At this pace the FLOPs above the median of the peers are cost; the rest is rate.
+    Operations without FLOPs are compared with the peers' time: rate.
+
+    @param loads  operation_loads()
+    @returns `loads` with usual_flops, cost, rate (seconds), fair (seconds at the usual pace)
+    """
+    operation = [loads[key] for key in ("step", "phase", "category", "name")]
+    counted = loads["flops"] > 0
+    pace = usual((loads["seconds"] / loads["flops"]).where(counted), operation)
+    peers = [*operation, loads["peers"]]
+    flops = loads["flops"].groupby(peers, sort=False).transform("median")
+    fair = (loads["flops"] * pace).where(counted, usual(loads["seconds"], peers))
+    cost = ((loads["flops"] - flops) * pace).where(counted, 0.0)
+    return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair)
+
+
 def scores(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """Every rank's operations beside those of its peers.
 
@@ -92,15 +123,18 @@ def scores(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 
 def with_medians(sums: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Adds median_seconds over the ranks of a group, score and robust_z of each."""
-    group = sums.groupby(keys, sort=False)["seconds"]
-    median = group.transform("median")
-    apart = (sums["seconds"] - median).abs()
-    spread = apart.groupby([sums[key] for key in keys], sort=False).transform("median")
-    late = sums["seconds"] - median
+    median = sums.groupby(keys, sort=False)["seconds"].transform("median")
     return sums.assign(
         median_seconds=median,
-        score=(median / sums["seconds"].where(sums["seconds"] > 0)),
-        robust_z=np.where(
-            spread > 0, _NORMAL_MAD * late / spread.where(spread > 0), np.sign(late) * np.inf
-        ),
-    ).fillna({"robust_z": 0.0, "score": 1.0})
+        score=(median / sums["seconds"].where(sums["seconds"] > 0)).fillna(1.0),
+        robust_z=robust_z(sums["seconds"], [sums[key] for key in keys]),
+    )
+
+
+def robust_z(values: pd.Series, keys: list[pd.Series]) -> pd.Series:
+    """0.6745 (value - median) / median absolute deviation of its group; infinite where most are
+    equal and one is not, 0 where it is."""
+    off = values - values.groupby(keys, sort=False).transform("median")
+    spread = off.abs().groupby(keys, sort=False).transform("median")
+    alone = np.where(off == 0, 0.0, np.sign(off) * np.inf)
+    return (_NORMAL_MAD * off / spread.where(spread > 0)).where(spread > 0, alone)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from cadenza import intervals
 from cadenza.axis import OneAxis
-from cadenza.pieces import PARTS, lane_pieces
+from cadenza.pieces import PARTS, PRECEDENCE, lane_pieces
 
 __all__ = ["BUSY", "PARTS", "rank_totals", "step_times", "time_parts"]
 
@@ -28,10 +28,13 @@ def time_parts(
       operation in which all partners were there, and collectives inside a dense operation.
     - `attention_wait`: it waits for inputs or results of core attention that are not ready.
     - `pipeline_bubble`: it waits for another stage of its pipeline, or has no microbatch.
+    - `tensor_parallel_wait`: in the middle of a dense operation it waits for the last rank of its
+      tensor group.
     - `data_parallel_wait`: it waits for the last rank to come to a collective.
     - `other`: planning, data, checkpoints, the trace itself, and time without an event.
 
-    Where several lanes are busy, the first of these in the order of PARTS counts. What is in flight
+    Where several lanes are busy, the first of these in the order of PARTS counts, but for what
+    interrupts a dense operation: the collectives inside it and the wait for them. What is in flight
     while the rank does something else is not counted: non-blocking messages have no time of their
     own, the waits for them have.
 
@@ -50,7 +53,7 @@ def time_parts(
     axis = OneAxis(pieces, windows)
     covered = intervals.EMPTY
     before = np.zeros(len(windows), np.int64)
-    for name in ("inside", *PARTS[:-1]):
+    for name in PRECEDENCE:
         chosen = (pieces["part"] == name).to_numpy()
         covered = intervals.union(covered, axis.pairs[chosen])
         total = intervals.covered_within(covered, axis.begin, axis.end)

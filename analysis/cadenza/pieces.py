@@ -27,11 +27,16 @@ PARTS = (
     "communication",
     "attention_wait",
     "pipeline_bubble",
+    "tensor_parallel_wait",
     "data_parallel_wait",
     "other",
 )
-# `inside` is a collective in the middle of a dense operation, which does not compute meanwhile.
+# `inside` is a collective in the middle of a dense operation, which does not compute meanwhile;
+# nor does it while it waits there for the others of its tensor group.
 _NAMES = ("inside", *PARTS)
+# Which part a moment is of where several lanes are busy: the first of these.
+PRECEDENCE = ("inside", "tensor_parallel_wait",
+              *(part for part in PARTS[:-1] if part != "tensor_parallel_wait"))  # fmt: skip
 _CODE = {name: code for code, name in enumerate(_NAMES)}
 _WAIT = CATEGORIES.index("wait")
 
@@ -124,9 +129,11 @@ def _awaited_parts(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
     name, category = events["name"], events["category"]
     attention = name == WAIT_FOR_ATTENTION
     attention |= category.isin(["attention_dispatch", "attention_return"])
+    tensor = name.isin(TENSOR_COLLECTIVES)
     stage = (name == WAIT_FOR_STAGE) | category.isin(["p2p_send", "p2p_receive"])
     bubble = stage.to_numpy() | (attention.to_numpy() & _without_microbatch(events, ranks))
     other = np.where(attention, _CODE["attention_wait"], _CODE["other"])
+    other = np.where(tensor, _CODE["tensor_parallel_wait"], other)
     return np.where(bubble, _CODE["pipeline_bubble"], other)
 
 

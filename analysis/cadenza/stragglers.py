@@ -7,80 +7,75 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph import StepGraph
-from cadenza.loads import operation_loads, with_medians
+from cadenza.loads import lateness, operation_loads, robust_z
 
 _EQUAL = 0.01  # of a phase: less than this is no difference
 _NOTICED = 0.001  # of a step's computation: nor is less than this
 _PERSISTENT = 0.5  # share of steps
-_CORRELATED = 0.9
 _WORDS = {
     "compute_attention": "attention tasks",
     "compute_dense": "dense operations",
     "compute_other": "copies and small operations",
     "optimizer": "update's operations",
 }
-_COLUMNS = ["step", "phase", "rank", "seconds", "median_seconds", "late_seconds", "score",
+_COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
             "robust_z", "work", "why", "delay_caused_seconds", "explanation"]  # fmt: skip
 
 
 def stragglers(
     events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Per step and phase the rank that computed longest beside its peers.
+    """Per step and phase the rank that computed longest beside the others.
 
-    Peers have the same role and pipeline stage. A rank is late by cost where it had more FLOPs
-    than the median, by rate where it took longer for each; by waiting where all computed equally
-    long, but it waited for others. Without any of these `why` is none.
+    A rank is late by cost where it had more FLOPs than the median of its peers (same role and
+    pipeline stage), by rate where it took longer for each than is usual on all ranks that do the
+    same; by waiting where all computed equally long, but it waited for others. Without any of
+    these `why` is none.
 
     @param delays  wait_causes() of steps for which it is wanted who waited for whom
-    @returns step, phase, rank, seconds, median_seconds, late_seconds, score (median / own),
+    @returns step, phase, rank, seconds, usual_seconds, late_seconds, score (usual / own),
              robust_z, work (FLOPs / median's), why (cost, rate, waiting or none),
              delay_caused_seconds (waits of others for it; NaN without `delays`), explanation
     """
     loads = operation_loads(events, ranks)
     if loads.empty:
         return pd.DataFrame(columns=_COLUMNS)
-    keys = ["step", "phase", "peers"]
-    sums = loads.groupby([*keys, "rank"], sort=False)[["seconds", "flops"]].sum().reset_index()
-    compared = with_medians(sums, keys)
-    usual = compared.groupby(keys, sort=False)["flops"].transform("median")
-    compared["work"] = (compared["flops"] / usual.where(usual > 0)).fillna(1.0)
-    compared["late_seconds"] = compared["seconds"] - compared["median_seconds"]
-    usual = compared.groupby(["step", "phase"])["median_seconds"].transform("median")
-    of_step = usual[~compared.duplicated(["step", "phase"])].groupby(compared["step"]).sum()
-    compared["limit"] = np.maximum(
-        _EQUAL * compared["median_seconds"], _NOTICED * compared["step"].map(of_step)
-    )
-    parts = _parts_of_lateness(loads)
+    each = lateness(loads)
+    compared = _ranks(each)
     latest = compared.groupby(["step", "phase"], sort=True)["late_seconds"].idxmax()
     found = compared.loc[latest].reset_index(drop=True)
     of_rank = compared.set_index(["step", "phase", "rank"], drop=False).sort_index()
-    rows = [_judged(row, of_rank, parts, delays) for row in found.to_dict("records")]
+    values = ["cost", "rate", "flops", "usual_flops", "seconds", "fair"]
+    parts = each.groupby(["step", "phase", "rank", "category"])[values].sum()
+    many = loads.groupby(["step", "phase"])["rank"].nunique() > 2
+    rows = [_judged(row, of_rank, parts, many, delays) for row in found.to_dict("records")]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _parts_of_lateness(loads: pd.DataFrame) -> pd.DataFrame:
-    """By step, phase, rank and category: seconds more than the median by cost and by rate.
-
-    At the median's time per FLOP, the FLOPs above the median are cost; the rest is rate. Where no
-    FLOPs are counted nothing tells the two apart: `other`.
-    """
-    keys = ["step", "phase", "peers", "category", "name"]
-    group = loads.groupby(keys, sort=False)
-    each = loads.assign(pace=(loads["seconds"] / loads["flops"].where(loads["flops"] > 0)))
-    pace = each.groupby(keys, sort=False)["pace"].transform("median")
-    usual = group["flops"].transform("median")
-    late = loads["seconds"] - group["seconds"].transform("median")
-    cost = ((loads["flops"] - usual) * pace).fillna(0.0)
-    rate = (loads["seconds"] - loads["flops"] * pace).fillna(0.0)
-    each = each.assign(cost=cost, rate=rate, other=late.where(pace.isna(), 0.0), usual=usual,
-                       fair=(loads["flops"] * pace).fillna(loads["seconds"]))  # fmt: skip
-    values = ["cost", "rate", "other", "flops", "usual", "seconds", "fair"]
-    return each.groupby(["step", "phase", "rank", "category"])[values].sum()
+def _ranks(each: pd.DataFrame) -> pd.DataFrame:
+    """Sums over the operations of a rank in a phase of a step, and the lateness worth a word."""
+    keys = ["step", "phase", "rank"]
+    values = ["seconds", "flops", "usual_flops", "cost", "rate"]
+    sums = each.groupby(keys, sort=False)[values].sum().reset_index()
+    late = sums["cost"] + sums["rate"]
+    sums = sums.assign(late_seconds=late, usual_seconds=sums["seconds"] - late)
+    sums["score"] = (sums["usual_seconds"] / sums["seconds"]).where(sums["seconds"] > 0, 1.0)
+    sums["robust_z"] = robust_z(late, [sums["step"], sums["phase"]])
+    sums["work"] = (sums["flops"] / sums["usual_flops"]).where(sums["usual_flops"] > 0, 1.0)
+    typical = sums.groupby(["step", "phase"])["usual_seconds"].median()
+    of_step = typical.groupby("step").sum()
+    sums["limit"] = np.maximum(
+        _EQUAL * sums["usual_seconds"], _NOTICED * sums["step"].map(of_step)
+    )
+    return sums
 
 
 def _judged(
-    row: dict, of_rank: pd.DataFrame, parts: pd.DataFrame, delays: pd.DataFrame | None
+    row: dict,
+    of_rank: pd.DataFrame,
+    parts: pd.DataFrame,
+    many: pd.Series,
+    delays: pd.DataFrame | None,
 ) -> dict:
     """A row of stragglers(), given the rank that computed longest."""
     step, phase, rank = row["step"], row["phase"], row["rank"]
@@ -88,7 +83,7 @@ def _judged(
     if waits is not None:
         waits = None if waits.empty else waits[waits["phase"] == phase]
     if row["late_seconds"] > row["limit"]:
-        why = _why_late(rank, parts.loc[(step, phase, rank)])
+        why = _why_late(rank, parts.loc[(step, phase, rank)], bool(many[step, phase]))
     else:
         why = _longest_wait(waits, row["limit"])
         row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
@@ -98,23 +93,24 @@ def _judged(
     return {**row, **why, "delay_caused_seconds": caused}
 
 
-def _why_late(rank: int, mine: pd.DataFrame) -> dict:
+def _why_late(rank: int, mine: pd.DataFrame, many: bool) -> dict:
     """By cost or rate, and of which kind of operation.
 
-    @param mine  its rows of _parts_of_lateness, by category
+    @param mine  its sums of lateness(), by category
+    @param many  whether the usual rate is a median, not that of the faster of two
     """
     why = "cost" if mine["cost"].sum() >= mine["rate"].sum() else "rate"
-    if mine["other"].sum() > max(mine["cost"].sum(), mine["rate"].sum()):
-        words = _WORDS[mine["other"].idxmax()]
-        return {"why": "rate", "explanation": f"rank {rank}: its {words} take longer"}
     category = mine[why].idxmax()
     one = mine.loc[category]
     if why == "cost":
-        share = one["flops"] / one["usual"] if one["usual"] > 0 else np.inf
+        share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
         text = f"rank {rank}: its {_WORDS[category]} cost {share:.2f} x the median"
+    elif one["flops"] == 0:
+        text = f"rank {rank}: its {_WORDS[category]} take longer"
     else:
         share = one["fair"] / one["seconds"]
-        text = f"rank {rank}: its {_WORDS[category]} run at {share:.2f} x the median rate"
+        usual = "the median rate" if many else "the other rank's rate"
+        text = f"rank {rank}: its {_WORDS[category]} run at {share:.2f} x {usual}"
     return {"why": why, "explanation": text}
 
 
@@ -135,9 +131,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """Per rank how often it was the slowest of a step, and whether that is its work or itself.
 
     - persistent: in more than half of the steps, and not for its work
-    - data: its lateness follows its work: over the phases in which it was the slowest, time and
-      FLOPs (each / median) correlate by more than 0.9; with fewer than 3 of them, or always the
-      same work, all of them were late by cost
+    - data: over the phases in which it was the slowest, its work made it late more than its rate
     - intermittent: in some steps
     - none: never
 
@@ -164,13 +158,8 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 def _persistence(share: float, mine: pd.DataFrame) -> str:
     if share == 0:
         return "none"
-    work = mine["work"].to_numpy(float)
-    if len(mine) >= 3 and np.ptp(work) > _EQUAL:
-        slowness = 1 / mine["score"].to_numpy(float)
-        by_work = np.ptp(slowness) > 0 and np.corrcoef(slowness, work)[0, 1] > _CORRELATED
-    else:
-        by_work = bool((mine["why"] == "cost").all())
-    if by_work:
+    by_work = mine.loc[mine["why"] == "cost", "late_seconds"].sum()
+    if by_work >= mine["late_seconds"].sum() / 2:
         return "data"
     return "persistent" if share > _PERSISTENT else "intermittent"
 

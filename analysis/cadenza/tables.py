@@ -17,7 +17,8 @@ from cadenza.words import byte_count, number, role_name, seconds, share
 PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "compute_other": "other cmp", "optimizer": "optim.", "communication": "comm.",
                 "attention_wait": "attn wait", "pipeline_bubble": "bubble",
-                "data_parallel_wait": "dp wait", "other": "other"}  # fmt: skip
+                "tensor_parallel_wait": "tp wait", "data_parallel_wait": "dp wait",
+                "other": "other"}  # fmt: skip
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
 _RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
 
@@ -45,10 +46,12 @@ def _rank_table(summary: dict) -> Table:
         ordered = sorted(rows, key=lambda row: row["busy_share"] or 0.0)
         caption += f"; the {_RANKS // 2} least and most busy of {len(rows)} ranks (--json: all)"
         rows = ordered[: _RANKS // 2] + ordered[-_RANKS // 2 :]
-    names = ["rank", "role", *(PART_HEADERS[part] for part in PARTS), "busy", "peak mem"]
+    # A run without a pipeline has no bubbles: what no rank spent time on has no column.
+    parts = [part for part in PARTS if any(row[f"{part}_seconds"] for row in summary["per_rank"])]
+    names = ["rank", "role", *(PART_HEADERS[part] for part in parts), "busy", "peak mem"]
     cells = [
         [str(row["rank"]), role_name(row["role"]),
-         *(number(row[f"{part}_seconds"], ".3f") for part in PARTS),
+         *(number(row[f"{part}_seconds"], ".3f") for part in parts),
          share(row["busy_share"]), byte_count(row["peak_memory_bytes"])]
         for row in rows
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import pandas as pd
 
 from cadenza.graph import StepGraph
 from cadenza.lanes import COMPUTE
+from cadenza.loads import usual
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
@@ -38,8 +39,9 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     - "communication free": zero latency, infinite bandwidth, no cost of waiting (POP's T0).
       Copies into and out of messages stay.
     - "rank as fast as the median": of one rank, the time per FLOP of every operation is at most
-      the median of its peers (role and pipeline stage), so that longer documents are not blamed.
-      A row per rank that is slower; in large runs the 16 that lose most.
+      the median of all ranks that do it (of two ranks, that of the faster), so that neither longer
+      documents nor the work of a stage are blamed. A row per rank that is slower; in large runs
+      the 16 that lose most.
 
     A negative saving is possible for the balanced ones: a fast rank whose messages the others wait
     for is made slower, too.
@@ -57,7 +59,8 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     for rank, value in zip(slow, seconds[3:], strict=True):
         number = int(graph.lanes.ranks[rank])
         share = _speed(nodes, factors, rank)
-        text = f"rank {number} computes at {share:.2f} x the median rate"
+        beside = "the median rate" if len(graph.ranks) > 2 else "the other rank's rate"
+        text = f"rank {number} computes at {share:.2f} x {beside}"
         rows.append(("rank as fast as the median", number, text, value))
     frame = pd.DataFrame(rows, columns=["scenario", "rank", "explanation", "seconds"])
     frame["saved_seconds"] = graph.seconds - frame["seconds"]
@@ -85,7 +88,7 @@ def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: st
 
 
 def _nodes(graph: StepGraph) -> pd.DataFrame:
-    """Nodes that compute: node, rank (index), peers, time, and columns of their events."""
+    """Nodes that compute: node, rank (index), time, and columns of their events."""
     lanes = graph.lanes
     node = np.flatnonzero(lanes.where("category", *COMPUTE))
     columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
@@ -93,11 +96,10 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     for column in ("category", "phase", "name"):
         frame[column] = frame[column].astype("category").cat.remove_unused_categories()
     rank = lanes.rank[node]
-    peers = graph.ranks.groupby(["role", "pipeline"], sort=False).ngroup().to_numpy()
     pieces = pd.Series(lanes.event[node]).groupby(lanes.event[node]).transform("size").to_numpy()
     frame["flops"] /= pieces  # an event with others in it has several nodes
     return frame.assign(
-        node=node, rank=rank, peers=peers[rank], time=graph.own[node],
+        node=node, rank=rank, time=graph.own[node],
         slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
     )  # fmt: skip
 
@@ -122,15 +124,15 @@ def _balanced(graph: StepGraph, nodes: pd.DataFrame, chosen: np.ndarray) -> np.n
 
 
 def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
-    """Per node: by how much its rank is slower there than the median of its peers, at least 1.
+    """Per node: by how much its rank is slower there than is usual on ranks that do the same, of
+    whatever stage; at least 1.
 
     Operations without FLOPs are taken to be as slow as the rank's others.
     """
-    keys = ["name", "phase", "peers"]
+    keys = ["name", "phase"]
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
     totals["cost"] = (totals["time"] / totals["flops"]).where(totals["flops"] > 0)
-    median = totals.groupby(keys, sort=False, observed=True)["cost"].transform("median")
-    totals["factor"] = (totals["cost"] / median).clip(lower=1)
+    totals["factor"] = (totals["cost"] / usual(totals["cost"], keys)).clip(lower=1)
     known = totals[totals["factor"].notna()]
     spent = known["time"].groupby(level="rank").sum()
     fair = (known["time"] / known["factor"]).groupby(level="rank").sum()

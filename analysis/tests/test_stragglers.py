@@ -44,6 +44,22 @@ def test_late_by_rate():
     assert np.isnan(row["delay_caused_seconds"])
 
 
+def test_stages_are_compared_by_rate():
+    """Each rank is a stage of its own: with its own work, but at the others' pace."""
+    events = events_frame(one_operation_each([10, 5, 20, 15], [2.0, 1.0, 2.8, 3.0]))
+    row = stragglers(events, ranks_frame(4, pipeline=[0, 1, 2, 3])).iloc[0]
+    assert (row["rank"], row["why"], row["work"]) == (2, "rate", 1.0)
+    assert row["late_seconds"] == pytest.approx(6e-3)
+    assert row["explanation"] == "rank 2: its dense operations run at 0.70 x the median rate"
+
+
+def test_of_two_ranks_the_faster_is_the_measure():
+    row = stragglers(events_frame(one_operation_each([10, 14])), ranks_frame(2)).iloc[0]
+    assert (row["rank"], row["why"]) == (1, "rate")
+    assert row["late_seconds"] == pytest.approx(4e-3)
+    assert row["explanation"] == "rank 1: its dense operations run at 0.71 x the other rank's rate"
+
+
 def test_late_by_cost():
     rows = one_operation_each([10, 10, 10, 18], [5, 5, 5, 9.0], category="compute_attention")
     row = stragglers(events_frame(rows), ranks_frame(4)).iloc[0]
@@ -141,6 +157,13 @@ def test_work_that_does_not_explain_the_time_is_not_data():
     work = [[5, 5, 5.5], [5, 5, 5.1], [5, 5, 5.3]]
     times = [[5, 5, 8.0], [5, 5, 9.0], [5, 5, 8.5]]
     assert classes(over_steps(times, work), 3)[2] == "persistent"
+
+
+def test_a_slow_rank_whose_work_varies_is_not_data():
+    """Time and FLOPs correlate perfectly: at a constant rate of 0.7."""
+    work = [[5, 5, w] for w in (5.5, 6.0, 5.2, 5.8)]
+    times = [[5, 5, w / 0.7] for _, _, w in work]
+    assert classes(over_steps(times, work), 3) == {0: "none", 1: "none", 2: "persistent"}
 
 
 def test_nothing_recorded_gives_empty_frames():

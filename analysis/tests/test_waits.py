@@ -147,6 +147,19 @@ def test_collective_inside_a_dense_operation_is_communication(tmp_path):
     assert parts.loc[0, ["compute_dense", "communication"]].tolist() == [35, 15]
 
 
+def test_waiting_for_a_tensor_group_is_not_dense_work(tmp_path):
+    """Rank 1 computes until 40, rank 0 until 20: then it waits for rank 1 in their sum."""
+    meet = {"name": "tensor_all_gather", "flags": NON_BLOCKING, "flow": 4}
+    parts = by_rank(
+        tmp_path,
+        [(DENSE, 0, 60), (COLLECTIVE, 20, 50, meet)],
+        [(DENSE, 0, 60), (COLLECTIVE, 40, 50, meet)],
+        places=[(0, 0, 0), (0, 0, 1)],
+    )
+    columns = ["compute_dense", "tensor_parallel_wait", "communication", "other"]
+    assert parts[columns].values.tolist() == [[30, 20, 10, 40], [50, 0, 10, 40]]
+
+
 def test_a_message_of_an_unknown_rank_is_not_guessed_about(tmp_path):
     parts = by_rank(tmp_path, [(RECEIVE, 0, 10, {"flow": 3}), (RECEIVE, 20, 30, {"flow": 3})])
     assert parts.loc[0, ["pipeline_bubble", "communication"]].tolist() == [0, 20]

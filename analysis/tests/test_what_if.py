@@ -76,4 +76,4 @@ def test_attention_is_shared_out_by_rate():
                 for time in (4.0, 8.0)]  # fmt: skip
     alone, single = scenarios(graph_of(Cluster(programs, travel=0.0).rows))
     assert alone["no attention imbalance"] == pytest.approx(16e-3 / 3)
-    assert single == {1: pytest.approx(6e-3)}  # the median of two is their mean
+    assert single == {1: pytest.approx(4e-3)}  # of two, the faster is the measure

@@ -12,7 +12,8 @@ from cadenza.parts import BUSY, PARTS
 from cadenza.report import style
 from cadenza.study import Study
 
-WAITS = ("communication", "attention_wait", "pipeline_bubble", "data_parallel_wait")
+WAITS = ("communication", "attention_wait", "pipeline_bubble", "tensor_parallel_wait",
+         "data_parallel_wait")  # fmt: skip
 
 
 def step_times(studies: list[Study], labels: list[str]) -> tuple[go.Figure, pd.DataFrame]:
