@@ -20,6 +20,7 @@ _EXAMPLES = """examples:
   cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD got back
   cadenza-analyze summary runs/cad                    facts, and time and memory per rank
   cadenza-analyze stragglers runs/cad --json          which rank was late in which step, and why
+  cadenza-analyze what-if runs/colocated              what balanced ranks would get back
   cadenza-analyze compare runs/colocated runs/cad     what changed, part by part
   cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
 """
@@ -56,13 +57,22 @@ def _parser() -> argparse.ArgumentParser:
     bubbles = _command(to, "bubbles", commands.bubbles, "where ranks had to wait",
                        "Seconds of a step that each rank could not work, by cause, and pipeline "
                        "bubbles beside 1F1B's formula.", "bubbles runs/cad")  # fmt: skip
+    what_if = _command(to, "what-if", commands.what_if, "what would have been, and what it saves",
+                       "Replays the steps with balanced ranks, without attention imbalance, on a "
+                       "free network, with single ranks at the usual rate.",
+                       "what-if runs/colocated")  # fmt: skip
+    path = _command(to, "critical-path", commands.critical_path, "what a step's time is made of",
+                    "The chain of operations and messages of a step whose times sum to it.",
+                    "critical-path runs/cad --step 3")  # fmt: skip
+    for one, default in ((what_if, "the mean of all"), (path, "the one of median time")):
+        one.add_argument("--step", type=int, metavar="N", help=f"of this step; default: {default}")
     compare = _command(to, "compare", commands.compare, "runs against the first of them",
                        "What differs between runs: keys, step time with its interval, parts, "
                        "phases.", "compare runs/colocated runs/cad --json", "+")  # fmt: skip
     check = _command(to, "check", commands.check, "whether a trace keeps its promises",
                      "Checks what docs/trace.md promises; exit code 1 where something is wrong.",
                      "check runs/cad")  # fmt: skip
-    for one in (summary, stragglers, bubbles, compare, check):
+    for one in (summary, stragglers, bubbles, what_if, path, compare, check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_export(to)
     _add_pictures(to)

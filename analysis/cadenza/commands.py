@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from cadenza import comparison, tables
+from cadenza.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DataError, UsageError
 from cadenza.export import export as write_export
 from cadenza.run import open_run
@@ -85,14 +86,54 @@ def stragglers(arguments: Namespace) -> None:
                      "stragglers": records(study.stragglers)})  # fmt: skip
         return
     out = tables.console()
+    ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
+    tables.print_frame(out, ranks, "ranks by how late they are, over all steps")
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
     tables.print_frame(out, worst.sort_values("step", kind="stable")[names],
-                       f"the slowest rank of each step and phase against the median of its peers; "
-                       f"{len(worst)} of {len(late)} rows (--json: all)")  # fmt: skip
-    ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
-    tables.print_frame(out, ranks, "ranks by how often they are the slowest")
+                       f"the latest rank of each step and phase; {len(worst)} of {len(late)} rows "
+                       "(--json: all)")  # fmt: skip
+
+
+def what_if(arguments: Namespace) -> None:
+    study = _with_events(_open(arguments.run))
+    found = study.what_if(_step_of(study, arguments.step))
+    if arguments.json:
+        steps = study.replayed_steps if arguments.step is None else [arguments.step]
+        _print_json({"steps": steps, "scenarios": records(found)})
+        return
+    recorded = found["seconds"] + found["saved_seconds"]
+    found.insert(4, "saved_share", found["saved_seconds"] / recorded)
+    whose = f"step {arguments.step}"
+    if arguments.step is None:
+        whose = f"mean of {len(study.replayed_steps)} of {len(study.step_times)} steps"
+    tables.print_frame(tables.console(), found, f"a step, had something been otherwise; {whose}")
+
+
+def critical_path(arguments: Namespace) -> None:
+    study = _with_events(_open(arguments.run))
+    step = _step_of(study, arguments.step)
+    step = study.typical_step if step is None else step
+    path = study.critical_path(step)
+    shares, longest = path_shares(path), longest_operations(path)
+    if arguments.json:
+        _print_json({"step": step, "rank_switches": rank_switches(path), "path": records(path),
+                     "shares": records(shares)})  # fmt: skip
+        return
+    out = tables.console()
+    tables.print_frame(out, shares, f"what step {step}'s critical path is made of; it changes rank "
+                       f"{rank_switches(path)} times")  # fmt: skip
+    tables.print_frame(out, longest, "the operations that it spends most time in")
+
+
+def _step_of(study: Study, step: int | None) -> int | None:
+    """`step`, which all ranks must have completed."""
+    known = study.step_times["step"]
+    if step is not None and step not in set(known):
+        raise UsageError(f"{study.run.path}: no complete step {step}; valid are {known.min()} to "
+                         f"{known.max()}")  # fmt: skip
+    return step
 
 
 def bubbles(arguments: Namespace) -> None:

@@ -77,9 +77,10 @@ def _peers(ranks: pd.DataFrame) -> pd.Series:
 
 def usual(values: pd.Series, keys: list[str] | list[pd.Series]) -> pd.Series:
     """Per row what is usual in its group: the median of three or more; of two, where it would be
-    halfway to whatever is wrong with one of them, the lesser."""
+    halfway to whatever is wrong with one of them, the lesser; NaN for one alone."""
     group = values.groupby(keys, sort=False, observed=True)
-    return group.transform("median").where(group.transform("count") > 2, group.transform("min"))
+    count = group.transform("count")
+    return group.transform("median").where(count > 2, group.transform("min").where(count == 2))
 
 
 def lateness(loads: pd.DataFrame) -> pd.DataFrame:
@@ -87,7 +88,8 @@ def lateness(loads: pd.DataFrame) -> pd.DataFrame:
 
     The usual pace, seconds per FLOP, is that of all ranks that do the operation in the phase of
     the step. At this pace the FLOPs above the median of the peers are cost; the rest is rate.
-    Operations without FLOPs are compared with the peers' time: rate.
+    Operations without FLOPs are compared with the peers' time: rate. What a rank alone does is
+    taken to be as slow as the rest of what it does in the phase.
 
     @param loads  operation_loads()
     @returns `loads` with usual_flops, cost, rate (seconds), fair (seconds at the usual pace)
@@ -98,7 +100,11 @@ def lateness(loads: pd.DataFrame) -> pd.DataFrame:
     peers = [*operation, loads["peers"]]
     flops = loads["flops"].groupby(peers, sort=False).transform("median")
     fair = (loads["flops"] * pace).where(counted, usual(loads["seconds"], peers))
-    cost = ((loads["flops"] - flops) * pace).where(counted, 0.0)
+    owner = [loads[key] for key in ("step", "phase", "rank")]
+    known = loads["seconds"].where(fair.notna()).groupby(owner).transform("sum")
+    slowness = (known / fair.groupby(owner).transform("sum")).where(known > 0, 1.0)
+    fair = fair.fillna(loads["seconds"] / slowness)
+    cost = ((loads["flops"] - flops) * pace).where(counted, 0.0).fillna(0.0)
     return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair)
 
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from cadenza import checks, efficiency, memory
@@ -19,7 +21,9 @@ from cadenza.pieces import lane_pieces
 from cadenza.roofline import attention_tasks
 from cadenza.run import Run
 from cadenza.stragglers import persistent, stragglers, wait_causes
-from cadenza.what_if import network_free, what_if
+from cadenza.what_if import network_free, over_steps, what_if
+
+_REPLAYED = 24  # steps, at most
 
 
 class Study:
@@ -90,16 +94,51 @@ class Study:
     @cached_property
     def _by_step(self) -> dict[str, pd.DataFrame]:
         """Frames that need all events, made in one pass over the steps."""
-        made: dict[str, list[pd.DataFrame]] = {name: [] for name in _PASSES}
+
+        def make(events: pd.DataFrame, steps: pd.DataFrame) -> dict[str, pd.DataFrame]:
+            pieces = lane_pieces(events, self.ranks)
+            return {name: one(self, events, pieces, steps) for name, one in _PASSES.items()}
+
+        return self._each_step(make)
+
+    @cached_property
+    def _by_graph(self) -> dict[str, pd.DataFrame]:
+        """Frames that need the dependencies of each step, which take longer to find."""
+        replayed = set(self.replayed_steps)
+
+        def make(events: pd.DataFrame, steps: pd.DataFrame) -> dict[str, pd.DataFrame]:
+            if events.empty:
+                return {"stragglers": stragglers(events, self.ranks)}
+            step = int(steps["step"].iloc[0])
+            graph = self.graph(step, events)
+            found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph))}
+            if step in replayed:
+                found["what_if"] = what_if(graph).assign(step=step)
+            return found
+
+        return self._each_step(make)
+
+    def _each_step(self, make: Callable) -> dict[str, pd.DataFrame]:
+        """What `make` makes of the events and the rows of /steps of each complete step, by name.
+
+        Without events one pass over none of them makes the frames, with columns but no rows."""
+        made: dict[str, list[pd.DataFrame]] = {}
         complete = [int(step) for step in self.step_times["step"]]
-        # Without events one pass over none of them makes the frames, with columns but no rows.
         for step in complete if self.has_events else [None]:
             events = self.run.events(ranks=[]) if step is None else self.step_events(step)
-            pieces = lane_pieces(events, self.ranks)
             steps = self.steps[(self.steps["step"] == step).to_numpy()]
-            for name, make in _PASSES.items():
-                made[name].append(make(self, events, pieces, steps))
+            for name, frame in make(events, steps).items():
+                made.setdefault(name, []).append(frame)
         return {name: pd.concat(frames, ignore_index=True) for name, frames in made.items()}
+
+    @property
+    def replayed_steps(self) -> list[int]:
+        """Steps that are replayed to say what would have been: all, or of many some that are
+        spread evenly over the order of their times."""
+        ordered = self.step_times.sort_values("seconds", kind="stable")["step"].to_numpy()
+        count = min(len(ordered), _REPLAYED)
+        places = ((np.arange(count) + 0.5) * len(ordered) / max(count, 1)).astype(int)
+        return sorted(int(step) for step in ordered[places])
 
     @property
     def parts(self) -> pd.DataFrame:
@@ -121,7 +160,7 @@ class Study:
     @property
     def stragglers(self) -> pd.DataFrame:
         """stragglers() of all complete steps, with who waited for whom."""
-        return self._by_step["stragglers"]
+        return self._by_graph["stragglers"]
 
     @property
     def operation_times(self) -> pd.DataFrame:
@@ -179,15 +218,11 @@ class Study:
             self._graphs[step] = made
         return made
 
-    def waits(self, events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame | None:
-        """wait_causes() of the step that `events` and rows `steps` are of; None without events."""
-        if events.empty:
-            return None
-        return wait_causes(self.graph(int(steps["step"].iloc[0]), events))
-
     def what_if(self, step: int | None = None) -> pd.DataFrame:
-        """Scenarios of a step (default: the typical one)."""
-        return what_if(self.graph(self.typical_step if step is None else step))
+        """Scenarios of a step, or, by default, what_if.over_steps() of all replayed ones."""
+        if step is not None:
+            return what_if(self.graph(step))
+        return over_steps(self._by_graph["what_if"])
 
     def critical_path(self, step: int | None = None) -> pd.DataFrame:
         """The critical path of a step (default: the typical one)."""
@@ -202,5 +237,4 @@ _PASSES = {
     "work": lambda s, e, p, steps: efficiency.work_rates(e),
     "operation_times": lambda s, e, p, steps: operation_times(e),
     "attention_tasks": lambda s, e, p, steps: attention_tasks(e, s.ranks),
-    "stragglers": lambda s, e, p, steps: stragglers(e, s.ranks, s.waits(e, steps)),
 }

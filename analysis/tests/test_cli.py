@@ -46,6 +46,28 @@ def test_summary_json(run_folder, cli):
     assert rank["peak_memory_bytes"] == 1 << 20
 
 
+def test_what_if(colocated, cli):
+    text = cli("what-if", colocated).stdout
+    assert "no attention imbalance" in text and "mean of 2 of 2 steps" in text
+    found = json.loads(cli("what-if", colocated, "--json").stdout)
+    assert found["steps"] == [0, 1]
+    assert found["scenarios"][0]["scenario"] == "as recorded"
+    assert found["scenarios"][0]["seconds"] == pytest.approx(100e-9)
+    one = json.loads(cli("what-if", colocated, "--step", "1", "--json").stdout)
+    assert one["steps"] == [1] and len(one["scenarios"]) >= 4
+    refused = cli("what-if", colocated, "--step", "7")
+    assert refused.returncode == 2
+    assert "no complete step 7; valid are 0 to 1" in refused.stderr
+
+
+def test_critical_path(colocated, cli):
+    assert "critical path is made of" in cli("critical-path", colocated).stdout
+    found = json.loads(cli("critical-path", colocated, "--step", "0", "--json").stdout)
+    assert found["step"] == 0
+    assert sum(piece["end_ns"] - piece["begin_ns"] for piece in found["path"]) == 100
+    assert sum(row["share"] for row in found["shares"]) == pytest.approx(1)
+
+
 def test_compare(run_folder, colocated, cli):
     text = cli("compare", colocated, run_folder).stdout
     for part in ("cad against colocated", "ratio 1.000", "colocated 1.818, cad 1.500", "unknown",

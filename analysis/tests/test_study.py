@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import two_ranks
-from trace_files import DENSE, Rank, write_run
+from trace_files import ATTENTION, COLLECTIVE, DENSE, Rank, write_run
 
 import cadenza
 from cadenza.run import Run
@@ -24,7 +25,8 @@ def test_the_same_as_the_functions_say(run_folder):
     assert len(study.events) == run.event_count and study.has_events
 
 
-def test_events_are_read_once(run_folder, monkeypatch):
+def test_events_are_read_once_and_once_more_for_dependencies(run_folder, monkeypatch):
+    """Only the typical step's are kept."""
     calls = []
     read = Run.events
     monkeypatch.setattr(
@@ -34,15 +36,50 @@ def test_events_are_read_once(run_folder, monkeypatch):
     for name in ("parts", "bubbles", "overlap", "totals", "attention_tasks", "utilization"):
         getattr(study, name)
         getattr(study, name)
-    study.what_if()
     study.step_events(study.typical_step)
     assert [what.get("steps") for what in calls] == [[0], [1]]
+    study.what_if(), study.stragglers, study.critical_path()
+    assert [what.get("steps") for what in calls] == [[0], [1], [1]]
 
 
 def test_typical_step_has_the_median_time(tmp_path):
     steps = [(0, 0, 100), (1, 100, 150), (2, 150, 210), (3, 210, 300)]
     run = cadenza.open(write_run(tmp_path / "r", [Rank(0, [], steps)]))
     assert cadenza.Study(run).typical_step == 2
+
+
+def meeting(step, lengths):
+    """Per rank the events of a step of 100 ns: attention as long as said, then a sum."""
+    at, last = 100 * step, max(lengths)
+    return [
+        [(step, ATTENTION, at, at + length, {"flops": 1.0 * length, "tick": 0}),
+         (step, COLLECTIVE, at + length, at + last, {"flow": 3, "lane": 0, "name": "agree_on_norm"}),
+         (step, DENSE, at + last, at + 100)]
+        for length in lengths
+    ]  # fmt: skip
+
+
+def test_what_if_is_of_all_steps(tmp_path):
+    """A step of median time that is balanced says nothing of those that are not."""
+    each = [meeting(step, lengths) for step, lengths in enumerate([(80, 40), (60, 60), (90, 30)])]
+    windows = [(step, 100 * step, 100 * step + 100) for step in range(3)]
+    ranks = [Rank(r, [event for step in each for event in step[r]], windows) for r in (0, 1)]
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", ranks)))
+    row = study.what_if().set_index("scenario").loc["no attention imbalance"]
+    assert row["saved_seconds"] == pytest.approx((20 + 0 + 30) / 3 * 1e-9)
+    assert row["seconds"] == pytest.approx((80 + 100 + 70) / 3 * 1e-9)
+    assert (row["low_share"], row["high_share"]) == pytest.approx((0.04, 0.28))
+    one = study.what_if(1).set_index("scenario").loc["no attention imbalance"]
+    assert one["saved_seconds"] == pytest.approx(0, abs=1e-12)
+
+
+def test_of_many_steps_some_are_replayed(tmp_path):
+    lengths = np.random.default_rng(5).permutation(60) + 1
+    ends = np.cumsum(lengths).tolist()
+    steps = [(s, e - int(n), e) for s, (n, e) in enumerate(zip(lengths, ends, strict=True))]
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", [Rank(0, [], steps)])))
+    chosen = lengths[study.replayed_steps]
+    assert len(chosen) == 24 and chosen.mean() == pytest.approx(lengths.mean(), abs=1)
 
 
 def test_causes_of_a_step(run_folder):

@@ -47,10 +47,16 @@ def _by_phase(study: Study, name: str) -> Table:
 def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
     drawn = [(study, name, *what_if(study)) for study, name in runs]
     return [
-        *(Figure(f"{name}, step {study.typical_step}", {"": picture})
+        *(Figure(f"{name}, mean of {_steps(study)}", {"": picture})
           for study, name, picture, _ in drawn),
         *(_scenarios(frame, name) for _, name, _, frame in drawn),
     ]  # fmt: skip
+
+
+def _steps(study: Study) -> str:
+    count, all_steps = len(study.replayed_steps), len(study.step_times)
+    of_all = f" of {all_steps}" if count < all_steps else ""
+    return f"{count}{of_all} steps" if all_steps > 1 else "one step"
 
 
 def _scenarios(frame: pd.DataFrame, name: str) -> Table:

@@ -45,8 +45,8 @@ def speed_up_waterfall(
 
 
 def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
-    """The typical step's time, had something been otherwise. Frame: Study.what_if's."""
-    frame = study.what_if(study.typical_step)
+    """The mean time of a step, had something been otherwise. Frame: Study.what_if's."""
+    frame = study.what_if()
     alone = frame[frame["rank"] < 0]
     ranks = frame[frame["rank"] >= 0].sort_values("saved_seconds", ascending=False).head(5)
     shown = pd.concat([alone, ranks[ranks["saved_seconds"] > 0]])
@@ -54,7 +54,7 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
         row.scenario if row.rank < 0 else f"rank {row.rank} as fast as the median"
         for row in shown.itertuples()
     ]
-    made = style.figure(style.row_height(len(shown), 36), "seconds of the step")
+    made = style.figure(style.row_height(len(shown), 36), "seconds of a step")
     colours = ["#8a94a6" if name == "as recorded" else "#2f6db3" for name in names]
     made.add_bar(
         y=names, x=shown["seconds"], orientation="h", marker={"color": colours},
