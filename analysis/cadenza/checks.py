@@ -14,6 +14,7 @@ from cadenza.partners import message_ends
 from cadenza.run import Run
 from cadenza.schema import LANES
 
+_NAMED = 8  # ranks; more are counted
 _CLOCK_ERROR_NS = 1000  # of times that are measured on one clock
 
 
@@ -29,13 +30,15 @@ class Finding:
 def check(run: Run) -> list[Finding]:
     """What is wrong with a run's trace; nothing for a sound one.
 
-    Looked at: events that did not fit, numbers and windows of steps, bytes sent and received,
-    events that end before they begin, lie outside their step or cross another one of their lane,
-    ends of messages that do not fit together, messages that arrive before they are sent (by more
-    than the error of the clocks), high-water marks of memory, plans and their summaries.
+    Looked at: ranks without a readable trace, or with one that was cut off, events that did not
+    fit, numbers and windows of steps, bytes sent and received, events that end before they begin,
+    lie outside their step or cross another one of their lane, ends of messages that do not fit
+    together, messages that arrive before they are sent (by more than the error of the clocks),
+    high-water marks of memory, plans and their summaries.
     """
     steps = run.steps()
-    found = [*_dropped(run), *_steps(steps), *_bytes(run, steps), *_memory(run), *_plans(run)]
+    found = [*_missing(run), *_cut(run), *_dropped(run), *_steps(steps), *_bytes(run, steps)]
+    found += [*_memory(run), *_plans(run)]
     errors = run.clock().groupby("rank")["error_ns"].max()
     for step in sorted(steps["step"].unique()) if run.event_count else []:
         events = run.events(steps=[step])
@@ -53,6 +56,22 @@ def _merged(found: list[Finding]) -> list[Finding]:
         Finding(rank, what, where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else ""))
         for (rank, what), where in places.items()
     ]
+
+
+def _missing(run: Run) -> Iterator[Finding]:
+    missing = np.setdiff1d(np.arange(run.world), list(run.files))
+    where = str(run.path / "trace")
+    for rank in missing[:_NAMED]:
+        yield Finding(int(rank), "there is no trace that can be read", where)
+    if len(missing) > _NAMED:
+        what = f"of {len(missing) - _NAMED} more ranks there is no trace that can be read"
+        yield Finding(-1, what, where)
+
+
+def _cut(run: Run) -> Iterator[Finding]:
+    for file in run.files.values():
+        if not file.ended:
+            yield Finding(file.rank, f"the run {file.ending}", file.path.name)
 
 
 def _dropped(run: Run) -> Iterator[Finding]:

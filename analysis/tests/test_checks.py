@@ -40,6 +40,22 @@ def test_sound_traces(run_folder, tmp_path):
     assert check(cadenza.open(write_run(tmp_path / "none", [Rank(0, [], [(0, 0, 9)])]))) == []
 
 
+def test_ranks_without_a_trace(tmp_path):
+    folder = write_run(tmp_path / "r", [rank(0, (DENSE, 0, 50)), rank(2, (DENSE, 0, 50))], world=12)
+    (folder / "trace/rank-00002.h5").write_bytes(b"")
+    found = check(cadenza.open(folder))
+    assert [finding.rank for finding in found] == [*range(1, 9), -1]
+    assert found[0].what == "there is no trace that can be read"
+    assert found[8].what == "of 3 more ranks there is no trace that can be read"
+
+
+def test_a_trace_that_was_cut_off(tmp_path):
+    run = cadenza.open(write_run(tmp_path / "r", [rank(0, (DENSE, 0, 50)), rank(1)]))
+    run.files[1].ended, run.files[1].truncated = False, True  # as of a killed writer
+    (found,) = check(run)
+    assert found.rank == 1 and "did not end cleanly" in found.what
+
+
 def test_host_events_may_lie_between_steps(tmp_path):
     assert findings(tmp_path, rank(0, (DENSE, 0, 50), (HOST, 90, 130, {"lane": 15}))) == []
 
@@ -84,7 +100,8 @@ def test_ends_of_a_stream_belong_together(tmp_path):
              rank(1, (RECEIVE, 0, 9, {"peer": 0, **option}))]  # fmt: skip
     assert findings(tmp_path, *sound) == []
     # With the other rank's file missing nothing is said about its messages.
-    assert findings(tmp_path / "alone", sound[0], world=2) == []
+    (found,) = findings(tmp_path / "alone", sound[0], world=2)
+    assert found.what == "there is no trace that can be read"
 
 
 def test_memory_and_plans(tmp_path):
@@ -109,7 +126,8 @@ def test_memory_and_plans(tmp_path):
 def test_bytes_of_a_step(tmp_path):
     unequal = [rank(0, flops={"bytes_sent": 10}), rank(1, flops={"bytes_recv": 9})]
     assert [f.where for f in findings(tmp_path, *unequal)] == ["step 0: 10 and 9"]
-    assert findings(tmp_path / "alone", unequal[0], world=2) == []
+    (found,) = findings(tmp_path / "alone", unequal[0], world=2)
+    assert found.what == "there is no trace that can be read"
 
 
 def test_the_same_of_many_steps_is_one_finding(tmp_path):
