@@ -38,6 +38,7 @@ class RankFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ended = True  # by its writer
+        self._looked_at: set[str] = set()  # tables that are as they should be
         self.read(self._read_facts)
         # A file that its writer closed may still be of a run that did not end as planned.
         self.truncated = not self.ended or self.state != STATUS_CLEAN
@@ -104,7 +105,7 @@ class RankFile:
 
     def _complete_steps(self, file: h5py.File) -> np.ndarray:
         """Rows of /steps whose events are in the file: all of them, but where it was cut off."""
-        steps, rows = self._rows(file, "/steps"), self._readable(open_table(file, "/events"))
+        steps, rows = self._rows(file, "/steps"), self._readable(self._table(file, "/events"))
         complete = steps["n_events_end"] <= rows
         if self.ended and not complete.all():
             raise DamagedError(
@@ -113,8 +114,15 @@ class RankFile:
             )
         return steps[: len(steps) if complete.all() else int(np.argmin(complete))]
 
-    def _rows(self, file: h5py.File, name: str) -> np.ndarray:
+    def _table(self, file: h5py.File, name: str) -> h5py.Dataset:
+        if name in self._looked_at:
+            return file[name]
         data = open_table(file, name)
+        self._looked_at.add(name)
+        return data
+
+    def _rows(self, file: h5py.File, name: str) -> np.ndarray:
+        data = self._table(file, name)
         return checked(name, data[: self._readable(data)])
 
     def _first_row(self, file: h5py.File, name: str) -> dict:
@@ -150,7 +158,7 @@ class RankFile:
         """Rows of /events and the table of names."""
 
         def action(file: h5py.File) -> tuple[np.ndarray, list[str]]:
-            data = open_table(file, "/events")
+            data = self._table(file, "/events")
             parts = [data[b:e] for b, e in self.event_range(steps)]
             rows = checked("/events", np.concatenate(parts) if parts else data[:0])
             names = self._rows(file, "/meta/strings") if "/meta/strings" in file else []

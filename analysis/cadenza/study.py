@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,7 @@ from cadenza.stragglers import persistent, stragglers, wait_causes
 from cadenza.what_if import network_free, over_steps, what_if
 
 _REPLAYED = 24  # steps, at most
+_EVENTS_AT_ONCE = 4_000_000  # in memory: about 100 bytes each
 
 
 class Study:
@@ -123,13 +124,26 @@ class Study:
 
         Without events one pass over none of them makes the frames, with columns but no rows."""
         made: dict[str, list[pd.DataFrame]] = {}
-        complete = [int(step) for step in self.step_times["step"]]
-        for step in complete if self.has_events else [None]:
-            events = self.run.events(ranks=[]) if step is None else self.step_events(step)
+        for step, events in self._events_by_step():
             steps = self.steps[(self.steps["step"] == step).to_numpy()]
             for name, frame in make(events, steps).items():
                 made.setdefault(name, []).append(frame)
         return {name: pd.concat(frames, ignore_index=True) for name, frames in made.items()}
+
+    def _events_by_step(self) -> Iterator[tuple[int | None, pd.DataFrame]]:
+        """Complete steps with their events; several steps are read at once, as opening hundreds of
+        files takes longer than reading them."""
+        complete = [int(step) for step in self.step_times["step"]]
+        if not self.has_events:
+            yield None, self.run.events(ranks=[])
+            return
+        at_once = max(1, _EVENTS_AT_ONCE * len(complete) // self.run.event_count)
+        for first in range(0, len(complete), at_once):
+            batch = complete[first : first + at_once]
+            events = self.run.events(steps=batch)
+            for step in batch:
+                mine = (events["step"] == step).to_numpy()
+                yield step, events[mine].reset_index(drop=True)
 
     @property
     def replayed_steps(self) -> list[int]:

@@ -26,7 +26,7 @@ def test_the_same_as_the_functions_say(run_folder):
 
 
 def test_events_are_read_once_and_once_more_for_dependencies(run_folder, monkeypatch):
-    """Only the typical step's are kept."""
+    """And those of the typical step for what shows it."""
     calls = []
     read = Run.events
     monkeypatch.setattr(
@@ -36,10 +36,17 @@ def test_events_are_read_once_and_once_more_for_dependencies(run_folder, monkeyp
     for name in ("parts", "bubbles", "overlap", "totals", "attention_tasks", "utilization"):
         getattr(study, name)
         getattr(study, name)
-    study.step_events(study.typical_step)
-    assert [what.get("steps") for what in calls] == [[0], [1]]
-    study.what_if(), study.stragglers, study.critical_path()
-    assert [what.get("steps") for what in calls] == [[0], [1], [1]]
+    assert [what.get("steps") for what in calls] == [[0, 1]]
+    study.what_if(), study.stragglers, study.persistent
+    assert [what.get("steps") for what in calls] == [[0, 1], [0, 1]]
+    study.step_events(study.typical_step), study.critical_path()
+    assert [what.get("steps") for what in calls] == [[0, 1], [0, 1], [0]]
+
+
+def test_a_large_run_is_read_in_parts(run_folder, monkeypatch):
+    whole = cadenza.Study(cadenza.open(run_folder)).parts
+    monkeypatch.setattr("cadenza.study._EVENTS_AT_ONCE", 8)
+    pd.testing.assert_frame_equal(cadenza.Study(cadenza.open(run_folder)).parts, whole)
 
 
 def test_typical_step_has_the_median_time(tmp_path):
