@@ -60,7 +60,8 @@ def meeting(step, lengths):
     at, last = 100 * step, max(lengths)
     return [
         [(step, ATTENTION, at, at + length, {"flops": 1.0 * length, "tick": 0}),
-         (step, COLLECTIVE, at + length, at + last, {"flow": 3, "lane": 0, "name": "agree_on_norm"}),
+         (step, COLLECTIVE, at + length, at + last,
+          {"flow": 3, "lane": 0, "name": "agree_on_norm"}),
          (step, DENSE, at + last, at + 100)]
         for length in lengths
     ]  # fmt: skip
