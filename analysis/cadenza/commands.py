@@ -15,14 +15,13 @@ from cadenza import comparison, tables
 from cadenza.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DataError, UsageError
 from cadenza.export import export as write_export
+from cadenza.parts import LOST
 from cadenza.run import open_run
 from cadenza.study import Study
 from cadenza.summary import labels, summarize
 from cadenza.tables import PART_HEADERS
 
 FORMATS = ("perfetto", "chrome", "csv")
-_LOST = ("communication", "attention_wait", "pipeline_bubble", "tensor_parallel_wait",
-         "data_parallel_wait", "other")  # fmt: skip
 _MOST = 40  # rows of a table of steps
 
 
@@ -138,7 +137,7 @@ def _step_of(study: Study, step: int | None) -> int | None:
 
 def bubbles(arguments: Namespace) -> None:
     study = _with_events(_open(arguments.run))
-    lost = (study.parts.groupby("rank")[["window", *_LOST]].mean() / 1e9).reset_index()
+    lost = (study.parts.groupby("rank")[["window", *LOST]].mean() / 1e9).reset_index()
     pipeline = study.bubbles
     if arguments.json:
         _print_json({"per_rank": records(lost), "pipeline": records(pipeline)})

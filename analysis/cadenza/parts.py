@@ -10,9 +10,10 @@ from cadenza import intervals
 from cadenza.axis import OneAxis
 from cadenza.pieces import PARTS, PRECEDENCE, lane_pieces
 
-__all__ = ["BUSY", "PARTS", "rank_totals", "step_times", "time_parts"]
+__all__ = ["BUSY", "LOST", "PARTS", "rank_totals", "step_times", "time_parts"]
 
 BUSY = ("compute_attention", "compute_dense", "compute_other", "optimizer")
+LOST = tuple(part for part in PARTS if part not in BUSY)
 
 
 def time_parts(

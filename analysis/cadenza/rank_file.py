@@ -16,7 +16,7 @@ from cadenza.rank_tables import checked, open_table
 from cadenza.schema import REQUIRED, SCHEMA, STATUS_CLEAN, STATUS_FAILED, STATUS_SIGNALLED
 from cadenza.superblock import open_hdf5
 
-_ATTRIBUTES = ("run_id", "producer", "code_version", "code_revision", "build", "seed",
+_ATTRIBUTES = ("producer", "run_id", "code_version", "code_revision", "build", "seed",
                "created_utc")  # fmt: skip
 _MOST_RANKS = 1 << 20
 _ATTEMPTS = 10  # to read a file that is being written

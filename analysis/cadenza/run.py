@@ -17,15 +17,12 @@ import yaml
 from cadenza import frames
 from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.rank_file import RankFile, text
-from cadenza.schema import ROLES
+from cadenza.schema import ROLES, TABLES
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops")  # fmt: skip
-_INFO = ("producer", "run_id", "code_version", "code_revision", "build", "seed", "created_utc")
 _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
                  "k_begin", "k_end", "cost")  # fmt: skip
-_SUMMARY_COLUMNS = ("step", "tick", "half", "phase", "stage", "server", "tasks", "messages_in",
-                    "cost", "bytes_in", "bytes_out", "attend_s", "receive_s")  # fmt: skip
 
 
 def open_run(path: str | Path) -> Run:
@@ -96,7 +93,7 @@ class Run:
         """Who made the run: producer, run_id, code_version, code_revision, build, seed and
         created_utc; what an older trace does not say is ""."""
         found = next(iter(self.files.values())).attributes
-        return {name: _plain(found.get(name, "")) for name in _INFO}
+        return {name: _plain(value) for name, value in found.items()}
 
     def events(
         self,
@@ -151,7 +148,8 @@ class Run:
         """What each server was given: a row per step, tick, half, phase (0 forward, 1 backward),
         stage and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out, attend_s and
         receive_s (predicted seconds). Empty for older traces."""
-        return frames.table_frame(list(self.files.values()), "/plan_summary", _SUMMARY_COLUMNS)
+        columns = TABLES["/plan_summary"].names
+        return frames.table_frame(list(self.files.values()), "/plan_summary", columns)
 
     def clock(self) -> pd.DataFrame:
         """Measurements of the ranks' clocks: rank, time_ns, offset_ns, error_ns, phase."""

@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <string>
 #include <thread>
 
 namespace cadenza::comm {

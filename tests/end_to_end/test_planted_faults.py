@@ -8,8 +8,8 @@ import pytest
 import harness
 from test_causes import FAST, graph_of, seconds_of, simulate
 
-from cadenza.stragglers import persistent, stragglers, wait_causes  # noqa: E402
-from cadenza.what_if import what_if  # noqa: E402
+from cadenza.stragglers import persistent, stragglers, wait_causes
+from cadenza.what_if import what_if
 
 EVEN = {"model": {"layers": 4, "kv_heads": 4}}
 LAYOUTS = {

@@ -40,8 +40,8 @@ def _by_phase(study: Study, name: str) -> Table:
             for row in frame[frame["late_seconds"] > 0].head(_STEPS).itertuples()]  # fmt: skip
     columns = ["step", "phase", "rank", "computed", "late by", "score", "why"]
     return Table(f"{name}: the largest delays", columns, rows, numbers={0, 2, 3, 4, 5}, wide=True,
-                 note="Score: the median peer's time / the rank's own; below 0.75 is commonly "
-                      "called a straggler.")  # fmt: skip
+                 note="Score: the usual time / the rank's own; below 0.75 is commonly called a "
+                      "straggler.")  # fmt: skip
 
 
 def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:

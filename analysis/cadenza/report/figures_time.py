@@ -8,12 +8,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from cadenza.colours import PART_COLOURS, PART_NAMES, RUN_COLOURS
-from cadenza.parts import BUSY, PARTS
+from cadenza.parts import BUSY, LOST, PARTS
 from cadenza.report import style
 from cadenza.study import Study
 
-WAITS = ("communication", "attention_wait", "pipeline_bubble", "tensor_parallel_wait",
-         "data_parallel_wait")  # fmt: skip
+WAITS = tuple(part for part in LOST if part != "other")
 
 
 def step_times(studies: list[Study], labels: list[str]) -> tuple[go.Figure, pd.DataFrame]:
