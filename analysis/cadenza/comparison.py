@@ -44,18 +44,14 @@ def _flat(config: dict, before: str = "") -> dict[str, object]:
 
 
 def common_steps(first: Study, other: Study) -> list[int]:
-    """Steps that both runs completed, without the first where a real run has more than three.
-
-    The first step of a real run also pays for memory that is touched for the first time.
-    """
-    steps = sorted(set(first.step_times["step"]) & set(other.step_times["step"]))
+    """Steps of the same number that are steady in both runs."""
+    steps = sorted(set(first.steady_steps) & set(other.steady_steps))
     if not steps:
         raise DataError(
             f"{first.run.path} and {other.run.path}: no step that both completed, so nothing "
             "to compare"
         )
-    real = "trainer" in (first.run.info["producer"], other.run.info["producer"])
-    return [int(s) for s in (steps[1:] if real and len(steps) > 3 else steps)]
+    return steps
 
 
 def bootstrap_ratio(first: np.ndarray, other: np.ndarray) -> dict:
@@ -63,19 +59,19 @@ def bootstrap_ratio(first: np.ndarray, other: np.ndarray) -> dict:
 
     Steps are drawn in pairs, as equal steps have equal documents in most comparisons.
 
-    @returns first and other (medians), ratio (other / first), speed_up, low and high (95 % of the
+    @returns first and other (means), ratio (other / first), speed_up, low and high (95 % of the
              ratios of RESAMPLES resamples; None for fewer than three steps) and verdict: faster,
              slower, not different, or unknown where there is no interval
     """
     a, b = np.asarray(first, float), np.asarray(other, float)
-    ratio = float(np.median(b) / np.median(a))
-    result = {"first": float(np.median(a)), "other": float(np.median(b)), "ratio": ratio,
+    ratio = float(b.mean() / a.mean())
+    result = {"first": float(a.mean()), "other": float(b.mean()), "ratio": ratio,
               "speed_up": 1 / ratio, "steps": len(a), "low": None, "high": None,
               "verdict": "unknown"}  # fmt: skip
     if len(a) < 3:
         return result
     drawn = np.random.default_rng(_SEED).integers(0, len(a), (RESAMPLES, len(a)))
-    ratios = np.median(b[drawn], axis=1) / np.median(a[drawn], axis=1)
+    ratios = b[drawn].sum(axis=1) / a[drawn].sum(axis=1)
     low, high = (float(q) for q in np.quantile(ratios, [0.025, 0.975]))
     verdict = "faster" if high < 1 else "slower" if low > 1 else "not different"
     return {**result, "low": low, "high": high, "verdict": verdict}

@@ -6,10 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza import intervals
 from cadenza.graph import StepGraph
-from cadenza.lanes import GAP, OPERATION
+from cadenza.lanes import GAP, OPERATION, Lanes
+from cadenza.schema import LANES
 
 _COLUMNS = ["category", "phase", "name", "microbatch", "layer"]
+_HOST = 3  # a kind of piece beside those of nodes
 
 
 def critical_path(graph: StepGraph) -> pd.DataFrame:
@@ -17,9 +20,10 @@ def critical_path(graph: StepGraph) -> pd.DataFrame:
 
     It goes back from the operation that ends last: where a rank waited, to the rank that came last
     and from there on; the piece between is the message (or collective), of the rank that waited.
-    A gap is time of a rank in which nothing is recorded.
+    Between operations the host may have been busy: planning, adding gradients, writing the trace.
+    A gap is time of a rank in which nothing at all is recorded.
 
-    @returns rank, begin_ns, end_ns, kind (operation, message or gap), category, phase, name,
+    @returns rank, begin_ns, end_ns, kind (operation, message, host or gap), category, phase, name,
              microbatch, layer; names are empty and numbers -1 where they do not apply
     """
     lanes, decides = graph.lanes, _deciding(graph)
@@ -45,7 +49,8 @@ def critical_path(graph: StepGraph) -> pd.DataFrame:
             pieces.append((node, -1, 0, now))  # others had begun before this rank did
             break
         node -= 1
-    return _path_frame(graph, [piece for piece in reversed(pieces) if piece[3] > piece[2]])
+    forward = [piece for piece in reversed(pieces) if piece[3] > piece[2]]
+    return _path_frame(graph, np.array(forward, dtype=np.int64).reshape(-1, 4))
 
 
 def _deciding(graph: StepGraph) -> np.ndarray:
@@ -72,10 +77,12 @@ def _last_posters(graph: StepGraph) -> np.ndarray:
     return last
 
 
-def _path_frame(graph: StepGraph, pieces: list[tuple[int, int, int, int]]) -> pd.DataFrame:
+def _path_frame(graph: StepGraph, pieces: np.ndarray) -> pd.DataFrame:
     lanes = graph.lanes
-    node, event, begin, end = np.array(pieces, dtype=np.int64).reshape(-1, 4).T
-    kind = np.where(event < 0, GAP, lanes.kind[node])
+    pieces = _with_host_work(lanes, pieces)
+    node, event, begin, end = pieces.T
+    host = lanes.events["lane"].to_numpy()[np.maximum(event, 0)] == LANES["host"]
+    kind = np.where(event < 0, GAP, np.where(host, _HOST, lanes.kind[node]))
     names = lanes.events.iloc[np.maximum(event, 0)][_COLUMNS].reset_index(drop=True)
     for column in ("category", "phase", "name"):
         names[column] = names[column].astype(object).where(event >= 0, "")
@@ -86,10 +93,44 @@ def _path_frame(graph: StepGraph, pieces: list[tuple[int, int, int, int]]) -> pd
             "rank": lanes.ranks[lanes.rank[node]],
             "begin_ns": begin + lanes.origin,
             "end_ns": end + lanes.origin,
-            "kind": np.array(["operation", "message", "gap"])[kind],
+            "kind": np.array(["operation", "message", "gap", "host"])[kind],
             **names,
         }
     )
+
+
+def _with_host_work(lanes: Lanes, pieces: np.ndarray) -> np.ndarray:
+    """`pieces` (node, event, begin, end), where those without an event are cut at what the host
+    lane of their rank has in their time."""
+    empty = np.flatnonzero(pieces[:, 1] < 0)
+    rows = np.flatnonzero((lanes.events["lane"] == LANES["host"]).to_numpy())
+    owner = np.searchsorted(lanes.ranks, lanes.events["rank"].to_numpy(np.int64)[rows])
+    rows = rows[np.isin(owner, lanes.rank[pieces[empty, 0]])]
+    if not len(rows):
+        return pieces
+    events = lanes.events.iloc[rows]
+    begin, end = (events[name].to_numpy(np.int64) - lanes.origin for name in ("begin_ns", "end_ns"))
+    owner = np.searchsorted(lanes.ranks, events["rank"].to_numpy(np.int64))
+    found, of = intervals.innermost_of_lanes(begin, np.maximum(begin, end), owner)
+    made = []
+    for node, event, first, last in pieces.tolist():
+        if event >= 0:
+            made.append((node, event, first, last))
+            continue
+        mine = (owner[of] == lanes.rank[node]) & (found[:, 1] > first) & (found[:, 0] < last)
+        made += _cut(node, first, last, found[mine], rows[of[mine]])
+    return np.array(made, dtype=np.int64).reshape(-1, 4)
+
+
+def _cut(node: int, first: int, last: int, found: np.ndarray, rows: np.ndarray) -> list[tuple]:
+    """[first, last) as pieces: those of `found`, with their events, and the gaps between them."""
+    made, now = [], first
+    for (begin, end), row in sorted(zip(found.tolist(), rows.tolist(), strict=True)):
+        begin, end = max(begin, now), min(end, last)
+        made += [(node, -1, now, begin)] if begin > now else []
+        made += [(node, row, begin, end)] if end > begin else []
+        now = max(now, end)
+    return made + ([(node, -1, now, last)] if last > now else [])
 
 
 def path_shares(path: pd.DataFrame) -> pd.DataFrame:
@@ -99,6 +140,18 @@ def path_shares(path: pd.DataFrame) -> pd.DataFrame:
     """
     spent = path.assign(seconds=(path["end_ns"] - path["begin_ns"]) / 1e9)
     sums = spent.groupby(["kind", "category", "phase"], as_index=False)["seconds"].sum()
+    sums["share"] = sums["seconds"] / sums["seconds"].sum()
+    return sums.sort_values("seconds", ascending=False, ignore_index=True)
+
+
+def mean_shares(found: pd.DataFrame) -> pd.DataFrame:
+    """path_shares() of several steps, as of one: seconds are means, shares are of their sum.
+
+    @param found  path_shares() of each, with a column `step`
+    """
+    steps = found["step"].nunique()
+    sums = found.groupby(["kind", "category", "phase"], as_index=False)["seconds"].sum()
+    sums["seconds"] /= max(steps, 1)
     sums["share"] = sums["seconds"] / sums["seconds"].sum()
     return sums.sort_values("seconds", ascending=False, ignore_index=True)
 

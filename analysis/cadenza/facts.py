@@ -21,7 +21,8 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("placement", f"{summary['placement'] or NONE} (servers: {servers})"),
         ("ranks", ranks),
         ("steps", f"{summary['steps']}{cut}"),
-        ("step time", f"{seconds(summary['step_seconds'])} (median)"),
+        ("step time", f"{seconds(summary['mean_step_seconds'])} (mean of "
+                      f"{summary['steady_steps']}), {seconds(summary['step_seconds'])} (median)"),
         ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median)"),
         ("loss", _loss(summary)),
         ("model-FLOPs used", f"{share(summary['model_flops_utilization'])} (median)"),

@@ -14,6 +14,7 @@ from cadenza.errors import DataError
 from cadenza.parts import rank_totals
 from cadenza.pieces import lane_pieces
 from cadenza.study import Study
+from cadenza.typical import typical
 from cadenza.words import role_name
 
 LANES = ("work", "messages")
@@ -36,19 +37,20 @@ class Panel:
 
 
 def choose_step(studies: list[Study], step: int | None) -> int:
-    """`step` if all runs completed it; else of their common steps the one of median length."""
-    times = [study.step_times.set_index("step")["seconds"] for study in studies]
-    common = pd.concat(times, axis=1, join="inner")
-    if common.empty:
-        raise DataError(f"{studies[0].run.path}: no complete step" if len(studies) == 1 else
-                        "the runs have no complete step in common")  # fmt: skip
+    """`step` if all runs completed it; else of their common steps the typical one of all runs."""
     if step is None:
-        ordered = common.iloc[:, 0].sort_values(kind="stable")
-        return int(ordered.index[(len(ordered) - 1) // 2])
-    if step not in common.index:
+        features = pd.concat([s.step_features for s in studies], axis=1, join="inner")
+        if len(features):
+            return typical(features)
+    complete = set.intersection(*(set(study.step_times["step"]) for study in studies))
+    if not complete:
+        raise DataError("the runs have no complete step in common")
+    if step is None:
+        return int(min(complete))
+    if step not in complete:
         raise DataError(
-            f"step {step} is not complete in every run; "
-            f"complete are {common.index.min()} to {common.index.max()}"
+            f"step {step} is not complete in every run; complete are {min(complete)} to "
+            f"{max(complete)}"
         )
     return step
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cadenza import checks, efficiency, memory
 from cadenza.bubbles import pipeline_bubbles
-from cadenza.critical_path import critical_path
+from cadenza.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
 from cadenza.graph import StepGraph, build
 from cadenza.imbalance import attention_imbalance
@@ -21,6 +21,7 @@ from cadenza.pieces import lane_pieces
 from cadenza.roofline import attention_tasks
 from cadenza.run import Run
 from cadenza.stragglers import persistent, stragglers, wait_causes
+from cadenza.typical import kinds_of_steps, step_features, typical
 from cadenza.what_if import network_free, over_steps, what_if
 
 _REPLAYED = 24  # steps, at most
@@ -68,11 +69,34 @@ class Study:
             raise DataError(f"{self.run.path}: no complete step in the trace")
         return times
 
-    @property
+    @cached_property
+    def steady_steps(self) -> list[int]:
+        """Steps that means are taken of: all complete ones, but of a real run of more than three
+        not the first, which also pays for memory that is touched for the first time."""
+        steps = [int(step) for step in self.step_times["step"]]
+        real = self.run.info["producer"] == "trainer"
+        return steps[1:] if real and len(steps) > 3 else steps
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of a step: the mean of the steady ones."""
+        return float(self.step_times.set_index("step").loc[self.steady_steps, "seconds"].mean())
+
+    @cached_property
+    def step_features(self) -> pd.DataFrame:
+        """typical.step_features() of the steady steps."""
+        times = self.step_times[self.step_times["step"].isin(self.steady_steps)]
+        return step_features(times, self.parts if self.has_events else pd.DataFrame())
+
+    @cached_property
     def typical_step(self) -> int:
-        """The step of median time (of two middle ones the faster)."""
-        ordered = self.step_times.sort_values("seconds", kind="stable")
-        return int(ordered["step"].iloc[(len(ordered) - 1) // 2])
+        """The steady step whose time went where that of most steps goes."""
+        return typical(self.step_features)
+
+    @cached_property
+    def step_kinds(self) -> pd.Series:
+        """typical.kinds_of_steps() of the steady steps."""
+        return kinds_of_steps(self.step_features)
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -115,6 +139,7 @@ class Study:
             found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph))}
             if step in replayed:
                 found["what_if"] = what_if(graph).assign(step=step)
+                found["path_shares"] = path_shares(critical_path(graph)).assign(step=step)
             return found
 
         return self._each_step(make)
@@ -147,9 +172,10 @@ class Study:
 
     @property
     def replayed_steps(self) -> list[int]:
-        """Steps that are replayed to say what would have been: all, or of many some that are
-        spread evenly over the order of their times."""
-        ordered = self.step_times.sort_values("seconds", kind="stable")["step"].to_numpy()
+        """Steps that are replayed to say what would have been: all steady ones, or of many some
+        that are spread evenly over the order of their times."""
+        ordered = self.step_times.sort_values("seconds", kind="stable")["step"]
+        ordered = ordered[ordered.isin(self.steady_steps)].to_numpy()
         count = min(len(ordered), _REPLAYED)
         places = ((np.arange(count) + 0.5) * len(ordered) / max(count, 1)).astype(int)
         return sorted(int(step) for step in ordered[places])
@@ -183,7 +209,9 @@ class Study:
 
     @cached_property
     def persistent(self) -> pd.DataFrame:
-        return persistent(self.stragglers, self.ranks)
+        """persistent() over the steady steps."""
+        found = self.stragglers
+        return persistent(found[found["step"].isin(self.steady_steps)], self.ranks)
 
     @cached_property
     def totals(self) -> pd.DataFrame:
@@ -222,12 +250,13 @@ class Study:
     def graph(self, step: int, events: pd.DataFrame | None = None) -> StepGraph:
         """The dependency graph of a step; the typical step's is kept.
 
-        @param events  of the step, where the caller has them
+        @param events  of the step, where the caller has them; then nothing is kept
         """
+        if events is not None:
+            return build(events, self.steps, self.ranks, step)
         if step in self._graphs:
             return self._graphs[step]
-        events = self.step_events(step) if events is None else events
-        made = build(events, self.steps, self.ranks, step)
+        made = build(self.step_events(step), self.steps, self.ranks, step)
         if step == self.typical_step:
             self._graphs[step] = made
         return made
@@ -236,7 +265,12 @@ class Study:
         """Scenarios of a step, or, by default, what_if.over_steps() of all replayed ones."""
         if step is not None:
             return what_if(self.graph(step))
-        return over_steps(self._by_graph["what_if"])
+        return over_steps(self._by_graph["what_if"], self.seconds)
+
+    @property
+    def path_shares(self) -> pd.DataFrame:
+        """What the critical paths of the replayed steps are made of: mean_shares()."""
+        return mean_shares(self._by_graph["path_shares"])
 
     def critical_path(self, step: int | None = None) -> pd.DataFrame:
         """The critical path of a step (default: the typical one)."""

@@ -32,6 +32,8 @@ def summarize(study: Study) -> dict:
         "steps": len(study.step_times),
         "truncated": run.truncated,
         "step_seconds": finite(study.step_times["seconds"].median()),
+        "mean_step_seconds": finite(study.seconds),
+        "steady_steps": len(study.steady_steps),
         "tokens_per_second": _median(metrics, "tokens_per_second"),
         "model_flops_utilization": _median(metrics, "model_flops_utilization"),
         "loss_first": _end(metrics, "loss", 0),

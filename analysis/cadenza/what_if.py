@@ -67,31 +67,33 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     return frame[["scenario", "rank", "seconds", "saved_seconds", "explanation"]]
 
 
-def over_steps(found: pd.DataFrame) -> pd.DataFrame:
+def over_steps(found: pd.DataFrame, mean_seconds: float) -> pd.DataFrame:
     """The scenarios of several steps: means, and how much the saving differs between steps.
 
     A rank that is not slower in a step saves nothing there.
 
-    @param found  what_if() of each, with a column `step`
+    @param found         what_if() of each, with a column `step`
+    @param mean_seconds  of a step of the run, of which `found` may know some only: what these save
+                         of their time is said of it
     @returns scenario, rank, seconds, saved_seconds (means), low_share, high_share (of the step's
              time that is saved: the 10th and 90th percentile over the steps), explanation (the
-             most frequent); those of all ranks in the order of what_if(), then single ranks, the
-             one that saves most first
+             most frequent): what was recorded, then what saves most
     """
     recorded = found[found["scenario"] == _OF_ALL[0][0]].set_index("step")["seconds"]
     rows = []
     for (scenario, rank), mine in found.groupby(["scenario", "rank"], sort=False):
         saved = mine.set_index("step")["saved_seconds"].reindex(recorded.index, fill_value=0.0)
         share = saved / recorded.where(recorded > 0)
-        rows.append((scenario, rank, (recorded - saved).mean(), saved.mean(),
+        mean = mean_seconds * saved.sum() / recorded.sum() if recorded.sum() > 0 else 0.0
+        rows.append((scenario, rank, mean_seconds - mean, mean,
                      share.quantile(0.1), share.quantile(0.9),
                      mine["explanation"].mode()[0]))  # fmt: skip
     columns = ["scenario", "rank", "seconds", "saved_seconds", "low_share", "high_share",
                "explanation"]  # fmt: skip
     frame = pd.DataFrame(rows, columns=columns)
-    alone, single = frame[frame["rank"] < 0], frame[frame["rank"] >= 0]
-    single = single.sort_values("saved_seconds", ascending=False, kind="stable")
-    return pd.concat([alone, single], ignore_index=True)
+    first = frame["scenario"] == _OF_ALL[0][0]
+    causes = frame[~first].sort_values("saved_seconds", ascending=False, kind="stable")
+    return pd.concat([frame[first], causes], ignore_index=True)
 
 
 def network_free(graph: StepGraph) -> float:

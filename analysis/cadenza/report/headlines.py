@@ -40,9 +40,11 @@ def headlines(studies: list[Study], names: list[str], comparisons: list[dict]) -
 
 
 def _run(study: Study, name: str) -> list[Headline]:
-    times = study.step_times["seconds"]
-    lead = f"{name}: {seconds(times.median())} a step"
-    lead += f" (median of {len(times)})." if len(times) > 1 else "."
+    count, complete = len(study.steady_steps), len(study.step_times)
+    lead = f"{name}: {seconds(study.seconds)} a step"
+    lead += f" (mean of {count}" if complete > 1 else ""
+    lead += ", without the first" if count < complete else ""
+    lead += ")." if complete > 1 else "."
     if not study.has_events:
         return [Headline("plain", lead, "The trace has no events, so where the time went is not "
                                         "known.")]  # fmt: skip
@@ -57,7 +59,7 @@ def _late(study: Study) -> tuple[bool, str]:
     if len(study.ranks) < 2 or worst.empty:
         return False, ""
     row = worst.iloc[0]
-    of_run = row["late_seconds"] / study.step_times["seconds"].sum()
+    of_run = row["late_seconds"] / (study.seconds * len(study.steady_steps))
     if of_run < _LATE:
         return False, "No rank is late by more than a hundredth of a step."
     return True, (
@@ -74,7 +76,7 @@ def _sentence(text: str) -> str:
 
 def _lost(study: Study) -> str:
     """The share of all ranks' time that is not work, and its largest part."""
-    sums = study.parts[list(PARTS)].sum()
+    sums = study.parts.loc[study.parts["step"].isin(study.steady_steps), list(PARTS)].sum()
     shares = sums / sums.sum()
     lost = shares.drop(list(BUSY))
     if lost.sum() < _WORTH:
