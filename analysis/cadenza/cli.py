@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     path = _command(to, "critical-path", commands.critical_path, "what a step's time is made of",
                     "The chain of operations and messages of a step whose times sum to it.",
                     "critical-path runs/cad --step 3")  # fmt: skip
-    for one, default in ((what_if, "the mean of all"), (path, "the one of median time")):
+    for one, default in ((what_if, "the mean of all"), (path, "the typical one")):
         one.add_argument("--step", type=int, metavar="N", help=f"of this step; default: {default}")
     compare = _command(to, "compare", commands.compare, "runs against the first of them",
                        "What differs between runs: keys, step time with its interval, parts, "
@@ -123,7 +123,8 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
                        "Draws one step of each run on one time axis.",
                        "timeline runs/colocated runs/cad --output both.png", "+")  # fmt: skip
     picture.add_argument("--step", type=int, metavar="N",
-                         help="step to draw; default: the first run's median step")  # fmt: skip
+                         help="step to draw; default: the typical one of all runs")  # fmt: skip
+    picture.add_argument("--ranks", type=_numbers, metavar="N,M-K", help="default: all")
     picture.add_argument("--output", type=Path, metavar="FILE",
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip

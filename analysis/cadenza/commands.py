@@ -199,7 +199,8 @@ def timeline(arguments: Namespace) -> None:
     output = arguments.output or arguments.runs[0] / "timeline.png"
     if arguments.output:
         check_output(output)
-    step = timeline([_open(path) for path in arguments.runs], output, arguments.step)
+    step = timeline([_open(path) for path in arguments.runs], output, arguments.step,
+                    arguments.ranks)  # fmt: skip
     print(f"step {step}: {output}")
 
 

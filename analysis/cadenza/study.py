@@ -82,6 +82,12 @@ class Study:
         """Of a step: the mean of the steady ones."""
         return float(self.step_times.set_index("step").loc[self.steady_steps, "seconds"].mean())
 
+    @property
+    def median_seconds(self) -> float:
+        """Of the steady steps: the unit of step_features."""
+        times = self.step_times.set_index("step").loc[self.steady_steps, "seconds"]
+        return float(times.median())
+
     @cached_property
     def step_features(self) -> pd.DataFrame:
         """typical.step_features() of the steady steps."""

@@ -22,18 +22,26 @@ def check_output(path: Path) -> None:
         raise DataError(f"{path}: no such folder: {path.parent}")
 
 
-def timeline(studies: list[Study], output: Path, step: int | None = None) -> int:
-    """Writes the picture of one step of each run, on one time axis, and returns the step."""
+def timeline(
+    studies: list[Study], output: Path, step: int | None = None, ranks: list[int] | None = None
+) -> int:
+    """Writes the picture of one step of each run, on one time axis, and returns the step.
+
+    @param ranks  to be drawn; default: all
+    """
     check_output(output)
     for study in studies:
         if not study.has_events:
             raise DataError(f"{study.run.path}: no events in the trace to draw")
+        if ranks is not None and not set(ranks) & set(study.ranks["rank"]):
+            raise UsageError(f"{study.run.path}: none of the ranks {ranks[0]} to {ranks[-1]}; valid "
+                             f"are 0 to {study.run.world - 1}")  # fmt: skip
     chosen = choose_step(studies, step)
     durations = []
     for study in studies:
         times = study.step_times.set_index("step")
         durations.append(int(times.loc[chosen, "end_ns"] - times.loc[chosen, "begin_ns"]))
     resolution = max(1.0, max(durations) / _COLUMNS)
-    panels = [panel(study, chosen, resolution) for study in studies]
+    panels = [panel(study, chosen, resolution, ranks) for study in studies]
     draw(panels, output)
     return chosen

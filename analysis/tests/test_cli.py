@@ -193,6 +193,15 @@ def test_timeline_picture(run_folder, colocated, cli):
     assert colour_share(picture, "core attention") > colour_share(picture, "dense") > 0.01
 
 
+def test_timeline_of_some_ranks(run_folder, cli):
+    path = run_folder / "t.svg"
+    assert cli("timeline", run_folder, "--ranks", 1, "--output", path).returncode == 0
+    text = path.read_text()
+    assert "rank 1" in text and "rank 0" not in text
+    done = cli("timeline", run_folder, "--ranks", "7-9", "--output", path)
+    assert done.returncode == 2 and "none of the ranks 7 to 9; valid are 0 to 1" in done.stderr
+
+
 def test_timeline_svg(run_folder, cli):
     path = run_folder / "t.svg"
     assert cli("timeline", run_folder, "--step", 1, "--output", path).returncode == 0

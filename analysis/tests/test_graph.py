@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
+import pandas as pd
 import pytest
 from step_frames import MS, Cluster, graph_of, pipeline
 
 from cadenza.critical_path import (
     critical_path,
     longest_operations,
+    mean_shares,
     path_shares,
     rank_switches,
     slack,
@@ -105,6 +107,33 @@ def test_path_names_gaps():
     assert operations(graph) == [("A", 4.0), ("gap", 1.0), ("message", 1.0), ("B", 2.0)]
     shares = path_shares(critical_path(graph)).set_index("kind")["seconds"]
     assert shares["gap"] == pytest.approx(1e-3)
+
+
+def test_path_names_what_the_host_did_between_operations():
+    """Of 3 ms between A and B the host plans 1 and, within it, writes half of one."""
+    rows = [
+        {"rank": 0, "begin": 0.0, "end": 4.0, "name": "A"},
+        {"rank": 0, "begin": 5.0, "end": 6.0, "name": "plan", "category": "host", "lane": 15},
+        {"rank": 0, "begin": 5.2, "end": 5.7, "name": "write", "category": "host", "lane": 15},
+        {"rank": 0, "begin": 7.0, "end": 9.0, "name": "B"},
+        {"rank": 0, "begin": 7.5, "end": 8.0, "name": "post", "category": "host", "lane": 15},
+    ]
+    path = critical_path(graph_of(rows))
+    found = list(zip(path["kind"], path["name"], (path["end_ns"] - path["begin_ns"]) / MS,
+                     strict=True))  # fmt: skip
+    assert found == [
+        ("operation", "A", 4.0), ("gap", "", 1.0), ("host", "plan", 0.2), ("host", "write", 0.5),
+        ("host", "plan", 0.3), ("gap", "", 1.0), ("operation", "B", 2.0)
+    ]  # fmt: skip
+
+
+def test_shares_of_several_paths_are_means():
+    both = [path_shares(critical_path(graph_of(Cluster(TWO_RANKS, travel=travel).rows)))
+            for travel in (1.0, 3.0)]  # fmt: skip
+    found = pd.concat([frame.assign(step=step) for step, frame in enumerate(both)])
+    shares = mean_shares(found)
+    assert shares["share"].sum() == pytest.approx(1)
+    assert shares.set_index("kind")["seconds"]["message"] == pytest.approx((2 + 6) / 2 * 1e-3)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -76,7 +76,7 @@ def test_headlines_name_the_late_rank_and_what_came_back(tmp_path):
     names = ("colocated", "cad")
     lines = headlines.headlines([first, other], list(names), [compare(first, other, names)])
     assert [line.kind for line in lines[:2]] == ["late", "plain"]
-    assert lines[0].lead == "colocated: 100 ns a step (median of 4)."
+    assert lines[0].lead == "colocated: 100 ns a step (mean of 3, without the first)."
     assert "Rank 0 is late" in lines[0].text and "100% of the steps" in lines[0].text
     assert "No rank is late" in lines[1].text
     assert "do not differ by more than chance" in lines[2].lead
@@ -99,7 +99,8 @@ def test_unusual_runs_have_a_page(tmp_path, case):
 
 
 def test_all_runs_show_the_same_step(tmp_path):
-    """Of three steps the first run's median is the second, the other's the third."""
+    """Of three steps the second is typical of one run, the third of the other; of both it is the
+    second, which is nearer to both medians."""
     runs = []
     for name, times in (("a", (100, 150, 210)), ("b", (100, 90, 95))):
         ends = np.cumsum(times)
@@ -110,7 +111,42 @@ def test_all_runs_show_the_same_step(tmp_path):
     write_report(runs, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     timeline = page.split('<section id="timeline">')[1].split("</section>")[0]
-    assert re.findall(r"<h3>.*, step (\d)</h3>", timeline) == ["1", "1"]
+    assert re.findall(r"<option>step (\d), typical</option>", timeline) == ["1", "1"]
+
+
+def test_step_times_of_a_page_are_one(tmp_path):
+    """What the sentences, the table, the comparison and the scenarios say of a pair of runs."""
+    runs = []
+    for name, times in (("a", (300, 100, 150, 220)), ("b", (90, 90, 120, 105))):
+        ends = np.cumsum(times)
+        steps = [(s, int(e - t), int(e)) for s, (t, e) in enumerate(zip(times, ends, strict=True))]
+        events = [(s, DENSE, b, b + 50) for s, b, _ in steps]
+        runs.append(study(write_run(tmp_path / name, [Rank(0, events, steps)])))
+    first, other = (470 / 3 * 1e-9, 315 / 3 * 1e-9)  # without the first step
+    assert [one.seconds for one in runs] == pytest.approx([first, other])
+    found = compare(*runs, ("a", "b"))
+    assert found["step_time"]["ratio"] == pytest.approx(other / first)
+    bars = found["waterfall"]
+    assert sum(row["first"] for row in bars) == pytest.approx(first)
+    assert sum(row["other"] for row in bars) == pytest.approx(other)
+    recorded = runs[0].what_if().set_index("scenario").loc["as recorded"]
+    assert recorded["seconds"] == pytest.approx(first)
+    told = " ".join(f"{line.lead} {line.text}" for line in headlines.headlines(runs, ["a", "b"], [found]))
+    assert told.count("157 ns") == 2 and told.count("105 ns") == 2
+
+
+def test_steps_of_other_kinds_are_named(tmp_path):
+    """Of twelve steps four attend for longer: the page says which and where the time goes."""
+    long = (2, 5, 6, 9)
+    times = [150 if step in long else 100 for step in range(12)]
+    ends = np.cumsum(times).tolist()
+    steps = [(s, e - t, e) for s, (t, e) in enumerate(zip(times, ends, strict=True))]
+    events = [(s, ATTENTION, b, e - 40) for s, b, e in steps]
+    one = write_run(tmp_path / "a", [Rank(0, events, steps, producer="simulator")])
+    assert figures_timeline.shown_steps(study(one)) == {0: "typical", 2: "typical of 4 others"}
+    write_report([cadenza.open(one)], tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "2, 5 to 6, 9" in page and "core attention +50 ns" in page
 
 
 def test_parts_of_the_picture_sum_to_the_step(run_folder):
@@ -123,7 +159,31 @@ def test_heat_maps(run_folder):
     choices, frame = figures_time.heat_maps(study(run_folder))
     assert list(choices)[0] == "computing" and "data-parallel wait" in choices
     assert frame.loc[frame["rank"] == 0, "busy"].tolist() == pytest.approx([71e-9] * 2)
-    assert choices["computing"].data[0].z[0].tolist() == pytest.approx([71e-9] * 2, rel=1e-6)
+    cells = choices["computing"].data[0].customdata[0]  # what a reader is told of rank 0
+    assert [cell[0] for cell in cells] == ["rank 0"] * 2
+    assert [cell[1] for cell in cells] == pytest.approx([71e-9] * 2, rel=1e-6)
+
+
+def test_a_slow_rank_of_many_can_be_seen(tmp_path):
+    """Of 64 ranks that compute 96 to 97 of 100 ns one computes 99: colours reach no further."""
+    ranks = [Rank(r, *steps_of([(DENSE, 0, 99 if r == 17 else 96 + r % 2)])) for r in range(64)]
+    choices, _ = figures_time.heat_maps(study(write_run(tmp_path / "many", ranks)))
+    drawn = choices["computing"].data[0]
+    assert drawn.zmax == -drawn.zmin == pytest.approx(2.5e-9, abs=1e-9)
+    assert np.argmax(drawn.z[:, 0]) == 17 and drawn.z[17, 0] >= 0.9 * drawn.zmax
+    assert np.abs(np.delete(drawn.z[:, 0], 17)).max() < 0.3 * drawn.zmax
+
+
+def test_ranks_of_a_large_run_to_choose_from(tmp_path):
+    """Thirty ranks, of which two are a tensor group: those that tell most, then all, by dozens."""
+    ranks = [Rank(r, *steps_of([(DENSE, 0, 60 + r)]), place=(r // 2, 0, r % 2))
+             for r in range(30)]  # fmt: skip
+    one = study(write_run(tmp_path / "many", ranks))
+    made = figures_timeline.timelines(one, 100)
+    assert list(made) == ["step 0, typical, ranks that tell most", "step 0, ranks 0 to 22",
+                          "step 0, ranks 24 to 28"]  # fmt: skip
+    assert list(made["step 0, ranks 24 to 28"].layout.yaxis.ticktext) == [
+        "rank 24", "rank 26", "rank 28"]  # fmt: skip
 
 
 def test_waterfall_bars_meet(tmp_path):
@@ -142,7 +202,7 @@ def test_waterfall_bars_meet(tmp_path):
 def test_timeline_of_few_ranks_shows_all(run_folder):
     one = study(run_folder)
     assert figures_timeline.chosen_ranks(one) == [0, 1]
-    drawn, bars = figures_timeline.timeline(one, 100)
+    drawn, bars = figures_timeline.timeline(one, 100, 0, [0, 1], 1000)
     assert set(bars["row"]) == {0, 1}
     assert drawn.layout.xaxis.range[1] == pytest.approx(100e-9)
 

@@ -49,10 +49,31 @@ def test_a_large_run_is_read_in_parts(run_folder, monkeypatch):
     pd.testing.assert_frame_equal(cadenza.Study(cadenza.open(run_folder)).parts, whole)
 
 
-def test_typical_step_has_the_median_time(tmp_path):
-    steps = [(0, 0, 100), (1, 100, 150), (2, 150, 210), (3, 210, 300)]
-    run = cadenza.open(write_run(tmp_path / "r", [Rank(0, [], steps)]))
-    assert cadenza.Study(run).typical_step == 2
+def test_the_first_step_of_a_real_run_warms_up(tmp_path):
+    steps = [(0, 0, 100), (1, 100, 150), (2, 150, 210), (3, 210, 280)]
+    for producer, steady, mean in (("trainer", [1, 2, 3], 60), ("simulator", [0, 1, 2, 3], 70)):
+        run = write_run(tmp_path / producer, [Rank(0, [], steps, producer=producer)])
+        study = cadenza.Study(cadenza.open(run))
+        assert study.steady_steps == steady and study.seconds == pytest.approx(mean * 1e-9)
+        assert study.typical_step == 2
+    few = write_run(tmp_path / "few", [Rank(0, [], steps[:3])])
+    assert cadenza.Study(cadenza.open(few)).steady_steps == [0, 1, 2]
+
+
+def test_the_typical_step_is_as_unbalanced_as_most(tmp_path):
+    """The step of median time has its ranks in balance, the others do not."""
+    each = [meeting(step, lengths) for step, lengths in
+            enumerate([(80, 40), (84, 40), (60, 60), (82, 40), (90, 30)])]  # fmt: skip
+    ends = [100, 195, 295, 400, 520]  # and so are its 100 ns the median
+    windows = [(s, a, b) for s, (a, b) in enumerate(zip([0, *ends], ends, strict=False))]
+    shifted = [[[(row[0], row[1], row[2] - 100 * s + windows[s][1],
+                  row[3] - 100 * s + windows[s][1], *row[4:]) for row in rank]
+                for rank in step] for s, step in enumerate(each)]  # fmt: skip
+    ranks = [Rank(r, [event for step in shifted for event in step[r]], windows,
+                  producer="simulator") for r in (0, 1)]  # fmt: skip
+    study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", ranks)))
+    assert study.step_times.sort_values("seconds")["step"].iloc[2] in (0, 2)
+    assert study.typical_step in (0, 1, 3)
 
 
 def meeting(step, lengths):

@@ -84,6 +84,7 @@ class Rank:
     signal: int = 0
     schema: str = "cadenza-trace/1"
     run_id: str = "run-1"
+    producer: str = "trainer"
     old: bool = False  # events without the fields that came later
     flops: dict = field(default_factory=dict)  # fields of STEP that are not 0
 
@@ -118,7 +119,7 @@ def step_rows(rank: Rank) -> np.ndarray:
 
 
 def fill(file: h5py.File, rank: Rank, world: int) -> None:
-    attributes = {"schema": rank.schema, "run_id": rank.run_id, "producer": "trainer",
+    attributes = {"schema": rank.schema, "run_id": rank.run_id, "producer": rank.producer,
                   "code_version": "0.1", "code_revision": "v0.1-3-gabc",
                   "build": "GNU 12.2 Release", "created_utc": "2026-01-01T00:00:00Z"}  # fmt: skip
     for name, value in attributes.items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cadenza.critical_path import path_shares
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
 from cadenza.study import Study
 from cadenza.words import number, seconds, share
 
 _RANKS, _STEPS, _SHARES = 8, 6, 10
+_WORDS = {"gap": "nothing recorded", "host": "the host's own work"}  # kinds of a critical path
 
 
 def straggler_tables(runs: list[tuple[Study, str]]) -> list[Table]:
@@ -54,7 +54,7 @@ def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
 
 
 def _steps(study: Study) -> str:
-    count, all_steps = len(study.replayed_steps), len(study.step_times)
+    count, all_steps = len(study.replayed_steps), len(study.steady_steps)
     of_all = f" of {all_steps}" if count < all_steps else ""
     return f"{count}{of_all} steps" if all_steps > 1 else "one step"
 
@@ -82,11 +82,11 @@ def _path(study: Study, name: str) -> Figure:
 
 
 def _shares(study: Study, name: str) -> Table:
-    frame = path_shares(study.critical_path(study.typical_step))
-    rows = [[path_label(str(row.kind), str(row.category)), str(row.phase), seconds(row.seconds),
-             share(row.share)] for row in frame.head(_SHARES).itertuples()]  # fmt: skip
-    return Table(f"{name}: what it is made of", ["what", "phase", "seconds", "share"], rows,
-                 numbers={2, 3})  # fmt: skip
+    rows = [[_WORDS.get(str(row.kind)) or path_label(str(row.kind), str(row.category)),
+             str(row.phase), seconds(row.seconds), share(row.share)]
+            for row in study.path_shares.head(_SHARES).itertuples()]  # fmt: skip
+    return Table(f"{name}: what it is made of, mean of {_steps(study)}",
+                 ["what", "phase", "seconds", "share"], rows, numbers={2, 3})  # fmt: skip
 
 
 def _operations(study: Study, name: str) -> Table:
@@ -99,4 +99,5 @@ def _operations(study: Study, name: str) -> Table:
     rows = [[str(row["name"]), str(row["phase"]), str(row["rank"]), str(row["size"]),
              seconds(row["sum"])] for row in sums.to_dict("records")]  # fmt: skip
     columns = ["operation", "phase", "rank", "times", "seconds"]
-    return Table(f"{name}: the longest operations on it", columns, rows, numbers={2, 3, 4})
+    return Table(f"{name}, step {study.typical_step}: the longest operations on it", columns, rows,
+                 numbers={2, 3, 4})  # fmt: skip

@@ -14,6 +14,7 @@ from cadenza.words import change, seconds
 
 _OTHER = "#a3a39c"
 _PATH_RANKS = 24
+_RANKS = 5  # of a picture of scenarios
 
 
 def speed_up_waterfall(
@@ -47,9 +48,8 @@ def speed_up_waterfall(
 def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     """The mean time of a step, had something been otherwise. Frame: Study.what_if's."""
     frame = study.what_if()
-    alone = frame[frame["rank"] < 0]
-    ranks = frame[frame["rank"] >= 0].sort_values("saved_seconds", ascending=False).head(5)
-    shown = pd.concat([alone, ranks[ranks["saved_seconds"] > 0]])
+    single = (frame["rank"] >= 0).to_numpy()
+    shown = frame[~single | ((frame["saved_seconds"] > 0) & (single.cumsum() <= _RANKS))]
     names = [
         row.scenario if row.rank < 0 else f"rank {row.rank} as fast as the median"
         for row in shown.itertuples()
@@ -70,7 +70,8 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
 def path_label(kind: str, category: str) -> str:
     """What a piece of the critical path is, in the words of the other pictures."""
     known = {**PART_NAMES, **MESSAGE_NAMES, "wait": "waiting"}
-    return PART_NAMES["other"] if kind == "gap" else known.get(category, PART_NAMES["other"])
+    other = kind in ("gap", "host")
+    return PART_NAMES["other"] if other else known.get(category, PART_NAMES["other"])
 
 
 def critical_path(study: Study) -> tuple[go.Figure, pd.DataFrame]:

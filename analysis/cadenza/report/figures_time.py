@@ -68,27 +68,36 @@ def heat_maps(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
         frame[name] = parts[name] / 1e9
     titles = {"busy": "computing", "core attention": "core attention",
               **{name: PART_NAMES[name] for name in WAITS}, "window": "step time"}  # fmt: skip
-    return {title: _heat_map(frame, name, title) for name, title in titles.items()}, frame
+    made = {title: _heat_map(frame, name, title, study.seconds) for name, title in titles.items()}
+    return made, frame
 
 
-def _heat_map(frame: pd.DataFrame, column: str, title: str) -> go.Figure:
+def _heat_map(frame: pd.DataFrame, column: str, title: str, step_seconds: float) -> go.Figure:
+    """Seconds above or below the median, so that hundreds of nearly equal ranks can be told apart.
+
+    The colours reach to the largest difference but for one cell in two hundred, and to a hundredth
+    of a step at least, so that noise stays pale.
+    """
     table = frame.pivot(index="rank", columns="step", values=column)
+    values = table.to_numpy()
+    off = values - np.nanmedian(values)
+    reach = max(float(np.nanquantile(np.abs(off), 0.995)), 0.01 * step_seconds, 1e-9)
     labels = [f"rank {rank}" for rank in table.index]
+    custom = [[[label, value] for value in row] for label, row in
+              zip(labels, np.round(values, 9).tolist(), strict=True)]  # fmt: skip
     made = style.figure(style.row_height(len(table), 30, 160, 520), "step")
     made.add_heatmap(
-        z=table.to_numpy(np.float32), x=[str(s) for s in table.columns], name=title, xgap=1,
-        ygap=1 if len(table) <= 64 else 0, autocolorscale=True, customdata=_copies(labels, table),
-        zmin=0, zmax=max(float(np.nanmax(table.to_numpy())), 1e-9),
-        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": "s", "side": "top"}},
-        hovertemplate=f"%{{customdata}}, step %{{x}}<br>{title} %{{z:.4s}}s<extra></extra>",
+        z=off.astype(np.float32), x=[str(s) for s in table.columns], name=title, xgap=1,
+        ygap=1 if len(table) <= 64 else 0, autocolorscale=True, customdata=custom,
+        zmin=-reach, zmax=reach,
+        colorbar={"thickness": 10, "outlinewidth": 0, "tickformat": "+~s",
+                  "title": {"text": "s", "side": "top"}},
+        hovertemplate=f"%{{customdata[0]}}, step %{{x}}<br>{title} %{{customdata[1]:.4s}}s"
+                      "<extra></extra>",
     )  # fmt: skip
     style.rank_rows(made, labels)
     made.update_xaxes(type="category", nticks=12, showgrid=False)
     return made
-
-
-def _copies(labels: list[str], table: pd.DataFrame) -> list[list[str]]:
-    return [[label] * table.shape[1] for label in labels]
 
 
 def bubbles_by_stage(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:

@@ -11,8 +11,11 @@ from cadenza.panels import panel
 from cadenza.parts import BUSY
 from cadenza.report import style
 from cadenza.study import Study
+from cadenza.typical import typical
 
 _BARS = 12_000  # of a picture: more make a browser slow
+_ALL_BARS = 48_000  # of a run's pictures, which the file has to hold
+_SETS = 8  # of ranks to choose from
 _COLUMNS = 4000  # a piece shorter than this part of the step is merged with its neighbours
 _RANKS = 12
 _LANES = {"work": (-0.14, 0.58), "messages": (0.31, 0.2)}  # centre and height, of a row of 1
@@ -29,10 +32,7 @@ def chosen_ranks(study: Study) -> list[int]:
     path = study.critical_path(study.typical_step)
     path = path.assign(ns=path["end_ns"] - path["begin_ns"]).groupby("rank")["ns"].sum()
     path = path.sort_values(ascending=False, kind="stable").index
-    ranks = study.ranks.set_index("rank")
-    server = ranks["server"].where(ranks["role"] == "attention_server", -1)
-    group = ranks.assign(server=server).groupby(
-        ["data", "pipeline", "context", "server"], sort=False).ngroup()  # fmt: skip
+    group = _tensor_groups(study)
     chosen: dict[int, int] = {}  # tensor group: rank
     for order, limit in ((busy, 3), (busy[::-1], 5), (study.persistent["rank"], 6), (path, _RANKS)):
         for rank in order:
@@ -42,17 +42,63 @@ def chosen_ranks(study: Study) -> list[int]:
     return sorted(chosen.values())
 
 
-def timeline(study: Study, longest_ns: int) -> tuple[go.Figure, pd.DataFrame]:
-    """The typical step of the chosen ranks: what each does above, its messages beneath.
+def shown_steps(study: Study) -> dict[int, str]:
+    """Steps worth a picture, and why: the typical one, that of each other kind, the slowest."""
+    features, kinds = study.step_features, study.step_kinds
+    steps = {study.typical_step: "typical"}
+    for kind in sorted(set(kinds) - {kinds[study.typical_step]}):
+        mine = features[(kinds == kind).to_numpy()]
+        steps.setdefault(typical(mine), f"typical of {len(mine)} others")
+    slowest = study.step_times["seconds"].idxmax()
+    steps.setdefault(int(study.step_times.loc[slowest, "step"]), "the slowest")
+    return steps
 
-    @param longest_ns  length of the time axis, equal in the pictures of all runs
+
+def timelines(study: Study, longest_ns: int) -> dict[str, go.Figure]:
+    """Pictures to choose from: the steps worth one, and of the typical step the other ranks.
+
+    @param longest_ns  least length of the time axis, equal in the pictures of all runs
+    """
+    told, others = chosen_ranks(study), rank_sets(study)
+    few = "" if len(told) == len(study.ranks) else ", ranks that tell most"
+    wanted = [(f"step {step}, {why}{few}", step, told) for step, why in shown_steps(study).items()]
+    wanted += [(f"step {study.typical_step}, ranks {mine[0]} to {mine[-1]}", study.typical_step, mine)
+               for mine in others]  # fmt: skip
+    most = min(_BARS, _ALL_BARS // len(wanted))
+    return {label: timeline(study, longest_ns, step, ranks, most)[0]
+            for label, step, ranks in wanted}  # fmt: skip
+
+
+def rank_sets(study: Study) -> list[list[int]]:
+    """All ranks, one of each tensor group, a dozen at a time; the first hundred or so of them."""
+    if len(study.ranks) <= _RANKS:
+        return []
+    first = study.ranks.groupby(_tensor_groups(study).to_numpy(), sort=False)["rank"].min()
+    ranks = [int(rank) for rank in sorted(first)][: _SETS * _RANKS]
+    return [ranks[at : at + _RANKS] for at in range(0, len(ranks), _RANKS)]
+
+
+def _tensor_groups(study: Study) -> pd.Series:
+    """By rank the number of its tensor group, whose ranks do the same at the same time."""
+    ranks = study.ranks.set_index("rank")
+    server = ranks["server"].where(ranks["role"] == "attention_server", -1)
+    keys = ["data", "pipeline", "context", "server"]
+    return ranks.assign(server=server).groupby(keys, sort=False).ngroup()
+
+
+def timeline(
+    study: Study, longest_ns: int, step: int, chosen: list[int], most: int
+) -> tuple[go.Figure, pd.DataFrame]:
+    """A step of the chosen ranks: what each does above, its messages beneath.
+
+    @param longest_ns  least length of the time axis
+    @param most        bars: shorter pieces are merged until there are no more
     Frame: Panel.bars of all pieces shown.
     """
-    chosen = chosen_ranks(study)
-    made_of = panel(study, study.typical_step, max(1.0, longest_ns / _COLUMNS), chosen)
-    if len(made_of.bars) > _BARS:
-        coarse = longest_ns / _COLUMNS * len(made_of.bars) / _BARS
-        made_of = panel(study, study.typical_step, coarse, chosen)
+    resolution = max(1.0, longest_ns / _COLUMNS)
+    made_of = panel(study, step, resolution, chosen)
+    if len(made_of.bars) > most:
+        made_of = panel(study, step, resolution * len(made_of.bars) / most, chosen)
     made = style.figure(max(170, 58 + 46 * len(chosen)), "seconds of the step", barmode="overlay")
     for (lane, label), bars in made_of.bars.groupby(["lane", "label"], sort=False):
         centre, height = _LANES[str(lane)]
@@ -65,5 +111,5 @@ def timeline(study: Study, longest_ns: int) -> tuple[go.Figure, pd.DataFrame]:
                           "<extra></extra>",
         )  # fmt: skip
     style.rank_rows(made, [label.split(" · ")[0] for label in made_of.labels])
-    made.update_xaxes(range=[0, longest_ns / 1e9])
+    made.update_xaxes(range=[0, max(longest_ns, made_of.duration_ns) / 1e9])
     return made, made_of.bars

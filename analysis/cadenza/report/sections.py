@@ -11,10 +11,12 @@ from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NA
 from cadenza.report import causes, figures_attention, figures_memory, figures_time, health
 from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
-from cadenza.report.figures_timeline import chosen_ranks, timeline
+from cadenza.report.figures_timeline import timelines
 from cadenza.study import Study
-from cadenza.words import byte_count, number, role_name
+from cadenza.words import byte_count, change, number, role_name, seconds
 
+_DIFFERENT = 0.01  # of a step: less is not worth naming
+_RUNS = 6  # of consecutive steps
 _PARTS = [(PART_NAMES[part], colour) for part, colour in PART_COLOURS.items()]
 
 
@@ -30,7 +32,7 @@ def sections(
                                              health.health(studies, names, summaries)]),
         Section("steps", "Step times", "From the first rank's begin to the last rank's end.",
                 [Figure("Seconds of each step", {"": figures_time.step_times(*_split(runs))[0]},
-                        wide=True)],
+                        wide=True), *(_step_kinds(study, name) for study, name in known)],
                 list(zip(names, RUN_COLOURS * (1 + len(names) // len(RUN_COLOURS)),
                          strict=False))),
         Section("comparison", "Comparison", _COMPARISON,
@@ -86,11 +88,41 @@ def _timelines(runs: list[tuple[Study, str]]) -> list[Figure]:
     longest = int(max(time["end_ns"] - time["begin_ns"] for time in times))
     made = []
     for study, name in runs:
-        ranks = len(chosen_ranks(study))
-        some = "" if ranks == len(study.ranks) else f", {ranks} of {len(study.ranks)} ranks"
-        title = f"{name}, step {study.typical_step}{some}"
-        made.append(Figure(title, {"": timeline(study, longest)[0]}, wide=True))
+        choices = timelines(study, longest)
+        more = f" Others: cadenza-analyze timeline {study.run.path} --step N --ranks N-M."
+        made.append(Figure(name, choices, more.strip() if len(choices) > 1 else "", wide=True))
     return made
+
+
+def _step_kinds(study: Study, name: str) -> Table | None:
+    """Where steps fall into groups: which, and where the time of the others goes instead."""
+    kinds = study.step_kinds
+    if kinds.nunique() < 2:
+        return None
+    usual = study.step_features.groupby(kinds.to_numpy()).median()
+    rows = []
+    for kind, mine in kinds.groupby(kinds):
+        off = (usual.loc[kind] - usual.loc[0]).drop("seconds") * study.median_seconds
+        told = [f"{PART_NAMES[part]} {change(off[part])}"
+                for part in off.abs().sort_values(ascending=False).index[:3]
+                if abs(off[part]) > _DIFFERENT * study.median_seconds]  # fmt: skip
+        rows.append([_numbers(list(mine.index)), str(len(mine)),
+                     seconds(usual.loc[kind, "seconds"] * study.median_seconds),
+                     ", ".join(told) if kind else "most steps"])  # fmt: skip
+    return Table(f"{name}: kinds of steps", ["steps", "how many", "median", "beside most steps"],
+                 rows, numbers={1, 2}, wide=True)  # fmt: skip
+
+
+def _numbers(steps: list[int]) -> str:
+    """ "0, 2 to 5": the first few runs of consecutive numbers."""
+    runs: list[list[int]] = []
+    for step in steps:
+        if runs and step == runs[-1][-1] + 1:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    told = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return ", ".join(told[:_RUNS]) + (", ..." if len(told) > _RUNS else "")
 
 
 def _memory(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
@@ -132,33 +164,40 @@ def _plans(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
 
 _COMPARISON = (
     "From the first run's step time to the other's, part by part: means over ranks and the steps "
-    "that both have, so that the bars sum exactly. The interval is a bootstrap of the ratio of "
-    "medians over pairs of steps."
+    "that both have, so that the bars sum exactly; the first step of a real run warms up and does "
+    "not count. The interval is a bootstrap of the ratio of means over pairs of steps."
 )
 _TIME = (
     "Every nanosecond of every rank's step belongs to exactly one part. Cool colours are work, "
     "warm ones are time in which the rank could not work."
 )
-_HEAT = "A persistent straggler is a row, a heavy batch is a column."
+_HEAT = (
+    "Seconds above (red) or below (blue) the median of all ranks and steps. A persistent straggler "
+    "is a row, a heavy batch is a column."
+)
 _BUBBLES = (
     "Time in which a stage waits for its neighbours: before its own first microbatch (warm-up), "
-    "after its last (cool-down) and between, beside what 1F1B's formula gives for stages of equal "
-    "speed."
+    "after its last (cool-down) and between. 1F1B's formula, beside it, takes all microbatches and "
+    "stages to be equal. A real bubble can be smaller: where the first and last microbatches of a "
+    "step are shorter than the mean, the pipeline fills and drains faster."
 )
 _STRAGGLERS = (
-    "Per phase the rank that computed longest, against the median of its peers (same role and "
-    "pipeline stage). A rank is persistent when it is the slowest in more than half of the steps."
+    "Per phase the rank that lost most: to its work, against peers (same role and pipeline stage), "
+    "or to its rate, against all ranks that do the same operations. A rank is persistent when it is "
+    "the slowest in more than half of the steps."
 )
 _WHAT_IF = (
-    "The typical step (the first run's of median time), run again through its dependencies with "
-    "changed durations. The first bar is what was recorded."
+    "Every step, run again through its dependencies with changed durations: means over the steps, "
+    "what saves most first. The first bar is what was recorded."
 )
 _PATH = (
-    "The chain of operations and messages that decides how long the typical step takes: making "
-    "anything else shorter does not help."
+    "The chain of operations and messages that decides how long a step takes: making anything else "
+    "shorter does not help. The picture is of the typical step, whose time went where most steps' "
+    "time goes."
 )
 _TIMELINE = (
-    "What each rank does, and its messages in a thinner line beneath. Drag over a span to zoom in, "
+    "What each rank does, and its messages in a thinner line beneath. The typical step is the one "
+    "whose time went where most steps' time goes. Drag over a span to zoom in, "
     "double-click to see all again. Pieces narrower than a pixel are merged."
 )
 _MEMORY = (

@@ -9,7 +9,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 ROW_LABELS = 24  # with more ranks, an axis has numbers instead of a label per rank
 
 
-def _template(ink: str, faint: str, line: str, paper: str, scale: list) -> dict:
+def _template(ink: str, faint: str, line: str, paper: str, scale: list, middle: str) -> dict:
     axis = {"gridcolor": faint, "linecolor": line, "zerolinecolor": line, "tickcolor": line,
             "automargin": True, "ticks": "", "ticklabelstandoff": 5,
             "title": {"font": {"size": 12}}}  # fmt: skip
@@ -23,16 +23,17 @@ def _template(ink: str, faint: str, line: str, paper: str, scale: list) -> dict:
             "hoverlabel": {"bgcolor": paper, "bordercolor": line,
                            "font": {"color": ink, "family": _FONT}, "align": "left"},
             "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": line, "activecolor": ink},
-            "colorscale": {"sequential": scale},
+            "colorscale": {"sequential": scale,
+                           "diverging": [[0, "#2f6db3"], [0.5, middle], [1, "#d6455d"]]},
         }
     }  # fmt: skip
 
 
 THEMES = {
     "light": _template("#26292e", "#e9eaec", "#b9bdc4", "#ffffff",
-                       [[0, "#eef3f9"], [0.5, "#7fb0dd"], [1, "#173f6d"]]),
+                       [[0, "#eef3f9"], [0.5, "#7fb0dd"], [1, "#173f6d"]], "#f2f2f0"),
     "dark": _template("#dcdfe4", "#2c3037", "#59606b", "#22262c",
-                      [[0, "#1c232c"], [0.5, "#2f6db3"], [1, "#d3e6f8"]]),
+                      [[0, "#1c232c"], [0.5, "#2f6db3"], [1, "#d3e6f8"]], "#2a2e34"),
 }  # fmt: skip
 
 
