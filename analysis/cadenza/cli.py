@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     path = _command(to, "critical-path", commands.critical_path, "what a step's time is made of",
                     "The chain of operations and messages of a step whose times sum to it.",
                     "critical-path runs/cad --step 3")  # fmt: skip
-    for one, default in ((what_if, "the mean of all"), (path, "the typical one")):
+    for one, default in ((what_if, "the mean of all"),
+                         (path, "the mean of all, and the typical one's operations")):
         one.add_argument("--step", type=int, metavar="N", help=f"of this step; default: {default}")
     compare = _command(to, "compare", commands.compare, "runs against the first of them",
                        "What differs between runs: keys, step time with its interval, parts, "

@@ -106,24 +106,27 @@ def what_if(arguments: Namespace) -> None:
     found.insert(4, "saved_share", found["saved_seconds"] / recorded)
     whose = f"step {arguments.step}"
     if arguments.step is None:
-        whose = f"mean of {len(study.replayed_steps)} of {len(study.step_times)} steps"
+        whose = f"mean of {len(study.replayed_steps)} of {len(study.steady_steps)} steps"
     tables.print_frame(tables.console(), found, f"a step, had something been otherwise; {whose}")
 
 
 def critical_path(arguments: Namespace) -> None:
     study = _with_events(_open(arguments.run))
-    step = _step_of(study, arguments.step)
-    step = study.typical_step if step is None else step
+    asked = _step_of(study, arguments.step)
+    step = study.typical_step if asked is None else asked
     path = study.critical_path(step)
-    shares, longest = path_shares(path), longest_operations(path)
+    steps = study.replayed_steps if asked is None else [step]
+    shares = study.path_shares if asked is None else path_shares(path)
     if arguments.json:
         _print_json({"step": step, "rank_switches": rank_switches(path), "path": records(path),
-                     "shares": records(shares)})  # fmt: skip
+                     "steps": steps, "shares": records(shares)})  # fmt: skip
         return
     out = tables.console()
-    tables.print_frame(out, shares, f"what step {step}'s critical path is made of; it changes rank "
-                       f"{rank_switches(path)} times")  # fmt: skip
-    tables.print_frame(out, longest, "the operations that it spends most time in")
+    whose = f"step {step}" if asked is not None else f"mean of {len(steps)} steps"
+    tables.print_frame(out, shares, f"what the critical path is made of; {whose}")
+    tables.print_frame(out, longest_operations(path),
+                       f"the operations that it spends most time in; step {step}, where it changes "
+                       f"rank {rank_switches(path)} times")  # fmt: skip
 
 
 def _step_of(study: Study, step: int | None) -> int | None:

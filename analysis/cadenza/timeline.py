@@ -34,8 +34,10 @@ def timeline(
         if not study.has_events:
             raise DataError(f"{study.run.path}: no events in the trace to draw")
         if ranks is not None and not set(ranks) & set(study.ranks["rank"]):
-            raise UsageError(f"{study.run.path}: none of the ranks {ranks[0]} to {ranks[-1]}; valid "
-                             f"are 0 to {study.run.world - 1}")  # fmt: skip
+            raise UsageError(
+                f"{study.run.path}: none of the ranks {ranks[0]} to {ranks[-1]}; valid are 0 to "
+                f"{study.run.world - 1}"
+            )
     chosen = choose_step(studies, step)
     durations = []
     for study in studies:

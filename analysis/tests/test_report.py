@@ -131,7 +131,8 @@ def test_step_times_of_a_page_are_one(tmp_path):
     assert sum(row["other"] for row in bars) == pytest.approx(other)
     recorded = runs[0].what_if().set_index("scenario").loc["as recorded"]
     assert recorded["seconds"] == pytest.approx(first)
-    told = " ".join(f"{line.lead} {line.text}" for line in headlines.headlines(runs, ["a", "b"], [found]))
+    lines = headlines.headlines(runs, ["a", "b"], [found])
+    told = " ".join(f"{line.lead} {line.text}" for line in lines)
     assert told.count("157 ns") == 2 and told.count("105 ns") == 2
 
 
