@@ -79,7 +79,8 @@ const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t 
     optimizer_ = {costs_.compute(step, rank, rows), 0, tensor_collectives(step, rank, rows)};
     return optimizer_;
   }
-  const auto key = std::tuple(step.operation, step.pass, step.again, rows);
+  const int group = rank / layout_.tensor();
+  const auto key = std::tuple(group, step.operation, step.pass, step.again, rows);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   const DenseTime time{costs_.compute(step, rank, rows), program::matrix_flops(step, e_, rows),

@@ -61,8 +61,9 @@ class Dense {
   const Costs& costs_;
   int layers_;  ///< of a rank
   config::ElementBytes bytes_;
-  /// By operation, pass, again, rows: equal on all ranks.
-  std::map<std::tuple<program::Operation, program::Pass, bool, std::int64_t>, DenseTime> known_;
+  /// By tensor group (whose links may be slow), operation, pass, again, rows.
+  std::map<std::tuple<int, program::Operation, program::Pass, bool, std::int64_t>, DenseTime>
+      known_;
   DenseTime optimizer_;  ///< of the step and the rank asked for last
 };
 
