@@ -63,6 +63,7 @@ SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& 
       ranks_(rank_infos(simulation)),
       recording_(simulation.outline().layout.ranks(), simulation.outline().parts, events) {
   run_.producer = "simulator";
+  run_.machine_yaml = config::to_yaml(simulation.machine());
   trace::write_run_index(folder_, run_, ranks_);
 }
 
@@ -105,6 +106,7 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
   fill(mine, rank - twin, recorder);
   record.executed_flops = mine.flops;
   record.bytes_sent = step.result.ranks[static_cast<std::size_t>(rank)].bytes_sent;
+  record.machine_seconds = step.result.ranks[static_cast<std::size_t>(twin)].machine;
   record.bytes_received = mine.bytes_received;
 
   const std::string path = folder_ + "/" + trace::rank_file_name(rank);

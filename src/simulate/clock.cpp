@@ -122,6 +122,7 @@ void Clock::start_operation(std::size_t i) {
 void Clock::run_for(std::size_t i, double seconds) {
   Runner& runner = runners_[i];
   runner.state = State::running;
+  runner.times.machine += seconds;
   wake(i, runner.now + seconds * factor(runner));
 }
 

@@ -21,6 +21,7 @@ void Clock::run_dense(std::size_t i) {
   if (rows == 0 && program::is_of_rows(step.operation)) return next_operation(i);
   const DenseTime& time = dense_.time(step, runner.rank(), rows);
   runner.compute = time.compute * factor(runner);
+  runner.times.machine += time.compute;
   const double collectives = time.collective_seconds();
   const bool together = collectives > 0 && !one_for_all_;
   if (together || step.operation == Operation::gradient_norm) return meet(i);

@@ -107,6 +107,9 @@ void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank
   write_text(file, path, "created_utc", run.created_utc);
   write_rows(file, path, "/meta/config_yaml", H5T_STD_U8LE, run.config_yaml.size(),
              run.config_yaml.data());
+  if (run.machine_yaml.empty()) return;
+  write_rows(file, path, "/meta/machine_yaml", H5T_STD_U8LE, run.machine_yaml.size(),
+             run.machine_yaml.data());
 }
 
 }  // namespace cadenza::trace

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
-static_assert(sizeof(StepRecord) == 104 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 72);
+static_assert(sizeof(StepRecord) == 112 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 72);
 static_assert(sizeof(PlannedStage) == 72);
 static_assert(sizeof(RankRow) == 176 && sizeof(StatusRow) == 40);
 
@@ -102,7 +102,8 @@ storage::Handle row_type<StepRecord>() {
                               {"lr", offsetof(T, learning_rate), H5T_IEEE_F64LE},
                               {"n_events_end", offsetof(T, n_events_end), H5T_STD_U64LE},
                               {"bytes_sent", offsetof(T, bytes_sent), H5T_STD_I64LE},
-                              {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE}});
+                              {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE},
+                              {"machine_s", offsetof(T, machine_seconds), H5T_IEEE_F64LE}});
 }
 
 template <>

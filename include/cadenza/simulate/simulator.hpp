@@ -58,6 +58,7 @@ struct RankTimes {
   double collectives = 0;  ///< tensor group's, sums of gradients, and waiting for their ranks
   double end = 0;          ///< when its last operation was over
   double flops = 0;        ///< executed
+  double machine = 0;      ///< busy() at the machine file's rates: without what makes ranks differ
   std::int64_t bytes_sent = 0;
   double busy() const { return attention + dense + copies + optimizer; }
 };

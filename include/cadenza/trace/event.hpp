@@ -132,6 +132,7 @@ struct StepRecord {
   std::uint64_t n_events_end = 0;  ///< rows of /events that belong to this step and those before it
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
+  double machine_seconds = 0;  ///< of its computation, as the machine file has it; 0: not known
 };
 
 /// One measurement of this rank's clock against rank 0's: global = local + offset.
@@ -199,6 +200,7 @@ struct RunInfo {
   std::string code_revision;  ///< of the sources: git describe
   std::string build;          ///< compiler, type, options
   std::string config_yaml;    ///< resolved
+  std::string machine_yaml;   ///< of the machine simulated; empty: not known
   std::uint64_t seed = 0;
   std::string created_utc;
 };

@@ -37,6 +37,7 @@ inline RunInfo sample_run() {
           .code_revision = "v0.1-3-gabc-dirty",
           .build = "a compiler, Release",
           .config_yaml = "name: test\nseed: 3\n",
+          .machine_yaml = "name: sample\n",
           .seed = 18446744073709551557ULL,
           .created_utc = "2025-01-01T00:00:00Z"};
 }

@@ -90,7 +90,8 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                      {"lr", 72, 8, F},
                                                      {"n_events_end", 80, 8, I},
                                                      {"bytes_sent", 88, 8, I},
-                                                     {"bytes_recv", 96, 8, I}}));
+                                                     {"bytes_recv", 96, 8, I},
+                                                     {"machine_s", 104, 8, F}}));
   EXPECT_EQ(layout_of(file.get(), "/clock/sync"), (Layout{{"t_local_ns", 0, 8, I},
                                                           {"offset_ns", 8, 8, I},
                                                           {"rtt_min_ns", 16, 8, I},
@@ -203,6 +204,11 @@ TEST_F(WriterTest, SaysWhoseFileItIs) {
   H5Dread(yaml.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data());
   EXPECT_EQ(text, sample_run().config_yaml);
 
+  const storage::Handle machine(H5Dopen2(id, "/meta/machine_yaml", H5P_DEFAULT), H5Dclose);
+  text.assign(row_count(id, "/meta/machine_yaml"), '\0');
+  H5Dread(machine.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data());
+  EXPECT_EQ(text, sample_run().machine_yaml);
+
   EXPECT_THAT(text_column(id, "/meta/rank", 64, "host"), ElementsAre("node1"));
   EXPECT_THAT(text_column(id, "/meta/rank", 64, "device"), ElementsAre("a device"));
   const std::vector<std::pair<const char*, std::int64_t>> expected = {
@@ -264,7 +270,7 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   MemorySample sample{1, 2, 0, {3, 4, 5, 6, 7, 8, 9}, 10};
   recorder.sample(sample);
   recorder.record({});
-  const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14};
+  const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14, 15.5};
   writer.write_step(step, {1, 0, {2, 3, 4, 5, 6, 7, 8}, 9}, recorder);
   writer.write_clock({.t_local_ns = 10, .phase = 2});
   writer.finish();
@@ -279,8 +285,8 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   };
   EXPECT_THAT(whole("/steps", {"step", "docs", "t_begin", "t_end", "tokens", "sum_len2",
                                "model_flops", "executed_flops", "loss", "grad_norm", "lr",
-                               "n_events_end", "bytes_sent", "bytes_recv"}),
-              ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14));
+                               "n_events_end", "bytes_sent", "bytes_recv", "machine_s"}),
+              ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14, 15.5));
   EXPECT_THAT(whole("/plan", {"step", "tick", "doc", "home", "server", "stage", "q_begin", "q_end",
                               "k_begin", "k_end", "cost", "half"}),
               ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1));
@@ -481,6 +487,7 @@ TEST_F(WriterTest, ShortStepsLeaveNoUnusedPlaces) {
   EXPECT_EQ(column<std::int64_t>(file.get(), "/steps", "n_events_end").back(), 150 * kLong);
   EXPECT_THAT(column<std::int64_t>(file.get(), "/meta/status", "state"), ElementsAre(1));
   EXPECT_EQ(row_count(file.get(), "/meta/config_yaml"), sample_run().config_yaml.size());
+  EXPECT_EQ(row_count(file.get(), "/meta/machine_yaml"), sample_run().machine_yaml.size());
   EXPECT_FALSE(std::filesystem::exists(path_ + ".compact"));
 }
 
