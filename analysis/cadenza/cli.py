@@ -21,6 +21,7 @@ _EXAMPLES = """examples:
   cadenza-analyze summary runs/cad                    facts, and time and memory per rank
   cadenza-analyze stragglers runs/cad --json          which rank was late in which step, and why
   cadenza-analyze what-if runs/colocated              what balanced ranks would get back
+  cadenza-analyze links runs/cad                      which links are slow, and what that costs
   cadenza-analyze compare runs/colocated runs/cad     what changed, part by part
   cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
 """
@@ -61,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
                        "Replays the steps with balanced ranks, without attention imbalance, on a "
                        "free network, with single ranks at the usual rate.",
                        "what-if runs/colocated")  # fmt: skip
+    links = _command(to, "links", commands.links, "which links are slow, and what that costs",
+                     "What pairs of ranks and groups move, at which rate, beside the usual one: "
+                     "the machine's in simulated runs, else that of other links of their kind. "
+                     "--json has the matrix of all pairs.", "links runs/cad")  # fmt: skip
     path = _command(to, "critical-path", commands.critical_path, "what a step's time is made of",
                     "The chain of operations and messages of a step whose times sum to it.",
                     "critical-path runs/cad --step 3")  # fmt: skip
@@ -73,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     check = _command(to, "check", commands.check, "whether a trace keeps its promises",
                      "Checks what docs/trace.md promises; exit code 1 where something is wrong.",
                      "check runs/cad")  # fmt: skip
-    for one in (summary, stragglers, bubbles, what_if, path, compare, check):
+    for one in (summary, stragglers, bubbles, what_if, links, path, compare, check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_export(to)
     _add_pictures(to)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from cadenza import comparison, tables
+from cadenza import comparison, link_facts, tables
 from cadenza.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DataError, UsageError
 from cadenza.export import export as write_export
+from cadenza.links import groups as all_groups
+from cadenza.links import links as all_links
 from cadenza.parts import LOST
 from cadenza.run import open_run
 from cadenza.study import Study
@@ -108,6 +110,23 @@ def what_if(arguments: Namespace) -> None:
     if arguments.step is None:
         whose = f"mean of {len(study.replayed_steps)} of {len(study.steady_steps)} steps"
     tables.print_frame(tables.console(), found, f"a step, had something been otherwise; {whose}")
+
+
+def links(arguments: Namespace) -> None:
+    study = _with_events(_open(arguments.run))
+    each, of_groups = all_links(study.pair_times), all_groups(study.group_times)
+    if arguments.json:
+        _print_json({**link_facts.as_values(study), "pairs": records(each),
+                     "groups": records(of_groups),
+                     "matrix": records(link_facts.matrix(study))})  # fmt: skip
+        return
+    for line in link_facts.verdict(study):
+        print(line)
+    out = tables.console()
+    if len(each):
+        tables.print_links(out, each.head(_MOST), len(each))
+    if len(of_groups):
+        tables.print_groups(out, of_groups.head(_MOST), len(of_groups))
 
 
 def critical_path(arguments: Namespace) -> None:

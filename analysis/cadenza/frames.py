@@ -31,7 +31,7 @@ _FLAGS = {"non_blocking": FLAG_NON_BLOCKING, "sends": FLAG_SENDS, "simulated": F
 _CODES = {"category": (CATEGORIES, "event category"), "phase": (PHASES, "phase")}
 _STEP_NAMES = {"t_begin": "begin_ns", "t_end": "end_ns", "docs": "documents",
                "sum_len2": "sum_length2", "grad_norm": "gradient_norm", "lr": "learning_rate",
-               "bytes_recv": "bytes_received"}  # fmt: skip
+               "bytes_recv": "bytes_received", "machine_s": "machine_seconds"}  # fmt: skip
 
 
 def name_of(names: Sequence[str], code: int, file: RankFile, what: str) -> str:
@@ -93,6 +93,8 @@ def steps_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     for file in files:
         frame = pd.DataFrame(file.steps).rename(columns=_STEP_NAMES)
         frame["step"] = frame["step"].astype(np.int64)
+        if "machine_seconds" not in frame:
+            frame["machine_seconds"] = 0.0
         for column in ("begin_ns", "end_ns"):
             frame[column] = file.to_global(frame[column].to_numpy())
         frame.insert(0, "rank", file.rank)

@@ -16,6 +16,7 @@ import yaml
 
 from cadenza import frames
 from cadenza.errors import DamagedError, DataError, UsageError
+from cadenza.machine import Machine, machine_of
 from cadenza.rank_file import RankFile, text
 from cadenza.schema import ROLES, TABLES
 
@@ -181,18 +182,17 @@ class Run:
             source, content = str(path), _read_text(path)
         else:
             file = next(iter(self.files.values()))
-            source = f"{file.path}:/meta/config_yaml"
-            raw = file.read_table("/meta/config_yaml")
-            content = "" if raw is None else raw.tobytes().decode("utf-8", "replace")
+            source, content = _meta_text(file, "config_yaml")
+        return _keys(source, content)
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        """What the links of the machine give, where the trace says it: simulated runs do."""
+        source, content = _meta_text(next(iter(self.files.values())), "machine_yaml")
         try:
-            config = yaml.safe_load(content) or {}
-        except yaml.YAMLError as error:
-            raise DataError(f"{source}: not YAML: {str(error).splitlines()[0]}") from error
-        except RecursionError:
-            raise DataError(f"{source}: not an experiment: it nests too deeply") from None
-        if not isinstance(config, dict):
-            raise DataError(f"{source}: found a {type(config).__name__}, expected a map of keys")
-        return config
+            return machine_of(_keys(source, content), self.config)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DataError(f"{source}: not a machine file: {error}") from error
 
 
 def _read_files(paths: list[Path]) -> tuple[list[RankFile], dict[int, DamagedError]]:
@@ -206,6 +206,26 @@ def _read_files(paths: list[Path]) -> tuple[list[RankFile], dict[int, DamagedErr
     if not files:
         raise next(iter(damaged.values()))
     return files, damaged
+
+
+def _meta_text(file: RankFile, name: str) -> tuple[str, str]:
+    """Where a text of /meta lies, and the text; "" where there is none."""
+    raw = file.read_table(f"/meta/{name}")
+    content = "" if raw is None else raw.tobytes().decode("utf-8", "replace")
+    return f"{file.path}:/meta/{name}", content
+
+
+def _keys(source: str, content: str) -> dict:
+    """A YAML text as a map."""
+    try:
+        found = yaml.safe_load(content) or {}
+    except yaml.YAMLError as error:
+        raise DataError(f"{source}: not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError:
+        raise DataError(f"{source}: not an experiment: it nests too deeply") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{source}: found a {type(found).__name__}, expected a map of keys")
+    return found
 
 
 def _plain(value: object) -> str | int | float:

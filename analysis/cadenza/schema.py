@@ -53,6 +53,7 @@ TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_
 _WORDS, _KINDS = "S64", ("<i8", (len(MEMORY_KINDS),))
 TABLES = {
     "/meta/config_yaml": np.dtype("u1"),
+    "/meta/machine_yaml": np.dtype("u1"),
     "/meta/rank": np.dtype(
         [("host", _WORDS), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"),
          ("role", "<u4"), ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"),
@@ -78,7 +79,8 @@ TABLES = {
         [("step", "<u4"), ("docs", "<u4"), ("t_begin", "<i8"), ("t_end", "<i8"),
          ("tokens", "<i8"), ("sum_len2", "<f8"), ("model_flops", "<f8"),
          ("executed_flops", "<f8"), ("loss", "<f8"), ("grad_norm", "<f8"), ("lr", "<f8"),
-         ("n_events_end", "<u8"), ("bytes_sent", "<i8"), ("bytes_recv", "<i8")]),
+         ("n_events_end", "<u8"), ("bytes_sent", "<i8"), ("bytes_recv", "<i8"),
+         ("machine_s", "<f8")]),
     "/plan": np.dtype(
         [("step", "<u4"), ("tick", "<i4"), ("doc", "<i4"), ("home", "<i4"), ("server", "<i4"),
          ("stage", "<i4"), ("q_begin", "<i8"), ("q_end", "<i8"), ("k_begin", "<i8"),
@@ -89,7 +91,8 @@ TABLES = {
          ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8")]),
 }  # fmt: skip
 REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth reading has
-SINCE_LATER = {"/events": ("tick", "half", "stage"), "/plan": ("half",)}  # older files lack these
+SINCE_LATER = {"/events": ("tick", "half", "stage"), "/plan": ("half",),
+               "/steps": ("machine_s",)}  # older files lack these  # fmt: skip
 # What the rows of a table promise.
 TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),
          "/clock/sync": ("t_local_ns", "offset_ns", "rtt_min_ns"),

@@ -15,6 +15,9 @@ from cadenza.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
 from cadenza.graph import StepGraph, build
 from cadenza.imbalance import attention_imbalance
+from cadenza.link_times import group_times, pair_times
+from cadenza.link_what_if import with_usual_links
+from cadenza.links import SlowLink, slow_links
 from cadenza.loads import operation_times
 from cadenza.parts import rank_totals, step_times, time_parts
 from cadenza.pieces import lane_pieces
@@ -142,7 +145,10 @@ class Study:
                 return {"stragglers": stragglers(events, self.ranks)}
             step = int(steps["step"].iloc[0])
             graph = self.graph(step, events)
-            found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph))}
+            machine = self.run.machine
+            found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph)),
+                     "pair_times": pair_times(graph, machine),
+                     "group_times": group_times(graph, machine)}  # fmt: skip
             if step in replayed:
                 found["what_if"] = what_if(graph).assign(step=step)
                 found["path_shares"] = path_shares(critical_path(graph)).assign(step=step)
@@ -270,13 +276,44 @@ class Study:
     def what_if(self, step: int | None = None) -> pd.DataFrame:
         """Scenarios of a step, or, by default, what_if.over_steps() of all replayed ones."""
         if step is not None:
-            return what_if(self.graph(step))
-        return over_steps(self._by_graph["what_if"], self.seconds)
+            graph = self.graph(step)
+            links = with_usual_links(graph, self.run.machine, self.slow_links)
+            return pd.concat([frame for frame in (what_if(graph), links) if len(frame)],
+                             ignore_index=True)  # fmt: skip
+        found = pd.concat([self._by_graph["what_if"], *self._with_usual_links])
+        return over_steps(found, self.seconds)
 
     @property
     def path_shares(self) -> pd.DataFrame:
         """What the critical paths of the replayed steps are made of: mean_shares()."""
         return mean_shares(self._by_graph["path_shares"])
+
+    @property
+    def pair_times(self) -> pd.DataFrame:
+        """pair_times() of all complete steps: what each rank sent to each other."""
+        return self._by_graph["pair_times"]
+
+    @property
+    def group_times(self) -> pd.DataFrame:
+        """group_times() of all complete steps: what groups did together."""
+        return self._by_graph["group_times"]
+
+    @cached_property
+    def slow_links(self) -> list[SlowLink]:
+        seconds = float(self.step_times["seconds"].sum())
+        exact = self.run.machine is not None
+        return slow_links(self.pair_times, self.group_times, exact, seconds)
+
+    @cached_property
+    def _with_usual_links(self) -> list[pd.DataFrame]:
+        """Scenarios of slow links, which are known when all steps have been looked at: only then
+        are steps replayed once more."""
+        if not self.slow_links:
+            return []
+        return [
+            with_usual_links(self.graph(step), self.run.machine, self.slow_links).assign(step=step)
+            for step in self.replayed_steps
+        ]
 
     def critical_path(self, step: int | None = None) -> pd.DataFrame:
         """The critical path of a step (default: the typical one)."""

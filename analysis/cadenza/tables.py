@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cadenza.facts import facts
 from cadenza.parts import PARTS
-from cadenza.words import byte_count, number, role_name, seconds, share
+from cadenza.words import byte_count, byte_rate, number, ranks_of, role_name, seconds, share
 
 PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "compute_other": "other cmp", "optimizer": "optim.", "communication": "comm.",
@@ -70,6 +70,30 @@ def table(
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
+    """@param frame  links.links(), slowest first"""
+    rows = [[f"{row.low}-{row.high}", "inside" if row.one_node else "between", byte_count(row.bytes),
+             str(row.messages), seconds(row.seconds), byte_rate(row.achieved),
+             byte_rate(row.usual), number(row.share, ".2f")]
+            for row in frame.itertuples()]  # fmt: skip
+    names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
+    out.print(table(names, rows, {"link", "node"},
+                    f"{len(frame)} of {count} pairs of ranks, slowest first, over all steps; moving: "
+                    "transfers whose end is known, without waiting; share: of the usual rate "
+                    "(--json: all, by direction)"))  # fmt: skip
+
+
+def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
+    """@param frame  links.groups(), slowest first"""
+    rows = [[ranks_of(row.members), byte_count(row.bytes), str(row.collectives),
+             seconds(row.seconds), seconds(row.usual_seconds), number(row.share, ".2f")]
+            for row in frame.itertuples()]  # fmt: skip
+    names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
+    out.print(table(names, rows, {"ranks"},
+                    f"{len(frame)} of {count} groups that meet in collectives, slowest first; "
+                    "moving: from when the last rank had come"))  # fmt: skip
 
 
 def print_comparison(out: Console, comparison: dict) -> None:

@@ -45,5 +45,22 @@ def byte_count(value: float | None) -> str:
     return f"{amount:.1f} TiB"
 
 
+def byte_rate(value: float | None) -> str:
+    """Of bytes per second, as networks are sold: in powers of ten."""
+    if value is None or value != value:
+        return NONE
+    for unit, size in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} B/s"
+
+
+def ranks_of(members: tuple[int, ...]) -> str:
+    """Numbers of ranks; of many the first, the last and how many."""
+    if len(members) <= 8:
+        return ", ".join(map(str, members))
+    return f"{members[0]}, {members[1]} … {members[-1]} ({len(members)} ranks)"
+
+
 def role_name(role: str) -> str:
     return {"attention_server": "server", "both": "trainer+server"}.get(role, role)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pandas as pd
+
 from cadenza.colours import PART_NAMES
 from cadenza.parts import BUSY, PARTS
 from cadenza.study import Study
@@ -90,20 +92,37 @@ def _lost(study: Study) -> str:
 
 def _gain(study: Study) -> str:
     """What would get most back, of all that was replayed."""
-    frame = study.what_if()
-    found = frame[frame["scenario"].isin(_WITH)]
+    frame, words = study.what_if(), _words(study)
+    found = frame[frame["scenario"].isin(words)]
     if found.empty:
         return ""
-    row = found.loc[found["saved_seconds"].idxmax()]
+    row = found.loc[_own_savings(found).idxmax()]
     after, saved = float(row["seconds"]), float(row["saved_seconds"])
     if saved < _WORTH * (after + saved):
         return "Neither balanced ranks nor a faster network would make it shorter."
     low, high = float(row["low_share"]), float(row["high_share"])
     spread = f"; {low:.0%} to {high:.0%} in most" if high - low >= _SPREAD else ""
     return (
-        f"{_WITH[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
+        f"{words[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
         f"of {seconds(after + saved)} on average (−{saved / (after + saved):.0%}{spread})."
     )
+
+
+def _words(study: Study) -> dict[str, str]:
+    """How a sentence about each scenario begins."""
+    links = {
+        f"{link.name} at the usual rate": f"{_sentence(link.explanation)} With it at the usual rate"
+        for link in study.slow_links
+    }
+    return _WITH | links
+
+
+def _own_savings(found: pd.DataFrame) -> pd.Series:
+    """A free network saves what slow links cost, too: what it saves beyond that is its own."""
+    saved = found["saved_seconds"].copy()
+    of_links = saved[~found["scenario"].isin(_WITH)]
+    saved[found["scenario"] == "communication free"] -= max(of_links, default=0.0)
+    return saved
 
 
 def _comparison(one: dict) -> list[Headline]:

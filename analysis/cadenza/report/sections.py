@@ -45,6 +45,7 @@ def sections(
         Section("bubbles", "Pipeline bubbles", _BUBBLES,
                 [_figure(name, figures_time.bubbles_by_stage, study) for study, name in known]),
         Section("stragglers", "Stragglers", _STRAGGLERS, causes.straggler_tables(known)),
+        Section("links", "Links", _LINKS, causes.link_blocks(known)),
         Section("what-if", "What if", _WHAT_IF, causes.what_if_blocks(known)),
         Section("path", "Critical path", _PATH, paths, _shown(paths)),
         Section("timeline", "Timeline", _TIMELINE, timelines, _shown(timelines)),
@@ -185,6 +186,10 @@ _STRAGGLERS = (
     "Per phase the rank that lost most: to its work, against peers (same role and pipeline stage), "
     "or to its rate, against all ranks that do the same operations. A rank is persistent when it is "
     "the slowest in more than half of the steps."
+)
+_LINKS = (
+    "Which rank sends to which, in the transfers' own time, without waiting for the other end. Usual "
+    "is what the machine file gives in simulated runs, else what other links of the same kind reach."
 )
 _WHAT_IF = (
     "Every step, run again through its dependencies with changed durations: means over the steps, "
