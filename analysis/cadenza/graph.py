@@ -34,7 +34,7 @@ class StepGraph:
     step: int
     lanes: Lanes
     meetings: Meetings  # that are as the recorded times allow
-    ranks: pd.DataFrame  # Run.ranks() of those in `lanes`, in their order
+    ranks: pd.DataFrame  # Run.ranks() of those in `lanes`, in their order, and machine_seconds
     ready: np.ndarray  # per meeting: when its last rank posted
     own: np.ndarray  # per node: how long it takes without waiting
     rest: np.ndarray  # per node: what it takes after what it waited for is there
@@ -139,7 +139,9 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     @param ranks   Run.ranks()
     @throws DataError where no rank has the step, or nothing of it is recorded
     """
-    windows = steps.loc[steps["step"] == step, ["rank", "begin_ns", "end_ns"]].sort_values("rank")
+    columns = ["rank", "begin_ns", "end_ns", "machine_seconds"]
+    windows = steps.loc[steps["step"] == step].reindex(columns=columns, fill_value=0.0)
+    windows = windows.sort_values("rank")
     part = events[(events["step"] == step) & events["rank"].isin(windows["rank"])]
     if part.empty:
         raise DataError(f"step {step} has no events (trace.events: true records them)")
@@ -155,6 +157,7 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     there = lanes.begin + own
     np.maximum.at(there, found.end_node, arrival)
     places = ranks.set_index("rank").reindex(lanes.ranks).rename_axis("rank").reset_index()
+    places["machine_seconds"] = windows["machine_seconds"].to_numpy()
     transfer = arrival - ready[found.end_meeting]
     return StepGraph(step, lanes, found, places, ready, own, lanes.end - there, transfer)
 

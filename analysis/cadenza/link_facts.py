@@ -20,7 +20,8 @@ def verdict(study: Study) -> list[str]:
 def saved_by_link(study: Study) -> pd.DataFrame:
     """Per name of a slow link the mean time of a step with it at the usual rate: seconds,
     saved_seconds."""
-    frame = study.what_if().set_index("scenario")[["seconds", "saved_seconds"]]
+    frame = study.what_if()
+    frame = frame[frame["rank"] < 0].set_index("scenario")[["seconds", "saved_seconds"]]
     names = [one.name for one in study.slow_links]
     return frame.reindex([f"{name} at the usual rate" for name in names]).set_axis(names)
 

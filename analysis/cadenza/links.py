@@ -177,9 +177,8 @@ def _described(pairs: tuple[Pair, ...], row: tuple | None, late: list) -> SlowLi
         text = f"{name} moves {byte_rate(row.achieved)}, usual is {byte_rate(row.usual)}"
         return SlowLink(name, pairs, of_groups, row.share, row.achieved, row.usual, lost, text)
     worst = min(late, key=lambda one: one.share)
-    text = f"collectives of ranks {ranks_of(worst.members)} take {1 / worst.share:.2f} x their usual time"
-    if len(pairs) > 1:
-        text += ": one of their links is slow; which one, their times do not tell"
+    text = (f"{name} is slow: collectives of ranks {ranks_of(worst.members)} take "
+            f"{1 / worst.share:.2f} x their usual time")  # fmt: skip
     return SlowLink(name, pairs, of_groups, worst.share, np.nan, np.nan, lost, text)
 
 

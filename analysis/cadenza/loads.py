@@ -16,6 +16,7 @@ from cadenza.schema import LANES
 PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part of the backward pass
 _SLOW_SCORE = 0.75  # as NVIDIA's resiliency extension has it
 _SLOW_Z = 3.5  # Iglewicz and Hoaglin, 1993
+_JITTER = 1.05  # of the machine's time
 _NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
 
 
@@ -83,16 +84,31 @@ def usual(values: pd.Series, keys: list[str] | list[pd.Series]) -> pd.Series:
     return group.transform("median").where(count > 2, group.transform("min").where(count == 2))
 
 
-def lateness(loads: pd.DataFrame) -> pd.DataFrame:
+def machine_slowness(spent: pd.Series, machine: pd.Series) -> pd.Series:
+    """By how much ranks are slower than their machine; 1 where that is not known, or not more than
+    jitter does.
+
+    @param spent    seconds of computation, one row per rank (and step)
+    @param machine  what the machine gives, in the same rows; 0: not known
+    """
+    slowness = (spent / machine.where(machine > 0)).fillna(1.0)
+    return slowness.where(slowness > _JITTER, 1.0)
+
+
+def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFrame:
     """Per rank and operation, the seconds more than usual, and what makes them up.
 
     The usual pace, seconds per FLOP, is that of all ranks that do the operation in the phase of
     the step. At this pace the FLOPs above the median of the peers are cost; the rest is rate.
     Operations without FLOPs are compared with the peers' time: rate. What a rank alone does is
-    taken to be as slow as the rest of what it does in the phase.
+    taken to be as slow as the rest of what it does in the phase; where it does all of it alone, as
+    its machine says.
 
-    @param loads  operation_loads()
-    @returns `loads` with usual_flops, cost, rate (seconds), fair (seconds at the usual pace)
+    @param loads    operation_loads()
+    @param machine  seconds that the machine gives the rank's computation, by (step, rank); 0 or
+                    left out: not known
+    @returns `loads` with usual_flops, cost, rate (seconds), fair (seconds at the usual pace), alone
+             (whether only the machine is a measure for the rank in the phase)
     """
     operation = [loads[key] for key in ("step", "phase", "category", "name")]
     counted = loads["flops"] > 0
@@ -102,10 +118,22 @@ def lateness(loads: pd.DataFrame) -> pd.DataFrame:
     fair = (loads["flops"] * pace).where(counted, usual(loads["seconds"], peers))
     owner = [loads[key] for key in ("step", "phase", "rank")]
     known = loads["seconds"].where(fair.notna()).groupby(owner).transform("sum")
-    slowness = (known / fair.groupby(owner).transform("sum")).where(known > 0, 1.0)
+    alone = _beside_machine(loads, machine)
+    slowness = (known / fair.groupby(owner).transform("sum")).where(known > 0, alone)
     fair = fair.fillna(loads["seconds"] / slowness)
     cost = ((loads["flops"] - flops) * pace).where(counted, 0.0).fillna(0.0)
-    return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair)
+    return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair,
+                        alone=known <= 0)  # fmt: skip
+
+
+def _beside_machine(loads: pd.DataFrame, machine: pd.Series | None) -> pd.Series:
+    """machine_slowness() of each row's rank in its step."""
+    if machine is None or machine.empty:
+        return pd.Series(1.0, index=loads.index)
+    place = pd.MultiIndex.from_frame(loads[["step", "rank"]])
+    given = pd.Series(machine.reindex(place).fillna(0.0).to_numpy(), index=loads.index)
+    spent = loads["seconds"].groupby([loads["step"], loads["rank"]]).transform("sum")
+    return machine_slowness(spent, given)
 
 
 def scores(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:

@@ -23,8 +23,9 @@ _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds",
 
 
 def stragglers(
-    events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None
-) -> pd.DataFrame:
+    events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None,
+    machine: pd.Series | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Per step and phase the rank that computed longest beside the others.
 
     A rank is late by cost where it had more FLOPs than the median of its peers (same role and
@@ -32,7 +33,9 @@ def stragglers(
     same; by waiting where all computed equally long, but it waited for others. Without any of
     these `why` is none.
 
-    @param delays  wait_causes() of steps for which it is wanted who waited for whom
+    @param delays   wait_causes() of steps for which it is wanted who waited for whom
+    @param machine  seconds that the machine gives each rank's computation, by (step, rank): the
+                    measure of ranks that do something alone
     @returns step, phase, rank, seconds, usual_seconds, late_seconds, score (usual / own),
              robust_z, work (FLOPs / median's), why (cost, rate, waiting or none),
              delay_caused_seconds (waits of others for it; NaN without `delays`), explanation
@@ -40,12 +43,13 @@ def stragglers(
     loads = operation_loads(events, ranks)
     if loads.empty:
         return pd.DataFrame(columns=_COLUMNS)
-    each = lateness(loads)
+    each = lateness(loads, machine)
     compared = _ranks(each)
     latest = compared.groupby(["step", "phase"], sort=True)["late_seconds"].idxmax()
     found = compared.loc[latest].reset_index(drop=True)
     of_rank = compared.set_index(["step", "phase", "rank"], drop=False).sort_index()
-    values = ["cost", "rate", "flops", "usual_flops", "seconds", "fair"]
+    each["seconds_alone"] = each["seconds"].where(each["alone"], 0.0)
+    values = ["cost", "rate", "flops", "usual_flops", "seconds", "fair", "seconds_alone"]
     parts = each.groupby(["step", "phase", "rank", "category"])[values].sum()
     many = loads.groupby(["step", "phase"])["rank"].nunique() > 2
     rows = [_judged(row, of_rank, parts, many, delays) for row in found.to_dict("records")]
@@ -105,11 +109,12 @@ def _why_late(rank: int, mine: pd.DataFrame, many: bool) -> dict:
     if why == "cost":
         share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
         text = f"rank {rank}: its {_WORDS[category]} cost {share:.2f} x the median"
-    elif one["flops"] == 0:
+    elif one["flops"] == 0 and one["seconds_alone"] == 0:
         text = f"rank {rank}: its {_WORDS[category]} take longer"
     else:
         share = one["fair"] / one["seconds"]
         usual = "the median rate" if many else "the other rank's rate"
+        usual = "its machine's rate" if one["seconds_alone"] > 0 else usual
         text = f"rank {rank}: its {_WORDS[category]} run at {share:.2f} x {usual}"
     return {"why": why, "explanation": text}
 

@@ -57,6 +57,11 @@ class Study:
         return self.run.memory()
 
     @cached_property
+    def _machine_seconds(self) -> pd.Series:
+        """What the machine gives each rank's computation, by (step, rank); 0: not known."""
+        return self.steps.set_index(["step", "rank"])["machine_seconds"]
+
+    @cached_property
     def metrics(self) -> pd.DataFrame:
         return self.run.metrics()
 
@@ -146,7 +151,8 @@ class Study:
             step = int(steps["step"].iloc[0])
             graph = self.graph(step, events)
             machine = self.run.machine
-            found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph)),
+            found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
+                                              self._machine_seconds),
                      "pair_times": pair_times(graph, machine),
                      "group_times": group_times(graph, machine)}  # fmt: skip
             if step in replayed:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cadenza.graph import StepGraph
 from cadenza.lanes import COMPUTE
-from cadenza.loads import usual
+from cadenza.loads import machine_slowness, usual
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
@@ -60,6 +60,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
         number = int(graph.lanes.ranks[rank])
         share = _speed(nodes, factors, rank)
         beside = "the median rate" if len(graph.ranks) > 2 else "the other rank's rate"
+        beside = "its machine's rate" if _alone(nodes, rank) else beside
         text = f"rank {number} computes at {share:.2f} x {beside}"
         rows.append(("rank as fast as the median", number, text, value))
     frame = pd.DataFrame(rows, columns=["scenario", "rank", "explanation", "seconds"])
@@ -156,7 +157,8 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     """Per node: by how much its rank is slower there than is usual on ranks that do the same, of
     whatever stage; at least 1.
 
-    Operations without FLOPs are taken to be as slow as the rank's others.
+    Operations without FLOPs are taken to be as slow as the rank's others; where a rank does all of
+    its operations alone, the machine says how slow.
     """
     keys = ["name", "phase"]
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
@@ -165,9 +167,24 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     known = totals[totals["factor"].notna()]
     spent = known["time"].groupby(level="rank").sum()
     fair = (known["time"] / known["factor"]).groupby(level="rank").sum()
-    overall = (spent / fair).reindex(range(len(graph.ranks))).fillna(1.0).to_numpy()
+    overall = (spent / fair).reindex(range(len(graph.ranks)))
+    overall = overall.fillna(_beside_machine(graph, nodes)).to_numpy()
     factor = nodes.join(totals["factor"], on=[*keys, "rank"])["factor"].to_numpy()
     return np.where(np.isnan(factor), overall[nodes["rank"].to_numpy()], factor)
+
+
+def _alone(nodes: pd.DataFrame, rank: int) -> bool:
+    """Whether no other rank does what a rank does."""
+    mine = nodes["rank"] == rank
+    keys = [nodes[key].astype(object) for key in ("name", "phase")]
+    ranks = nodes["rank"].where(nodes["flops"] > 0).groupby(keys).transform("nunique")
+    return bool((ranks[mine] <= 1).all())
+
+
+def _beside_machine(graph: StepGraph, nodes: pd.DataFrame) -> pd.Series:
+    """machine_slowness() of each rank."""
+    spent = pd.Series(np.bincount(nodes["rank"], nodes["time"], len(graph.ranks)) / 1e9)
+    return machine_slowness(spent, graph.ranks["machine_seconds"])
 
 
 def _most_costly(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray) -> list[int]:
