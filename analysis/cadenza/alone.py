@@ -60,17 +60,19 @@ def beside_own_steps(work: pd.DataFrame, rank: int) -> Alone:
     return Alone(rank, tuple(int(step) for step in slow.index), rate, lost)
 
 
-def sentences(work: pd.DataFrame, machine_known: bool) -> list[str]:
-    """What is to be said of ranks without peers, on the page and the terminal."""
-    found = []
-    for rank in ranks_alone(work):
-        own = beside_own_steps(work, rank)
-        if own.steps:
-            few = ", ".join(map(str, own.steps[:6])) + (", …" if len(own.steps) > 6 else "")
-            which = f"step{'s' if len(own.steps) > 1 else ''} {few}"
-            found.append(f"Rank {rank} ran at {own.rate:.2f} x the rate of its own best steps in "
-                         f"{which}.")  # fmt: skip
-        if not machine_known:
-            found.append(f"No other rank does what rank {rank} does: whether it is always slower "
-                         "than it should be cannot be told.")  # fmt: skip
-    return found
+def lone_ranks(work: pd.DataFrame) -> list[Alone]:
+    """Every rank without peers beside its own steps. @param work  work_rates() of all steps"""
+    return [beside_own_steps(work, rank) for rank in ranks_alone(work)]
+
+
+def sentence(one: Alone, machine_known: bool) -> str:
+    """What is to be said of a rank without peers, on the page and the terminal; often nothing."""
+    text = ""
+    if one.steps:
+        few = ", ".join(map(str, one.steps[:6])) + (", …" if len(one.steps) > 6 else "")
+        text = (f"Rank {one.rank} ran at {one.rate:.2f} x the rate of its own best steps in "
+                f"step{'s' if len(one.steps) > 1 else ''} {few}. ")  # fmt: skip
+    if not machine_known:
+        text += (f"No other rank does what rank {one.rank} does: whether it is always slower than "
+                 "it should be cannot be told.")  # fmt: skip
+    return text.strip()

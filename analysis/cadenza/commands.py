@@ -87,6 +87,8 @@ def stragglers(arguments: Namespace) -> None:
                      "stragglers": records(study.stragglers)})  # fmt: skip
         return
     out = tables.console()
+    if study.said_of_lone_ranks:
+        print(study.said_of_lone_ranks)
     ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
     tables.print_frame(out, ranks, "ranks by how late they are, over all steps")
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza import checks, efficiency, memory
+from cadenza.alone import Alone, lone_ranks, sentence
 from cadenza.bubbles import pipeline_bubbles
 from cadenza.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
@@ -294,6 +295,16 @@ class Study:
         """What the critical paths of the replayed steps are made of: mean_shares()."""
         return mean_shares(self._by_graph["path_shares"])
 
+    @cached_property
+    def lone_ranks(self) -> list[Alone]:
+        """Ranks whose work no other rank does, beside their own steps."""
+        return lone_ranks(self._by_step["work"])
+
+    @property
+    def said_of_lone_ranks(self) -> str:
+        known = bool((self._machine_seconds > 0).any())
+        return " ".join(filter(None, (sentence(one, known) for one in self.lone_ranks)))
+
     @property
     def pair_times(self) -> pd.DataFrame:
         """pair_times() of all complete steps: what each rank sent to each other."""
@@ -306,9 +317,12 @@ class Study:
 
     @cached_property
     def slow_links(self) -> list[SlowLink]:
-        seconds = float(self.step_times["seconds"].sum())
-        exact = self.run.machine is not None
-        return slow_links(self.pair_times, self.group_times, exact, seconds)
+        """Of the steady steps, by what the machine gives or by what other links reach."""
+        steady = set(self.steady_steps)
+        pairs, groups = (frame[frame["step"].isin(steady)]
+                         for frame in (self.pair_times, self.group_times))  # fmt: skip
+        seconds = self.seconds * len(steady)
+        return slow_links(pairs, groups, self.run.machine is not None, seconds)
 
     @cached_property
     def _with_usual_links(self) -> list[pd.DataFrame]:

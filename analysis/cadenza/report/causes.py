@@ -20,8 +20,6 @@ _WORDS = {"gap": "nothing recorded", "host": "the host's own work"}  # kinds of 
 def straggler_tables(runs: list[tuple[Study, str]]) -> list[Table]:
     blocks = []
     for study, name in runs:
-        if len(study.ranks) < 2:
-            continue
         blocks += [_persistent(study, name), _by_phase(study, name)]
     return [table for table in blocks if table.rows]
 

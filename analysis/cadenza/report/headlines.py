@@ -58,12 +58,13 @@ def _run(study: Study, name: str) -> list[Headline]:
 def _late(study: Study) -> tuple[bool, str]:
     """Whether a rank was late more often than by chance, which, and why."""
     worst = study.persistent
-    if len(study.ranks) < 2 or worst.empty:
+    if worst.empty:
         return False, ""
     row = worst.iloc[0]
     of_run = row["late_seconds"] / (study.seconds * len(study.steady_steps))
     if of_run < _LATE:
-        return False, "No rank is late by more than a hundredth of a step."
+        even = "No rank is late by more than a hundredth of a step. " * (len(study.ranks) > 1)
+        return any(one.steps for one in study.lone_ranks), even + study.said_of_lone_ranks
     return True, (
         f"Rank {row['rank']} is late, by {share(of_run)} of the time: it is the slowest in "
         f"{row['slowest_share']:.0%} of the steps ({_CLASSES.get(row['persistence'])}). "
