@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cadenza.link_facts import verdict
-from cadenza.links import groups, links
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
-from cadenza.report.figures_links import communication
 from cadenza.study import Study
-from cadenza.words import byte_count, byte_rate, number, ranks_of, seconds, share
+from cadenza.words import number, seconds, share
 
 _RANKS, _STEPS, _SHARES = 8, 6, 10
 _WORDS = {"gap": "nothing recorded", "host": "the host's own work"}  # kinds of a critical path
@@ -43,35 +40,6 @@ def _by_phase(study: Study, name: str) -> Table:
     return Table(f"{name}: the largest delays", columns, rows, numbers={0, 2, 3, 4, 5}, wide=True,
                  note="Score: the usual time / the rank's own; below 0.75 is commonly called a "
                       "straggler.")  # fmt: skip
-
-
-def link_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
-    blocks: list[Figure | Table] = []
-    for study, name in runs:
-        if len(study.ranks) < 2:
-            continue
-        drawn = communication(study)
-        said = " ".join(verdict(study))
-        if drawn is not None:
-            blocks.append(Figure(f"{name}: who sends to whom", drawn[0], said))
-        blocks += _link_tables(study, name, "" if drawn else said)
-    return blocks
-
-
-def _link_tables(study: Study, name: str, note: str) -> list[Table]:
-    pairs, of_groups = links(study.pair_times), groups(study.group_times)
-    rows = [[f"{row.low}-{row.high}", byte_count(row.bytes), seconds(row.seconds),
-             byte_rate(row.achieved), byte_rate(row.usual), number(row.share, ".2f")]
-            for row in pairs.head(_RANKS).itertuples()]  # fmt: skip
-    columns = ["link", "bytes", "moving", "rate", "usual", "share"]
-    made = [Table(f"{name}: the slowest of {len(pairs)} links", columns, rows, {1, 2, 3, 4, 5})]
-    rows = [[ranks_of(row.members), byte_count(row.bytes), seconds(row.seconds),
-             seconds(row.usual_seconds), number(row.share, ".2f")]
-            for row in of_groups.head(_RANKS).itertuples()]  # fmt: skip
-    columns = ["ranks", "bytes", "moving", "usual", "share"]
-    made.append(Table(f"{name}: the slowest of {len(of_groups)} groups that meet in collectives",
-                      columns, rows, {1, 2, 3, 4}, note))  # fmt: skip
-    return [table for table in made if table.rows]
 
 
 def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:

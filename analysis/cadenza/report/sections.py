@@ -8,7 +8,7 @@ from collections.abc import Callable
 import plotly.graph_objects as go
 
 from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NAMES, RUN_COLOURS
-from cadenza.report import causes, figures_attention, figures_memory, figures_time, health
+from cadenza.report import causes, figures_attention, figures_memory, figures_time, health, links
 from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
 from cadenza.report.figures_timeline import timelines
@@ -45,7 +45,7 @@ def sections(
         Section("bubbles", "Pipeline bubbles", _BUBBLES,
                 [_figure(name, figures_time.bubbles_by_stage, study) for study, name in known]),
         Section("stragglers", "Stragglers", _STRAGGLERS, causes.straggler_tables(known)),
-        Section("links", "Links", _LINKS, causes.link_blocks(known)),
+        Section("links", "Links", _LINKS, links.link_blocks(known)),
         Section("what-if", "What if", _WHAT_IF, causes.what_if_blocks(known)),
         Section("path", "Critical path", _PATH, paths, _shown(paths)),
         Section("timeline", "Timeline", _TIMELINE, timelines, _shown(timelines)),

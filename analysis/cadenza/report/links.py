@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links between ranks, as blocks of the page."""
+
+from __future__ import annotations
+
+from cadenza.link_facts import verdict
+from cadenza.links import groups, links
+from cadenza.report.blocks import Figure, Table
+from cadenza.report.figures_links import communication
+from cadenza.study import Study
+from cadenza.words import byte_count, byte_rate, number, ranks_of, seconds
+
+_SHOWN = 8  # rows of a table
+
+
+def link_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
+    blocks: list[Figure | Table] = []
+    for study, name in runs:
+        if len(study.ranks) < 2:
+            continue
+        drawn = communication(study)
+        said = " ".join(verdict(study))
+        if drawn is not None:
+            blocks.append(Figure(f"{name}: who sends to whom", drawn[0], said))
+        blocks += _link_tables(study, name, "" if drawn else said)
+    return blocks
+
+
+def _link_tables(study: Study, name: str, note: str) -> list[Table]:
+    pairs, of_groups = links(study.pair_times), groups(study.group_times)
+    rows = [[f"{row.low}-{row.high}", byte_count(row.bytes), seconds(row.seconds),
+             byte_rate(row.achieved), byte_rate(row.usual), number(row.share, ".2f")]
+            for row in pairs.head(_SHOWN).itertuples()]  # fmt: skip
+    columns = ["link", "bytes", "moving", "rate", "usual", "share"]
+    made = [Table(f"{name}: links, slowest first ({len(pairs)} in all)", columns, rows, {1, 2, 3, 4, 5})]
+    rows = [[ranks_of(row.members), byte_count(row.bytes), seconds(row.seconds),
+             seconds(row.usual_seconds), number(row.share, ".2f")]
+            for row in of_groups.head(_SHOWN).itertuples()]  # fmt: skip
+    columns = ["ranks", "bytes", "moving", "usual", "share"]
+    made.append(Table(f"{name}: groups that meet in collectives, slowest first ({len(of_groups)} in all)",
+                      columns, rows, {1, 2, 3, 4}, note))  # fmt: skip
+    return [table for table in made if table.rows]
