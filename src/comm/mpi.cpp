@@ -103,6 +103,7 @@ class MpiCommunicator final : public Communicator {
   int leader() const override { return leader_; }
   void set_timeout(double seconds) override { watch_->set_timeout(seconds); }
   void set_activity(Activity activity) override { watch_->set_activity(std::move(activity)); }
+  void set_looked(Looked looked) override { watch_->set_looked(std::move(looked)); }
 
   void barrier() override {
     check(MPI_Ibarrier(comm_, &next(kOwn)), "MPI_Ibarrier");

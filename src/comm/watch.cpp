@@ -66,6 +66,7 @@ void Watch::start() {
 }
 
 void Watch::progress() {
+  if (looked_by_) looked_by_(Clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   if (is_on()) return serve();
   // A probe that finds nothing lets the library work.
   int found = 0;
@@ -81,9 +82,9 @@ void Watch::begin_wait(const char* call) {
   ask_at_ = timeout_ / kQuestions * (rank_ == 0 ? 1 : 2);
 }
 
-void Watch::look(Clock::time_point now) {
-  const std::chrono::duration<double> gap = now - std::max(looked_, began_);
-  looked_ = now;
+void Watch::look_after_others(Clock::time_point now) {
+  const std::chrono::duration<double> gap = now - std::max(served_, began_);
+  served_ = now;
   serve();
   if (call_ == nullptr) return;
   waited_ += std::min(gap.count(), kLongestGap);

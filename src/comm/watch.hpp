@@ -35,18 +35,17 @@ class Watch {
   /// @param seconds  without a completed operation; 0: nothing is watched
   void set_timeout(double seconds);
   void set_activity(Activity activity) { activity_ = std::move(activity); }
+  void set_looked(Looked looked) { looked_by_ = std::move(looked); }
 
   /// Polls `done` until it is true. MPI's own calls decide whether a poll gives up the core.
   /// @param call  what is waited for; a literal
   /// @throws Error(communication) when nothing goes on any more, on the rank that says so
   template <typename Done>
   void until(const char* call, const Done& done) {
-    if (is_on()) look_if_due();
+    look();
     if (done()) return;
     begin_wait(call);
-    while (!done()) {
-      if (is_on()) look_if_due();
-    }
+    while (!done()) look();
     call_ = nullptr;
   }
 
@@ -85,12 +84,14 @@ class Watch {
   bool is_on() const { return timeout_ > 0; }
   void start();
   void begin_wait(const char* call);
-  void look_if_due() {
-    constexpr auto kLookEvery = std::chrono::milliseconds(10);
+  void look() {
+    constexpr auto kServeEvery = std::chrono::milliseconds(10);
+    if (!is_on() && !looked_by_) return;
     const Clock::time_point now = Clock::now();
-    if (now - looked_ >= kLookEvery) look(now);
+    if (looked_by_) looked_by_(now.time_since_epoch() / std::chrono::nanoseconds(1));
+    if (is_on() && now - served_ >= kServeEvery) look_after_others(now);
   }
-  void look(Clock::time_point now);
+  void look_after_others(Clock::time_point now);
   void serve();
   void expect();
   void take(int from, const Message& message);
@@ -102,6 +103,7 @@ class Watch {
 
   double timeout_ = 0;
   Activity activity_;
+  Looked looked_by_;
   MPI_Comm comm_ = MPI_COMM_NULL;  ///< of the watch alone: its messages meet no others
   int rank_ = 0;
   std::vector<Peer> peers_;  ///< by rank
@@ -111,7 +113,7 @@ class Watch {
 
   // This rank's wait; its seconds are those in which the process ran.
   const char* call_ = nullptr;  ///< null: it does not wait
-  Clock::time_point began_, looked_;
+  Clock::time_point began_, served_;
   double waited_ = 0;
   double ask_at_ = 0;
   bool asked_ = false;

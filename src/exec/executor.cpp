@@ -67,7 +67,9 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       world_(world),
       groups_(std::make_unique<Groups>(world, outline_.layout)),
       tracer_(tracer),
-      activity_(world, [&tracer] { return tracer.activity(); }),
+      activity_(
+          world, [&tracer] { return tracer.activity(); },
+          [&tracer](std::int64_t now) { tracer.looked(now); }),
       rotary_(rotary_table<Sum>(experiment, ledger)),
       progress_name_(tracer.intern("progress")) {
   for (int part = 0; part < outline_.parts; ++part) {

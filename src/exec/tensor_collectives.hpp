@@ -61,11 +61,9 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
 
   template <typename Operation>
   void timed(std::uint16_t name, std::size_t bytes, Operation operation) {
-    const std::int64_t begin = trace::now_ns();
-    operation();
-    tracer_.message(
-        trace::Category::collective, name, begin, trace::now_ns(),
-        {.bytes = static_cast<std::int64_t>(bytes), .flow = tracer_.next_flow(group_, name)});
+    tracer_.time_inside(
+        name, {.bytes = static_cast<std::int64_t>(bytes), .flow = tracer_.next_flow(group_, name)},
+        operation);
   }
 
   void reduce(std::span<Sum> values, comm::Reduction op) {

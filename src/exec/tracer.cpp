@@ -85,17 +85,21 @@ trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::
 }
 
 void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
-                 std::int64_t end, const Work& work) {
+                 std::int64_t end, const Work& work, std::int64_t still) {
   totals_.busy_ns[static_cast<std::size_t>(category)] += end - begin;
   totals_.flops += work.flops;
-  if (events_) recorder_.record(event(category, name, lane, begin, end, work));
+  if (!events_) return;
+  trace::Event operation = event(category, name, lane, begin, end, work);
+  operation.still_ns = still;
+  recorder_.record(operation);
 }
 
 void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t begin,
-                     std::int64_t end, const Work& work) {
+                     std::int64_t end, const Work& work, std::int64_t still) {
   if (!events_) return;
   trace::Event message = event(category, name, trace::Lane::communication, begin, end, work);
   message.flags |= trace::flag::kNonBlocking;
+  message.still_ns = still;
   recorder_.record(message);
 }
 

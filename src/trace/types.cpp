@@ -64,7 +64,8 @@ storage::Handle row_type<Event>() {
                               {"flags", offsetof(T, flags), H5T_STD_U8LE},
                               {"tick", offsetof(T, tick), H5T_STD_I32LE},
                               {"stage", offsetof(T, stage), H5T_STD_I16LE},
-                              {"half", offsetof(T, half), H5T_STD_I8LE}});
+                              {"half", offsetof(T, half), H5T_STD_I8LE},
+                              {"still_ns", offsetof(T, still_ns), H5T_STD_I64LE}});
 }
 
 template <>

@@ -19,6 +19,9 @@ enum class Reduction { sum, min, max };
 /// What a rank is at, in a few words.
 using Activity = std::function<std::string()>;
 
+/// Told of every look at messages, of a wait or of progress(): CLOCK_MONOTONIC, ns.
+using Looked = std::function<void(std::int64_t)>;
+
 /// A group of ranks. Collectives are called by all of them in the same order. Buffers are host
 /// memory. Every failure is Error(communication).
 class Communicator {
@@ -80,6 +83,8 @@ class Communicator {
   virtual void set_timeout(double /*seconds*/) {}
   /// What this rank says of itself when others want to know what it waits for.
   virtual void set_activity(Activity /*activity*/) {}
+  /// Who wants to know when this rank looks at its messages.
+  virtual void set_looked(Looked /*looked*/) {}
 
   /// Ends all processes of the job at once with `code`, from one rank alone.
   virtual void abort(int code) = 0;
@@ -88,13 +93,17 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 };
 
-/// Says what a rank is at as long as it lives.
+/// Says what a rank is at, and is told when it looks at messages, as long as it lives.
 class ActivityScope {
  public:
-  ActivityScope(Communicator& world, Activity activity) : world_(world) {
+  ActivityScope(Communicator& world, Activity activity, Looked looked = {}) : world_(world) {
     world_.set_activity(std::move(activity));
+    world_.set_looked(std::move(looked));
   }
-  ~ActivityScope() { world_.set_activity({}); }
+  ~ActivityScope() {
+    world_.set_activity({});
+    world_.set_looked({});
+  }
   ActivityScope(const ActivityScope&) = delete;
   ActivityScope& operator=(const ActivityScope&) = delete;
 

@@ -12,6 +12,7 @@
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/memory.hpp"
 #include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/standstill.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/trace/recorder.hpp"
 
@@ -78,9 +79,18 @@ class Tracer {
   void time(trace::Category category, std::uint16_t name, const Work& work, Operation operation) {
     const Doing doing(*this, name);
     const std::int64_t begin = trace::now_ns();
-    operation();
-    fence();
-    add(category, name, trace::Lane::compute, begin, trace::now_ns(), work);
+    const std::int64_t still = measure_still(begin, [&] {
+      operation();
+      fence();
+    });
+    add(category, name, trace::Lane::compute, begin, trace::now_ns(), work, still);
+  }
+  /// Runs a collective in the middle of a computation and records it (communication lane).
+  template <typename Operation>
+  void time_inside(std::uint16_t name, const Work& work, Operation operation) {
+    const std::int64_t begin = trace::now_ns();
+    const std::int64_t still = measure_still(begin, operation);
+    message(trace::Category::collective, name, begin, trace::now_ns(), work, still);
   }
   /// Runs `operation`, which computes nothing, and records it on the host lane.
   /// @param least_ns  shorter ones are left out
@@ -101,7 +111,7 @@ class Tracer {
   }
   /// Records a message that was under way from `begin` to `end` (communication lane, non-blocking).
   void message(trace::Category category, std::uint16_t name, std::int64_t begin, std::int64_t end,
-               const Work& work);
+               const Work& work, std::int64_t still = -1);
 
   /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of
   /// them, then the operation itself as a collective.
@@ -117,13 +127,27 @@ class Tracer {
   }
   void sample_memory();
 
+  /// The rank looked at its messages: whatever it is at, it does not stand still.
+  void looked(std::int64_t now) { standstill_.looked(now); }
+
   void count_sent(std::int64_t bytes) { totals_.bytes_sent += bytes; }
   void count_received(std::int64_t bytes) { totals_.bytes_received += bytes; }
   const StepTotals& totals() const { return totals_; }
 
  private:
+  /// Runs `operation`. @returns ns that the rank stood still in it; -1 where that is not recorded
+  template <typename Operation>
+  std::int64_t measure_still(std::int64_t begin, Operation operation) {
+    if (!events_) {
+      operation();
+      return -1;
+    }
+    const Standstill::Operation outer = standstill_.begin(begin);
+    operation();
+    return standstill_.end(outer, trace::now_ns());
+  }
   void add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
-           std::int64_t end, const Work& work);
+           std::int64_t end, const Work& work, std::int64_t still = -1);
   trace::Event event(trace::Category category, std::uint16_t name, trace::Lane lane,
                      std::int64_t begin, std::int64_t end, const Work& work) const;
 
@@ -132,6 +156,7 @@ class Tracer {
   bool events_;
   bool memory_;
   std::uint16_t sample_name_;
+  Standstill standstill_;
   StepTotals totals_;
   std::uint32_t step_ = 0;
   trace::Place place_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 72 bytes, little endian;
+// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 80 bytes, little endian;
 // the same structs are written to HDF5 as compound types.
 #pragma once
 
@@ -87,6 +87,7 @@ struct Event {
   std::int16_t stage = -1;
   std::int8_t half = -1;
   std::uint8_t reserved = 0;
+  std::int64_t still_ns = -1;  ///< longest time for which the rank stood still; -1: not measured
 
   void set_place(const Place& place) {
     phase = place.phase;
@@ -97,7 +98,7 @@ struct Event {
     half = place.half;
   }
 };
-static_assert(sizeof(Event) == 72);
+static_assert(sizeof(Event) == 80);
 
 struct MemorySample {
   std::int64_t t_ns = 0;

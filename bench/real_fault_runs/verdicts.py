@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the analysis says of a run, beside what was planted in it."""
+
+import cadenza
+import numpy as np
+
+REASON = {"pause": "paused", "slow": "rate", "late data": "data"}
+
+
+def judge(folder, kind, truth):
+    """@returns rank, phase and cause, each whether it is right; `outside` alone where the pause was
+    between two steps, where nothing is recorded"""
+    study = cadenza.Study(cadenza.open(folder / "run"))
+    if kind != "pause":
+        return persistent_fault(study, kind, truth)
+    place = place_of(study, truth)
+    if place is None:
+        return {"outside": True}
+    late = study.stragglers.sort_values("late_seconds", ascending=False, kind="stable")
+    worst = late.iloc[0]
+    return {
+        "rank": bool(worst["rank"] == truth["victim"] and worst["step"] == place[0]),
+        "phase": bool(worst["phase"] == place[1]),
+        "cause": bool(worst["why"] == REASON[kind]),
+        "said": f"step {worst['step']}, {worst['phase']}: {worst['explanation']}",
+        "planted": f"step {place[0]}, {place[1]}: rank {truth['victim']}, {place[2]}",
+    }
+
+
+def persistent_fault(study, kind, truth):
+    """One that is there in all steps: the rank that is late most, and why it is so mostly. There is
+    no phase to be right about."""
+    worst = study.persistent.iloc[0]
+    mine = study.stragglers[study.stragglers["rank"] == worst["rank"]]
+    reasons = mine.groupby("why")["late_seconds"].sum()
+    return {
+        "rank": bool(worst["rank"] == truth["victim"]),
+        "cause": bool(reasons.idxmax() == REASON[kind]),
+        "said": f"{worst['persistence']}: {worst['explanation']}",
+        "planted": f"rank {truth['victim']}",
+    }
+
+
+def place_of(study, truth):
+    """Step and phase of a pause, and the operation that it fell into; None where it was mostly
+    between two steps."""
+    file = study.run.files[truth["victim"]]
+    pause = file.to_global(np.array([truth["begin_ns"], truth["end_ns"]]))
+    steps = study.steps[study.steps["rank"] == truth["victim"]]
+    inside = overlap(steps, pause)
+    if inside.max() < (pause[1] - pause[0]) / 2:
+        return None
+    step = int(steps["step"].iloc[inside.argmax()])
+    events = study.run.events(ranks=[truth["victim"]], steps=[step])
+    events = events[(events["lane"] < 2) & (events["category"] != "step")]
+    found = events.iloc[overlap(events, pause).argmax()]
+    phase = str(found["phase"])
+    return step, "backward" if phase == "recompute" else phase, str(found["name"])
+
+
+def overlap(frame, pause):
+    """ns of each row's time within the pause."""
+    begin, end = frame["begin_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    return np.minimum(end, pause[1]) - np.maximum(begin, pause[0])
