@@ -23,7 +23,7 @@ from cadenza.schema import (
 EVENT_COLUMNS = (
     "rank", "step", "begin_ns", "end_ns", "category", "phase", "name", "lane", "peer", "flow",
     "microbatch", "layer", "document", "bytes", "flops", "non_blocking", "tick", "half", "stage",
-    "sends", "simulated",
+    "sends", "simulated", "still_ns",
 )  # fmt: skip
 _FIELDS = {"begin_ns": "t_begin_ns", "end_ns": "t_end_ns", "category": "cat", "microbatch": "mb",
            "document": "doc"}  # fmt: skip

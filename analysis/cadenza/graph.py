@@ -22,6 +22,7 @@ from cadenza.lanes import MEETING, Lanes, make_lanes
 from cadenza.levels import Arrivals, levels
 from cadenza.meetings import ENDS, POSTS, Meetings, join
 from cadenza.messages import messages
+from cadenza.pauses import held, standstills
 
 _FOUND_NS = 50_000  # a wait that takes no longer found its messages there
 _CLOCK_ERROR_NS = 1_000_000  # no two clocks are further apart
@@ -39,6 +40,8 @@ class StepGraph:
     own: np.ndarray  # per node: how long it takes without waiting
     rest: np.ndarray  # per node: what it takes after what it waited for is there
     transfer: np.ndarray  # per end of a meeting: from when all have posted to the data's arrival
+    pause: np.ndarray  # per node: ns of `own`, of waits of `rest`, for which the rank stood still
+    held: np.ndarray  # per end of a meeting: ns of `transfer` for which another rank stood still
 
     @property
     def seconds(self) -> float:
@@ -153,13 +156,17 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     own = (lanes.end - lanes.begin).astype(float)
     own[lanes.kind == MEETING] = 0
     own[found.end_node] = 0  # a gap in which the rank waited
-    arrival = _arrivals(lanes, found, ready)
+    pause = standstills(lanes)
+    arrival, least = _arrivals(lanes, found, ready, pause)
     there = lanes.begin + own
     np.maximum.at(there, found.end_node, arrival)
     places = ranks.set_index("rank").reindex(lanes.ranks).rename_axis("rank").reset_index()
     places["machine_seconds"] = windows["machine_seconds"].to_numpy()
     transfer = arrival - ready[found.end_meeting]
-    return StepGraph(step, lanes, found, places, ready, own, lanes.end - there, transfer)
+    rest = lanes.end - there
+    others = held(lanes, pause, found, ready, arrival - least)
+    pause = np.where(lanes.kind == MEETING, np.minimum(pause, rest), pause)
+    return StepGraph(step, lanes, found, places, ready, own, rest, transfer, pause, others)
 
 
 def _possible(lanes: Lanes, found: Meetings, ready: np.ndarray) -> Meetings:
@@ -179,12 +186,17 @@ def _possible(lanes: Lanes, found: Meetings, ready: np.ndarray) -> Meetings:
     )
 
 
-def _arrivals(lanes: Lanes, found: Meetings, ready: np.ndarray) -> np.ndarray:
-    """When the data of each end of a meeting was there, ns.
+def _arrivals(
+    lanes: Lanes, found: Meetings, ready: np.ndarray, pause: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """When the data of each end of a meeting was there, and when it could be at the earliest, ns.
 
     A run only knows when it saw a message. That is when it arrived, if the rank was blocked and
     the message was the last one posted; otherwise it may have been there long before: then it is
-    given the time per byte of those for which it is known.
+    given the time per byte of those for which it is known. So is what came while the rank stood
+    still.
+
+    @param pause  standstills()
     """
     begin, end = lanes.begin[found.end_node], lanes.end[found.end_node]
     posted = ready[found.end_meeting]
@@ -194,13 +206,16 @@ def _arrivals(lanes: Lanes, found: Meetings, ready: np.ndarray) -> np.ndarray:
     np.maximum.at(last, found.end_node, posted)
     decides = blocked & (posted == last[found.end_node])
     waits = lanes.where("category", "wait")[found.end_node]
-    known = decides & (posted >= begin) & (found.bytes > 0)
+    stood = pause[found.end_node]
+    known = decides & (posted >= begin) & (found.bytes > 0) & (stood == 0)
     some = known if known.any() else found.late & (found.bytes > 0)
     summary = np.median if known.any() else np.min
     rate = summary(taken[some] / found.bytes[some]) if some.any() else 0.0
     guess = np.minimum(taken, rate * found.bytes)
     exact = found.end_time - posted  # may be negative by the error of the clocks
-    return posted + np.where(found.late & ~(decides & waits), guess, exact)
+    arrival = posted + np.where(found.late & ~(decides & waits), guess, exact)
+    least = np.minimum(posted + guess, arrival)
+    return np.where(stood > 0, np.clip(end - stood, least, arrival), arrival), least
 
 
 def _edges(lanes: Lanes, found: Meetings) -> tuple[int, np.ndarray, np.ndarray]:

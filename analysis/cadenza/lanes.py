@@ -12,6 +12,7 @@ from cadenza import intervals
 from cadenza.schema import COMMUNICATION, LANES, TENSOR_COLLECTIVES
 
 COMPUTE = ("compute_dense", "compute_attention", "compute_other", "optimizer")
+WORK = (*COMPUTE, "data")  # what a rank does by itself
 OPERATION, MEETING, GAP = range(3)  # it works; it waits or communicates; nothing is recorded
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.lanes import COMPUTE, inside_computation
+from cadenza.lanes import WORK, inside_computation
 from cadenza.schema import LANES
 
 PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part of the backward pass
@@ -26,9 +26,10 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     A rank's seconds of an operation in a step, without the collectives of a tensor group in it.
     """
     inner = inside_computation(events).to_numpy(bool)
-    working = (events["category"].isin(COMPUTE) & (events["lane"] < 2)).to_numpy(bool)
+    working = (events["category"].isin(WORK) & (events["lane"] < 2)).to_numpy(bool)
     events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
     part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
+    part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
     part["seconds"] -= _inside(events, np.flatnonzero(working), np.flatnonzero(inner))
     phase = part["phase"].astype(object)
     part["phase"] = phase.where(phase != "recompute", "backward")

@@ -71,7 +71,7 @@ TABLES = {
          ("t_enq_ns", "<i8"), ("step", "<u4"), ("peer", "<i4"), ("flow", "<u4"),
          ("name_id", "<u2"), ("mb", "<i2"), ("layer", "<i2"), ("doc", "<i2"), ("cat", "u1"),
          ("phase", "u1"), ("lane", "u1"), ("flags", "u1"), ("tick", "<i4"), ("stage", "<i2"),
-         ("half", "i1")]),
+         ("half", "i1"), ("still_ns", "<i8")]),
     "/memory/samples": np.dtype(
         [("t_ns", "<i8"), ("step", "<u4"), ("bytes", *_KINDS), ("host_rss", "<i8")]),
     "/memory/highwater": np.dtype([("step", "<u4"), ("peak", *_KINDS), ("peak_total", "<i8")]),
@@ -91,7 +91,7 @@ TABLES = {
          ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8")]),
 }  # fmt: skip
 REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth reading has
-SINCE_LATER = {"/events": ("tick", "half", "stage"), "/plan": ("half",),
+SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"), "/plan": ("half",),
                "/steps": ("machine_s",)}  # older files lack these  # fmt: skip
 # What the rows of a table promise.
 TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),

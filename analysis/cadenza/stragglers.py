@@ -8,6 +8,7 @@ import pandas as pd
 
 from cadenza.graph import StepGraph
 from cadenza.loads import lateness, operation_loads, robust_z
+from cadenza.pauses import COLUMNS
 
 _EQUAL = 0.01  # of a phase: less than this is no difference
 _NOTICED = 0.001  # of a step's computation: nor is less than this
@@ -17,34 +18,39 @@ _WORDS = {
     "compute_dense": "dense operations",
     "compute_other": "copies and small operations",
     "optimizer": "update's operations",
+    "data": "reading of data",
 }
+_LATE = ("cost", "rate", "input", "paused")  # by itself, not by waiting
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
             "robust_z", "work", "why", "delay_caused_seconds", "explanation"]  # fmt: skip
 
 
 def stragglers(
     events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None,
-    machine: pd.Series | None = None,
+    machine: pd.Series | None = None, paused: pd.DataFrame | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Per step and phase the rank that computed longest beside the others.
+    """Per step and phase the rank that was latest by itself.
 
     A rank is late by cost where it had more FLOPs than the median of its peers (same role and
     pipeline stage), by rate where it took longer for each than is usual on all ranks that do the
-    same; by waiting where all computed equally long, but it waited for others. Without any of
-    these `why` is none.
+    same, by input where that was in reading its data; by pauses where it stood still (stopped,
+    swapped out or without a core), whatever it was at, waits included; by waiting where all
+    computed equally long, but it waited for others. Without any of these `why` is none.
 
     @param delays   wait_causes() of steps for which it is wanted who waited for whom
     @param machine  seconds that the machine gives each rank's computation, by (step, rank): the
                     measure of ranks that do something alone
+    @param paused   pauses.pauses() of steps for which it is known
     @returns step, phase, rank, seconds, usual_seconds, late_seconds, score (usual / own),
-             robust_z, work (FLOPs / median's), why (cost, rate, waiting or none),
+             robust_z, work (FLOPs / median's), why (cost, rate, input, paused, waiting or none),
              delay_caused_seconds (waits of others for it; NaN without `delays`), explanation
     """
     loads = operation_loads(events, ranks)
     if loads.empty:
         return pd.DataFrame(columns=_COLUMNS)
-    each = lateness(loads, machine)
-    compared = _ranks(each)
+    paused = pd.DataFrame(columns=COLUMNS) if paused is None else paused
+    each = lateness(_running(loads, paused), machine)
+    compared = _ranks(each, paused)
     latest = compared.groupby(["step", "phase"], sort=True)["late_seconds"].idxmax()
     found = compared.loc[latest].reset_index(drop=True)
     of_rank = compared.set_index(["step", "phase", "rank"], drop=False).sort_index()
@@ -52,16 +58,28 @@ def stragglers(
     values = ["cost", "rate", "flops", "usual_flops", "seconds", "fair", "seconds_alone"]
     parts = each.groupby(["step", "phase", "rank", "category"])[values].sum()
     many = loads.groupby(["step", "phase"])["rank"].nunique() > 2
-    rows = [_judged(row, of_rank, parts, many, delays) for row in found.to_dict("records")]
+    rows = [_judged(row, of_rank, parts, many, delays, paused) for row in found.to_dict("records")]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _ranks(each: pd.DataFrame) -> pd.DataFrame:
+def _running(loads: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
+    """Loads without the pauses in them."""
+    if paused.empty:
+        return loads
+    keys = ["step", "phase", "category", "name", "rank"]
+    lost = paused.groupby(keys)["seconds"].sum().rename("lost")
+    lost = loads.join(lost, on=keys)["lost"].fillna(0.0)
+    return loads.assign(seconds=(loads["seconds"] - lost).clip(lower=0))
+
+
+def _ranks(each: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
     """Sums over the operations of a rank in a phase of a step, and the lateness worth a word."""
     keys = ["step", "phase", "rank"]
     values = ["seconds", "flops", "usual_flops", "cost", "rate"]
-    sums = each.groupby(keys, sort=False)[values].sum().reset_index()
-    late = sums["cost"] + sums["rate"]
+    lost = paused.groupby(keys)["seconds"].sum().rename("paused")
+    sums = each.groupby(keys)[values].sum().join(lost, how="outer").fillna(0.0).reset_index()
+    sums["seconds"] += sums["paused"]
+    late = sums["cost"] + sums["rate"] + sums["paused"]
     sums = sums.assign(late_seconds=late, usual_seconds=sums["seconds"] - late)
     sums["score"] = (sums["usual_seconds"] / sums["seconds"]).where(sums["seconds"] > 0, 1.0)
     sums["robust_z"] = robust_z(late, [sums["step"], sums["phase"]])
@@ -80,6 +98,7 @@ def _judged(
     parts: pd.DataFrame,
     many: pd.Series,
     delays: pd.DataFrame | None,
+    paused: pd.DataFrame,
 ) -> dict:
     """A row of stragglers(), given the rank that computed longest."""
     step, phase, rank = row["step"], row["phase"], row["rank"]
@@ -87,7 +106,10 @@ def _judged(
     if waits is not None:
         waits = None if waits.empty else waits[waits["phase"] == phase]
     if row["late_seconds"] > row["limit"]:
-        why = _why_late(rank, parts.loc[(step, phase, rank)], bool(many[step, phase]))
+        if row["paused"] > row["cost"] + row["rate"]:
+            why = _why_paused(paused, row)
+        else:
+            why = _why_late(rank, parts.loc[(step, phase, rank)], bool(many[step, phase]))
     else:
         why = _longest_wait(waits, row["limit"])
         row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
@@ -95,6 +117,14 @@ def _judged(
     if waits is not None:
         caused = waits.loc[waits["cause"] == row["rank"], "seconds"].sum()
     return {**row, **why, "delay_caused_seconds": caused}
+
+
+def _why_paused(paused: pd.DataFrame, row: dict) -> dict:
+    """In which operation it stood still longest."""
+    mine = np.logical_and.reduce([paused[key] == row[key] for key in ("step", "phase", "rank")])
+    longest = paused.loc[paused.loc[mine, "seconds"].idxmax()]
+    text = f"rank {row['rank']}: stood still for {longest['seconds']:.3g} s in {longest['name']}"
+    return {"why": "paused", "explanation": f"{text} (stopped, swapped out or without a core)"}
 
 
 def _why_late(rank: int, mine: pd.DataFrame, many: bool) -> dict:
@@ -109,6 +139,8 @@ def _why_late(rank: int, mine: pd.DataFrame, many: bool) -> dict:
     if why == "cost":
         share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
         text = f"rank {rank}: its {_WORDS[category]} cost {share:.2f} x the median"
+    elif category == "data":
+        why, text = "input", f"rank {rank}: its {_WORDS[category]} takes longer"
     elif one["flops"] == 0 and one["seconds_alone"] == 0:
         text = f"rank {rank}: its {_WORDS[category]} take longer"
     else:
@@ -137,14 +169,14 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 
     - persistent: in more than half of the steps, and not for its work
     - data: over the phases in which it was the slowest, its work made it late more than its rate
-    - intermittent: in some steps
+    - intermittent: in some steps, as a rank that stood still
     - none: never
 
     @param found  stragglers()
     @returns rank, slowest_share (of steps), persistence, late_seconds (sum over these steps),
              explanation; longest first
     """
-    late = found[found["why"].isin(["cost", "rate"])]
+    late = found[found["why"].isin(_LATE)]
     worst = late.loc[late.groupby("step")["late_seconds"].idxmax()] if len(late) else late
     steps = max(found["step"].nunique(), 1)
     rows = []

@@ -21,6 +21,7 @@ from cadenza.link_what_if import with_usual_links
 from cadenza.links import SlowLink, slow_links
 from cadenza.loads import operation_times
 from cadenza.parts import rank_totals, step_times, time_parts
+from cadenza.pauses import pauses
 from cadenza.pieces import lane_pieces
 from cadenza.roofline import attention_tasks
 from cadenza.run import Run
@@ -153,7 +154,7 @@ class Study:
             graph = self.graph(step, events)
             machine = self.run.machine
             found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
-                                              self._machine_seconds),
+                                              self._machine_seconds, pauses(graph)),
                      "pair_times": pair_times(graph, machine),
                      "group_times": group_times(graph, machine)}  # fmt: skip
             if step in replayed:

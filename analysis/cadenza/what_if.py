@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph import StepGraph
-from cadenza.lanes import COMPUTE
+from cadenza.lanes import WORK
 from cadenza.loads import machine_slowness, usual
+from cadenza.pauses import pauses, without
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
@@ -23,6 +24,7 @@ _OF_ALL = (  # scenario, rank, explanation
      "attention's tasks are shared out by the rates of their servers"),
     ("communication free", -1, "no latency, infinite bandwidth"),
 )  # fmt: skip
+_NO_PAUSE = "no rank stands still"
 
 
 def what_if(graph: StepGraph) -> pd.DataFrame:
@@ -38,6 +40,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     - "no attention imbalance": that for attention alone.
     - "communication free": zero latency, infinite bandwidth, no cost of waiting (POP's T0).
       Copies into and out of messages stay.
+    - "no rank stands still": without the pauses that ranks made; only where they did.
     - "rank as fast as the median": of one rank, the time per FLOP of every operation is at most
       the median of all ranks that do it (of two ranks, that of the faster), so that neither longer
       documents nor the work of a stage are blamed. A row per rank that is slower; in large runs
@@ -56,6 +59,10 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     seconds = graph.replay(own=np.stack(own, axis=1)).max(axis=0) / 1e9
     rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
             (*_OF_ALL[3], network_free(graph))]  # fmt: skip
+    if graph.pause.any():
+        longest = pauses(graph).iloc[0]
+        text = "longest pause: rank {rank}, {seconds:.3g} s in {name}".format(**longest)
+        rows.append((_NO_PAUSE, -1, text, without(graph)))
     for rank, value in zip(slow, seconds[3:], strict=True):
         number = int(graph.lanes.ranks[rank])
         share = _speed(nodes, factors, rank)
@@ -120,16 +127,17 @@ def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: st
 def _nodes(graph: StepGraph) -> pd.DataFrame:
     """Nodes that compute: node, rank (index), time, and columns of their events."""
     lanes = graph.lanes
-    node = np.flatnonzero(lanes.where("category", *COMPUTE))
+    node = np.flatnonzero(lanes.where("category", *WORK))
     columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
     frame = lanes.events.iloc[lanes.event[node]][columns].reset_index(drop=True)
     for column in ("category", "phase", "name"):
         frame[column] = frame[column].astype("category").cat.remove_unused_categories()
     rank = lanes.rank[node]
     pieces = pd.Series(lanes.event[node]).groupby(lanes.event[node]).transform("size").to_numpy()
+    frame.loc[frame["category"] == "data", "flops"] = 1.0  # as in loads.operation_loads()
     frame["flops"] /= pieces  # an event with others in it has several nodes
     return frame.assign(
-        node=node, rank=rank, time=graph.own[node],
+        node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],
         slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
     )  # fmt: skip
 
@@ -149,7 +157,7 @@ def _balanced(graph: StepGraph, nodes: pd.DataFrame, chosen: np.ndarray) -> np.n
     factor = (shared / totals["time"].where(totals["time"] > 0)).fillna(1.0).rename("factor")
     of_node = part.join(factor, on=[*keys, "rank"])["factor"].to_numpy()
     own = graph.own.copy()
-    own[part["node"].to_numpy()] *= of_node
+    own[part["node"].to_numpy()] = (part["time"] * of_node + part["pause"]).to_numpy()
     return own
 
 
@@ -198,8 +206,9 @@ def _most_costly(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray) -> 
 
 def _sped_up(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray, rank: int) -> np.ndarray:
     own = graph.own.copy()
-    mine = (nodes["rank"] == rank).to_numpy()
-    own[nodes["node"].to_numpy()[mine]] /= factors[mine]
+    chosen = (nodes["rank"] == rank).to_numpy()
+    mine = nodes[chosen]
+    own[mine["node"].to_numpy()] = (mine["time"] / factors[chosen] + mine["pause"]).to_numpy()
     return own
 
 

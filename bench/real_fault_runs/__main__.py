@@ -72,8 +72,8 @@ def main(arguments):
     options = parse(arguments)
     results = {}
     for kind in options.kinds:
-        for layout in options.layouts:
-            for seed in range(options.seeds):
+        for seed in range(options.seeds):
+            for layout in options.layouts:
                 found = judged(options, kind, layout, seed)
                 results.setdefault((kind, layout), []).append(found)
                 print(f"{kind}, {layout}, {seed}: {json.dumps(found)}", file=sys.stderr, flush=True)

@@ -4,10 +4,10 @@
 import sysconfig
 
 RANKS = 2
-STEPS = 12
+STEPS = 10
 LIBRARY = sysconfig.get_paths()["stdlib"]
 COMMON = [f"data.path=['{LIBRARY}/*.py', '{LIBRARY}/*/*.py']", "attention.placement=colocated",
-          "batch.microbatch=4096", f"run.steps={STEPS}"]
+          "batch.tokens=8192", "batch.microbatch=2048", f"run.steps={STEPS}"]
 LAYOUTS = {
     "data": [],
     "tensor": ["parallel.data=1", "parallel.tensor=2"],

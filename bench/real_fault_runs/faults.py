@@ -35,13 +35,13 @@ def plant(program, experiment, under, folder, kind, layout, seed):
                      settings(layout, seed))
     process = subprocess.Popen([*under, "mpirun", "-n", str(RANKS), *wrapper, *words],
                                env=environment(), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+                               stderr=subprocess.PIPE, text=True)
     try:
         truth |= disturb(process, folder, kind, chance, truth["victim"])
         _, complaints = process.communicate(timeout=TIMEOUT)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        if process.poll() is None:
+            process.terminate()  # mpirun ends its ranks
     if process.returncode != 0:
         raise RunError(f"{(complaints.strip() or 'no output').splitlines()[-1]} "
                        f"(exit code {process.returncode})")
@@ -116,11 +116,10 @@ def rank_processes(launcher):
     for process in below:
         below += children.get(process, [])
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{process}/comm").read_text().strip() != "cadenza":
-                continue
             variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
             ranks = [v for v in variables if v.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK="))]
-            found[int(ranks[0].partition(b"=")[2])] = process
+            if ranks:
+                found[int(ranks[0].partition(b"=")[2])] = process
     return found
 
 

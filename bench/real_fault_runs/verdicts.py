@@ -4,7 +4,7 @@
 import cadenza
 import numpy as np
 
-REASON = {"pause": "paused", "slow": "rate", "late data": "data"}
+REASON = {"pause": "paused", "slow": "rate", "late data": "input"}
 
 
 def judge(folder, kind, truth):
@@ -16,15 +16,22 @@ def judge(folder, kind, truth):
     place = place_of(study, truth)
     if place is None:
         return {"outside": True}
-    late = study.stragglers.sort_values("late_seconds", ascending=False, kind="stable")
-    worst = late.iloc[0]
+    found = study.stragglers
+    found = found[found["why"] == REASON[kind]]
+    if found.empty:
+        return {"rank": False, "phase": False, "cause": False, "planted": planted(truth, place)}
+    worst = found.loc[found["late_seconds"].idxmax()]
     return {
         "rank": bool(worst["rank"] == truth["victim"] and worst["step"] == place[0]),
         "phase": bool(worst["phase"] == place[1]),
-        "cause": bool(worst["why"] == REASON[kind]),
+        "cause": True,
         "said": f"step {worst['step']}, {worst['phase']}: {worst['explanation']}",
-        "planted": f"step {place[0]}, {place[1]}: rank {truth['victim']}, {place[2]}",
+        "planted": planted(truth, place),
     }
+
+
+def planted(truth, place):
+    return f"step {place[0]}, {place[1]}: rank {truth['victim']}, {place[2]}"
 
 
 def persistent_fault(study, kind, truth):

@@ -20,6 +20,7 @@ _WITH = {
     "all ranks balanced": "With all ranks balanced",
     "no attention imbalance": "Without attention imbalance",
     "communication free": "On a network that costs nothing",
+    "no rank stands still": "Had no rank stood still",
     "rank as fast as the median": "With rank {} at the usual rate",
 }
 
