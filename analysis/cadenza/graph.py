@@ -41,6 +41,7 @@ class StepGraph:
     rest: np.ndarray  # per node: what it takes after what it waited for is there
     transfer: np.ndarray  # per end of a meeting: from when all have posted to the data's arrival
     pause: np.ndarray  # per node: ns of `own`, of waits of `rest`, for which the rank stood still
+    pause_event: np.ndarray  # per node: row of the event that says so; -1: none
     held: np.ndarray  # per end of a meeting: ns of `transfer` for which another rank stood still
 
     @property
@@ -156,7 +157,7 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     own = (lanes.end - lanes.begin).astype(float)
     own[lanes.kind == MEETING] = 0
     own[found.end_node] = 0  # a gap in which the rank waited
-    pause = standstills(lanes)
+    pause, pause_event = standstills(lanes)
     arrival, least = _arrivals(lanes, found, ready, pause)
     there = lanes.begin + own
     np.maximum.at(there, found.end_node, arrival)
@@ -165,8 +166,9 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     transfer = arrival - ready[found.end_meeting]
     rest = lanes.end - there
     others = held(lanes, pause, found, ready, arrival - least)
-    pause = np.where(lanes.kind == MEETING, np.minimum(pause, rest), pause)
-    return StepGraph(step, lanes, found, places, ready, own, rest, transfer, pause, others)
+    pause = np.minimum(pause, np.where(own > 0, own, rest))
+    return StepGraph(step, lanes, found, places, ready, own, rest, transfer, pause, pause_event,
+                     others)  # fmt: skip
 
 
 def _possible(lanes: Lanes, found: Meetings, ready: np.ndarray) -> Meetings:
@@ -196,7 +198,7 @@ def _arrivals(
     given the time per byte of those for which it is known. So is what came while the rank stood
     still.
 
-    @param pause  standstills()
+    @param pause  per node: ns for which its rank stood still
     """
     begin, end = lanes.begin[found.end_node], lanes.end[found.end_node]
     posted = ready[found.end_meeting]
@@ -208,7 +210,7 @@ def _arrivals(
     waits = lanes.where("category", "wait")[found.end_node]
     stood = pause[found.end_node]
     known = decides & (posted >= begin) & (found.bytes > 0) & (stood == 0)
-    some = known if known.any() else found.late & (found.bytes > 0)
+    some = known if known.any() else found.late & (found.bytes > 0) & (stood == 0)
     summary = np.median if known.any() else np.min
     rate = summary(taken[some] / found.bytes[some]) if some.any() else 0.0
     guess = np.minimum(taken, rate * found.bytes)

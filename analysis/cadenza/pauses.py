@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.lanes import COMPUTE, MEETING, OPERATION, Lanes
+from cadenza.lanes import COMPUTE, GAP, Lanes
 
 _LEAST_NS = 50_000_000  # a pause: longer than turns at a core that others want too
 _LEAST_SHARE = 0.02  # of the step: shorter ones are not worth a word
@@ -20,24 +20,42 @@ _READS = "data"  # category: who waits for a disk does stand still, but for a re
 COLUMNS = ["step", "phase", "rank", "category", "name", "seconds"]
 
 
-def standstills(lanes: Lanes) -> np.ndarray:
-    """Per node of a step the ns for which its rank stood still in it, 0 but for long pauses."""
-    found = np.zeros(len(lanes.rank))
+def standstills(lanes: Lanes) -> tuple[np.ndarray, np.ndarray]:
+    """Long pauses of a step.
+
+    @returns per node the ns for which its rank stood still in it, and the row of the event that
+             says so, or -1
+    """
+    lost, row_of = np.zeros(len(lanes.rank)), np.full(len(lanes.rank), -1)
     events = lanes.events
     if "still_ns" not in events:
-        return found
+        return lost, row_of
     least = max(_LEAST_NS, _LEAST_SHARE * lanes.span)
     still = np.maximum(events["still_ns"].to_numpy(np.int64), 0).astype(float)
     long = np.flatnonzero((still > least) & (events["category"] != _READS).to_numpy())
     if not len(long):
-        return found
-    lost = still - _usual(events, still)
-    for row in long[lost[long] > least]:
-        nodes = np.flatnonzero(lanes.event == row)
-        if len(nodes):
-            took = lanes.end[nodes] - lanes.begin[nodes]
-            found[nodes[took.argmax()]] = min(lost[row], took.max())
-    return found
+        return lost, row_of
+    still -= _usual(events, still)
+    for row in long[still[long] > least]:
+        node, took = _node_of(lanes, row)
+        if took > 0:
+            lost[node], row_of[node] = min(still[row], took), row
+    return lost, row_of
+
+
+def _node_of(lanes: Lanes, row: int) -> tuple[int, int]:
+    """The longest node of an event, or, of the host's lane, of the gap around it; and how much of
+    the node's time is the event's, ns."""
+    event = lanes.events.iloc[row]
+    begin, end = event["begin_ns"] - lanes.origin, event["end_ns"] - lanes.origin
+    nodes = np.flatnonzero(lanes.event == row)
+    if not len(nodes):
+        gaps = (lanes.kind == GAP) & (lanes.ranks[lanes.rank] == event["rank"])
+        nodes = np.flatnonzero(gaps & (lanes.begin < end) & (lanes.end > begin))
+    if not len(nodes):
+        return 0, 0
+    took = np.minimum(lanes.end[nodes], end) - np.maximum(lanes.begin[nodes], begin)
+    return int(nodes[took.argmax()]), int(took.max())
 
 
 def _usual(events: pd.DataFrame, still: np.ndarray) -> np.ndarray:
@@ -54,7 +72,7 @@ def _usual(events: pd.DataFrame, still: np.ndarray) -> np.ndarray:
 def held(lanes: Lanes, pause: np.ndarray, meetings, ready: np.ndarray, spare: np.ndarray):
     """Per end of a meeting the ns of its transfer in which another of its ranks stood still.
 
-    @param pause  standstills()
+    @param pause  per node: ns for which its rank stood still
     @param ready  per meeting: when its last rank posted
     @param spare  per end: ns of its transfer that are more than it needs
     """
@@ -81,7 +99,7 @@ def pauses(graph) -> pd.DataFrame:
     """
     lanes = graph.lanes
     node = np.flatnonzero(graph.pause)
-    rows = lanes.events.iloc[lanes.event[node]]
+    rows = lanes.events.iloc[graph.pause_event[node]]
     frame = pd.DataFrame({name: rows[name].astype(object).to_numpy()
                           for name in ("phase", "category", "name")})  # fmt: skip
     frame["phase"] = frame["phase"].where(frame["phase"] != "recompute", "backward")
@@ -93,11 +111,10 @@ def pauses(graph) -> pd.DataFrame:
 
 def without(graph) -> float:
     """Seconds of the step, had no rank stood still."""
-    computes = graph.lanes.kind == OPERATION
-    waits = graph.lanes.kind == MEETING
+    works = graph.own > 0
     ends = graph.replay(
-        own=np.where(computes, graph.own - graph.pause, graph.own),
-        rest=np.where(waits, graph.rest - graph.pause, graph.rest),
+        own=graph.own - np.where(works, graph.pause, 0),
+        rest=graph.rest - np.where(works, 0, graph.pause),
         transfer=graph.transfer - graph.held,
     )
     return float(ends.max()) / 1e9

@@ -3,8 +3,9 @@
 
 import cadenza
 import numpy as np
+from cadenza.schema import LANES
 
-REASON = {"pause": "paused", "slow": "rate", "late data": "input"}
+SAID = {"slow": " run at ", "late data": "reading of data takes longer"}
 
 
 def judge(folder, kind, truth):
@@ -17,7 +18,7 @@ def judge(folder, kind, truth):
     if place is None:
         return {"outside": True}
     found = study.stragglers
-    found = found[found["why"] == REASON[kind]]
+    found = found[found["why"] == "paused"]
     if found.empty:
         return {"rank": False, "phase": False, "cause": False, "planted": planted(truth, place)}
     worst = found.loc[found["late_seconds"].idxmax()]
@@ -35,14 +36,12 @@ def planted(truth, place):
 
 
 def persistent_fault(study, kind, truth):
-    """One that is there in all steps: the rank that is late most, and why it is so mostly. There is
-    no phase to be right about."""
+    """One that is there in all steps: the rank that is late most, and what is said of it. There is no
+    phase to be right about."""
     worst = study.persistent.iloc[0]
-    mine = study.stragglers[study.stragglers["rank"] == worst["rank"]]
-    reasons = mine.groupby("why")["late_seconds"].sum()
     return {
         "rank": bool(worst["rank"] == truth["victim"]),
-        "cause": bool(reasons.idxmax() == REASON[kind]),
+        "cause": SAID[kind] in worst["explanation"],
         "said": f"{worst['persistence']}: {worst['explanation']}",
         "planted": f"rank {truth['victim']}",
     }
@@ -59,8 +58,9 @@ def place_of(study, truth):
         return None
     step = int(steps["step"].iloc[inside.argmax()])
     events = study.run.events(ranks=[truth["victim"]], steps=[step])
-    events = events[(events["lane"] < 2) & (events["category"] != "step")]
-    found = events.iloc[overlap(events, pause).argmax()]
+    events = events[(events["lane"] != LANES["communication"]) & (events["category"] != "step")]
+    events = events.assign(inside=overlap(events, pause), took=events["end_ns"] - events["begin_ns"])
+    found = events.sort_values(["inside", "took"], ascending=[False, True]).iloc[0]
     phase = str(found["phase"])
     return step, "backward" if phase == "recompute" else phase, str(found["name"])
 

@@ -99,9 +99,9 @@ class Tracer {
                  std::int64_t least_ns = 0) {
     const Doing doing(*this, name);
     const std::int64_t begin = trace::now_ns();
-    operation();
+    const std::int64_t still = measure_still(begin, operation);
     const std::int64_t end = trace::now_ns();
-    if (end - begin >= least_ns) add(category, name, trace::Lane::host, begin, end, {});
+    if (end - begin >= least_ns) add(category, name, trace::Lane::host, begin, end, {}, still);
   }
   /// The same for what is done often and mostly takes no time.
   template <typename Operation>
@@ -137,7 +137,7 @@ class Tracer {
  private:
   /// Runs `operation`. @returns ns that the rank stood still in it; -1 where that is not recorded
   template <typename Operation>
-  std::int64_t measure_still(std::int64_t begin, Operation operation) {
+  std::int64_t measure_still(std::int64_t begin, const Operation& operation) {
     if (!events_) {
       operation();
       return -1;

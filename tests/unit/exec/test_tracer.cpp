@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <set>
+#include <thread>
 
 namespace cadenza::exec {
 namespace {
@@ -97,6 +99,19 @@ TEST_F(TracerTest, EventsKnowTheirPlace) {
   }
   EXPECT_EQ(recorder_.events()[0].flags, 0);
   EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking | trace::flag::kSends);
+}
+
+TEST_F(TracerTest, OperationsSayForHowLongTheRankStoodStill) {
+  constexpr auto kSleep = std::chrono::milliseconds(20);
+  tracer_.begin_step(0);
+  tracer_.time(trace::Category::wait, tracer_.intern("wait"), {},
+               [&] { std::this_thread::sleep_for(kSleep); });
+  tracer_.time_inside(tracer_.intern("sum"), {}, [&] { std::this_thread::sleep_for(kSleep); });
+  tracer_.message(trace::Category::p2p_send, tracer_.intern("send"), 1, 2, {});
+  ASSERT_EQ(recorder_.events().size(), 3u);
+  for (int event : {0, 1}) EXPECT_GE(recorder_.events()[event].still_ns, 19'000'000);
+  EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking);
+  EXPECT_EQ(recorder_.events()[2].still_ns, -1);
 }
 
 }  // namespace

@@ -53,25 +53,14 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
   constexpr auto F = H5T_FLOAT;
   constexpr auto A = H5T_ARRAY;
   constexpr auto S = H5T_STRING;
-  EXPECT_EQ(layout_of(file.get(), "/events"), (Layout{{"t_begin_ns", 0, 8, I},
-                                                      {"t_end_ns", 8, 8, I},
-                                                      {"bytes", 16, 8, I},
-                                                      {"flops", 24, 8, F},
-                                                      {"t_enq_ns", 32, 8, I},
-                                                      {"step", 40, 4, I},
-                                                      {"peer", 44, 4, I},
-                                                      {"flow", 48, 4, I},
-                                                      {"name_id", 52, 2, I},
-                                                      {"mb", 54, 2, I},
-                                                      {"layer", 56, 2, I},
-                                                      {"doc", 58, 2, I},
-                                                      {"cat", 60, 1, I},
-                                                      {"phase", 61, 1, I},
-                                                      {"lane", 62, 1, I},
-                                                      {"flags", 63, 1, I},
-                                                      {"tick", 64, 4, I},
-                                                      {"stage", 68, 2, I},
-                                                      {"half", 70, 1, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/events"),
+            (Layout{{"t_begin_ns", 0, 8, I}, {"t_end_ns", 8, 8, I},  {"bytes", 16, 8, I},
+                    {"flops", 24, 8, F},     {"t_enq_ns", 32, 8, I}, {"step", 40, 4, I},
+                    {"peer", 44, 4, I},      {"flow", 48, 4, I},     {"name_id", 52, 2, I},
+                    {"mb", 54, 2, I},        {"layer", 56, 2, I},    {"doc", 58, 2, I},
+                    {"cat", 60, 1, I},       {"phase", 61, 1, I},    {"lane", 62, 1, I},
+                    {"flags", 63, 1, I},     {"tick", 64, 4, I},     {"stage", 68, 2, I},
+                    {"half", 70, 1, I},      {"still_ns", 72, 8, I}}));
   EXPECT_EQ(
       layout_of(file.get(), "/memory/samples"),
       (Layout{{"t_ns", 0, 8, I}, {"step", 8, 4, I}, {"bytes", 16, 56, A}, {"host_rss", 72, 8, I}}));
@@ -256,6 +245,7 @@ TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
   check("tick", [](const Event& e) { return e.tick; });
   check("stage", [](const Event& e) { return e.stage; });
   check("half", [](const Event& e) { return e.half; });
+  check("still_ns", [](const Event& e) { return e.still_ns; });
   EXPECT_THAT(column<std::int64_t>(file.get(), "/steps", "n_events_end"),
               ElementsAre(1500, 3000, 4500));
 }
