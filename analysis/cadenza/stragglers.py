@@ -106,10 +106,12 @@ def _judged(
     if waits is not None:
         waits = None if waits.empty else waits[waits["phase"] == phase]
     if row["late_seconds"] > row["limit"]:
-        if row["paused"] > row["cost"] + row["rate"]:
+        known = (step, phase, rank) in parts.index
+        mine = parts.loc[(step, phase, rank)] if known else None
+        if mine is None or row["paused"] > mine[["cost", "rate"]].to_numpy().max():
             why = _why_paused(paused, row)
         else:
-            why = _why_late(rank, parts.loc[(step, phase, rank)], bool(many[step, phase]))
+            why = _why_late(rank, mine, bool(many[step, phase]))
     else:
         why = _longest_wait(waits, row["limit"])
         row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
