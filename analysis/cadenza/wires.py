@@ -59,7 +59,7 @@ def _messages(graph: StepGraph) -> pd.DataFrame:
             "sent": sent.to_numpy(np.int64),
             "sender": events["peer"].to_numpy(np.int64)[row],
             "receiver": events["rank"].to_numpy(np.int64)[row],
-            "category": events["category"].astype(object).to_numpy()[row],
+            "category": events["category"].iloc[row].astype(object).to_numpy(),
             "bytes": events["bytes"].to_numpy(np.int64)[row],
             "ready_ns": ready.to_numpy(),
             "there_ns": np.maximum(there["end_ns"], ready).to_numpy(np.int64),
