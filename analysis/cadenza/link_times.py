@@ -98,7 +98,7 @@ def group_collectives(graph: StepGraph, machine: Machine | None) -> pd.DataFrame
     row = ends["event"].to_numpy(np.int64)
     for name in ("begin_ns", "end_ns", "bytes", "rank"):
         ends[name] = events[name].to_numpy(np.int64)[row]
-    ends["name"] = events["name"].astype(object).to_numpy()[row]
+    ends["name"] = events["name"].iloc[row].astype(object).to_numpy()
     ends = ends.sort_values(["collective", "rank"], kind="stable")
     group = ends.groupby("collective")
     frame = group.agg(name=("name", "first"), bytes=("bytes", "max"), size=("rank", "size"),

@@ -9,7 +9,8 @@ import pandas as pd
 
 from cadenza.graph import StepGraph
 from cadenza.machine import Machine
-from cadenza.partners import both_ends, message_ends
+from cadenza.partners import alike, both_ends, message_ends
+from cadenza.schema import PACK
 
 _FOUND_NS = 50_000  # a wait that takes no longer found its message there
 
@@ -49,20 +50,34 @@ def _messages(graph: StepGraph) -> pd.DataFrame:
         ends[name] = events[name].to_numpy(np.int64)[row] - graph.lanes.origin
     ready = ends.groupby("message")["begin_ns"].max()
     there = ends[~ends["sends"]].set_index("message").reindex(ready.index)
+    sent = ends[ends["sends"]].set_index("message")["event"].reindex(ready.index)
     row = there["event"].to_numpy(np.int64)
     frame = pd.DataFrame(
         {
             "message": ready.index.to_numpy(),
             "event": row,
+            "sent": sent.to_numpy(np.int64),
             "sender": events["peer"].to_numpy(np.int64)[row],
             "receiver": events["rank"].to_numpy(np.int64)[row],
-            "category": events["category"].astype(object).to_numpy()[row],
+            "category": events["category"].iloc[row].astype(object).to_numpy(),
             "bytes": events["bytes"].to_numpy(np.int64)[row],
             "ready_ns": ready.to_numpy(),
             "there_ns": np.maximum(there["end_ns"], ready).to_numpy(np.int64),
         }
     )
-    return frame.sort_values(["ready_ns", "there_ns"], kind="stable", ignore_index=True)
+    return frame.iloc[_in_turn(graph, frame)].reset_index(drop=True)
+
+
+def _in_turn(graph: StepGraph, frame: pd.DataFrame) -> np.ndarray:
+    """The order of messages at ports: by when they were ready, then as the rank that was last to
+    post lists them. The sender was the last where it had just packed."""
+    events = graph.lanes.events
+    packs = events[(events["name"] == PACK).to_numpy()]
+    packed = alike(packs["rank"], packs["end_ns"] - graph.lanes.origin)
+    last = np.isin(alike(frame["sender"], frame["ready_ns"]), packed)
+    poster = np.where(last, frame["sender"], frame["receiver"])
+    listed = np.where(last, frame["sent"], frame["event"])
+    return np.lexsort((listed, poster, frame["ready_ns"]))
 
 
 def _seen_to_arrive(graph: StepGraph) -> np.ndarray:
