@@ -2,7 +2,7 @@
 """A sweep's folder: sweep.csv as a frame, and the views that its sweep.yaml asks for.
 
 A view is a value per point (a column, or one derived from columns), drawn over one axis, and checks
-of it against published numbers. docs/simulation.md describes the keys."""
+of it against published numbers. docs/sweep.md describes the keys."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _VIEW_KEYS = {"title", "value", "axis", "x", "series", "panels", "unit", "beyond
               "why"}  # fmt: skip
 _CHECK_KEYS = {"what", "where", "range", "about", "within", "lowest", "highest", "source"}
 _VERDICTS = ("range", "about", "lowest", "highest")
+# Keys that say what is computed, and on what; all others say how.
+_WORKLOAD = ("seed", "model", "data", "cluster", "batch.tokens", "shape.sequence", "shape.sequences")
 
 
 @dataclass
@@ -43,13 +45,17 @@ class Sweep:
     axes: list[str]
     table: pd.DataFrame
     views: list[View]
+    workload: list[str] = field(default_factory=list)  # axes that change what is computed
 
 
 def open_sweep(path: Path) -> Sweep:
     """Reads DIR/sweep.yaml and DIR/sweep.csv. Labels are text."""
     path = Path(path)
     config = _read_yaml(path / "sweep.yaml")
-    axes = [str(name) for name in config.get("axes") or {}]
+    labels = config.get("axes") or {}
+    if not isinstance(labels, dict):
+        raise DataError(f"{path / 'sweep.yaml'}: axes: found no block of keys; valid: axes")
+    axes = [str(name) for name in labels]
     table = _read_table(path / "sweep.csv", axes)
     table["attention_seconds"] = table["attention_share"] * table["seconds"]
     name = str(config.get("name", "sweep"))
@@ -57,7 +63,17 @@ def open_sweep(path: Path) -> Sweep:
         _read_view(path / "sweep.yaml", i, view, axes)
         for i, view in enumerate(config.get("report") or [])
     ]
-    return Sweep(path, name, str(config.get("title", name)), axes, table, views)
+    workload = [str(name) for name in labels if _is_workload(str(name), labels[name])]
+    return Sweep(path, name, str(config.get("title", name)), axes, table, views, workload)
+
+
+def _is_workload(axis: str, labels: object) -> bool:
+    """Whether any label sets a key of what is computed: a list of values sets the axis itself."""
+    keys = {axis}
+    if isinstance(labels, dict):
+        blocks = [settings for settings in labels.values() if isinstance(settings, dict)]
+        keys = {str(key) for settings in blocks for key in settings}
+    return any(f"{key}.".startswith(f"{block}.") for key in keys for block in _WORKLOAD)
 
 
 def _read_yaml(path: Path) -> dict:
@@ -79,7 +95,9 @@ def _read_table(path: Path, axes: list[str]) -> pd.DataFrame:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: broken table: {str(error).splitlines()[0]}") from error
-    expected = [*axes, "status", "seconds", "attention_share"]
+    expected = [*axes, "status", "reason", "ranks", "seconds", "tokens", "tokens_per_second",
+                "model_flops_utilization", "attention_imbalance", "attention_share",
+                "largest_memory_bytes"]  # fmt: skip
     missing = [name for name in expected if name not in table]
     if missing:
         raise DataError(f"{path}: has no column '{missing[0]}'; valid: the table of a sweep")

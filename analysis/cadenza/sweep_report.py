@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a sweep's views against published numbers, as a table in Markdown."""
+"""What a sweep says, in Markdown: its best points, or its views and their checks against published
+numbers."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from cadenza.sweep import Sweep, View, select, values_of
+from cadenza.sweep_ranking import Table, effects, headlines, ranked, ranking
 
 _ROUNDING = 0.005  # published numbers have two digits
 
@@ -99,40 +101,67 @@ def value_table(sweep: Sweep, view: View) -> list[str]:
     values = values_of(sweep, view)
     lines = [*view.panels, *view.series]
     across = list(dict.fromkeys(values[view.x]))
-    table = [
-        "| " + " | ".join([*lines, *(f"{view.x} {label}" for label in across)]) + " |",
-        "| " + " | ".join(["---"] * (len(lines) + len(across))) + " |",
-    ]
-    for names, line in values.groupby(lines, sort=False):
+    rows = []
+    for names, line in values.groupby(lines, sort=False) if lines else [((), values)]:
         cells = dict.fromkeys(across, "-")
         for label, value, status in zip(line[view.x], line["value"], line["status"], strict=True):
             number = _number(view, value)
             cells[label] = number if status == "ok" else f"({number})"
-        table.append("| " + " | ".join([*names, *cells.values()]) + " |")
-    return table
+        rows.append([*names, *cells.values()])
+    return _table([*lines, *(f"{view.x} {label}" for label in across)], rows)
+
+
+def _table(names: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a table in Markdown."""
+    return [
+        "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
+        for cells in (names, ["---"] * len(names), *rows)
+    ]
+
+
+def _aligned(table: Table) -> list[str]:
+    """A table in Markdown that can be read in a terminal too."""
+    widths = [max(map(len, column)) for column in zip(table.names, *table.rows, strict=True)]
+    names, *rows = [[cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+                    for cells in (table.names, *table.rows)]  # fmt: skip
+    lines = _table(names, rows)
+    lines[1] = "| " + " | ".join("-" * width for width in widths) + " |"
+    return [*lines, "", *([f"({table.caption})", ""] if table.caption else [])]
 
 
 def markdown(sweeps: list[Sweep]) -> str:
-    """One table of all checks, what each sweep says of its differences, and the values of views
-    that have nothing to be checked against."""
-    lines = [
-        "| exhibit | what | published | ours | verdict | source |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    """One table of all checks, where there are any; what each sweep says of its differences, and
+    the values of views that have nothing to be checked against. Of a sweep without views: its best
+    points, all points ranked, and what each axis does."""
+    lines = _checks(sweeps)
+    for sweep in sweeps:
+        name = sweep.title.split(":")[0]
+        if not sweep.views:
+            lines += _best_points(sweep)
+        for view in sweep.views:
+            if view.why:
+                lines += [f"**{name}, {view.title}.** {view.why.strip()}", ""]
+            if not view.checks:
+                lines += [f"**{sweep.title}: {view.title}.**", "", *value_table(sweep, view), ""]
+        lines += [f"{name}: {counts(sweep)}.", ""]
+    return "\n".join(lines)
+
+
+def _checks(sweeps: list[Sweep]) -> list[str]:
+    rows = []
     for sweep in sweeps:
         for row in verdicts(sweep):
             exhibit = f"{sweep.title.split(':')[0]}: {row['exhibit']}"
-            cells = [exhibit, *(row[name] for name in list(row)[1:])]
-            lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
-    lines.append("")
-    for sweep in sweeps:
-        for view in sweep.views:
-            if view.why:
-                lines += [f"**{sweep.title.split(':')[0]}, {view.title}.** {view.why.strip()}", ""]
-            if not view.checks and view.series:
-                lines += [f"**{sweep.title}: {view.title}.**", "", *value_table(sweep, view), ""]
-        lines += [f"{sweep.title.split(':')[0]}: {counts(sweep)}.", ""]
-    return "\n".join(lines)
+            rows.append([exhibit, *(row[name] for name in list(row)[1:])])
+    names = ["exhibit", "what", "published", "ours", "verdict", "source"]
+    return [*_table(names, rows), ""] if rows else []
+
+
+def _best_points(sweep: Sweep) -> list[str]:
+    lines = [f"**{sweep.title}.** " + "  \n".join(headlines(sweep)), ""]
+    if not ranked(sweep).empty:
+        lines += [*_aligned(ranking(sweep)), *_aligned(effects(sweep))]
+    return lines
 
 
 def counts(sweep: Sweep) -> str:

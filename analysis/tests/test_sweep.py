@@ -2,6 +2,7 @@
 import copy
 
 import matplotlib.image
+import pandas as pd
 import pytest
 import yaml
 
@@ -39,6 +40,7 @@ ROWS = [  # size, system, status, seconds, attention_share, memory
     ("16", "b c1", "ok", 30.0, 0.6, 100),
     ("16", "b c2", "out_of_memory", 22.0, 0.6, 400),
 ]
+RANKS, TOKENS = 4, 1200
 
 
 @pytest.fixture
@@ -48,8 +50,10 @@ def write(tmp_path):
         if change:
             change(config)
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-        lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes"]
-        lines += [f"{n},{s},{w},,{t},{a},{m}" for n, s, w, t, a, m in rows]
+        lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes,ranks,"
+                 "tokens,tokens_per_second,model_flops_utilization,attention_imbalance"]  # fmt: skip
+        lines += [f"{n},{s},{w},,{t},{a},{m},{RANKS},{TOKENS},{TOKENS / t if t else ''},0.5,1.25"
+                  for n, s, w, t, a, m in rows]  # fmt: skip
         (tmp_path / "sweep.csv").write_text("\n".join(lines) + "\n")
         return tmp_path
 
@@ -147,6 +151,111 @@ def test_views_without_checks_are_tables_of_values(write):
     assert "| b c2 | 14.00 | (22.00) |" in lines, "in brackets: it does not fit"
 
 
+def without_report(config):
+    del config["report"]
+
+
+def test_a_sweep_without_report_names_its_best_point_first(write, cli, tmp_path):
+    folder = write(without_report)
+    text = markdown([open_sweep(folder)])
+    assert "published" not in text and "verdict" not in text
+    best = "Best: size 8, system a: 10.00 s a step, 120 tokens/s on 4 ranks."
+    assert text.splitlines()[0] == f"**Figure 1: a grid.** {best}"
+    assert "6 points: 5 ok, 1 out of memory" in text
+    assert text in cli("sweep", folder).stdout
+    done = cli("sweep", folder, "--markdown", tmp_path / "table.md")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "table.md").read_text() == text
+
+
+def cells(text, header):
+    """The rows below a table's header, as lists of text."""
+    lines = [[cell.strip() for cell in line[1:-1].split("|")] if line[:1] == "|" else None
+             for line in text.splitlines()]  # fmt: skip
+    first = lines.index(header) + 2
+    return lines[first : lines.index(None, first)]
+
+
+RANKING = ["place", "step", "slower", "tokens/s", "MFU", "imbalance", "memory"]
+EFFECTS = ["axis", "label", "fastest in", "slower, median", "at most"]
+
+
+def test_points_are_ranked_and_those_that_do_not_fit_come_last(write):
+    text = markdown([open_sweep(write(without_report))])
+    rows = cells(text, ["size", "system", *RANKING])
+    assert [row[:3] for row in rows] == [
+        ["8", "a", "1"],
+        ["8", "b c2", "2"],
+        ["8", "b c1", "3"],
+        ["16", "a", "4"],
+        ["16", "b c1", "5"],
+        ["16", "b c2", "too large"],
+    ]
+    assert rows[1][3:] == ["14.00 s", "1.40 x", "86", "50.0%", "1.25", "200 B"]
+
+
+def test_each_label_is_compared_with_its_like(write):
+    text = markdown([open_sweep(write(without_report))])
+    assert cells(text, EFFECTS) == [
+        ["size", "8", "2 of 2", "1.00 x", "1.00 x"],  # "b c2" is alone: 16 does not fit
+        ["size", "16", "0 of 2", "2.00 x", "2.00 x"],
+        ["system", "a", "2 of 2", "1.00 x", "1.00 x"],
+        ["system", "b c1", "0 of 2", "1.50 x", "1.50 x"],
+        ["system", "b c2", "0 of 1", "1.40 x", "1.40 x"],
+    ]
+
+
+def test_each_workload_has_its_best_point(write):
+    def change(config):
+        del config["report"]
+        config["axes"]["size"] = {"8": {}, "16": {"data.max_document": 16}}
+
+    rows = [*ROWS[:4], ("16", "b c1", "ok", 15.0, 0.6, 100), ROWS[5]]
+    text = markdown([open_sweep(write(change, rows))])
+    assert "Best of size 8: system a: 10.00 s a step" in text
+    assert "Best of size 16: system b c1: 15.00 s a step" in text
+    ranked = cells(text, ["size", "system", *RANKING])
+    assert [row[:3] for row in ranked[3:]] == [
+        ["16", "b c1", "1"],
+        ["16", "a", "2"],
+        ["16", "b c2", "too large"],
+    ]
+    assert ranked[4][4] == "1.33 x", "against the best of its workload"
+
+
+def test_equals_ranks_and_points_left_out_are_named(write):
+    rows = [*ROWS[:4], ("16", "b c1", "ok", 10.005, 0.6, 100), ("16", "b c2", "refused", "", "", "")]
+    folder = write(without_report, rows)
+    table = pd.read_csv(folder / "sweep.csv", dtype=str)
+    table.loc[1, "ranks"] = "1"
+    table.loc[5, "reason"] = "b c2 needs 32"
+    table.to_csv(folder / "sweep.csv", index=False)
+    first, second, third = markdown([open_sweep(folder)]).splitlines()[:3]
+    assert first.rstrip().endswith("on 4 ranks; 1 other is as fast, within 0.1%.")
+    assert second.strip() == ("Most tokens/s of a rank: size 8, system b c1: 15.00 s a step, "
+                              "80 tokens/s on 1 rank.")  # fmt: skip
+    assert third == "1 refused, the first of them size 16, system b c2: b c2 needs 32."
+
+
+def test_where_nothing_fits_the_least_is_named(write):
+    rows = [(n, s, "out_of_memory", t, a, m) for n, s, _, t, a, m in ROWS]
+    text = markdown([open_sweep(write(without_report, rows))])
+    assert "No point fits into memory. size 8, system a needs least: 100 B on a rank." in text
+    rows = [(n, s, "refused", "", "", "") for n, s, *_ in ROWS]
+    text = markdown([open_sweep(write(without_report, rows))])
+    assert text.startswith("**Figure 1: a grid.** No point was simulated.") and "| " not in text
+
+
+def test_views_that_nothing_was_published_about_have_no_verdicts(write):
+    def change(config):
+        config["report"] = [{"title": "seconds of a", "value": "seconds", "x": "size"}]
+        config["axes"]["system"] = {"a": {}}
+
+    text = markdown([open_sweep(write(change, [ROWS[0], ROWS[3]]))])
+    assert "published" not in text
+    assert "| size 8 | size 16 |" in text and "| 10.00 | 20.00 |" in text
+
+
 def test_command_draws_every_view(write, cli, tmp_path):
     folder = write()
     done = cli("sweep", folder, "--markdown", tmp_path / "table.md")
@@ -169,6 +278,7 @@ def test_command_draws_every_view(write, cli, tmp_path):
         (lambda c: c["report"][0]["checks"][0].pop("range"), "valid: one of range"),
         (lambda c: c["report"][0].update(axis="sizes"), "found no axis 'sizes'"),
         (lambda c: c["report"].append(3), "found 3; valid: a block"),
+        (lambda c: c.update(axes=["size"]), "axes: found no block of keys"),
     ],
 )
 def test_bad_views_are_one_line(write, cli, change, message):
