@@ -4,175 +4,231 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "cadenza/app/forecast.hpp"
-#include "cadenza/app/simulation.hpp"
+#include "cadenza/app/progress.hpp"
+#include "cadenza/app/step_report.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/simulate/least_time.hpp"
+#include "choose_table.hpp"
 
 namespace cadenza::app {
 namespace {
 
-using config::Overlap;
-using config::PlacementKind;
-
-constexpr std::size_t kShown = 12;
-
-struct Candidate {
-  config::Experiment experiment;
-  double seconds = 0;
-  double bound = 0;
-  std::int64_t bytes = 0;
-  bool fits = true;
+/// A layout with a placement: one set of plans for all of its variants.
+struct Group {
+  Candidate arrangement;
+  std::vector<Judged> variants;  ///< by bound
+  double bound() const { return variants.front().bound; }
+  bool disaggregates() const {
+    return arrangement.attention.placement == config::PlacementKind::cad;
+  }
 };
 
-std::vector<std::int64_t> divisors(std::int64_t number) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t part = 1; part <= number; ++part) {
-    if (number % part == 0) all.push_back(part);
-  }
-  return all;
+/// The larger of the first and the last stage, whatever the plans are.
+exec::MemoryEstimate least_memory(const config::Experiment& e) {
+  const program::Outline outline(e);
+  const Rank last = outline.layout.rank({0, outline.layout.pipeline() - 1, 0, 0});
+  return std::max(exec::least_memory(e, outline, 0), exec::least_memory(e, outline, last),
+                  [](const auto& a, const auto& b) { return a.total() < b.total(); });
 }
 
-/// data x pipeline x tensor x context in every way.
-std::vector<config::Parallel> layouts(const config::Parallel& given) {
-  std::vector<config::Parallel> all;
-  const std::int64_t trainers = given.trainers();
-  for (const std::int64_t pipeline : divisors(trainers)) {
-    for (const std::int64_t tensor : divisors(trainers / pipeline)) {
-      for (const std::int64_t context : divisors(trainers / pipeline / tensor)) {
-        config::Parallel parallel = given;
-        parallel.pipeline = pipeline;
-        parallel.tensor = tensor;
-        parallel.context = context;
-        parallel.data = trainers / pipeline / tensor / context;
-        if (pipeline == 1) parallel.chunks = 1;
-        all.push_back(parallel);
+double imbalance_of(const config::Experiment& e, const simulate::Result& step) {
+  std::vector<RankStep> ranks(step.ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].attention_ns = static_cast<std::int64_t>(step.ranks[i].attention * 1e9);
+  }
+  return attention_imbalance(ranks, attention_servers(e));
+}
+
+class Search {
+ public:
+  Search(const config::Experiment& given, const data::Packer& packer,
+         const config::Machine& machine, bool progress)
+      : given_(given),
+        machine_(machine),
+        batch_(packer.batch(0)),
+        limit_(given.run.memory > 0 ? given.run.memory : machine.memory),
+        progress_(progress, kMostSimulated, "candidate", 0, stderr) {
+    add_groups();
+  }
+
+  Choice run() {
+    std::ranges::stable_sort(groups_, {}, &Group::bound);
+    for (Group& group : groups_) visit(group);
+    if (ranked_.empty()) visit_by_memory();
+    progress_.finish();
+    if (ranked_.empty()) refuse();
+    std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
+    const SearchReport report{given_,     machine_, limit_,   groups_.size(),
+                              simulated_, slower_,  untried_, static_cast<double>(batch_.tokens()),
+                              ranked_,    large_};
+    return {ranked_.front().candidate.of(given_), describe(report), simulated_};
+  }
+
+ private:
+  void add_groups() {
+    for (const Candidate& arrangement : arrangements(given_)) {
+      Group group{arrangement, {}};
+      for (const Candidate& variant : variants(given_, arrangement)) {
+        group.variants.push_back({variant, bound_of(variant.of(given_)), 0, "", 0, 1, {}});
       }
+      std::ranges::stable_sort(group.variants, {}, &Judged::bound);
+      groups_.push_back(std::move(group));
+    }
+    if (!groups_.empty()) return;
+    fail(ExitCode::usage,
+         "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "
+         "valid: fewer trainers, batch.tokens with more microbatches, or parallel.pipeline, tensor "
+         "and context left open",
+         given_.parallel.trainers());
+  }
+
+  double bound_of(const config::Experiment& e) {
+    if (!least_time_) {
+      costs_.emplace(machine_, e, program::Layout(e));
+      least_time_.emplace(batch_, *costs_);
+    }
+    return least_time_->seconds(e);
+  }
+
+  double& best(const Group& group) { return best_[group.disaggregates() ? 1 : 0]; }
+
+  bool fits(const Judged& judged) const { return limit_ == 0 || judged.bytes <= limit_; }
+
+  void visit(Group& group) {
+    if (group.bound() >= best(group)) {
+      ++slower_;
+    } else if (tried_ >= kMostSimulated) {
+      ++untried_;
+    } else {
+      judge(group);
     }
   }
-  return all;
-}
 
-/// The placements of a layout with their own knobs; config says later which of them make sense.
-std::vector<config::Attention> placements(const config::Attention& given, std::int64_t context) {
-  std::vector<config::Attention> all;
-  const auto add = [&](PlacementKind kind, auto change) {
-    config::Attention attention = given;
-    attention.placement = kind;
-    attention.overlap = Overlap::none;
-    change(attention);
-    all.push_back(attention);
-  };
-  const auto as_is = [](config::Attention&) {};
-  const auto in_turns = [](config::Attention& a) { a.overlap = Overlap::ping_pong; };
-  add(PlacementKind::cad, as_is);
-  add(PlacementKind::cad, in_turns);
-  if (context == 1) {
-    add(PlacementKind::colocated, as_is);
-    return all;
-  }
-  for (const PlacementKind kind : {PlacementKind::all_gather, PlacementKind::zigzag,
-                                   PlacementKind::striped, PlacementKind::ulysses}) {
-    add(kind, as_is);
-  }
-  for (const std::int64_t part : divisors(context)) {
-    if (part == 1 || part == context) continue;
-    add(PlacementKind::ulysses_ring, [&](config::Attention& a) { a.head_parallel = part; });
-    add(PlacementKind::double_ring, [&](config::Attention& a) { a.window = part; });
-  }
-  return all;
-}
-
-bool makes_sense(const config::Experiment& experiment) {
-  try {
-    config::check_experiment(experiment);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-std::vector<Candidate> candidates(const config::Experiment& given, const data::Batch& batch) {
-  const config::Machine machine = load_machine(given.cluster);
-  std::vector<Candidate> all;
-  for (const config::Parallel& parallel : layouts(given.parallel)) {
-    for (const config::Attention& attention : placements(given.attention, parallel.context)) {
-      Candidate candidate{given};
-      candidate.experiment.parallel = parallel;
-      candidate.experiment.attention = attention;
-      if (!makes_sense(candidate.experiment)) continue;
-      const Forecast step = forecast(candidate.experiment, batch, machine);
-      candidate.seconds = step.result.seconds;
-      candidate.bound = step.result.lower_bound_seconds;
-      candidate.bytes = step.peak_bytes();
-      candidate.fits = given.run.memory == 0 || candidate.bytes <= given.run.memory;
-      all.push_back(candidate);
+  /// Candidates that need least first, until one fits.
+  void visit_by_memory() {
+    const auto least = [](const Group& group) {
+      return std::ranges::min(group.variants, {}, &Judged::bytes).bytes;
+    };
+    for (Group& group : groups_) {
+      for (Judged& variant : group.variants) measure_least(variant);
+    }
+    std::ranges::stable_sort(groups_, {}, least);
+    tried_ = 0;
+    large_.clear();
+    for (Group& group : groups_) {
+      if (tried_ < kMostSimulated && ranked_.empty()) judge(group);
     }
   }
-  std::ranges::stable_sort(all, {}, &Candidate::seconds);
-  return all;
-}
 
-std::string placement_text(const config::Attention& a) {
-  std::string text(config::word_of(a.placement));
-  if (a.placement == PlacementKind::ulysses_ring) text += fmt::format(" {}", a.head_parallel);
-  if (a.placement == PlacementKind::double_ring) text += fmt::format(" {}", a.window);
-  if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
-  return text;
-}
-
-std::string explain(const std::vector<Candidate>& all, const Candidate& best) {
-  std::string text = fmt::format(
-      "auto: {} layouts and placements for {} trainers, predicted at nominal rates\n"
-      "{:>5} {:>9} {:>7} {:>8}  {:<18} {:>10} {:>10} {:>11}\n",
-      all.size(), best.experiment.parallel.trainers(), "data", "pipeline", "tensor", "context",
-      "placement", "predicted", "bound", "memory");
-  std::size_t shown = 0;
-  for (const Candidate& c : all) {
-    if (++shown > kShown) break;
-    const config::Parallel& p = c.experiment.parallel;
-    text += fmt::format("{:>5} {:>9} {:>7} {:>8}  {:<18} {:>10} {:>10} {:>11}{}\n", p.data,
-                        p.pipeline, p.tensor, p.context, placement_text(c.experiment.attention),
-                        format_duration(c.seconds), format_duration(c.bound),
-                        format_bytes(static_cast<double>(c.bytes)),
-                        &c == &best ? "  <- chosen" : (c.fits ? "" : "  more than run.memory"));
+  void measure_least(Judged& judged) const {
+    const exec::MemoryEstimate memory = least_memory(judged.candidate.of(given_));
+    judged.bytes = memory.total();
+    judged.fullest = memory.largest();
   }
-  const config::Parallel& p = best.experiment.parallel;
-  const auto faster = std::ranges::count_if(
-      all, [&](const Candidate& c) { return c.seconds < best.seconds && !c.fits; });
-  text += fmt::format(
-      "chosen: data {} x pipeline {} x tensor {} x context {}, {}: the least predicted time{}",
-      p.data, p.pipeline, p.tensor, p.context, placement_text(best.experiment.attention),
-      faster > 0 ? fmt::format(" that fits run.memory ({} faster ones do not)", faster) : "");
-  return text;
-}
+
+  /// Of the variants with and without optimizer shards the first that fits: more recomputation is
+  /// only slower.
+  void judge(Group& group) {
+    std::vector<program::TickPlans> ticks;
+    std::array<bool, 2> done{};
+    for (Judged& variant : group.variants) {
+      bool& mine = done[variant.candidate.parallel.shard == config::Shard::optimizer ? 1 : 0];
+      if (mine || variant.bound >= best(group)) continue;
+      measure_least(variant);
+      mine = fits(variant) && simulate(variant, ticks);
+      if (!mine) {
+        large_.push_back(variant);
+        continue;
+      }
+      best(group) = std::min(best(group), variant.seconds);
+      ranked_.push_back(variant);
+    }
+  }
+
+  /// @param ticks  of the group; made for its first variant
+  /// @return whether it fits
+  bool simulate(Judged& judged, std::vector<program::TickPlans>& ticks) {
+    const config::Experiment e = judged.candidate.of(given_);
+    const program::Outline outline(e);
+    const simulate::Costs costs(machine_, e, outline.layout);
+    if (ticks.empty()) {
+      ++tried_;
+      ticks = program::plan_ticks(e, batch_);
+    }
+    Forecast step =
+        prepare(e, outline, std::move(ticks), !tensor_ranks_alike(e, outline.layout, costs));
+    judged.bytes = step.peak_bytes();
+    judged.fullest = step.memory[step.fullest()].largest();
+    if (fits(judged)) {
+      advance(step, e, outline, costs, batch_.step);
+      ++simulated_;
+      judged.seconds = step.result.seconds;
+      judged.parts = parts_of(step.result);
+      judged.attention_imbalance = imbalance_of(e, step.result);
+      show(judged);
+    }
+    ticks = std::move(step.ticks);
+    return fits(judged);
+  }
+
+  void show(const Judged& judged) {
+    const double least = std::min({best_[0], best_[1], judged.seconds});
+    progress_.show(std::min(simulated_, kMostSimulated),
+                   fmt::format("{}, {}: {}; best {}", layout_text(judged.candidate.parallel),
+                               placement_text(judged.candidate.attention),
+                               format_duration(judged.seconds), format_duration(least)));
+  }
+
+  [[noreturn]] void refuse() const {
+    const Judged& least = *std::ranges::min_element(large_, {}, &Judged::bytes);
+    const std::string found =
+        given_.run.memory > 0
+            ? fmt::format("run.memory: found {}", format_bytes(static_cast<double>(limit_)))
+            : fmt::format("cluster.machine: found {} with {} a rank", machine_.name,
+                          format_bytes(static_cast<double>(limit_)));
+    fail(ExitCode::usage,
+         "{}, but all {} layouts and placements need more; the least is {} (most of it: {}): {}, "
+         "{}, run.recompute {}, parallel.shard {}; valid: more ranks, a smaller batch.microbatch, "
+         "or keys left open",
+         found, groups_.size(), format_bytes(static_cast<double>(least.bytes)), least.fullest,
+         layout_text(least.candidate.parallel), placement_text(least.candidate.attention),
+         config::word_of(least.candidate.recompute),
+         config::word_of(least.candidate.parallel.shard));
+  }
+
+  const config::Experiment& given_;
+  const config::Machine& machine_;
+  data::Batch batch_;
+  std::int64_t limit_;
+  Progress progress_;
+  std::optional<simulate::Costs> costs_;
+  std::optional<simulate::LeastTime> least_time_;
+  std::vector<Group> groups_;
+  std::vector<Judged> ranked_;
+  std::vector<Judged> large_;
+  std::array<double, 2> best_ = {std::numeric_limits<double>::infinity(),
+                                 std::numeric_limits<double>::infinity()};  ///< without cad, with
+  int tried_ = 0;
+  int simulated_ = 0;
+  std::size_t slower_ = 0;
+  std::size_t untried_ = 0;
+};
 
 }  // namespace
 
-Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer) {
-  if (experiment.attention.placement != PlacementKind::automatic) return {experiment, ""};
-  const std::vector<Candidate> all = candidates(experiment, packer.batch(0));
-  if (all.empty()) {
-    fail(ExitCode::usage,
-         "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "
-         "valid: fewer trainers, or batch.tokens with more microbatches",
-         experiment.parallel.trainers());
-  }
-  const auto best = std::ranges::find_if(all, &Candidate::fits);
-  if (best == all.end()) {
-    const auto least = std::ranges::min_element(all, {}, &Candidate::bytes);
-    const config::Parallel& p = least->experiment.parallel;
-    fail(ExitCode::usage,
-         "run.memory: found {}, but all {} layouts and placements need more; valid: at least {} "
-         "(data {} x pipeline {} x tensor {} x context {}, {}), or run.recompute = layer, or "
-         "parallel.shard = optimizer",
-         format_bytes(static_cast<double>(experiment.run.memory)), all.size(), least->bytes, p.data,
-         p.pipeline, p.tensor, p.context, placement_text(least->experiment.attention));
-  }
-  return {best->experiment, explain(all, *best)};
+Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
+                     const config::Machine& machine, bool progress) {
+  if (experiment.attention.placement != config::PlacementKind::automatic) return {experiment, ""};
+  return Search(experiment, packer, machine, progress).run();
 }
 
 }  // namespace cadenza::app

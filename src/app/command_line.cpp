@@ -20,6 +20,8 @@ constexpr const char* kDescription =
     "  cadenza train inputs/quickstart.yaml --dry-run\n"
     "  cadenza plan inputs/quickstart.yaml --format json\n"
     "  cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n"
+    "  cadenza simulate inputs/clusters/what_to_run.yaml --steps 1   (which layout and "
+    "placement?)\n"
     "  cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n"
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
@@ -120,7 +122,8 @@ void add_simulate(CLI::App& app, CommandLine& line) {
   CLI::App* simulate = app.add_subcommand(
       "simulate",
       "Run the steps of an experiment on a clock instead of ranks: how long they take on the "
-      "machine that cluster.machine names (no MPI needed)");
+      "machine that cluster.machine names (no MPI needed). With attention.placement: auto it first "
+      "searches for the layout and placement to run (docs/what_to_run.md)");
   add_common(*simulate, line);
   simulate->add_option("--steps", line.steps, "How many (default: run.steps)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));

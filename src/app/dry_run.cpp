@@ -48,7 +48,8 @@ void dry_run(const CommandLine& line) {
   config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
-  const Choice choice = choose_layout(experiment, packer);
+  const config::Machine machine = load_machine(experiment.cluster);
+  const Choice choice = choose_layout(experiment, packer, machine, true);
   experiment = choice.experiment;
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
   const auto self = comm::make_self();
@@ -62,11 +63,12 @@ void dry_run(const CommandLine& line) {
              corpus->lengths().size(), start.step, batch.documents(),
              format_count(config::step_flops(experiment.model, batch.lengths())));
 
-  const Forecast step = forecast(experiment, batch, load_machine(experiment.cluster));
+  const Forecast step = forecast(experiment, batch, machine);
   exec::require_memory(experiment, step.programs[step.fullest()].rank, step.memory[step.fullest()]);
   print_ranks(step);
-  fmt::print("\n{}\n{}\n", plan::to_table(step.forward_plans(), notes_of(experiment, batch, step)),
-             describe(step));
+  const plan::StepNotes notes = notes_of(experiment, batch, step, machine);
+  fmt::print("\n{}\n{}\n", plan::to_table(step.forward_plans(), notes),
+             describe(step, notes.rates));
 }
 
 }  // namespace cadenza::app

@@ -7,6 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
+#include "cadenza/simulate/plan_time.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -35,20 +36,49 @@ std::size_t Forecast::fullest() const {
   return static_cast<std::size_t>(most - memory.begin());
 }
 
-Forecast forecast(const config::Experiment& experiment, const program::Outline& outline,
-                  const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
-                  const simulate::Observer& observer) {
+bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
+                        const simulate::Costs& costs) {
+  const Rank tensor = layout.tensor();
+  if (tensor == 1) return true;
+  if (experiment.cluster.varies()) return false;
+  if (costs.node_of(0) == costs.node_of(layout.ranks() - 1)) return true;
+  for (Rank rank = 1; rank < layout.ranks(); ++rank) {
+    const bool first = rank % tensor == 0;
+    if (!first && costs.adapter_of(rank) == costs.adapter_of(rank - 1)) return false;
+    if (first || rank < tensor) continue;
+    const Rank twin = rank - rank % tensor;
+    const auto beside = [&](Rank r) { return costs.node_of(r) == costs.node_of(r - tensor); };
+    if (beside(rank) != beside(twin)) return false;
+  }
+  return true;
+}
+
+Forecast prepare(const config::Experiment& experiment, const program::Outline& outline,
+                 std::vector<program::TickPlans> ticks, bool all_ranks) {
   Forecast step;
-  step.ticks = program::plan_ticks(experiment, batch);
+  step.ticks = std::move(ticks);
   for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
     if (!all_ranks && outline.layout.tensor_of(rank) > 0) continue;
     step.programs.push_back(program::make_program(outline, rank, step.ticks));
     step.memory.push_back(
         exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
   }
-  step.result = simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer,
-                                   batch.step);
+  return step;
+}
+
+void advance(Forecast& step, const config::Experiment& experiment, const program::Outline& outline,
+             const simulate::Costs& costs, std::int64_t number,
+             const simulate::Observer& observer) {
+  step.result =
+      simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer, number);
   check_time(step.result.seconds);
+}
+
+Forecast forecast(const config::Experiment& experiment, const program::Outline& outline,
+                  const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
+                  const simulate::Observer& observer) {
+  Forecast step = prepare(experiment, outline, program::plan_ticks(experiment, batch), all_ranks);
+  advance(step, experiment, outline, costs, batch.step, observer);
   return step;
 }
 
@@ -59,10 +89,20 @@ Forecast forecast(const config::Experiment& experiment, const data::Batch& batch
   return forecast(experiment, outline, batch, costs, true);
 }
 
+std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {
+  if (cluster.machine.empty()) return "nominal rates, of no machine";
+  return fmt::format("machine {} ({})", machine.name, cluster.machine);
+}
+
 plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
-                         const Forecast& step) {
+                         const Forecast& step, const config::Machine& machine) {
   const program::Layout layout(experiment);
+  const simulate::Costs costs(machine, experiment, layout);
   plan::StepNotes notes;
+  notes.rates = machine_text(experiment.cluster, machine);
+  for (const program::TickPlans& tick : step.ticks) {
+    notes.predictions.push_back(simulate::predict(tick.forward, layout, costs));
+  }
   for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
     const auto world_rank = static_cast<std::size_t>(layout.world_rank(0, rank));
     notes.peak_bytes_per_rank.push_back(step.memory[world_rank].total());
@@ -79,14 +119,14 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
   return notes;
 }
 
-std::string describe(const Forecast& step) {
+std::string describe(const Forecast& step, const std::string& rates) {
   const simulate::Result& t = step.result;
   const double left = t.seconds > 0 ? 1.0 - t.lower_bound_seconds / t.seconds : 0.0;
   return fmt::format(
-      "step: predicted {}, no less than {} with all computation even and no transfer exposed "
+      "step: predicted {} ({}), no less than {} with all computation even and no transfer exposed "
       "({:.1f} "
       "% of the step is left to win); up to {} on rank {}",
-      format_duration(t.seconds), format_duration(t.lower_bound_seconds), 100.0 * left,
+      format_duration(t.seconds), rates, format_duration(t.lower_bound_seconds), 100.0 * left,
       format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest()].rank);
 }
 

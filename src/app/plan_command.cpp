@@ -17,20 +17,21 @@ void print_plan(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
-  const Choice choice = choose_layout(experiment, packer);
+  const config::Machine machine = load_machine(experiment.cluster);
+  const Choice choice = choose_layout(experiment, packer, machine, true);
   const data::Batch batch = packer.batch(line.step);
-  const Forecast step = forecast(choice.experiment, batch, load_machine(experiment.cluster));
+  const Forecast step = forecast(choice.experiment, batch, machine);
   const std::vector<plan::Plan> plans = step.forward_plans();
-  const plan::StepNotes notes = notes_of(choice.experiment, batch, step);
+  const plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);
   if (line.format == "json") {
     fmt::print("{}\n", plan::to_json(plans, notes));
   } else if (line.format == "dot") {
     fmt::print("{}\n", plan::to_dot(plans));
   } else if (line.format == "svg") {
-    fmt::print("{}\n", plan::to_svg(plans));
+    fmt::print("{}\n", plan::to_svg(plans, notes));
   } else {
     if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
-    fmt::print("{}\n{}\n", plan::to_table(plans, notes), describe(step));
+    fmt::print("{}\n{}\n", plan::to_table(plans, notes), describe(step, notes.rates));
   }
 }
 

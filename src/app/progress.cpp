@@ -16,19 +16,22 @@ namespace cadenza::app {
 namespace {
 
 /// mpirun gives its ranks a pseudo-terminal whatever its own output is: then the launcher's counts.
-bool writes_to_terminal() {
-  if (isatty(STDOUT_FILENO) == 0) return false;
+bool writes_to_terminal(int output) {
+  if (isatty(output) == 0) return false;
   if (!comm::has_launcher()) return true;
   std::error_code error;
-  const auto output = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), error);
-  return !error && output.string().starts_with("/dev/pts/");
+  const auto target =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", getppid(), output), error);
+  return !error && target.string().starts_with("/dev/pts/");
 }
 
 }  // namespace
 
-Progress::Progress(bool enabled, std::int64_t steps, std::string what, std::int64_t first)
+Progress::Progress(bool enabled, std::int64_t steps, std::string what, std::int64_t first,
+                   std::FILE* stream)
     : enabled_(enabled),
-      terminal_(writes_to_terminal()),
+      stream_(stream),
+      terminal_(writes_to_terminal(fileno(stream))),
       steps_(steps),
       first_(first),
       what_(std::move(what)) {}
@@ -46,18 +49,18 @@ void Progress::show(std::int64_t done, const std::string& text) {
       fmt::format("{} {:>{}}/{}  {}  left {}", what_, done, fmt::formatted_size("{}", steps_),
                   steps_, text, format_duration(left));
   if (terminal_) {
-    fmt::print("\r\x1b[K{}", line);
+    fmt::print(stream_, "\r\x1b[K{}", line);
     line_open_ = true;
   } else {
-    fmt::print("{}\n", line);
+    fmt::print(stream_, "{}\n", line);
   }
-  std::fflush(stdout);
+  std::fflush(stream_);
 }
 
 void Progress::finish() {
-  if (line_open_) fmt::print("\n");
+  if (line_open_) fmt::print(stream_, "\n");
   line_open_ = false;
-  std::fflush(stdout);
+  std::fflush(stream_);
 }
 
 std::string describe(const StepMetrics& m) {

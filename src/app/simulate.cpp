@@ -76,7 +76,7 @@ void print_head(const Simulation& simulation) {
 
 void simulate(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
-  Simulation simulation(experiment, load_machine(experiment.cluster));
+  Simulation simulation(experiment, load_machine(experiment.cluster), true);
   const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
   Outputs outputs(simulation, line, steps);
   print_head(simulation);

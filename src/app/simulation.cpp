@@ -9,25 +9,6 @@
 namespace cadenza::app {
 namespace {
 
-/// Whether all tensor ranks of a group do the same at the same time: they do not vary, and each has
-/// the neighbours and the adapter that tensor coordinate 0 has.
-bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
-                        const simulate::Costs& costs) {
-  const Rank tensor = layout.tensor();
-  if (tensor == 1) return true;
-  if (experiment.cluster.varies()) return false;
-  if (costs.node_of(0) == costs.node_of(layout.ranks() - 1)) return true;
-  for (Rank rank = 1; rank < layout.ranks(); ++rank) {
-    const bool first = rank % tensor == 0;
-    if (!first && costs.adapter_of(rank) == costs.adapter_of(rank - 1)) return false;
-    if (first || rank < tensor) continue;
-    const Rank twin = rank - rank % tensor;
-    const auto beside = [&](Rank r) { return costs.node_of(r) == costs.node_of(r - tensor); };
-    if (beside(rank) != beside(twin)) return false;
-  }
-  return true;
-}
-
 /// What a rank has allocated after two steps: its buffers grow and stay.
 exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEstimate& b) {
   return {std::max(a.parameters, b.parameters),
@@ -47,11 +28,12 @@ config::Machine load_machine(const config::Cluster& cluster) {
   return config::parse_machine(text, cluster.machine);
 }
 
-Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine)
+Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine,
+                       bool progress)
     : experiment_(experiment) {
   corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
   packer_.emplace(*corpus_, experiment_);
-  Choice choice = choose_layout(experiment_, *packer_);
+  Choice choice = choose_layout(experiment_, *packer_, machine, progress);
   experiment_ = std::move(choice.experiment);
   explanation_ = std::move(choice.explanation);
   outline_.emplace(experiment_);

@@ -10,6 +10,7 @@
 #include "cadenza/app/choose.hpp"
 #include "cadenza/app/machine.hpp"
 #include "cadenza/app/plan_rows.hpp"
+#include "cadenza/app/simulation.hpp"
 #include "cadenza/app/start.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
@@ -60,7 +61,8 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   together(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_);
-    const Choice choice = choose_layout(experiment_, *packer_);
+    const Choice choice =
+        choose_layout(experiment_, *packer_, load_machine(experiment_.cluster), world_.rank() == 0);
     experiment_ = choice.experiment;
     const bool chosen = !choice.explanation.empty();
     if (chosen && world_.rank() == 0) spdlog::info("{}", choice.explanation);

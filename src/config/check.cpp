@@ -240,8 +240,10 @@ void check_attention(const Checker& check, const Experiment& e) {
                 word(e.batch.packing));
 }
 
-void check_batch(const Checker& check, const Batch& b, const Parallel& p) {
-  const std::int64_t unit = b.microbatch * p.data;
+/// Placement auto shares the ranks out otherwise: data ranks that the batch does not feed are no
+/// layout of its choice.
+void check_batch(const Checker& check, const Batch& b, const Parallel& p, PlacementKind placement) {
+  const std::int64_t unit = b.microbatch * (placement == PlacementKind::automatic ? 1 : p.data);
   check.require(b.tokens >= b.microbatch, "batch.tokens",
                 "found {}, a batch smaller than one microbatch (batch.microbatch = {}); valid: a "
                 "multiple of batch.microbatch x parallel.data = {}",
@@ -342,7 +344,7 @@ void check_consistency(const Experiment& experiment, const Value& root) {
   check_size(check, experiment);
   check_step(check, experiment);
   check_tensor(check, experiment.parallel, experiment.model);
-  check_batch(check, experiment.batch, experiment.parallel);
+  check_batch(check, experiment.batch, experiment.parallel, experiment.attention.placement);
   check_pipeline(check, experiment);
   check_context(check, experiment);
   check_attention(check, experiment);

@@ -60,6 +60,12 @@ std::string emit(std::int64_t servers, const ServerCount&) {
   return servers == 0 ? std::string(kInPlace) : fmt::format("{}", servers);
 }
 
+template <typename Field, typename... Spec>
+std::string emit(const Field& field, const OrAuto<Spec...>& choice) {
+  if (choice.open) return std::string(kAuto);
+  return std::apply([&](const Spec&... spec) { return emit(field, spec...); }, choice.spec);
+}
+
 template <std::size_t N>
 std::string emit(const std::array<double, N>& row, const Numbers& range) {
   std::string text;

@@ -32,4 +32,12 @@ std::string_view word_of(Dtype dtype) {
   return word(dtype);
 }
 
+std::string_view word_of(Recompute recompute) {
+  return word(recompute);
+}
+
+std::string_view word_of(Shard shard) {
+  return word(shard);
+}
+
 }  // namespace cadenza::config

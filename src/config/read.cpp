@@ -66,6 +66,13 @@ requires std::is_enum_v<Choice> std::string expected(Choice) {
   return fmt::format("{}", fmt::join(kWords<Choice>, ", "));
 }
 
+template <typename Field, typename... Spec>
+std::string expected(const Field& field, const OrAuto<Spec...>& choice) {
+  return std::apply(
+      [&](const Spec&... spec) { return fmt::format("{}, {}", kAuto, expected(field, spec...)); },
+      choice.spec);
+}
+
 // Readers: read(value, field, spec...) says whether the value fits; `field` then holds it.
 
 template <typename T>
@@ -110,6 +117,13 @@ bool read(const Value& value, std::int64_t& field, const ServerCount& spec) {
     return true;
   }
   return read(value, field, spec.ranks);
+}
+
+template <typename Field, typename... Spec>
+bool read(const Value& value, Field& field, const OrAuto<Spec...>& choice) {
+  choice.open = value.kind == Value::Kind::scalar && value.text == kAuto;
+  if (choice.open) return true;
+  return std::apply([&](const Spec&... spec) { return read(value, field, spec...); }, choice.spec);
 }
 
 /// Reads a value or ends with what was found and what is valid there.
@@ -207,9 +221,15 @@ class Reader {
   std::string path_;
 };
 
+/// Which keys are placement auto's to choose.
+void leave_open(Experiment& experiment, bool open) {
+  experiment.parallel.open = {open, open, open, open};
+  experiment.attention.overlap_open = open;
+  experiment.run.recompute_open = open;
+}
+
 template <typename File>
-File read_file(const Value& root) {
-  File file;
+File read_file(const Value& root, File file = {}) {
   Reader reader(root, &root, "");
   describe(reader, file);
   return file;
@@ -222,7 +242,10 @@ Machine read_machine(const Value& root) {
 }
 
 Experiment read_experiment(const Value& root) {
-  Experiment experiment = read_file<Experiment>(root);
+  Experiment nothing_said;
+  leave_open(nothing_said, true);
+  Experiment experiment = read_file(root, nothing_said);
+  if (experiment.attention.placement != PlacementKind::automatic) leave_open(experiment, false);
   if (experiment.model.kv_heads == 0) experiment.model.kv_heads = experiment.model.heads;
   if (experiment.data.max_document == 0) experiment.data.max_document = experiment.batch.microbatch;
   return experiment;

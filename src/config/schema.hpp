@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <tuple>
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/limits.hpp"
@@ -33,6 +34,17 @@ struct MayBeEmpty {};
 struct ServerCount {
   Interval<std::int64_t> ranks;
 };
+
+/// Spec of a key that placement auto may choose: `auto`, or what `spec` says.
+template <typename... Spec>
+struct OrAuto {
+  bool& open;
+  std::tuple<Spec...> spec;
+};
+template <typename... Spec>
+OrAuto<Spec...> or_auto(bool& open, Spec... spec) {
+  return {open, {spec...}};
+}
 
 using Integers = Interval<std::int64_t>;
 using Numbers = Interval<double>;
@@ -107,12 +119,13 @@ void describe(Visitor& visit, Batch& batch) {
 template <typename Visitor>
 void describe(Visitor& visit, Parallel& parallel) {
   visit.key("data", parallel.data, Integers{1, kMostRanks});
-  visit.key("pipeline", parallel.pipeline, Integers{1, kMostRanks});
-  visit.key("tensor", parallel.tensor, Integers{1, kMostRanks});
-  visit.key("context", parallel.context, Integers{1, kMostRanks});
+  const Integers ranks{1, kMostRanks};
+  visit.key("pipeline", parallel.pipeline, or_auto(parallel.open.pipeline, ranks));
+  visit.key("tensor", parallel.tensor, or_auto(parallel.open.tensor, ranks));
+  visit.key("context", parallel.context, or_auto(parallel.open.context, ranks));
   visit.key("schedule", parallel.schedule);
   visit.key("chunks", parallel.chunks, Integers{1, kMostRanks});
-  visit.key("shard", parallel.shard);
+  visit.key("shard", parallel.shard, or_auto(parallel.open.shard));
 }
 
 template <typename Visitor>
@@ -131,7 +144,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("priority", attention.priority);
   visit.key("split_keys", attention.split_keys);
   visit.key("inputs", attention.inputs);
-  visit.key("overlap", attention.overlap);
+  visit.key("overlap", attention.overlap, or_auto(attention.overlap_open));
 }
 
 template <typename Visitor>
@@ -157,7 +170,7 @@ void describe(Visitor& visit, Run& run) {
   visit.key("steps", run.steps, Integers{0, kMaxCount});
   visit.key("device", run.device);
   visit.key("dtype", run.dtype);
-  visit.key("recompute", run.recompute);
+  visit.key("recompute", run.recompute, or_auto(run.recompute_open));
   visit.key("memory", run.memory, Integers{0, kMaxBytes});
   visit.key("timeout", run.timeout, Numbers{0.0, 1e6});
   visit.block("checkpoint", run.checkpoint);

@@ -72,6 +72,9 @@ constexpr std::string_view word(Choice choice) {
   return kWords<Choice>[static_cast<std::size_t>(choice)];
 }
 
+/// The word for what placement auto may choose.
+inline constexpr std::string_view kAuto = "auto";
+
 /// The word of attention.servers for "every trainer serves" (0 in Attention::servers).
 inline constexpr std::string_view kInPlace = "in_place";
 

@@ -33,6 +33,11 @@ void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int p
       needs.message_bytes + (widens ? needs.arriving * shape.accumulator_bytes : 0);
 }
 
+std::int64_t rotation_bytes(const config::Experiment& e) {
+  return table_positions(e) * (e.model.head_dim() / 2) * 2 *
+         config::element_bytes(e.run.dtype).accumulator;
+}
+
 void add_trainer(const config::Experiment& e, const program::Outline& outline,
                  const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
   const program::Layout& layout = outline.layout;
@@ -92,10 +97,19 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outli
   for (int part = 0; part < outline.parts; ++part) {
     add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
   }
-  memory.attention += table_positions(e) * (e.model.head_dim() / 2) * 2 *
-                      config::element_bytes(e.run.dtype).accumulator;
+  memory.attention += rotation_bytes(e);
   if (!layout.trains(program.rank)) return memory;
   add_trainer(e, outline, program, std::max(rows, usual_rows(e)), memory);
+  return memory;
+}
+
+MemoryEstimate least_memory(const config::Experiment& e, const program::Outline& outline,
+                            Rank trainer) {
+  const int stage = outline.layout.coordinates(trainer).pipeline;
+  MemoryEstimate memory;
+  memory.attention = rotation_bytes(e);
+  add_trainer(e, outline, {trainer, program::slots_of_stage(outline, stage), {}}, usual_rows(e),
+              memory);
   return memory;
 }
 

@@ -44,7 +44,7 @@ Json to_json(const Merge& merge, int first_document) {
           {"contributors", merge.contributors}};
 }
 
-Json to_json(const Plan& plan, const Place& place) {
+Json to_json(const Plan& plan, const Place& place, const Prediction& prediction) {
   Json stages = Json::array();
   for (const Stage& stage : plan.stages) {
     Json moves = Json::array();
@@ -57,7 +57,6 @@ Json to_json(const Plan& plan, const Place& place) {
   }
   Json merges = Json::array();
   for (const Merge& merge : plan.merges) merges.push_back(to_json(merge, place.first_document));
-  const Prediction prediction = predict(plan, CostModel{});
   const TokenOrder& order = plan.workload.order;
   return {{"tick", place.tick},
           {"microbatch", place.tick},
@@ -78,6 +77,7 @@ Json to_json(const Summary& summary, const StepNotes& notes) {
                {"imbalance", imbalance(summary.total)},
                {"lower_bound_seconds", summary.prediction.lower_bound_seconds},
                {"predicted_seconds", summary.prediction.predicted_seconds}};
+  if (!notes.rates.empty()) json["rates"] = notes.rates;
   if (!notes.peak_bytes_per_rank.empty()) {
     json["peak_bytes_per_rank"] = notes.peak_bytes_per_rank;
   }
@@ -92,7 +92,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
   Json list = Json::array();
   const std::vector<Place> where = places(plans);
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    list.push_back(to_json(plans[i], where[i]));
+    list.push_back(to_json(plans[i], where[i], prediction_of(plans, i, notes)));
     if (where[i].half != 0) continue;
     const Workload& workload = plans[i].workload;
     for (std::int64_t length : workload.lengths) documents.push_back(length);
@@ -106,7 +106,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
                {"documents", std::move(documents)},
                {"home", std::move(homes)},
                {"plans", std::move(list)},
-               {"summary", to_json(summarize(plans), notes)}};
+               {"summary", to_json(summarize(plans, notes), notes)}};
   if (!notes.delays.empty()) step["delays"] = notes.delays;
   if (notes.pools.size() > 1) step["pools"] = notes.pools;
   return step.dump() + "\n";

@@ -70,15 +70,15 @@ class Drawing {
                    what);
   }
 
-  void title(const Plan& plan, const Place& place) {
+  void title(const Plan& plan, const Place& place, const Prediction& prediction,
+             const std::string& rates) {
     y_ += kLine;
-    const Prediction prediction = predict(plan, CostModel{});
     const double before = imbalance_at_home(plan.workload, cost_at_home(plan.workload));
     text(kGap, y_, "title",
          fmt::format("tick {}{}: imbalance {:.3f} at home, {:.3f} planned; forward of a layer {} "
-                     "predicted, {} at best",
+                     "predicted ({}), {} at best",
                      place.tick, place.half == 0 ? "" : ", second half", before, imbalance(plan),
-                     format_duration(prediction.predicted_seconds),
+                     format_duration(prediction.predicted_seconds), rates,
                      format_duration(prediction.lower_bound_seconds)));
     y_ += kLine;
   }
@@ -212,11 +212,11 @@ class Drawing {
 
 }  // namespace
 
-std::string to_svg(const std::vector<Plan>& plans) {
+std::string to_svg(const std::vector<Plan>& plans, const StepNotes& notes) {
   Drawing drawing;
   const std::vector<Place> where = places(plans);
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    drawing.title(plans[i], where[i]);
+    drawing.title(plans[i], where[i], prediction_of(plans, i, notes), rates_of(notes));
     drawing.legend(plans[i]);
     drawing.documents(plans[i], where[i].first_document);
   }

@@ -46,15 +46,15 @@ std::string title(const Place& place, bool halves) {
   return fmt::format("tick {}, {} half", place.tick, place.half == 0 ? "first" : "second");
 }
 
-void write_plan(std::string& text, const Plan& plan, const Place& place, const StepNotes& notes) {
+void write_plan(std::string& text, const Plan& plan, const Place& place,
+                const Prediction& prediction, const StepNotes& notes) {
   auto out = std::back_inserter(text);
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
-  const Prediction prediction = predict(plan, CostModel{});
   fmt::format_to(out, "{}: {} documents, {} tokens, longest {}\n",
                  title(place, !plan.workload.queries.empty()), lengths.size(),
                  std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
                  lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
-  fmt::format_to(out, "imbalance {:.3f}, at home {:.3f}; {} predicted, {} at best\n",
+  fmt::format_to(out, "imbalance {:.3f}, at home {:.3f}; attention {} predicted, {} at best\n",
                  imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
                  format_duration(prediction.predicted_seconds),
                  format_duration(prediction.lower_bound_seconds));
@@ -91,19 +91,21 @@ std::string delays(const StepNotes& notes) {
 std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   std::string text;
   const std::vector<Place> where = places(plans);
-  for (std::size_t i = 0; i < plans.size(); ++i) write_plan(text, plans[i], where[i], notes);
-  const Summary summary = summarize(plans);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    write_plan(text, plans[i], where[i], prediction_of(plans, i, notes), notes);
+  }
+  const Summary summary = summarize(plans, notes);
   const int ticks = plans.empty() ? 0 : where.back().tick + 1;
   text += delays(notes);
   fmt::format_to(std::back_inserter(text),
-                 "step: {} tick{}, {} FLOPs, imbalance {:.3f}, at home {:.3f}, {} sent; forward of "
-                 "one layer: {} predicted, {} at best\n",
+                 "step: {} tick{}, {} FLOPs, imbalance {:.3f}, at home {:.3f}, {} sent; attention, "
+                 "forward of one layer: {} predicted ({}), {} at best\n",
                  ticks, ticks == 1 ? "" : "s",
                  format_count(mean_cost(summary.total) *
                               static_cast<double>(summary.total.workload.servers.size())),
                  imbalance(summary.total), summary.imbalance_at_home,
                  format_bytes(static_cast<double>(total_bytes(summary.total))),
-                 format_duration(summary.prediction.predicted_seconds),
+                 format_duration(summary.prediction.predicted_seconds), rates_of(notes),
                  format_duration(summary.prediction.lower_bound_seconds));
   return text;
 }

@@ -20,21 +20,30 @@ bool completes(const Workload& first, const Workload& second) {
 
 }  // namespace
 
-Summary summarize(const std::vector<Plan>& plans) {
+Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const StepNotes& notes) {
+  return notes.predictions.empty() ? predict(plans[i], CostModel{}) : notes.predictions.at(i);
+}
+
+std::string rates_of(const StepNotes& notes) {
+  return notes.rates.empty() ? "nominal rates" : notes.rates;
+}
+
+Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
   Summary summary;
   if (plans.empty()) return summary;
   summary.total.workload.ranks = plans.front().workload.ranks;
   summary.total.workload.servers = plans.front().workload.servers;
   add_totals(summary.total);  // zeros
   std::vector<double> at_home = summary.total.cost_per_rank;
-  for (const Plan& plan : plans) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Plan& plan = plans[i];
     const std::vector<double> home = cost_at_home(plan.workload);
     for (std::size_t rank = 0; rank < plan.cost_per_rank.size(); ++rank) {
       summary.total.cost_per_rank[rank] += plan.cost_per_rank[rank];
       summary.total.bytes_sent_per_rank[rank] += plan.bytes_sent_per_rank[rank];
       at_home[rank] += home[rank];
     }
-    const Prediction prediction = predict(plan, CostModel{});
+    const Prediction prediction = prediction_of(plans, i, notes);
     summary.prediction.lower_bound_seconds += prediction.lower_bound_seconds;
     summary.prediction.predicted_seconds += prediction.predicted_seconds;
   }

@@ -6,16 +6,22 @@
 
 #include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/plan.hpp"
+#include "cadenza/plan/report.hpp"
 
 namespace cadenza::plan {
 
 struct Summary {
   Plan total;  ///< cost and bytes per rank summed over plans; the first plan's pool; no stages
-  Prediction prediction;         ///< summed over plans, at the nominal rates of CostModel
+  Prediction prediction;         ///< summed over plans
   double imbalance_at_home = 1;  ///< largest over mean of costs at home, summed over plans
 };
 
-Summary summarize(const std::vector<Plan>& plans);
+Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes);
+
+/// Of the i-th plan.
+Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const StepNotes& notes);
+/// "machine h100", "nominal rates".
+std::string rates_of(const StepNotes& notes);
 
 /// Where a plan stands in its step.
 struct Place {

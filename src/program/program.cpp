@@ -42,6 +42,26 @@ struct Unit {
   int chunk = 0;
 };
 
+/// What a trainer of a stage, or a dedicated server, runs in a step.
+std::vector<Unit> units_of(const Outline& outline, bool trainer, int stage) {
+  std::vector<Unit> units;
+  if (outline.layout.pools_stages()) {
+    const std::vector<Tick> ticks = outline.ticks();
+    for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
+      const auto& tick = ticks[static_cast<std::size_t>(t)];
+      const int microbatch = trainer ? tick.microbatch[static_cast<std::size_t>(stage)] : -1;
+      units.push_back({tick.phase, t, microbatch, 0});
+      // With one stage a tick is a microbatch: forward, then backward with the same plans.
+      if (outline.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
+    }
+    return units;
+  }
+  for (const Turn& turn : one_f_one_b(outline.pipeline, stage)) {
+    units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
+  }
+  return units;
+}
+
 /// Appends one rank's operations to a program.
 class Builder {
  public:
@@ -54,7 +74,7 @@ class Builder {
         program_{rank, 1, {}} {}
 
   Program build() {
-    for (const Unit& unit : units()) {
+    for (const Unit& unit : units_of(outline_, trainer_, at_.pipeline)) {
       unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
     }
     if (trainer_) add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
@@ -68,26 +88,6 @@ class Builder {
   }
 
  private:
-  std::vector<Unit> units() const {
-    std::vector<Unit> units;
-    if (layout_.pools_stages()) {
-      const std::vector<Tick> ticks = outline_.ticks();
-      for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
-        const auto& tick = ticks[static_cast<std::size_t>(t)];
-        const int microbatch =
-            trainer_ ? tick.microbatch[static_cast<std::size_t>(at_.pipeline)] : -1;
-        units.push_back({tick.phase, t, microbatch, 0});
-        // With one stage a tick is a microbatch: forward, then backward with the same plans.
-        if (layout_.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
-      }
-      return units;
-    }
-    for (const Turn& turn : one_f_one_b(outline_.pipeline, at_.pipeline)) {
-      units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
-    }
-    return units;
-  }
-
   // --- one unit ---
 
   void add_forward(const Unit& unit) {
@@ -322,6 +322,16 @@ bool is_of_rows(Operation operation) {
     default:
       return false;
   }
+}
+
+int slots_of_stage(const Outline& outline, int stage) {
+  Slots slots;
+  for (const Unit& unit : units_of(outline, true, stage)) {
+    if (unit.microbatch < 0) continue;
+    unit.pass == Pass::forward ? slots.take(unit.microbatch, unit.chunk)
+                               : slots.release(unit.microbatch, unit.chunk);
+  }
+  return std::max(1, slots.count());
 }
 
 Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks) {

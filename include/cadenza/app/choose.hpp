@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attention.placement: auto`: a search over layouts and placements.
+// `attention.placement: auto`: a search over layouts, placements and ways to save memory.
 #pragma once
 
 #include <string>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 
 namespace cadenza::app {
 
 struct Choice {
   config::Experiment experiment;  ///< with a layout and a placement
-  std::string explanation;  ///< a table of the best candidates and why the first one won; empty
-                            ///< where the experiment names its placement
+  std::string explanation;        ///< a ranked table of what was simulated and why the first one
+                                  ///< won; empty where the experiment names its placement
+  int simulated = 0;              ///< steps that the search ran a clock for
 };
 
-/// With placement auto: of every way to lay the experiment's trainers out as data x pipeline x
-/// tensor x context, with every placement that takes it, the one with the least predicted time for
-/// the first step that fits run.memory. Otherwise the experiment as it is. Pure: all ranks choose
-/// the same.
-/// @throws Error(usage) where none fits, naming the least memory any of them needs
-Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer);
+/// With placement auto: of all candidates (candidates.hpp) that fit into run.memory or, where that
+/// is 0, into the machine's, the one with the least predicted time of the first step. A candidate
+/// is simulated only while its bound (simulate::LeastTime) is less than the best step so far, with
+/// cad and without, and at most kMostSimulated are. Otherwise the experiment as it is.
+/// A function of its arguments alone: all ranks, on any host, choose the same.
+/// @param progress  on stderr
+/// @throws Error(usage) where none fits, naming the one that needs least
+Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
+                     const config::Machine& machine, bool progress = false);
+
+inline constexpr int kMostSimulated = 64;
 
 }  // namespace cadenza::app

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,9 @@ class Progress {
  public:
   /// @param what   is counted, one of them
   /// @param first  steps that were over before
-  Progress(bool enabled, std::int64_t steps, std::string what = "step", std::int64_t first = 0);
+  /// @param stream  stderr where what a program prints is a result
+  Progress(bool enabled, std::int64_t steps, std::string what = "step", std::int64_t first = 0,
+           std::FILE* stream = stdout);
   /// @param done  steps that are over
   void show(std::int64_t done, const std::string& text);
   /// Ends the line that is being rewritten.
@@ -26,6 +29,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   bool enabled_;
+  std::FILE* stream_;
   bool terminal_;
   bool line_open_ = false;
   std::int64_t steps_;

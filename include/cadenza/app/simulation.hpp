@@ -35,7 +35,9 @@ struct SimulatedStep : Forecast {
 class Simulation {
  public:
   /// Opens the corpus and settles placement auto. @throws Error(usage, data)
-  Simulation(const config::Experiment& experiment, const config::Machine& machine);
+  /// @param progress  of placement auto, on stderr
+  Simulation(const config::Experiment& experiment, const config::Machine& machine,
+             bool progress = false);
 
   /// Ranks keep what the steps before made them allocate.
   /// @throws Error(usage) where a placement makes an invalid plan

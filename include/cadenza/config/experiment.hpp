@@ -106,6 +106,13 @@ struct Parallel {
   PipelineSchedule schedule = PipelineSchedule::automatic;
   std::int64_t chunks = 1;  ///< interleaved: groups of layers per pipeline rank
   Shard shard = Shard::none;
+  /// With placement auto: keys that it may choose, as the file leaves them out or says `auto`.
+  struct Open {
+    bool pipeline = false;
+    bool tensor = false;
+    bool context = false;
+    bool shard = false;
+  } open;
 
   std::int64_t trainers() const { return data * pipeline * tensor * context; }
   /// What `automatic` stands for. With one stage all schedules are the same.
@@ -145,6 +152,7 @@ struct Attention {
   bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost
   Inputs inputs = Inputs::resend;
   Overlap overlap = Overlap::none;
+  bool overlap_open = false;  ///< as Parallel::open
 };
 
 enum class OptimizerKind { adamw };
@@ -193,8 +201,9 @@ struct Run {
   DeviceKind device = DeviceKind::host;
   Dtype dtype = Dtype::float32;
   Recompute recompute = Recompute::none;
-  std::int64_t memory = 0;  ///< bytes a rank may use; 0: no limit
-  double timeout = 300;     ///< seconds in which no operation completes on any rank; 0: no limit
+  bool recompute_open = false;  ///< as Parallel::open
+  std::int64_t memory = 0;      ///< bytes a rank may use; 0: no limit
+  double timeout = 300;  ///< seconds in which no operation completes on any rank; 0: no limit
   Checkpoint checkpoint;
 };
 

@@ -27,6 +27,8 @@ void check_experiment(const Experiment& experiment);
 /// The word in experiment files.
 std::string_view word_of(PlacementKind placement);
 std::string_view word_of(Dtype dtype);
+std::string_view word_of(Recompute recompute);
+std::string_view word_of(Shard shard);
 
 /// The whole experiment, defaults included, as YAML that parse_experiment reads back to the same.
 std::string to_yaml(const Experiment& experiment);

@@ -36,6 +36,10 @@ MemoryEstimate estimate_memory(const config::Experiment& experiment,
                                const program::Outline& outline, const program::Program& program,
                                std::span<const program::TickPlans> ticks);
 
+/// What a trainer needs whatever the plans are: no foreign rows, no messages of attention.
+MemoryEstimate least_memory(const config::Experiment& experiment, const program::Outline& outline,
+                            Rank trainer);
+
 /// @throws Error(usage) where a rank needs more than run.memory, naming what would help
 void require_memory(const config::Experiment& experiment, Rank rank, const MemoryEstimate& memory);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/plan.hpp"
 
 namespace cadenza::plan {
@@ -16,8 +17,11 @@ struct StepNotes {
   std::vector<std::int64_t> delays;               ///< steps that each document of the step waited
   /// World ranks of every pool that follows these plans, in the plans' order; one pool needs none.
   std::vector<std::vector<Rank>> pools;
+  std::vector<Prediction> predictions;  ///< of each plan
+  std::string rates;                    ///< what they are predicted for: "machine h100"
 };
 
+// Without predictions they are those of CostModel's nominal rates.
 // Every report takes the plans of a step in order; two halves of a tick (Workload::queries) follow
 // one another and share its documents.
 
@@ -36,6 +40,6 @@ std::string to_dot(const std::vector<Plan>& plans);
 
 /// A picture: the attention matrix of every document, queries downwards and keys to the right in
 /// the order of the text, in the colour of the server that computes it.
-std::string to_svg(const std::vector<Plan>& plans);
+std::string to_svg(const std::vector<Plan>& plans, const StepNotes& notes = {});
 
 }  // namespace cadenza::plan

@@ -106,6 +106,9 @@ struct Program {
 /// @param ticks  of the rank's pool: index = tick x parts + part
 Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks);
 
+/// Program::slots of a stage's trainers, which no plan changes.
+int slots_of_stage(const Outline& outline, int stage);
+
 /// "tick 0 layer 3 forward attend stage 1".
 std::string to_string(const Step& step);
 

@@ -125,6 +125,39 @@ TEST(Schedule, AutoFollowsThePlacement) {
             PipelineSchedule::interleaved);
 }
 
+TEST(Auto, WhatAnExperimentLeavesOutIsOpen) {
+  const Experiment open = parse(kGood, {"attention.placement=auto"});
+  EXPECT_TRUE(open.parallel.open.pipeline && open.parallel.open.tensor &&
+              open.parallel.open.context && open.parallel.open.shard);
+  EXPECT_TRUE(open.attention.overlap_open && open.run.recompute_open);
+  const Experiment given = parse(kGood, {"attention.placement=auto", "parallel.tensor=2",
+                                         "run.recompute=none", "parallel.context=auto"});
+  EXPECT_FALSE(given.parallel.open.tensor || given.run.recompute_open);
+  EXPECT_EQ(given.parallel.tensor, 2);
+  EXPECT_TRUE(given.parallel.open.context);
+  EXPECT_EQ(to_yaml(parse(to_yaml(given))), to_yaml(given));
+  EXPECT_THAT(to_yaml(given), HasSubstr("  context: auto\n"));
+}
+
+TEST(Auto, IsTheDefaultBesideAnyOtherPlacement) {
+  const Experiment e = parse(kGood, {"run.recompute=auto", "parallel.tensor=auto"});
+  EXPECT_EQ(e.run.recompute, Recompute::none);
+  EXPECT_EQ(e.parallel.tensor, 1);
+  EXPECT_EQ(to_yaml(e), to_yaml(parse(kGood)));
+}
+
+TEST(Auto, WrongValuesAreNamedWithIt) {
+  EXPECT_THAT(error_of(kGood, {"parallel.tensor=many"}),
+              HasSubstr("parallel.tensor=many: found many; valid: auto, an integer in [1, "));
+  EXPECT_THAT(error_of(kGood, {"run.recompute=all"}), HasSubstr("valid: auto, none, mlp"));
+}
+
+TEST(Auto, TheBatchNeedNotFeedAsManyDataRanksAsThereAreRanks) {
+  EXPECT_NO_THROW(parse(kGood, {"attention.placement=auto", "parallel.data=64"}));
+  EXPECT_THAT(error_of(kGood, {"attention.placement=cad", "parallel.data=64"}),
+              HasSubstr("no multiple of batch.microbatch x parallel.data"));
+}
+
 TEST(Check, TextNeedsTheByteVocabulary) {
   EXPECT_THAT(error_of(kGood, {"model.vocab=258"}), HasSubstr("valid: an integer >= 259"));
   EXPECT_EQ(parse(kGood, {"model.vocab=259"}).model.vocab, 259);

@@ -46,6 +46,21 @@ TEST(Report, JsonHasExactlyTheContractsKeys) {
                                    "imbalance_before", "lower_bound_seconds", "predicted_seconds"));
 }
 
+TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
+  StepNotes notes;
+  notes.predictions = {{1.0, 2.0}, {3.0, 5.0}};
+  notes.rates = "machine m";
+  const json summary = json::parse(to_json(step(), notes))["summary"];
+  EXPECT_EQ(summary["lower_bound_seconds"], 4.0);
+  EXPECT_EQ(summary["predicted_seconds"], 7.0);
+  EXPECT_EQ(summary["rates"], "machine m");
+  EXPECT_THAT(to_table(step(), notes), testing::HasSubstr("attention 5.0 s predicted, 3.0 s"));
+  EXPECT_THAT(to_table(step(), notes),
+              testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), 4.0 s"));
+  EXPECT_THAT(to_svg(step(), notes), testing::HasSubstr("2.0 s predicted (machine m), 1.0 s"));
+  EXPECT_THAT(to_table(step()), testing::HasSubstr("predicted (nominal rates)"));
+}
+
 // What an outsider would do: cover every document, add up every cost and byte.
 TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
   const std::vector<Plan> ticks = step();

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `attention.placement: auto` chooses from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::app {
+
+/// What an experiment leaves to placement auto, decided.
+struct Candidate {
+  config::Parallel parallel;
+  config::Attention attention;
+  config::Recompute recompute = config::Recompute::none;
+
+  /// `given` laid out so, with nothing left open.
+  config::Experiment of(const config::Experiment& given) const;
+};
+
+/// Every layout of the experiment's trainers with every placement that keeps what it gives: degrees
+/// that are not open stay, `data` takes the ranks that are left. Only those that the model and the
+/// batch allow.
+std::vector<Candidate> arrangements(const config::Experiment& given);
+
+/// An arrangement with the ways that an experiment leaves open to save memory: recomputation, a
+/// sharded optimizer. All have the same plans.
+std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement);
+
+/// "cad, ping-pong", "ulysses_ring 4".
+std::string placement_text(const config::Attention& attention);
+/// "data 8 x pipeline 1 x tensor 8 x context 1".
+std::string layout_text(const config::Parallel& parallel);
+
+}  // namespace cadenza::app

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A bound on a step's time that needs neither plans nor programs: what makes a search over layouts
+// short.
+#pragma once
+
+#include <vector>
+
+#include "cadenza/config/machine.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/simulate/costs.hpp"
+
+namespace cadenza::simulate {
+
+/// Of one batch on one machine, for any layout of its model.
+class LeastTime {
+ public:
+  /// @param costs  of any layout: attention is timed by the head; it outlives the object
+  LeastTime(const data::Batch& batch, const Costs& costs);
+
+  /// Seconds that a step takes where only the work that its layout gives to the busiest rank
+  /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the
+  /// attention of a context group (of cad: spread evenly), the last sum of gradients, the update.
+  /// Messages cost nothing.
+  double seconds(const config::Experiment& experiment) const;
+
+ private:
+  /// Of one head of one layer over a microbatch.
+  struct Attention {
+    double forward = 0;
+    double backward = 0;
+  };
+  double attention_seconds(const config::Experiment& experiment) const;
+
+  const config::Machine& machine_;
+  std::vector<Attention> microbatches_;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace cadenza::simulate
