@@ -118,9 +118,11 @@ def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFr
     flops = loads["flops"].groupby(peers, sort=False).transform("median")
     fair = (loads["flops"] * pace).where(counted, usual(loads["seconds"], peers))
     owner = [loads[key] for key in ("step", "phase", "rank")]
-    known = loads["seconds"].where(fair.notna()).groupby(owner).transform("sum")
+    computes = loads["category"] != "data"  # of how fast a rank is, reading says nothing
+    known = loads["seconds"].where(fair.notna() & computes).groupby(owner).transform("sum")
     alone = _beside_machine(loads, machine)
-    slowness = (known / fair.groupby(owner).transform("sum")).where(known > 0, alone)
+    slowness = known / fair.where(computes).groupby(owner).transform("sum")
+    slowness = slowness.where(known > 0, alone)
     fair = fair.fillna(loads["seconds"] / slowness)
     cost = ((loads["flops"] - flops) * pace).where(counted, 0.0).fillna(0.0)
     return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair,
@@ -133,7 +135,8 @@ def _beside_machine(loads: pd.DataFrame, machine: pd.Series | None) -> pd.Series
         return pd.Series(1.0, index=loads.index)
     place = pd.MultiIndex.from_frame(loads[["step", "rank"]])
     given = pd.Series(machine.reindex(place).fillna(0.0).to_numpy(), index=loads.index)
-    spent = loads["seconds"].groupby([loads["step"], loads["rank"]]).transform("sum")
+    spent = loads["seconds"].where(loads["category"] != "data")
+    spent = spent.groupby([loads["step"], loads["rank"]]).transform("sum")
     return machine_slowness(spent, given)
 
 

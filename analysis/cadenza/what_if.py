@@ -172,7 +172,9 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
     totals["cost"] = (totals["time"] / totals["flops"]).where(totals["flops"] > 0)
     totals["factor"] = (totals["cost"] / usual(totals["cost"], keys)).clip(lower=1)
-    known = totals[totals["factor"].notna()]
+    reads = nodes.loc[nodes["category"] == "data", "name"].unique()  # no measure of a rank's speed
+    computes = ~totals.index.get_level_values("name").isin(reads)
+    known = totals[totals["factor"].notna() & computes]
     spent = known["time"].groupby(level="rank").sum()
     fair = (known["time"] / known["factor"]).groupby(level="rank").sum()
     overall = (spent / fair).reindex(range(len(graph.ranks)))
@@ -185,13 +187,15 @@ def _alone(nodes: pd.DataFrame, rank: int) -> bool:
     """Whether no other rank does what a rank does."""
     mine = nodes["rank"] == rank
     keys = [nodes[key].astype(object) for key in ("name", "phase")]
-    ranks = nodes["rank"].where(nodes["flops"] > 0).groupby(keys).transform("nunique")
+    counted = (nodes["flops"] > 0) & (nodes["category"] != "data")
+    ranks = nodes["rank"].where(counted).groupby(keys).transform("nunique")
     return bool((ranks[mine] <= 1).all())
 
 
 def _beside_machine(graph: StepGraph, nodes: pd.DataFrame) -> pd.Series:
     """machine_slowness() of each rank."""
-    spent = pd.Series(np.bincount(nodes["rank"], nodes["time"], len(graph.ranks)) / 1e9)
+    computed = nodes["time"].where(nodes["category"] != "data", 0.0)
+    spent = pd.Series(np.bincount(nodes["rank"], computed, len(graph.ranks)) / 1e9)
     return machine_slowness(spent, graph.ranks["machine_seconds"])
 
 

@@ -18,7 +18,7 @@ def found(graph):
 
 def judged(graph):
     causes = wait_causes(graph)
-    return stragglers(graph.lanes.events, graph.ranks, causes, pauses(graph))
+    return stragglers(graph.lanes.events, graph.ranks, causes, paused=pauses(graph))
 
 
 def data_parallel(pause_at=None, still=PAUSE):
@@ -161,3 +161,17 @@ def test_frames_of_older_traces_have_no_pauses():
     events = events_frame([{k: v for k, v in row.items() if k != "still_ns"} for row in rows])
     assert "still_ns" not in events
     assert stragglers(events, graph_of(rows).ranks).iloc[0]["why"] == "rate"
+
+
+def test_reading_says_nothing_of_how_fast_a_rank_computes():
+    """Both read, the rest each does alone: three times as long a read makes nothing slow."""
+    rows = []
+    for rank, reads in enumerate((0.01, 0.03)):
+        rows.append({"rank": rank, "begin": 0.0, "end": reads, "category": "data", "name": "load"})
+        rows.append({"rank": rank, "begin": reads, "end": reads + 100.0, "flops": 1.0,
+                     "name": f"stage {rank}"})  # fmt: skip
+    graph = graph_of(rows, pipeline=range(2))
+    assert judged(graph).iloc[0]["late_seconds"] == pytest.approx(0.02e-3)
+    assert judged(graph).iloc[0]["why"] == "none"
+    frame = what_if(graph)
+    assert not (frame.loc[frame["rank"] >= 0, "saved_seconds"] > 1e-3).any()
