@@ -36,8 +36,8 @@ def planted(truth, place):
 
 
 def persistent_fault(study, kind, truth):
-    """One that is there in all steps: the rank that is late most, and what is said of it. There is no
-    phase to be right about."""
+    """One that is there in all steps: the rank that is late most, and what is said of it. There is
+    no phase to be right about."""
     worst = study.persistent.iloc[0]
     return {
         "rank": bool(worst["rank"] == truth["victim"]),
@@ -59,7 +59,8 @@ def place_of(study, truth):
     step = int(steps["step"].iloc[inside.argmax()])
     events = study.run.events(ranks=[truth["victim"]], steps=[step])
     events = events[(events["lane"] != LANES["communication"]) & (events["category"] != "step")]
-    events = events.assign(inside=overlap(events, pause), took=events["end_ns"] - events["begin_ns"])
+    took = events["end_ns"] - events["begin_ns"]
+    events = events.assign(inside=overlap(events, pause), took=took)
     found = events.sort_values(["inside", "took"], ascending=[False, True]).iloc[0]
     phase = str(found["phase"])
     return step, "backward" if phase == "recompute" else phase, str(found["name"])
