@@ -7,7 +7,7 @@ RANKS = 2
 STEPS = 10
 LIBRARY = sysconfig.get_paths()["stdlib"]
 COMMON = [f"data.path=['{LIBRARY}/*.py', '{LIBRARY}/*/*.py']", "attention.placement=colocated",
-          "batch.tokens=8192", "batch.microbatch=2048", f"run.steps={STEPS}"]
+          "batch.tokens=4096", "batch.microbatch=1024", f"run.steps={STEPS}"]
 LAYOUTS = {
     "data": [],
     "tensor": ["parallel.data=1", "parallel.tensor=2"],
