@@ -113,25 +113,30 @@ class Ports:
 
     def alone(self, there: np.ndarray) -> np.ndarray:
         """ns that each message, which was there at `there`, took at its ports."""
-        out: dict[int, float] = {}
-        into: dict[int, float] = {}
-        taken = np.zeros(len(there))
-        for i, (ready, latency, end, leave, arrive) in enumerate(self._rows(there)):
-            leaves = max(ready, out.get(leave, 0.0))
-            taken[i] = max(end - max(leaves + latency, into.get(arrive, 0.0)), 0.0)
-            out[leave], into[arrive] = leaves + taken[i], end
-        return taken
+        out, into = self._free(self._out), self._free(self._in)
+        taken = []
+        for ready, latency, end, leave, arrive in self._rows(there):
+            leaves = ready if ready > out[leave] else out[leave]
+            begins = leaves + latency if leaves + latency > into[arrive] else into[arrive]
+            taken.append(end - begins if end > begins else 0.0)
+            out[leave], into[arrive] = leaves + taken[-1], end
+        return np.array(taken)
 
     def there(self, alone: np.ndarray) -> np.ndarray:
         """When each message is there, ns, if it takes `alone` at its ports."""
-        out: dict[int, float] = {}
-        into: dict[int, float] = {}
-        found = np.zeros(len(alone))
-        for i, (ready, latency, taken, leave, arrive) in enumerate(self._rows(alone)):
-            leaves = max(ready, out.get(leave, 0.0))
-            found[i] = max(leaves + latency, into.get(arrive, 0.0)) + taken
-            out[leave], into[arrive] = leaves + taken, found[i]
-        return found
+        out, into = self._free(self._out), self._free(self._in)
+        found = []
+        for ready, latency, taken, leave, arrive in self._rows(alone):
+            leaves = ready if ready > out[leave] else out[leave]
+            begins = leaves + latency if leaves + latency > into[arrive] else into[arrive]
+            found.append(begins + taken)
+            out[leave], into[arrive] = leaves + taken, begins + taken
+        return np.array(found)
+
+    @staticmethod
+    def _free(ports: np.ndarray) -> list[float]:
+        """Since when each port is free."""
+        return [0.0] * (int(ports.max()) + 1)
 
     def _rows(self, values: np.ndarray):
         columns = (self._ready, self.latency, values, self._out, self._in)

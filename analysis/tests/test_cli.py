@@ -60,6 +60,12 @@ def test_what_if(colocated, cli):
     assert "no complete step 7; valid are 0 to 1" in refused.stderr
 
 
+def test_links(colocated, cli):
+    assert cli("links", colocated).stdout.startswith("Ranks exchange nothing.")
+    found = json.loads(cli("links", colocated, "--json").stdout)
+    assert found["usual_is"] == "others" and found["slow"] == found["matrix"] == []
+
+
 def test_critical_path(colocated, cli):
     assert "critical path is made of" in cli("critical-path", colocated).stdout
     found = json.loads(cli("critical-path", colocated, "--step", "0", "--json").stdout)
