@@ -134,12 +134,13 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
     picture.add_argument("--output", type=Path, metavar="FILE",
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip
-    sweep = to.add_parser("sweep", help="a sweep's views: pictures, checks, a table",
-                          description="Draws the views of each sweep into its folder and compares "
-                                      "them with published numbers.")  # fmt: skip
+    sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
+                          description="Names the best points of each sweep; of one with a report, "
+                                      "draws its views into its folder and compares them with "
+                                      "published numbers.")  # fmt: skip
     sweep.add_argument("sweeps", nargs="+", type=Path, metavar="DIR", help="folder of a sweep")
     sweep.add_argument("--markdown", type=Path, metavar="FILE",
-                       help="write the table of all checks there; default: print it")  # fmt: skip
+                       help="write the tables there; default: print them")  # fmt: skip
     sweep.set_defaults(action=commands.sweep)
 
 

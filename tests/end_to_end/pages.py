@@ -81,6 +81,9 @@ class Page:
     def script(self):
         """All that is run, each line where the page has it. The first failure ends the script and
         is said with its line."""
+        for line, command in self.commands(run=True):
+            if "&&" in command:  # bash goes on where the first of two fails
+                raise PageError(f"{self.path.name}:{line}: found '&&'; valid: a line for each")
         lines = [""] * (self.length + 1)
         for block in self.blocks:
             if block.reason or (block.kind == "yaml" and not block.file):
@@ -115,7 +118,7 @@ def split(name, lines):
             marked = MARK.fullmatch(line)
             if mark and line.strip():
                 raise PageError(f"{name}:{number}: a mark that no block follows")
-            if "not run:" in line and not marked:
+            if line.startswith("<!-- not run") and not marked:
                 raise PageError(f"{name}:{number}: found '{line}'; valid: <!-- not run: REASON -->")
             mark = marked[1] if marked else mark
     if block is not None or mark:

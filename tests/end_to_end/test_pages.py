@@ -76,7 +76,8 @@ def run_page(page, root):
         '. "$1"'
     )
     words = ["bash", "-c", setting, page.path.name, str(script)]
-    return harness.finish(harness.start(words, cwd=root, env=environment(root.parent)))
+    started = harness.start(words, cwd=root, env=environment(root.parent))
+    return harness.finish(started, timeout=4 * harness.TIMEOUT)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -71,6 +71,7 @@ def test_a_sound_page_runs_in_order_with_what_came_before(folder):
 FAULTS = {
     "a command fails": ("mkdir made", "mkdir made/deep/er", "line 11: exit status 1: mkdir"),
     "the first of two fails": ("cat made", "false | cat made", "line 21: exit status 1"),
+    "a failure that bash passes over": ("mkdir made", "mkdir x/y && ls", "page.md:11: found '&&'"),
     "a program fails": ('open("made/file.txt", "w")', "oops()", "NameError"),
     "a file that nothing makes": ("cat made/file", "cat made/other", "made/other.txt"),
     "the state is lost": ("= kept", "= lost", "line 20: exit status 1"),
