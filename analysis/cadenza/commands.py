@@ -92,7 +92,7 @@ def stragglers(arguments: Namespace) -> None:
         return
     out = tables.console()
     if study.said_of_lone_ranks:
-        print(study.said_of_lone_ranks)
+        out.print(study.said_of_lone_ranks, markup=False)
     ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
     tables.print_frame(out, ranks, "ranks by how late they are, over all steps")
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
@@ -126,9 +126,9 @@ def links(arguments: Namespace) -> None:
                      "groups": records(of_groups),
                      "matrix": records(link_facts.matrix(study))})  # fmt: skip
         return
-    for line in link_facts.verdict(study):
-        print(line)
     out = tables.console()
+    for line in link_facts.verdict(study):
+        out.print(line, markup=False)
     if len(each):
         tables.print_links(out, each.head(_MOST), len(each))
     if len(of_groups):

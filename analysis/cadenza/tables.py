@@ -117,10 +117,10 @@ def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
              byte_rate(row.usual), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
-    out.print(table(names, rows, {"link", "node"},
-                    f"{len(frame)} of {count} pairs of ranks, slowest first, over all steps; moving: "
-                    "transfers whose end is known, without waiting; share: of the usual rate "
-                    "(--json: all, by direction)"))  # fmt: skip
+    print_table(out, names, rows, {"link", "node"},
+                f"{len(frame)} of {count} pairs of ranks, slowest first, over all steps; moving: "
+                "transfers whose end is known, without waiting; share: of the usual rate "
+                "(--json: all, by direction)")  # fmt: skip
 
 
 def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
@@ -129,9 +129,9 @@ def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
              seconds(row.seconds), seconds(row.usual_seconds), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
-    out.print(table(names, rows, {"ranks"},
-                    f"{len(frame)} of {count} groups that meet in collectives, slowest first; "
-                    "moving: from when the last rank had come"))  # fmt: skip
+    print_table(out, names, rows, {"ranks"},
+                f"{len(frame)} of {count} groups that meet in collectives, slowest first; "
+                "moving: from when the last rank had come")  # fmt: skip
 
 
 def print_comparison(out: Console, comparison: dict) -> None:
