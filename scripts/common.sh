@@ -82,18 +82,14 @@ build() {
   (cd "$root" && cmake --build --preset "$preset" "${targets[@]}") || die "the build of build/$preset failed"
 }
 
-# mpi_environment RANKS: what Open MPI wants to hear on laptops and in containers; other MPIs ignore it.
+# mpi_environment RANKS: scripts/mpi-environment, and what so many ranks need besides.
 mpi_environment() {
-  if [ "$(id -u)" = 0 ]; then
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  fi
+  # shellcheck source=scripts/mpi-environment
+  source "$root/scripts/mpi-environment"
   if [ "$1" -gt "$(nproc)" ]; then
     say "$1 ranks share $(nproc) cores: times will show it"
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    export OMPI_MCA_mpi_yield_when_idle=1
   fi
-  export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 }
 
 # install_analysis: the Python package of analysis/ in the project's environment, as it is in the tree.

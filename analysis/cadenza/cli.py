@@ -7,14 +7,16 @@ Exit codes: 0 ok, 1 `check` found something wrong, 2 usage, 3 data or file.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from cadenza import commands
+from cadenza import commands, log
 from cadenza.errors import CadenzaError, UsageError
+from cadenza.version import VERSION
 
 _EXAMPLES = """examples:
   cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD got back
@@ -28,10 +30,30 @@ _EXAMPLES = """examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are one line, like every other error of Cadenza."""
+    """Errors are one line, like every other error of Cadenza, and say what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def parse_args(self, words: list[str] | None = None) -> argparse.Namespace:
+        found, unknown = self.parse_known_args(words)
+        if unknown:
+            names = self.commands.choices[found.command]._option_string_actions
+            meant = _meant(unknown[0].partition("=")[0], names)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = ", ".join(map(str, action.choices))
+            meant = _meant(str(value), action.choices)
+            message = f"invalid choice: {str(value)!r}{meant} (choose from {names})"
+            raise argparse.ArgumentError(action, message)
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"cadenza-analyze {VERSION}")
     to = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.commands = to
     report = _command(to, "report", commands.report, "one HTML page about one or more runs",
                       "Writes one self-contained HTML page; several runs are compared with the "
                       "first.", "report runs/colocated runs/cad --output both.html", "+",
@@ -96,7 +120,14 @@ def _command(
     made.add_argument("runs" if runs else "run", nargs=runs, type=Path, metavar="RUN",
                       help="run folder")  # fmt: skip
     made.set_defaults(action=action)
+    _add_detail(made)
     return made
+
+
+def _add_detail(to: argparse.ArgumentParser) -> None:
+    detail = to.add_mutually_exclusive_group()
+    detail.add_argument("--quiet", action="store_true", help="results, warnings and errors alone")
+    detail.add_argument("--verbose", action="store_true", help="say what is done, on stderr")
 
 
 def _add_export(to: argparse._SubParsersAction) -> None:
@@ -142,13 +173,15 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
     sweep.add_argument("--markdown", type=Path, metavar="FILE",
                        help="write the tables there; default: print them")  # fmt: skip
     sweep.set_defaults(action=commands.sweep)
+    _add_detail(sweep)
 
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command in `words` (default: the process's own) and returns the exit code."""
     try:
         arguments = _parser().parse_args(words)
-        code = arguments.action(arguments)
+        with log.shown(arguments.quiet, arguments.verbose):
+            code = arguments.action(arguments)
         sys.stdout.flush()
     except CadenzaError as error:
         print(f"cadenza-analyze: error: {error}", file=sys.stderr)

@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
-from cadenza import comparison, link_facts, tables
+from cadenza import comparison, link_facts, log, tables
 from cadenza.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DataError, UsageError
 from cadenza.export import export as write_export
 from cadenza.links import groups as all_groups
 from cadenza.links import links as all_links
+from cadenza.log import LOG
 from cadenza.parts import LOST
 from cadenza.run import open_run
 from cadenza.study import Study
@@ -29,6 +29,7 @@ _MOST = 40  # rows of a table of steps
 
 def _open(path: Path) -> Study:
     """The run, with its warnings on stderr."""
+    LOG.info("%s: opening", path)
     run = open_run(path)
     _warn(run.warnings)
     return Study(run)
@@ -36,7 +37,7 @@ def _open(path: Path) -> Study:
 
 def _warn(lines: list[str]) -> None:
     for line in lines:
-        print(f"cadenza-analyze: warning: {line}", file=sys.stderr)
+        LOG.warning("%s", line)
 
 
 def _with_events(study: Study) -> Study:
@@ -50,6 +51,7 @@ def _with_events(study: Study) -> Study:
 
 
 def _print_json(value: object) -> None:
+    log.hide()
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
@@ -65,11 +67,13 @@ def report(arguments: Namespace) -> None:
     if not output.parent.is_dir():
         raise DataError(f"{output}: no such folder: {output.parent}")
     write_report([_open(path).run for path in arguments.runs], output)
+    log.hide()
     print(f"report: {output}")
 
 
 def summary(arguments: Namespace) -> None:
     runs = [summarize(Study(open_run(path))) for path in arguments.runs]
+    log.hide()
     for one in runs:
         _warn(one["warnings"])
     if arguments.json:
@@ -88,7 +92,7 @@ def stragglers(arguments: Namespace) -> None:
         return
     out = tables.console()
     if study.said_of_lone_ranks:
-        print(study.said_of_lone_ranks)
+        out.print(study.said_of_lone_ranks, markup=False)
     ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
     tables.print_frame(out, ranks, "ranks by how late they are, over all steps")
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
@@ -122,9 +126,9 @@ def links(arguments: Namespace) -> None:
                      "groups": records(of_groups),
                      "matrix": records(link_facts.matrix(study))})  # fmt: skip
         return
-    for line in link_facts.verdict(study):
-        print(line)
     out = tables.console()
+    for line in link_facts.verdict(study):
+        out.print(line, markup=False)
     if len(each):
         tables.print_links(out, each.head(_MOST), len(each))
     if len(of_groups):
@@ -196,6 +200,7 @@ def compare(arguments: Namespace) -> None:
 def check(arguments: Namespace) -> int:
     study = _open(arguments.run)
     found = study.findings
+    log.hide()
     if arguments.json:
         _print_json({"findings": [asdict(finding) for finding in found]})
     else:
@@ -213,7 +218,9 @@ def export(arguments: Namespace) -> None:
     output = arguments.output or arguments.run / default
     # Perfetto reads Chrome's format; the two names are of the same file.
     form = "csv" if arguments.format == "csv" else "perfetto"
-    for path in write_export(run, form, output, arguments.ranks, arguments.steps):
+    written = write_export(run, form, output, arguments.ranks, arguments.steps)
+    log.hide()
+    for path in written:
         print(path)
 
 
@@ -225,6 +232,7 @@ def timeline(arguments: Namespace) -> None:
         check_output(output)
     step = timeline([_open(path) for path in arguments.runs], output, arguments.step,
                     arguments.ranks)  # fmt: skip
+    log.hide()
     print(f"step {step}: {output}")
 
 

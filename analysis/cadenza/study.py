@@ -20,6 +20,7 @@ from cadenza.link_times import group_times, pair_times
 from cadenza.link_what_if import with_usual_links
 from cadenza.links import SlowLink, slow_links
 from cadenza.loads import operation_times
+from cadenza.log import LOG
 from cadenza.parts import rank_totals, step_times, time_parts
 from cadenza.pauses import pauses
 from cadenza.pieces import lane_pieces
@@ -151,6 +152,7 @@ class Study:
             if events.empty:
                 return {"stragglers": stragglers(events, self.ranks)}
             step = int(steps["step"].iloc[0])
+            LOG.info("%s: causes in step %d", self.run.path, step)
             graph = self.graph(step, events)
             machine = self.run.machine
             found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),

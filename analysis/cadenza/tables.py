@@ -9,8 +9,10 @@ import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cadenza.facts import facts
+from cadenza.log import hide
 from cadenza.parts import PARTS
 from cadenza.words import byte_count, byte_rate, number, ranks_of, role_name, seconds, share
 
@@ -19,11 +21,15 @@ PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "attention_wait": "attn wait", "pipeline_bubble": "bubble",
                 "tensor_parallel_wait": "tp wait", "data_parallel_wait": "dp wait",
                 "other": "other"}  # fmt: skip
+_TEXT_WIDTH = 28  # columns that a text finds at least; it goes on in the next line
+_BETWEEN = 2  # columns between two of a table
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
 _RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
 
 
 def console() -> Console:
+    """Standard output, for results."""
+    hide()
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=_FULL_WIDTH)
 
@@ -31,15 +37,21 @@ def console() -> Console:
 def print_facts(out: Console, title: str, path: str, lines: Sequence[tuple[str, str]]) -> None:
     out.print(f"[bold]{title}[/bold]  {path}")
     for name, value in lines:
-        out.print(f"  {name:<20} {value}", markup=False)
+        _print_fact(out, name, value)
+
+
+def _print_fact(out: Console, name: str, value: str) -> None:
+    line = Table.grid(padding=(0, 1))
+    line.add_row(f"  {name:<20}", Text(value))
+    out.print(line)
 
 
 def print_summary(out: Console, summary: dict) -> None:
     print_facts(out, summary["name"], summary["path"], facts(summary))
-    out.print(_rank_table(summary))
+    _print_ranks(out, summary)
 
 
-def _rank_table(summary: dict) -> Table:
+def _print_ranks(out: Console, summary: dict) -> None:
     rows, caption = summary["per_rank"], f"seconds over {summary['steps']} steps; "
     caption += "busy = computing / all"
     if len(rows) > _RANKS:
@@ -55,18 +67,44 @@ def _rank_table(summary: dict) -> Table:
          share(row["busy_share"]), byte_count(row["peak_memory_bytes"])]
         for row in rows
     ]  # fmt: skip
-    return table(names, cells, text={"role"}, caption=caption)
+    print_table(out, names, cells, {"role"}, caption)
 
 
-def table(
-    names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str], caption: str = ""
-) -> Table:
-    """A plain table; the columns in `text` are set flush left, numbers flush right."""
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, caption=caption or None,
-                 caption_justify="left")  # fmt: skip
+def print_table(
+    out: Console, names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str],
+    caption: str,
+) -> None:  # fmt: skip
+    """A plain table; columns that find no room follow in another one, beside the first column again."""
+    for block in _blocks(names, rows, text, out.width):
+        out.print(_table([names[i] for i in block], [[row[i] for i in block] for row in rows],
+                         text))  # fmt: skip
+    out.print(caption, style="table.caption", markup=False)
+    out.print()
+
+
+def _blocks(
+    names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str], room: int
+) -> list[list[int]]:
+    """Which columns stand side by side: the first one and those that fit beside it."""
+    widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
+    widths = [min(width, _TEXT_WIDTH) if name in text else width
+              for name, width in zip(names, widths, strict=True)]  # fmt: skip
+    blocks, used = [[0]], widths[0]
+    for i in range(1, len(names)):
+        if used + _BETWEEN + widths[i] > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(i)
+        used += _BETWEEN + widths[i]
+    return blocks
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str]) -> Table:
+    """The columns in `text` are set flush left, numbers flush right."""
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
-        made.add_column(name, justify="left" if name in text else "right",
-                        overflow="fold")  # fmt: skip
+        made.add_column(name, justify="left" if name in text else "right", overflow="fold",
+                        no_wrap=name not in text)  # fmt: skip
     for row in rows:
         made.add_row(*row)
     return made
@@ -79,10 +117,10 @@ def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
              byte_rate(row.usual), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
-    out.print(table(names, rows, {"link", "node"},
-                    f"{len(frame)} of {count} pairs of ranks, slowest first, over all steps; moving: "
-                    "transfers whose end is known, without waiting; share: of the usual rate "
-                    "(--json: all, by direction)"))  # fmt: skip
+    print_table(out, names, rows, {"link", "node"},
+                f"{len(frame)} of {count} pairs of ranks, slowest first, over all steps; moving: "
+                "transfers whose end is known, without waiting; share: of the usual rate "
+                "(--json: all, by direction)")  # fmt: skip
 
 
 def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
@@ -91,9 +129,9 @@ def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
              seconds(row.seconds), seconds(row.usual_seconds), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
-    out.print(table(names, rows, {"ranks"},
-                    f"{len(frame)} of {count} groups that meet in collectives, slowest first; "
-                    "moving: from when the last rank had come"))  # fmt: skip
+    print_table(out, names, rows, {"ranks"},
+                f"{len(frame)} of {count} groups that meet in collectives, slowest first; "
+                "moving: from when the last rank had come")  # fmt: skip
 
 
 def print_comparison(out: Console, comparison: dict) -> None:
@@ -103,17 +141,17 @@ def print_comparison(out: Console, comparison: dict) -> None:
     if times["low"] is not None:
         interval = f", 95 % interval {times['low']:.3f} to {times['high']:.3f}"
     out.print(f"[bold]{other}[/bold] against [bold]{first}[/bold]")
-    out.print(f"  {'step time':<20} {first} {seconds(times['first'])}, {other} "
-              f"{seconds(times['other'])}; ratio {times['ratio']:.3f}{interval}: "
-              f"{times['verdict']}", markup=False)  # fmt: skip
-    out.print(f"  {'attention imbalance':<20} " + ", ".join(
+    _print_fact(out, "step time", f"{first} {seconds(times['first'])}, {other} "
+                f"{seconds(times['other'])}; ratio {times['ratio']:.3f}{interval}: "
+                f"{times['verdict']}")  # fmt: skip
+    _print_fact(out, "attention imbalance", ", ".join(
         f"{label} {number(comparison['attention_imbalance'][label], '.3f')}"
-        for label in (first, other)), markup=False)  # fmt: skip
+        for label in (first, other)))  # fmt: skip
     error = comparison["simulation_error"]
     if error:
-        out.print(f"  {'simulated / real':<20} median error {share(error['median_error'])}, bias "
-                  f"{error['bias']:+.1%}, rank correlation of busy times "
-                  f"{number(error['rank_correlation'], '.2f')}", markup=False)  # fmt: skip
+        _print_fact(out, "simulated / real", f"median error {share(error['median_error'])}, bias "
+                    f"{error['bias']:+.1%}, rank correlation of busy times "
+                    f"{number(error['rank_correlation'], '.2f')}")  # fmt: skip
     _print_changes(out, comparison)
 
 
@@ -121,27 +159,27 @@ def _print_changes(out: Console, comparison: dict) -> None:
     first, other = comparison["first"], comparison["other"]
     keys = [[row["key"], row["first"], row["other"]] for row in comparison["changed_keys"]]
     if keys:
-        out.print(table(["key", first, other], keys, {"key", first, other}, "what was changed"))
+        print_table(out, ["key", first, other], keys, {"key", first, other}, "what was changed")
     form = "+.4f" if comparison["step_time"]["first"] < 1 else "+.3f"
     rows = [[row["name"], number(row["first"], form[1:]), number(row["other"], form[1:]),
              number(row["change"], form)] for row in comparison["waterfall"]]  # fmt: skip
     rows.append(["step time", *(
         number(sum(row[key] for row in comparison["waterfall"]), form if key == "change" else
                form[1:]) for key in ("first", "other", "change"))])  # fmt: skip
-    out.print(table(["part", first, other, "change"], rows, {"part"},
-                    "seconds of a step, mean over ranks and steps"))  # fmt: skip
+    print_table(out, ["part", first, other, "change"], rows, {"part"},
+                "seconds of a step, mean over ranks and steps")  # fmt: skip
     phases = [[row["phase"], number(row["first"], form[1:]), number(row["other"], form[1:]),
                number(row["change"], form)] for row in comparison["phases"]]  # fmt: skip
     if phases:
-        out.print(table(["phase", first, other, "change"], phases, {"phase"},
-                        "seconds of operations per rank and step"))  # fmt: skip
+        print_table(out, ["phase", first, other, "change"], phases, {"phase"},
+                    "seconds of operations per rank and step")  # fmt: skip
 
 
 def print_frame(out: Console, frame: pd.DataFrame, caption: str = "") -> None:
     """Any small frame of text and numbers."""
     text = {str(name) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
     rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    out.print(table([str(name) for name in frame], rows, text, caption))
+    print_table(out, [str(name) for name in frame], rows, text, caption)
 
 
 def _cell(value: object) -> str:

@@ -62,30 +62,43 @@ std::vector<AttentionCase> checks(std::int64_t longest) {
 
 const AttentionCase kOneTile{kTile, kTile, 1};
 
+std::string name_of(const AttentionCase& work, Pass pass) {
+  return fmt::format("attention {} {} x {} x {}{}", pass == Pass::forward ? "forward" : "backward",
+                     work.count, work.queries, work.keys, work.rule == Rule::full ? " full" : "");
+}
+
 }  // namespace
 
 template <typename Real>
-void Calibration<Real>::measure_attention() {
+void Calibration<Real>::add_attention() {
   std::vector<AttentionCase> all = cases(longest_);
   for (const AttentionCase& work : checks(longest_)) all.push_back(work);
   all.push_back(kOneTile);
   std::ranges::sort(all, {}, flops_of);
   for (const Pass pass : kPasses) {
-    double seconds_per_flop = 0;
     for (const AttentionCase& work : all) {
-      if (flops_of(work) * seconds_per_flop > kLongest) break;
-      const double seconds = attention_.seconds(work, pass);
-      seconds_per_flop = seconds / flops_of(work);
-      attention_seconds_[{work, pass}].push_back(seconds);
+      works_.push_back({name_of(work, pass),
+                        [this, work, pass] { measure_attention(work, pass); },
+                        {&attention_rounds_[{work, pass}]}});
     }
   }
+}
+
+/// Leaves out what would be too long.
+template <typename Real>
+void Calibration<Real>::measure_attention(const AttentionCase& work, Pass pass) {
+  double& seconds_per_flop = seconds_per_flop_[pass];
+  if (flops_of(work) * seconds_per_flop > kLongest) return;
+  const double seconds = attention_.seconds(work, pass);
+  seconds_per_flop = seconds / flops_of(work);
+  attention_rounds_.at({work, pass}).add(seconds);
 }
 
 /// 0 where the call would have been too long.
 template <typename Real>
 double Calibration<Real>::attention_seconds(const AttentionCase& work, Pass pass) const {
-  const auto found = attention_seconds_.find({work, pass});
-  return found == attention_seconds_.end() ? 0.0 : mean(found->second);
+  const Rounds& rounds = attention_rounds_.at({work, pass});
+  return rounds.empty() ? 0.0 : rounds.seconds();
 }
 
 template <typename Real>
@@ -124,18 +137,14 @@ void Calibration<Real>::check_attention() {
       const plan::PlacedTask task{0, task_of(work, machine_.attention.heads), 0};
       const std::vector<const plan::PlacedTask*> tasks(static_cast<std::size_t>(work.count), &task);
       const double predicted = costs.attend(tasks, pass);
-      attention_error_.add(predicted, seconds);
-      say(fmt::format("attention {}: {} x {} x {}{}: {:.2f} ms, predicted {:.2f} ms",
-                      pass == Pass::forward ? "forward" : "backward", work.count, work.queries,
-                      work.keys, work.rule == Rule::full ? " full" : "", 1e3 * seconds,
-                      1e3 * predicted));
+      attention_error_.add(name_of(work, pass), predicted, seconds);
     }
   }
 }
 
-#define CADENZA_INSTANTIATE(Real)                       \
-  template void Calibration<Real>::measure_attention(); \
-  template void Calibration<Real>::fit_attention();     \
+#define CADENZA_INSTANTIATE(Real)                   \
+  template void Calibration<Real>::add_attention(); \
+  template void Calibration<Real>::fit_attention(); \
   template void Calibration<Real>::check_attention();
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)

@@ -27,6 +27,24 @@ using simulate::Product;
 constexpr std::int64_t kDocument = 256;  // tokens: attention is not what is measured
 constexpr int kSteps = 4;
 
+// What is measured of messages; all but the latency as the time of so many bytes.
+constexpr double kMessageBytes = 16 << 20;
+constexpr const char* kLatency = "latency";
+constexpr const char* kTransfer = "transfer";
+constexpr const char* kGather = "gather";
+constexpr const char* kSum = "sum";
+constexpr const char* kPack = "pack";
+constexpr const char* kUnpack = "unpack";
+constexpr const char* kPackSlices = "pack slices";
+constexpr const char* kUnpackSlices = "unpack slices";
+constexpr std::array kMessages = {kLatency, kTransfer, kGather,     kSum,
+                                  kPack,    kUnpack,   kPackSlices, kUnpackSlices};
+
+std::string name_of(const Product& product) {
+  return fmt::format("product {:.0f} x {:.0f} x {:.0f}", product.rows, product.columns,
+                     product.depth);
+}
+
 Step make_step(Operation operation, Pass pass) {
   Step step;
   step.operation = operation;
@@ -99,23 +117,27 @@ config::Experiment one_rank(const config::Experiment& experiment, std::int64_t r
 }
 
 template <typename Real>
-void Calibration<Real>::measure_products() {
+void Calibration<Real>::add_products() {
   std::vector<std::int64_t> counts = row_counts(rows_);
   counts.push_back(between(rows_));
   std::set<Product> products;
   for (const std::int64_t rows : counts) products.merge(products_of(experiment_, rows));
   for (const Product& product : products) {
-    product_seconds_[product].push_back(product_seconds<Real>(world_, product));
+    Rounds& rounds = product_rounds_[product];
+    const auto run = [this, product, &rounds] {
+      rounds.add(product_seconds<Real>(world_, product));
+    };
+    works_.push_back({name_of(product), run, {&rounds}});
   }
 }
 
 template <typename Real>
 void Calibration<Real>::fit_products() {
-  std::map<std::array<double, 3>, Seconds> shapes;  // whatever the way of reading the factors
+  std::map<std::array<double, 3>, std::vector<double>> shapes;  // however the factors are read
   for (const std::int64_t rows : row_counts(rows_)) {
     for (const Product& product : products_of(experiment_, rows)) {
       shapes[{product.rows, product.columns, product.depth}].push_back(
-          mean(product_seconds_.at(product)));
+          product_rounds_.at(product).seconds());
     }
   }
   for (const auto& [shape, seconds] : shapes) {
@@ -123,24 +145,39 @@ void Calibration<Real>::fit_products() {
     machine_.products.table.push_back(
         {shape[0], shape[1], shape[2], rounded(product.flops() / mean(seconds))});
   }
+}
+
+template <typename Real>
+void Calibration<Real>::check_products() {
   simulate::ProductTime times(machine_.products);
   for (const Product& product : products_of(experiment_, between(rows_))) {
-    product_error_.add(times.seconds(product), mean(product_seconds_.at(product)));
+    product_error_.add(name_of(product), times.seconds(product),
+                       product_rounds_.at(product).seconds());
   }
 }
 
 template <typename Real>
-void Calibration<Real>::measure_operations() {
-  const auto self = comm::make_self();
+void Calibration<Real>::add_operations() {
   for (const std::int64_t rows : microbatch_rows(rows_)) {
-    const std::vector<OperationTime> events =
-        run_steps<Real>(world_, *self, one_rank(experiment_, rows), kSteps);
-    std::vector<Seconds>& seconds = operation_seconds_[rows];
-    seconds.resize(kOperations.size());
-    for (std::size_t i = 0; i < kOperations.size(); ++i) {
-      const std::string name(program::name(kOperations[i].operation));
-      seconds[i].push_back(median_seconds(world_, events, name, phase_of(kOperations[i])));
-    }
+    std::vector<Rounds>& rounds = operation_rounds_[rows];
+    if (!rounds.empty()) continue;  // so few rows that two sizes are one
+    rounds.resize(kOperations.size());
+    Work work{
+        fmt::format("operations of {} rows", rows), [this, rows] { measure_operations(rows); }, {}};
+    for (const Rounds& of : rounds) work.rounds.push_back(&of);
+    works_.push_back(std::move(work));
+  }
+}
+
+template <typename Real>
+void Calibration<Real>::measure_operations(std::int64_t rows) {
+  const auto self = comm::make_self();
+  const std::vector<OperationTime> events =
+      run_steps<Real>(world_, *self, one_rank(experiment_, rows), kSteps);
+  std::vector<Rounds>& rounds = operation_rounds_.at(rows);
+  for (std::size_t i = 0; i < kOperations.size(); ++i) {
+    const std::string name(program::name(kOperations[i].operation));
+    rounds[i].add(median_seconds(world_, events, name, phase_of(kOperations[i])));
   }
 }
 
@@ -148,7 +185,7 @@ template <typename Real>
 std::vector<OperationSample> Calibration<Real>::samples(std::int64_t rows) const {
   std::vector<OperationSample> samples;
   for (std::size_t i = 0; i < kOperations.size(); ++i) {
-    samples.push_back({kOperations[i], rows, mean(operation_seconds_.at(rows)[i])});
+    samples.push_back({kOperations[i], rows, operation_rounds_.at(rows)[i].seconds()});
   }
   return samples;
 }
@@ -170,56 +207,68 @@ void Calibration<Real>::check_operations() {
   const simulate::Costs costs(machine_, alone, program::Layout(alone));
   for (const OperationSample& sample : samples(rows)) {
     const double predicted = costs.compute(sample.step, 0, rows);
-    operation_error_.add(predicted, sample.seconds);
-    say(fmt::format("{} {}: {:.2f} ms, predicted {:.2f} ms", program::name(sample.step.operation),
-                    sample.step.pass == Pass::forward ? "forward" : "backward",
-                    1e3 * sample.seconds, 1e3 * predicted));
+    const std::string name =
+        fmt::format("{} {} of {} rows", program::name(sample.step.operation),
+                    sample.step.pass == Pass::forward ? "forward" : "backward", rows);
+    operation_error_.add(name, predicted, sample.seconds);
   }
 }
 
 template <typename Real>
+void Calibration<Real>::add_messages() {
+  Work work{"messages", [this] { measure_messages(); }, {}};
+  for (const char* name : kMessages) work.rounds.push_back(&message_rounds_[name]);
+  works_.push_back(std::move(work));
+}
+
+template <typename Real>
 void Calibration<Real>::measure_messages() {
-  links_.push_back(measure_link(world_));
+  const auto add_rate = [this](const char* name, double bytes_per_second) {
+    message_rounds_.at(name).add(kMessageBytes / bytes_per_second);
+  };
+  const config::Link link = measure_link(world_);
+  message_rounds_.at(kLatency).add(link.latency_seconds);
+  add_rate(kTransfer, link.bytes_per_second);
+  add_rate(kGather, link.gather_bytes_per_second);
+  add_rate(kSum, link.reduce_bytes_per_second);
   config::Experiment shared = one_rank(experiment_, rows_);
   shared.parallel.context = world_.size();
   shared.attention.placement = config::PlacementKind::all_gather;
   // Documents as long as most are: copies of many short runs of rows take longer than their bytes.
   shared.data.lengths.median = static_cast<double>(std::clamp<std::int64_t>(rows_ / 8, 2, 2048));
   const std::vector<OperationTime> whole = run_steps<Real>(world_, world_, shared, kSteps);
-  copies_.push_back({bytes_per_second(world_, named(whole, "pack")),
-                     bytes_per_second(world_, named(whole, "unpack"))});
+  add_rate(kPack, bytes_per_second(world_, named(whole, "pack")));
+  add_rate(kUnpack, bytes_per_second(world_, named(whole, "unpack")));
   if (shared.model.kv_heads % world_.size() != 0) return;
   shared.attention.placement = config::PlacementKind::ulysses;
   const std::vector<OperationTime> sliced = run_steps<Real>(world_, world_, shared, kSteps);
-  slices_.push_back({bytes_per_second(world_, every_other(named(sliced, "pack"), true)),
-                     bytes_per_second(world_, every_other(named(sliced, "unpack"), false))});
+  add_rate(kPackSlices, bytes_per_second(world_, every_other(named(sliced, "pack"), true)));
+  add_rate(kUnpackSlices, bytes_per_second(world_, every_other(named(sliced, "unpack"), false)));
+}
+
+/// 0 where it was not measured.
+template <typename Real>
+double Calibration<Real>::message_rate(const std::string& name) const {
+  const Rounds& rounds = message_rounds_.at(name);
+  return rounds.empty() ? 0.0 : rounded(kMessageBytes / rounds.seconds());
 }
 
 template <typename Real>
 void Calibration<Real>::fit_messages() {
-  const auto mean_of = [](const auto& values, auto member) {
-    Seconds numbers;
-    for (const auto& value : values) numbers.push_back(value.*member);
-    return rounded(mean(numbers));
-  };
-  machine_.links.inside = {mean_of(links_, &config::Link::latency_seconds),
-                           mean_of(links_, &config::Link::bytes_per_second),
-                           mean_of(links_, &config::Link::gather_bytes_per_second),
-                           mean_of(links_, &config::Link::reduce_bytes_per_second)};
-  machine_.element_wise.copies = {mean_of(copies_, &config::CopyRates::pack),
-                                  mean_of(copies_, &config::CopyRates::unpack)};
-  if (slices_.empty()) return;
-  machine_.element_wise.slices = {mean_of(slices_, &config::CopyRates::pack),
-                                  mean_of(slices_, &config::CopyRates::unpack)};
+  machine_.links.inside = {rounded(message_rounds_.at(kLatency).seconds()), message_rate(kTransfer),
+                           message_rate(kGather), message_rate(kSum)};
+  machine_.element_wise.copies = {message_rate(kPack), message_rate(kUnpack)};
+  machine_.element_wise.slices = {message_rate(kPackSlices), message_rate(kUnpackSlices)};
 }
 
-#define CADENZA_INSTANTIATE(Real)                        \
-  template void Calibration<Real>::measure_products();   \
-  template void Calibration<Real>::measure_operations(); \
-  template void Calibration<Real>::measure_messages();   \
-  template void Calibration<Real>::fit_products();       \
-  template void Calibration<Real>::fit_operations();     \
-  template void Calibration<Real>::fit_messages();       \
+#define CADENZA_INSTANTIATE(Real)                    \
+  template void Calibration<Real>::add_products();   \
+  template void Calibration<Real>::add_operations(); \
+  template void Calibration<Real>::add_messages();   \
+  template void Calibration<Real>::fit_products();   \
+  template void Calibration<Real>::fit_operations(); \
+  template void Calibration<Real>::fit_messages();   \
+  template void Calibration<Real>::check_products(); \
   template void Calibration<Real>::check_operations();
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A calibration: rounds that measure everything once, so that a machine whose speed drifts is
-// averaged over; then the fit, and its predictions beside the measurements it was not made of.
+// A calibration: rounds that measure everything, and again what differs between them; then the fit,
+// and its predictions beside the measurements it was not made of.
 #pragma once
 
-#include <array>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cadenza/app/progress.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
@@ -17,6 +19,7 @@
 #include "cadenza/simulate/operation_work.hpp"
 #include "fit_machine.hpp"
 #include "measure_attention.hpp"
+#include "rounds.hpp"
 
 namespace cadenza::app {
 
@@ -29,15 +32,32 @@ class Calibration {
  public:
   Calibration(comm::Communicator& world, const config::Experiment& experiment);
 
+  /// Measures and fits. Collective.
   config::Machine run();
+  /// What of it should not be relied upon, in one line; empty where all of it may be.
+  std::string doubts() const;
 
  private:
-  using Seconds = std::vector<double>;  ///< by round
+  /// Something that is measured at a time; the same on all ranks.
+  struct Work {
+    std::string name;
+    std::function<void()> run;          ///< adds a round to `rounds`. Collective
+    std::vector<const Rounds*> rounds;  ///< that it measures
+    bool noisy() const;
+    double spread() const;
+  };
 
-  // One round of each.
-  void measure_attention();
-  void measure_products();
-  void measure_operations();
+  // What there is to measure.
+  void add_attention();
+  void add_products();
+  void add_operations();
+  void add_messages();
+
+  void measure_round(int round, std::vector<const Work*> works);
+  std::vector<const Work*> noisy() const;
+  bool has_time() const;
+  void measure_attention(const AttentionCase& work, program::Pass pass);
+  void measure_operations(std::int64_t rows);
   void measure_messages();
 
   // What the rounds say, and how far it is from the rest of them.
@@ -46,11 +66,12 @@ class Calibration {
   void fit_operations();
   void fit_messages();
   void check_attention();
+  void check_products();
   void check_operations();
 
   std::vector<OperationSample> samples(std::int64_t rows) const;
   double attention_seconds(const AttentionCase& work, program::Pass pass) const;
-  void say(const std::string& text) const;
+  double message_rate(const std::string& name) const;
   std::string source() const;
 
   comm::Communicator& world_;
@@ -60,12 +81,14 @@ class Calibration {
   config::Machine machine_;
   MemoryLedger ledger_;
   AttentionMeasurement<Real> attention_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 
-  std::map<std::pair<AttentionCase, program::Pass>, Seconds> attention_seconds_;
-  std::map<simulate::Product, Seconds> product_seconds_;
-  std::map<std::int64_t, std::vector<Seconds>> operation_seconds_;  ///< by rows, operation
-  std::vector<config::Link> links_;
-  std::vector<config::CopyRates> copies_, slices_;
+  std::vector<Work> works_;
+  std::map<std::pair<AttentionCase, program::Pass>, Rounds> attention_rounds_;
+  std::map<program::Pass, double> seconds_per_flop_;  ///< of the attention measured last
+  std::map<simulate::Product, Rounds> product_rounds_;
+  std::map<std::int64_t, std::vector<Rounds>> operation_rounds_;  ///< by rows, operation
+  std::map<std::string, Rounds> message_rounds_;  ///< latency, and seconds of so many bytes
   FitError attention_error_, product_error_, operation_error_;
 };
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/app/command_line.hpp"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <sstream>
 
 #include "cadenza/app/failure.hpp"
 #include "cadenza/app/version.hpp"
+#include "cadenza/base/nearest.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/comm/communicator.hpp"
 
@@ -26,7 +29,8 @@ constexpr const char* kDescription =
     "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 out of memory or a fault of the program, 2 usage or configuration, 3 data "
-    "or file,\n4 non-finite loss or attention, 5 communication,\n"
+    "or file,\n4 non-finite loss or attention, or a calibration that is too noisy, 5 "
+    "communication,\n"
     "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM, 130 after Ctrl-C.\n"
     "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
 
@@ -136,6 +140,11 @@ void add_simulate(CLI::App& app, CommandLine& line) {
                    "events of all ranks (default: summary with --output, else none)")
       ->check(CLI::IsMember({"none", "summary", "full"}));
   add_output(*simulate, line, "Folder for metrics and traces (default: runs/<name>-simulated)");
+  simulate
+      ->add_option("--format", line.format,
+                   "table; json, everything for programs (docs/simulation.md)")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
   simulate->callback([&line] { line.command = Command::simulate; });
 }
 
@@ -147,6 +156,47 @@ void add_calibrate(CLI::App& app, CommandLine& line) {
   add_common(*calibrate, line);
   add_output(*calibrate, line, "Machine file (YAML)")->required();
   calibrate->callback([&line] { line.command = Command::calibrate; });
+}
+
+void add_detail(CLI::App& app, CommandLine& line) {
+  CLI::Option* quiet = app.add_flag_callback(
+      "--quiet", [&line] { line.detail = Detail::quiet; }, "Results, warnings and errors alone");
+  app.add_flag_callback(
+         "--verbose", [&line] { line.detail = Detail::verbose; },
+         "More: the program's build, the experiment with all defaults, single measurements")
+      ->excludes(quiet);
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+/// What was meant by a word that the parser does not know; empty where it knows all.
+std::string unknown_word(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  const CLI::App& command = parsed.empty() ? app : *parsed.front();
+  for (const std::string& word : command.remaining()) {
+    if (word.starts_with("--")) {
+      const std::string name = word.substr(0, word.find('='));
+      return fmt::format("unknown option '{}': did you mean {}?", name,
+                         nearest(name, options_of(command)));
+    }
+    if (!parsed.empty()) continue;
+    const std::vector<std::string> known = commands_of(app);
+    return fmt::format("unknown command '{}': did you mean {}? valid: {}", word,
+                       nearest(word, known), fmt::join(known, ", "));
+  }
+  return {};
 }
 
 }  // namespace
@@ -163,16 +213,22 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
   add_plan(app, line);
   add_simulate(app, line);
   add_calibrate(app, line);
+  for (CLI::App* command : app.get_subcommands({})) add_detail(*command, line);
   const bool speaks = comm::launcher_rank() == 0;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    exit_code = speaks ? app.exit(help) : 0;
+    std::ostringstream text;
+    exit_code = speaks ? app.exit(help, text, text) : 0;
+    print(text.str());
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     // A launcher ends all ranks at the first failure: that must be the one that speaks.
     exit_code = speaks ? static_cast<int>(ExitCode::usage) : 0;
-    if (speaks) print_error(fmt::format("{} (see cadenza --help)", error.what()));
+    const std::string unknown = unknown_word(app);
+    if (speaks) {
+      print_error(fmt::format("{} (see cadenza --help)", unknown.empty() ? error.what() : unknown));
+    }
     return std::nullopt;
   }
   return line;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/app/experiment_file.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/dtype.hpp"
 #include "cadenza/base/text.hpp"
@@ -20,6 +22,11 @@ void require_device(const config::Experiment& experiment) {
        wants_cuda ? "cuda" : "host", kDeviceIsCuda ? "cuda" : "host");
 }
 
+config::Experiment shown(config::Experiment experiment) {
+  spdlog::debug("{}", config::to_yaml(experiment));
+  return experiment;
+}
+
 }  // namespace
 
 std::string read_yaml(const std::string& path, const std::string& valid) {
@@ -28,7 +35,7 @@ std::string read_yaml(const std::string& path, const std::string& valid) {
 
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides) {
-  return config::parse_experiment(read_yaml(path, kExperiment), path, overrides);
+  return shown(config::parse_experiment(read_yaml(path, kExperiment), path, overrides));
 }
 
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
@@ -41,7 +48,7 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
   const std::string host = comm::host_place(world).host;
   config::Experiment experiment;
   together(world, [&] {
-    experiment = config::parse_experiment(text, path, overrides);
+    experiment = shown(config::parse_experiment(text, path, overrides));
     config::check_ranks(experiment, world.size());
     require_device(experiment);
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);

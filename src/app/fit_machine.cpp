@@ -2,6 +2,7 @@
 #include "fit_machine.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "cadenza/simulate/costs.hpp"
 #include "cadenza/simulate/operation_work.hpp"
 #include "cadenza/simulate/tiles.hpp"
+#include "rounds.hpp"
 #include "timing.hpp"
 
 namespace cadenza::app {
@@ -88,10 +90,20 @@ void fit_element_wise(const config::Experiment& alone, const std::vector<Operati
   for (const auto& [rate, fit] : fits) *rate = rounded(fit.rate());
 }
 
+void FitError::add(const std::string& what, double predicted, double measured) {
+  constexpr double kFar = 0.3;  // three times what is left on a machine at rest
+  spdlog::debug("{}: {:.2f} ms, predicted {:.2f} ms", what, 1e3 * measured, 1e3 * predicted);
+  const double error = predicted / measured - 1;
+  errors_.push_back(error);
+  if (std::abs(error) > kFar && std::abs(predicted - measured) > kUnnoticedSeconds) {
+    far_.push_back(fmt::format("{} ({:+.0f} %)", what, 100 * error));
+  }
+}
+
 std::string FitError::text() const {
-  if (errors.empty()) return "not checked";
+  if (errors_.empty()) return "not checked";
   std::vector<double> sizes;
-  for (const double error : errors) sizes.push_back(std::abs(error));
+  for (const double error : errors_) sizes.push_back(std::abs(error));
   return fmt::format("{:.1f} % median, {:.1f} % at most", 100 * median(sizes),
                      100 * *std::ranges::max_element(sizes));
 }

@@ -30,11 +30,18 @@ void fit_element_wise(const config::Experiment& alone, const std::vector<Operati
                       config::Machine& machine);
 
 /// Predicted over measured, less one.
-struct FitError {
-  std::vector<double> errors;
-  void add(double predicted, double measured) { errors.push_back(predicted / measured - 1); }
+class FitError {
+ public:
+  /// In seconds.
+  void add(const std::string& what, double predicted, double measured);
   /// "0.8 % median, 3.1 % at most".
   std::string text() const;
+  /// Predictions that are no use, one line each.
+  const std::vector<std::string>& far() const { return far_; }
+
+ private:
+  std::vector<double> errors_;
+  std::vector<std::string> far_;
 };
 
 /// Four significant digits: what a measurement is worth in a file.

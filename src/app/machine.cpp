@@ -128,9 +128,9 @@ void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& 
 }
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {
-  if (rank >= experiment.parallel.trainers()) return "attention server";
+  if (rank >= experiment.parallel.trainers()) return "server";
   const bool serves = experiment.attention.servers == 0 || experiment.attention.mixed;
-  return serves ? "trainer, server" : "trainer";
+  return serves ? "trainer+server" : "trainer";
 }
 
 std::string utc_now() {

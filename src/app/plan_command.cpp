@@ -6,6 +6,7 @@
 #include "cadenza/app/experiment_file.hpp"
 #include "cadenza/app/forecast.hpp"
 #include "cadenza/app/simulation.hpp"
+#include "cadenza/app/terminal.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 
@@ -30,8 +31,8 @@ void print_plan(const CommandLine& line) {
   } else if (line.format == "svg") {
     fmt::print("{}\n", plan::to_svg(plans, notes));
   } else {
-    if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
-    fmt::print("{}\n{}\n", plan::to_table(plans, notes), describe(step, notes.rates));
+    if (!choice.explanation.empty()) print(choice.explanation + "\n\n");
+    print(plan::to_table(plans, notes) + "\n" + describe(step, notes.rates) + "\n");
   }
 }
 

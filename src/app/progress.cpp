@@ -2,36 +2,31 @@
 #include "cadenza/app/progress.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <utility>
 
+#include "cadenza/app/terminal.hpp"
 #include "cadenza/base/units.hpp"
-#include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::app {
 namespace {
 
-/// mpirun gives its ranks a pseudo-terminal whatever its own output is: then the launcher's counts.
-bool writes_to_terminal(int output) {
-  if (isatty(output) == 0) return false;
-  if (!comm::has_launcher()) return true;
-  std::error_code error;
-  const auto target =
-      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", getppid(), output), error);
-  return !error && target.string().starts_with("/dev/pts/");
+/// `text` within so many characters, and where it is cut, with dots.
+std::string within(const std::string& text, std::size_t most) {
+  return text.size() <= most ? text : text.substr(0, std::max<std::size_t>(most, 3) - 3) + "...";
 }
 
 }  // namespace
 
 Progress::Progress(bool enabled, std::int64_t steps, std::string what, std::int64_t first,
                    std::FILE* stream)
-    : enabled_(enabled),
+    : enabled_(enabled && spdlog::should_log(spdlog::level::info)),
       stream_(stream),
-      terminal_(writes_to_terminal(fileno(stream))),
+      columns_(terminal_columns(stream)),
       steps_(steps),
       first_(first),
       what_(std::move(what)) {}
@@ -40,19 +35,21 @@ void Progress::show(std::int64_t done, const std::string& text) {
   if (!enabled_) return;
   const Clock::time_point now = Clock::now();
   const bool due = now - shown_ >= std::chrono::seconds(1) || done == first_ + 1 || done == steps_;
-  if (!terminal_ && !due) return;
+  if (columns_ == 0 && !due) return;
   shown_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left =
       elapsed / static_cast<double>(done - first_) * static_cast<double>(steps_ - done);
-  const std::string line =
-      fmt::format("{} {:>{}}/{}  {}  left {}", what_, done, fmt::formatted_size("{}", steps_),
-                  steps_, text, format_duration(left));
-  if (terminal_) {
-    fmt::print(stream_, "\r\x1b[K{}", line);
+  const std::string head =
+      fmt::format("{} {:>{}}/{}  ", what_, done, fmt::formatted_size("{}", steps_), steps_);
+  const std::string tail = fmt::format("  left {}", format_duration(left));
+  if (columns_ > 0) {  // a line that goes on in the next one could not be rewritten
+    const std::size_t taken = head.size() + tail.size() + 1;
+    fmt::print(stream_, "\r\x1b[K{}{}{}", head, within(text, columns_ - std::min(columns_, taken)),
+               tail);
     line_open_ = true;
   } else {
-    fmt::print(stream_, "{}\n", line);
+    fmt::print(stream_, "{}{}{}\n", head, text, tail);
   }
   std::fflush(stream_);
 }
@@ -72,20 +69,19 @@ std::string describe(const StepMetrics& m) {
 }
 
 std::string summary_table(const std::vector<RankSummary>& ranks) {
-  std::string text =
-      fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n", "rank", "role",
-                  "attention", "busy", "waiting", "communicating", "other", "sent", "peak memory");
+  constexpr const char* kRow = "{:>4}  {:<14} {:>9} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}\n";
+  std::string text = fmt::format(kRow, "rank", "role", "attention", "busy", "waiting", "comm.",
+                                 "other", "sent", "memory");
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankSummary& r = ranks[rank];
     const auto share = [&](double seconds) {
       return fmt::format("{:.1f} %", r.total > 0 ? 100.0 * seconds / r.total : 0.0);
     };
-    text +=
-        fmt::format("{:>5}  {:<16} {:>11} {:>8} {:>9} {:>14} {:>8} {:>11} {:>12}\n", rank, r.role,
-                    format_duration(r.attention), share(r.busy), share(r.waiting),
-                    share(r.communicating), share(r.total - r.busy - r.waiting - r.communicating),
-                    format_bytes(static_cast<double>(r.bytes_sent)),
-                    format_bytes(static_cast<double>(r.peak_memory)));
+    text += fmt::format(kRow, rank, r.role, format_duration(r.attention), share(r.busy),
+                        share(r.waiting), share(r.communicating),
+                        share(r.total - r.busy - r.waiting - r.communicating),
+                        format_bytes(static_cast<double>(r.bytes_sent)),
+                        format_bytes(static_cast<double>(r.peak_memory)));
   }
   return text;
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <cerrno>
@@ -10,16 +9,11 @@
 #include "cadenza/app/agree.hpp"
 #include "cadenza/app/commands.hpp"
 #include "cadenza/app/failure.hpp"
+#include "cadenza/app/terminal.hpp"
+#include "cadenza/app/version.hpp"
 
 namespace cadenza::app {
 namespace {
-
-/// Progress and facts go to standard output as they are; errors to standard error.
-void set_up_logging() {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "cadenza", std::make_shared<spdlog::sinks::stdout_sink_st>()));
-  spdlog::set_pattern("%v");
-}
 
 /// A command without ranks: no MPI is started.
 int in_one_process(const CommandLine& line, void (*command)(const CommandLine&)) {
@@ -41,10 +35,13 @@ int run(int argc, char** argv) {
   // A file that outgrows its limit is an error that names the file, not a dead process.
   std::signal(SIGXFSZ, SIG_IGN);
   end_on_uncaught();
-  set_up_logging();
   int exit_code = 0;
   const auto line = parse_command_line(argc, argv, exit_code);
   if (!line) return exit_code;
+  // What programs read has standard output to itself.
+  set_up_logging(line->detail, comm::launcher_rank() == 0,
+                 line->format == "table" ? stdout : stderr);
+  spdlog::debug("cadenza {} ({}): {}", kVersion, revision(), kBuild);
   switch (line->command) {
     case Command::plan:
       return in_one_process(*line, print_plan);

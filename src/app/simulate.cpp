@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <limits>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "cadenza/app/simulated_trace.hpp"
 #include "cadenza/app/simulation_report.hpp"
 #include "cadenza/app/step_report.hpp"
+#include "cadenza/app/terminal.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
 
@@ -46,9 +48,11 @@ class Outputs {
   }
   void print_places() const {
     if (!folder_) return;
-    fmt::print("metrics   {}\ntraces    {}/run.h5\nnext      cadenza-analyze report {}\n",
-               folder_->metrics(), folder_->trace(), folder_->path());
+    print(fmt::format("metrics   {}\ntraces    {}/run.h5\n", folder_->metrics(), folder_->trace()));
+    spdlog::info("next      cadenza-analyze report {}", folder_->path());
   }
+  /// Empty where nothing is written.
+  std::string path() const { return folder_ ? folder_->path() : std::string(); }
 
  private:
   std::optional<RunFolder> folder_;
@@ -67,9 +71,15 @@ StepMetrics metrics_of(const Simulation& simulation, const SimulatedStep& step) 
 void print_head(const Simulation& simulation) {
   const config::Experiment& e = simulation.experiment();
   const config::Machine& machine = simulation.machine();
-  if (!simulation.explanation().empty()) fmt::print("{}\n\n", simulation.explanation());
-  fmt::print("{}: {} ranks on {} {}; machine {}: {}\n", e.name, e.ranks(), simulation.nodes(),
-             simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
+  if (!simulation.explanation().empty()) print(simulation.explanation() + "\n\n");
+  spdlog::info("{}: {} ranks on {} {}; machine {}: {}", e.name, e.ranks(), simulation.nodes(),
+               simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
+}
+
+void print_results(const SimulationSummary& summary, const TimeTable& table) {
+  print(fmt::format("\n{}\n{}\n{}\n{}", describe(summary), table.text(), table.slowest(),
+                    describe(summary.memory)));
+  for (const std::string& note : summary.notes) print("beyond the tables: " + note + "\n");
 }
 
 }  // namespace
@@ -78,9 +88,10 @@ void simulate(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   Simulation simulation(experiment, load_machine(experiment.cluster), true);
   const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
+  const bool json = line.format == "json";
   Outputs outputs(simulation, line, steps);
-  print_head(simulation);
-  Progress progress(true, steps);
+  if (!json) print_head(simulation);
+  Progress progress(!json, steps);
   SimulationSummary summary;
   TimeTable table;
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -89,13 +100,17 @@ void simulate(const CommandLine& line) {
     outputs.write(step, metrics);
     add_step(simulation, step, summary);
     table.add(step.result);
+    spdlog::debug("step {}: {} operations and messages, {} FLOPs", step.batch.step,
+                  step.result.operations, format_count(summary.model_flops));
     progress.show(i + 1, fmt::format("{} simulated  {}", format_duration(step.result.seconds),
                                      describe(metrics)));
   }
   progress.finish();
-  fmt::print("\n{}\n{}\n{}\n{}", describe(summary), table.text(), table.slowest(),
-             describe(summary.memory));
-  for (const std::string& note : summary.notes) fmt::print("beyond the tables: {}\n", note);
+  if (json) {
+    fmt::print("{}\n", to_json(simulation, summary, table, outputs.path()));
+    return;
+  }
+  print_results(summary, table);
   outputs.print_places();
 }
 

@@ -15,17 +15,26 @@ using simulate::RankTimes;
 
 constexpr std::size_t kShown = 8;  ///< ranks out of memory
 
+/// A part of a step: what it is called, and its seconds of a rank.
 struct Class {
   const char* name;
-  double RankTimes::*seconds;
+  const char* key;
+  double (*seconds)(const RankTimes&);
 };
-constexpr std::array<Class, 6> kClasses = {{{"attention", &RankTimes::attention},
-                                            {"dense", &RankTimes::dense},
-                                            {"copies", &RankTimes::copies},
-                                            {"optimizer", &RankTimes::optimizer},
-                                            {"waiting", &RankTimes::waiting},
-                                            {"collectives", &RankTimes::collectives}}};
-constexpr std::size_t kComputing = 4;  ///< the first classes are a rank's own work
+// Those that are a rank's own work come first.
+constexpr std::array<Class, 9> kClasses = {
+    {{"core attention", "compute_attention", [](const RankTimes& t) { return t.attention; }},
+     {"dense", "compute_dense", [](const RankTimes& t) { return t.dense; }},
+     {"other compute", "compute_other", [](const RankTimes& t) { return t.other + t.copies; }},
+     {"optimizer", "optimizer", [](const RankTimes& t) { return t.optimizer; }},
+     {"communication", "communication", [](const RankTimes& t) { return t.communication; }},
+     {"attention wait", "attention_wait", [](const RankTimes& t) { return t.attention_wait; }},
+     {"pipeline bubble", "pipeline_bubble", [](const RankTimes& t) { return t.pipeline_bubble; }},
+     {"tensor-parallel wait", "tensor_parallel_wait",
+      [](const RankTimes& t) { return t.tensor_parallel_wait; }},
+     {"data-parallel wait", "data_parallel_wait",
+      [](const RankTimes& t) { return t.data_parallel_wait; }}}};
+constexpr std::size_t kComputing = 4;
 
 struct Spread {
   double mean = 0;
@@ -34,16 +43,27 @@ struct Spread {
 };
 
 template <typename Seconds>
-Spread spread(std::size_t ranks, Seconds seconds) {
+Spread spread(const std::vector<RankTimes>& ranks, Seconds seconds) {
   Spread result;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double value = seconds(rank);
-    result.mean += value / static_cast<double>(ranks);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const double value = seconds(ranks[rank]);
+    result.mean += value / static_cast<double>(ranks.size());
     if (value <= result.most) continue;
     result.most = value;
     result.rank = rank;
   }
   return result;
+}
+
+/// Adds what the parts and slowest() are made of.
+void add_times(RankTimes& sum, const RankTimes& times) {
+  for (double RankTimes::*field :
+       {&RankTimes::attention, &RankTimes::dense, &RankTimes::other, &RankTimes::copies,
+        &RankTimes::optimizer, &RankTimes::communication, &RankTimes::attention_wait,
+        &RankTimes::pipeline_bubble, &RankTimes::tensor_parallel_wait,
+        &RankTimes::data_parallel_wait}) {
+    sum.*field += times.*field;
+  }
 }
 
 /// A share of a step; sums leave what is no time at all.
@@ -59,40 +79,40 @@ double percent(double part, double whole) {
 
 void TimeTable::add(const simulate::Result& step) {
   ranks_.resize(step.ranks.size());
-  idle_.resize(step.ranks.size(), 0.0);
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const RankTimes& times = step.ranks[rank];
-    for (const Class& c : kClasses) ranks_[rank].*c.seconds += times.*c.seconds;
-    idle_[rank] += shares_of(times, step.seconds).idle * step.seconds;
-  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    add_times(ranks_[rank], step.ranks[rank]);
   seconds_ += step.seconds;
   ++steps_;
 }
 
-std::string TimeTable::text() const {
-  std::string text = fmt::format("{:<12} {:>20} {:>26}\n", "of a step", "mean of ranks", "most");
-  const auto add = [&](const char* name, const Spread& s) {
-    text += fmt::format("{:<12} {:>11} {:>6.1f} % {:>11} {:>6.1f} %", name,
-                        duration(s.mean / steps_), percent(s.mean, seconds_),
-                        duration(s.most / steps_), percent(s.most, seconds_));
-    text += s.most > 0 ? fmt::format("  rank {}\n", s.rank) : "\n";
-  };
+std::vector<TimeTable::Part> TimeTable::parts() const {
+  std::vector<Part> parts;
   for (const Class& c : kClasses) {
-    add(c.name, spread(ranks_.size(), [&](std::size_t rank) { return ranks_[rank].*c.seconds; }));
+    const Spread s = spread(ranks_, c.seconds);
+    parts.push_back({c.name, c.key, s.mean / steps_, s.most / steps_, s.rank});
   }
-  add("idle", spread(idle_.size(), [&](std::size_t rank) { return idle_[rank]; }));
+  return parts;
+}
+
+std::string TimeTable::text() const {
+  const double step = seconds_ / steps_;
+  std::string text = fmt::format("{:<20} {:>17} {:>21}\n", "of a step", "mean of ranks", "most");
+  for (const Part& part : parts()) {
+    if (percent(part.most, step) < 0.005) continue;
+    text += fmt::format("{:<20} {:>8} {:>6.1f} % {:>12} {:>6.1f} %  rank {}\n", part.name,
+                        duration(part.mean), percent(part.mean, step), duration(part.most),
+                        percent(part.most, step), part.rank);
+  }
   return text;
 }
 
 std::string TimeTable::slowest() const {
-  const Spread busy = spread(ranks_.size(), [&](std::size_t rank) { return ranks_[rank].busy(); });
+  const Spread busy = spread(ranks_, [](const RankTimes& times) { return times.busy(); });
   const Class* reason = kClasses.data();
   double excess = -1;
   for (std::size_t c = 0; c < kComputing; ++c) {
-    const auto seconds = kClasses[c].seconds;
-    const Spread all =
-        spread(ranks_.size(), [&](std::size_t rank) { return ranks_[rank].*seconds; });
-    const double more = ranks_[busy.rank].*seconds - all.mean;
+    const Spread all = spread(ranks_, kClasses[c].seconds);
+    const double more = kClasses[c].seconds(ranks_[busy.rank]) - all.mean;
     if (more <= excess) continue;
     excess = more;
     reason = &kClasses[c];

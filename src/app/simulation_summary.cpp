@@ -50,7 +50,7 @@ TimeShares shares_of(const simulate::RankTimes& times, double step_seconds) {
   if (step_seconds <= 0) return {};
   TimeShares shares;
   shares.attention = times.attention / step_seconds;
-  shares.dense = times.dense / step_seconds;
+  shares.dense = (times.dense + times.other) / step_seconds;
   shares.copies = times.copies / step_seconds;
   shares.optimizer = times.optimizer / step_seconds;
   shares.waiting = times.waiting / step_seconds;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cadenza sweep`: the points of a grid, simulated on all cores at hand.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 #include "cadenza/app/progress.hpp"
 #include "cadenza/app/simulation.hpp"
 #include "cadenza/app/sweep_table.hpp"
+#include "cadenza/app/terminal.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/units.hpp"
@@ -189,8 +189,9 @@ void report(const Task& task, std::span<const SweepRow> rows, const std::string&
     ++counts[static_cast<std::size_t>(status)];
     if (worst == nullptr || status > status_of(task.sweep, *worst)) worst = &row;
   }
-  spdlog::info("{}: {} points: {} ok, {} out of memory, {} refused, {} failed; {}/sweep.csv",
-               task.sweep.name, rows.size(), counts[0], counts[1], counts[2], counts[3], folder);
+  print(fmt::format("{}: {} points: {} ok, {} out of memory, {} refused, {} failed; {}/sweep.csv\n",
+                    task.sweep.name, rows.size(), counts[0], counts[1], counts[2], counts[3],
+                    folder));
   if (worst == nullptr) fail(ExitCode::usage, "{}: found no point; valid: one or more", folder);
   const std::string& reason = (*worst)[task.sweep.axes.size() + 1];
   if (counts[3] > 0) fail(ExitCode::data, "{} points failed: {}", counts[3], reason);

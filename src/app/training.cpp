@@ -12,6 +12,7 @@
 #include "cadenza/app/plan_rows.hpp"
 #include "cadenza/app/simulation.hpp"
 #include "cadenza/app/start.hpp"
+#include "cadenza/app/terminal.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 
@@ -291,12 +292,13 @@ void Training<Real>::finish(int signal, std::int64_t steps) {
   for (std::size_t rank = 0; rank < summaries_.size(); ++rank) {
     summaries_[rank].role = role_name(experiment_, static_cast<Rank>(rank));
   }
-  spdlog::info("\n{}", summary_table(summaries_));
-  spdlog::info("metrics   {}", folder_->metrics());
-  spdlog::info("traces    {}/run.h5", folder_->trace());
-  if (experiment_.run.checkpoint.every > 0) spdlog::info("weights   {}", folder_->checkpoints());
+  print(fmt::format("\n{}\nmetrics   {}\ntraces    {}/run.h5\n", summary_table(summaries_),
+                    folder_->metrics(), folder_->trace()));
+  if (experiment_.run.checkpoint.every > 0) {
+    print(fmt::format("weights   {}\n", folder_->checkpoints()));
+  }
   spdlog::info("next      cadenza-analyze report {}", folder_->path());
-  if (signal != 0) spdlog::info("{}", describe_stop(signal, steps, experiment_, folder_->path()));
+  if (signal != 0) print(describe_stop(signal, steps, experiment_, folder_->path()) + "\n");
 }
 
 template class Training<bfloat16>;

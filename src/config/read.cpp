@@ -9,6 +9,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include "cadenza/base/nearest.hpp"
 #include "keys.hpp"
 #include "machine_schema.hpp"
 #include "words.hpp"

@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "cadenza/base/nearest.hpp"
 #include "keys.hpp"
 #include "yaml.hpp"
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "npy.hpp"
 
 namespace cadenza::data {
@@ -167,7 +168,21 @@ bool TokenFile::open_shard() {
   return false;
 }
 
+/// Any bytes are tokens, so a text would train a model on nonsense.
+void TokenFile::refuse_text() const {
+  constexpr std::size_t kHead = 4096, kLeast = 16;  // fewer may be tokens that look like text
+  const auto bytes = file_.bytes();
+  std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kHead));
+  while (!head.empty() && (head.back() & 0x80) != 0) head.remove_suffix(1);  // a cut character
+  if (head.size() < kLeast || !is_plain(head)) return;
+  fail(ExitCode::data,
+       "data.path: '{}' is a file of text, which holds no tokens; valid: token ids in a flat file, "
+       ".npy or llm.c's shards, or data.source: text",
+       file_.path());
+}
+
 void TokenFile::open_flat(config::TokenType dtype) {
+  refuse_text();
   storage_ = dtype == config::TokenType::uint16 ? TokenStorage::uint16 : TokenStorage::uint32;
   const std::int64_t bytes = data_bytes(file_, 0);
   const std::int64_t rest = bytes % width(storage_);

@@ -36,6 +36,7 @@ class TokenFile {
  private:
   void open_npy();
   bool open_shard();
+  void refuse_text() const;
   void open_flat(config::TokenType dtype);
 
   MappedFile file_;

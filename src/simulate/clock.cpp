@@ -58,7 +58,7 @@ void Clock::resume(std::size_t i, double time) {
     case State::meeting:
       return finish(i);
     case State::draining:
-      runner.times.waiting += time - runner.began;
+      count_wait(runner, runner.began, &RankTimes::communication);
       emit(runner, Activity::drain, runner.began, time);
       close_awaited(i);
       return start_operation(i);
@@ -149,6 +149,21 @@ void Clock::next_operation(std::size_t i) {
   wake(i, runner.now);
 }
 
+/// Of what the operation is, as its event says (recording.cpp).
+double& Clock::computing(RankTimes& times, Operation operation) {
+  switch (operation) {
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+      return times.dense;
+    case Operation::gradient_norm:
+    case Operation::optimize:
+      return times.optimizer;
+    default:
+      return times.other;
+  }
+}
+
 void Clock::attend(std::size_t i) {
   Runner& runner = runners_[i];
   const Attention& work = work_.attention(runner.step(), runner.in_pool);
@@ -186,8 +201,9 @@ Result Clock::result() const {
     const RankTimes& times = runners_[static_cast<std::size_t>(runner)].times;
     result.ranks[rank] = times;
     result.seconds = std::max(result.seconds, times.end);
-    computing += times.attention + times.dense + times.optimizer;
+    computing += times.attention + times.dense + times.other + times.optimizer;
   }
+  for (RankTimes& times : result.ranks) times.data_parallel_wait += result.seconds - times.end;
   result.lower_bound_seconds = computing / static_cast<double>(runner_of_.size());
   return result;
 }

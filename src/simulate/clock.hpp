@@ -70,6 +70,7 @@ class Clock {
     std::vector<End> sent[2];  ///< by half: sends whose end it has not waited for
     Place place[2] = {};
     double compute = 0;  ///< of the operation that it meets others in, before it waits for them
+    double sent_at = 0;  ///< when the stream that it receives was sent
     int tensor_collectives = 0;  ///< so far: all of its tensor group count alike
     RankTimes times;
     Rank rank() const { return program->rank; }
@@ -81,6 +82,7 @@ class Clock {
   struct Meeting {
     std::vector<std::size_t> runners;
     double latest = 0;
+    std::map<int, double> latest_of_data;  ///< by data coordinate, where pipelines end
   };
   /// Sums of gradients over the ranks that hold the same part: one after the other.
   struct Sums {
@@ -106,6 +108,7 @@ class Clock {
   void finish(std::size_t runner);
   void next_operation(std::size_t runner);
   void run_for(std::size_t runner, double seconds);
+  static double& computing(RankTimes& times, program::Operation operation);
   void attend(std::size_t runner);
 
   // clock_messages.cpp: attention's messages, residual streams.
@@ -119,6 +122,8 @@ class Clock {
   void wait_for(std::size_t runner, State state);
   void start_wait(std::size_t runner);
   void end_wait(std::size_t runner);
+  void count_wait(Runner& runner, double ready, double RankTimes::*reason) const;
+  bool has_no_microbatch(const Runner& runner) const;
   void close_awaited(std::size_t runner);
   void tell(Rank rank, double there);
   void emit_message(const Runner& runner, const End& end) const;
@@ -138,7 +143,9 @@ class Clock {
   void post_layer(std::size_t runner);
   double end_of_meeting(const Meeting& meeting);
   double finish_sums(const Meeting& meeting);
-  void leave(std::size_t runner, double opens, double end);
+  void leave(std::size_t runner, const Meeting& meeting, double end);
+  bool ends_pipelines(const Runner& runner) const;
+  void wait_in(Runner& runner, const Meeting& meeting, double arrived) const;
   void emit_tensor(Runner& runner, const DenseTime& time, double arrived, double opens) const;
 
   void emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes = 0,

@@ -27,8 +27,9 @@ void Clock::run_dense(std::size_t i) {
   if (together || step.operation == Operation::gradient_norm) return meet(i);
   const double arrived = runner.now + runner.compute;
   const double end = arrived + collectives;
-  (in_tick ? runner.times.dense : runner.times.optimizer) += runner.compute;
+  computing(runner.times, step.operation) += runner.compute;
   runner.times.collectives += collectives;
+  runner.times.communication += collectives;
   runner.times.flops += time.flops;
   emit_tensor(runner, time, arrived, arrived);
   emit(runner, Activity::compute, runner.now, end, 0, time.flops);
@@ -76,12 +77,17 @@ void Clock::meet(std::size_t i) {
   const auto key = meeting_of(runner);
   Meeting& meeting = meetings_[key];
   meeting.runners.push_back(i);
-  meeting.latest = std::max(meeting.latest, runner.now + runner.compute);
+  const double arrived = runner.now + runner.compute;
+  meeting.latest = std::max(meeting.latest, arrived);
+  if (ends_pipelines(runner)) {
+    double& latest = meeting.latest_of_data[layout_.coordinates(runner.rank()).data];
+    latest = std::max(latest, arrived);
+  }
   if (meeting.runners.size() < expected(runner)) return;
   const Meeting done = std::move(meeting);
   meetings_.erase(key);
   const double end = end_of_meeting(done);
-  for (const std::size_t other : done.runners) leave(other, done.latest, end);
+  for (const std::size_t other : done.runners) leave(other, done, end);
 }
 
 /// When the collective is over.
@@ -112,24 +118,48 @@ std::uint32_t Clock::collective_flow(std::tuple<int, int> meeting, int bucket) {
          1u;
 }
 
-void Clock::leave(std::size_t i, double opens, double end) {
+/// Whether the rank's operation is where all stages end their backward passes.
+bool Clock::ends_pipelines(const Runner& runner) const {
+  return layout_.pipeline() > 1 && runner.step().operation == Operation::gradient_norm;
+}
+
+/// Adds the wait for the others. A stage that is done waits for the last one of its pipeline first:
+/// that is a bubble.
+void Clock::wait_in(Runner& runner, const Meeting& meeting, double arrived) const {
+  RankTimes& times = runner.times;
+  if (runner.step().tick >= 0) {
+    times.tensor_parallel_wait += meeting.latest - arrived;
+    return;
+  }
+  const double own = ends_pipelines(runner)
+                         ? meeting.latest_of_data.at(layout_.coordinates(runner.rank()).data)
+                         : arrived;
+  times.pipeline_bubble += own - arrived;
+  times.data_parallel_wait += meeting.latest - own;
+}
+
+void Clock::leave(std::size_t i, const Meeting& meeting, double end) {
   Runner& runner = runners_[i];
   const Step& step = runner.step();
   RankTimes& times = runner.times;
+  const double opens = meeting.latest;
   const double arrived = runner.began + runner.compute;
+  wait_in(runner, meeting, arrived);
   times.collectives += end - arrived;
+  times.communication += end - opens;
   if (step.tick >= 0) {  // a dense operation of the tensor group
-    times.dense += runner.compute;
+    computing(times, step.operation) += runner.compute;
     const DenseTime& time = dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool));
     times.flops += time.flops;
     emit_tensor(runner, time, arrived, opens);
     emit(runner, Activity::compute, runner.began, end, 0, time.flops);
   } else {
     if (step.operation == Operation::gradient_norm) {
-      times.optimizer += runner.compute;
+      computing(times, step.operation) += runner.compute;
       emit(runner, Activity::compute, runner.began, arrived);
     } else {
       times.collectives += runner.compute;
+      times.communication += runner.compute;
       emit_tensor(runner, dense_.time(step, runner.rank(), 0), runner.began, runner.began);
     }
     emit(runner, Activity::wait_ranks, arrived, opens);

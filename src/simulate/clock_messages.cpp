@@ -152,9 +152,29 @@ void Clock::start_wait(std::size_t i) {
   wait_for(i, State::waiting);
 }
 
+/// Adds the wait that ends now.
+/// @param ready   when the last of what it waits for was on its way
+/// @param reason  of the time until then
+void Clock::count_wait(Runner& runner, double ready, double RankTimes::*reason) const {
+  const double opens = std::clamp(ready, runner.began, runner.now);
+  runner.times.waiting += runner.now - runner.began;
+  runner.times.*reason += opens - runner.began;
+  runner.times.communication += runner.now - opens;
+}
+
+/// Whether the pipeline fills or drains on the rank, even if it serves attention meanwhile.
+bool Clock::has_no_microbatch(const Runner& runner) const {
+  return layout_.pipeline() > 1 && layout_.trains(runner.rank()) && runner.step().microbatch < 0;
+}
+
 void Clock::end_wait(std::size_t i) {
   Runner& runner = runners_[i];
-  runner.times.waiting += runner.now - runner.began;
+  double ready = runner.began;
+  for (const End& end : runner.awaited) {
+    if (!end.sender) ready = std::max(ready, end.exchange->message(end.message).ready);
+  }
+  count_wait(runner, ready,
+             has_no_microbatch(runner) ? &RankTimes::pipeline_bubble : &RankTimes::attention_wait);
   emit(runner, Activity::wait, runner.began, runner.now);
   const Copies copies = copies_of(runner.awaited, false);
   close_awaited(i);
@@ -209,6 +229,7 @@ void Clock::start_receive(std::size_t i) {
   Runner& runner = runners_[i];
   const Step& step = runner.step();
   runner.state = State::receiving;
+  runner.sent_at = runner.now;
   Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
   if (stream.sent == stream.received) {
     stream.awaited = true;
@@ -229,9 +250,9 @@ void Clock::send(std::size_t i) {
        stream_flow(runner.rank(), step.peer, step.pass, stream.sent++));
   if (!stream.awaited) return;
   stream.awaited = false;
-  const int receiver = runner_of_[static_cast<std::size_t>(step.peer)];
-  wake(static_cast<std::size_t>(receiver),
-       network_.transfer(runner.rank(), step.peer, bytes, runner.now));
+  const auto receiver = static_cast<std::size_t>(runner_of_[static_cast<std::size_t>(step.peer)]);
+  runners_[receiver].sent_at = runner.now;
+  wake(receiver, network_.transfer(runner.rank(), step.peer, bytes, runner.now));
 }
 
 /// @param number  of the message among those of its pair and pass
@@ -250,7 +271,7 @@ void Clock::end_receive(std::size_t i) {
   const Step& step = runner.step();
   Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
   const std::int64_t bytes = stream_bytes(runner);
-  runner.times.waiting += runner.now - runner.began;
+  count_wait(runner, runner.sent_at, &RankTimes::pipeline_bubble);
   emit(runner, Activity::wait, runner.began, runner.now);
   emit(runner, Activity::message_in, runner.began, runner.now, bytes, 0,
        stream_flow(step.peer, runner.rank(), step.pass, stream.received++));

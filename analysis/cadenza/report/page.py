@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from cadenza.comparison import compare
 from cadenza.errors import DataError
+from cadenza.log import LOG
 from cadenza.panels import choose_step
 from cadenza.report import headlines, sections
 from cadenza.report.style import THEMES
@@ -49,8 +50,12 @@ def write_report(runs: list[Run], output: Path) -> None:
     shown = choose_step(studies, None)
     for study in studies:
         study.shown = shown
-    summaries = [summarize(study) for study in studies]
+    summaries = []
+    for study in studies:
+        LOG.info("%s: reading its events", study.run.path)
+        summaries.append(summarize(study))
     names = labels(summaries)
+    LOG.info("comparing, finding causes")
     comparisons = [
         compare(studies[0], study, (names[0], name))
         for study, name in zip(studies[1:], names[1:], strict=True)
@@ -65,6 +70,7 @@ def write_report(runs: list[Run], output: Path) -> None:
         css=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
     )  # fmt: skip
+    LOG.info("writing %s", output)
     try:
         output.write_text(page, encoding="utf-8")
     except OSError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import plotly.graph_objects as go
 
 from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NAMES, RUN_COLOURS
+from cadenza.log import LOG
 from cadenza.report import causes, figures_attention, figures_memory, figures_time, health, links
 from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
@@ -26,6 +27,7 @@ def sections(
     """All sections that have something to show."""
     runs = list(zip(studies, names, strict=True))
     known = [(study, name) for study, name in runs if study.has_events]
+    LOG.info("drawing")
     paths, timelines = causes.path_blocks(known), _timelines(known)
     made = [
         Section("overview", "Overview", "", [health.overview(summaries, names),

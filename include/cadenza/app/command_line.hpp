@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/app/terminal.hpp"
+
 namespace cadenza::app {
 
 enum class Command { train, attend, plan, simulate, sweep, calibrate };
@@ -19,10 +21,11 @@ struct CommandLine {
   std::string from;                    ///< train: checkpoint or folder; empty: step 0
   bool dry_run = false;                ///< train
   std::string input;                   ///< attend
-  std::string format = "table";        ///< plan
+  std::string format = "table";        ///< plan, simulate
   std::int64_t step = 0;               ///< plan; simulate: the first
   std::int64_t steps = 0;              ///< simulate, sweep; 0: as the file says
   std::string trace;                   ///< simulate: none, summary, full; empty: as `output` asks
+  Detail detail = Detail::usual;
 };
 
 /// Parses; prints help or the complaint itself and sets `exit_code` when there is nothing to run.

@@ -13,7 +13,7 @@
 namespace cadenza::app {
 
 /// One line per step: rewritten in place on a terminal, plain lines (at most one a second)
-/// elsewhere.
+/// elsewhere, nothing where a command is to be quiet.
 class Progress {
  public:
   /// @param what   is counted, one of them
@@ -30,7 +30,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   bool enabled_;
   std::FILE* stream_;
-  bool terminal_;
+  std::size_t columns_;  ///< of the terminal that it is; 0: it is none
   bool line_open_ = false;
   std::int64_t steps_;
   std::int64_t first_;

@@ -52,6 +52,7 @@ using Observer = std::function<void(const Span&)>;
 struct RankTimes {
   double attention = 0;  ///< core attention
   double dense = 0;      ///< the other layers, head and loss
+  double other = 0;      ///< embedding, deltas of the backward pass
   double copies = 0;     ///< packing and unpacking
   double optimizer = 0;
   double waiting = 0;      ///< for messages: attention's and the pipeline's
@@ -60,7 +61,14 @@ struct RankTimes {
   double flops = 0;        ///< executed
   double machine = 0;      ///< busy() at the machine file's rates: without what makes ranks differ
   std::int64_t bytes_sent = 0;
-  double busy() const { return attention + dense + copies + optimizer; }
+  // What `waiting`, `collectives` and the time behind `end` were: those parts of a step that the
+  // analysis finds in the trace (analysis/cadenza/parts.py).
+  double communication = 0;         ///< data moves: all whom it takes are there
+  double attention_wait = 0;        ///< inputs or results of attention are not on their way
+  double pipeline_bubble = 0;       ///< another stage is not ready
+  double tensor_parallel_wait = 0;  ///< for the last rank of the tensor group
+  double data_parallel_wait = 0;    ///< for the last rank of a collective, or of the step
+  double busy() const { return attention + dense + other + copies + optimizer; }
 };
 
 struct Result {

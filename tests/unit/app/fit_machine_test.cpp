@@ -93,10 +93,19 @@ TEST(FitElementWise, TakesNoTimeWhereProductsAloneAreLonger) {
 TEST(FitError, IsSaidInWords) {
   FitError error;
   EXPECT_EQ(error.text(), "not checked");
-  error.add(1.1, 1.0);
-  error.add(0.98, 1.0);
-  error.add(1.0, 1.0);
+  error.add("a", 1.1, 1.0);
+  error.add("b", 0.98, 1.0);
+  error.add("c", 1.0, 1.0);
   EXPECT_EQ(error.text(), "2.0 % median, 10.0 % at most");
+  EXPECT_TRUE(error.far().empty());
+}
+
+TEST(FitError, NamesPredictionsThatAreNoUse) {
+  FitError error;
+  error.add("attention", 5.14, 1.0);
+  error.add("product", 0.6, 1.0);
+  error.add("too short to matter", 3e-6, 1e-6);
+  EXPECT_THAT(error.far(), testing::ElementsAre("attention (+414 %)", "product (-40 %)"));
 }
 
 TEST(Rounded, HasFourDigits) {
