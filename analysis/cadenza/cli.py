@@ -147,7 +147,7 @@ def main(words: list[str] | None = None) -> int:
     """Runs the command in `words` (default: the process's own) and returns the exit code."""
     try:
         arguments = _parser().parse_args(words)
-        code = arguments.action(arguments)
+        code = commands.run_command(arguments)
         sys.stdout.flush()
     except CadenzaError as error:
         print(f"cadenza-analyze: error: {error}", file=sys.stderr)

@@ -26,9 +26,13 @@ _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_be
                  "k_begin", "k_end", "cost")  # fmt: skip
 
 
-def open_run(path: str | Path) -> Run:
-    """Opens a run folder. Only headers are read here; frames are read when asked for."""
-    return Run(Path(path))
+def open_run(path: str | Path, whole: bool = False) -> Run:
+    """Opens a run folder. Only headers are read here; frames are read when asked for.
+
+    @param whole  reads all files to their end, for damage in the middle of one: such a rank is left
+                  out of all frames. Without it, the frame that meets it is a DamagedError
+    """
+    return Run(Path(path), whole)
 
 
 class Run:
@@ -38,7 +42,7 @@ class Run:
     everything here is of its complete steps.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, whole: bool = False) -> None:
         self.path = path
         if not path.exists():
             raise DataError(f"{path}: no such run folder")
@@ -49,7 +53,7 @@ class Run:
         )
         if not found:
             raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
-        files, damaged = _read_files(found)
+        files, damaged = _read_files(found, whole)
         self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
         self.warnings = [f"{error}; going on without it" for error in list(damaged.values())[:3]]
@@ -93,7 +97,7 @@ class Run:
     def info(self) -> dict[str, str | int]:
         """Who made the run: producer, run_id, code_version, code_revision, build, seed and
         created_utc; what an older trace does not say is ""."""
-        found = next(iter(self.files.values())).attributes
+        found = next(iter(self.files.values())).attributes()
         return {name: _plain(value) for name, value in found.items()}
 
     def events(
@@ -195,12 +199,15 @@ class Run:
             raise DataError(f"{source}: not a machine file: {error}") from error
 
 
-def _read_files(paths: list[Path]) -> tuple[list[RankFile], dict[int, DamagedError]]:
+def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[int, DamagedError]]:
     """Those that can be read, and by rank what is wrong with the others."""
     files, damaged = [], {}
     for path in paths:
         try:
-            files.append(RankFile(path))
+            file = RankFile(path)
+            if whole:
+                file.read_whole()
+            files.append(file)
         except DamagedError as error:
             damaged[int(path.stem.removeprefix("rank-"))] = error
     if not files:
