@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +24,13 @@ _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tens
                  "server", "threads", "device", "peak_flops")  # fmt: skip
 _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
                  "k_begin", "k_end", "cost")  # fmt: skip
+
+EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
+
+
+def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
+    """The rows of one step, numbered from 0."""
+    return events[(events["step"] == step).to_numpy()].reset_index(drop=True)
 
 
 def open_run(path: str | Path, whole: bool = False) -> Run:
@@ -120,6 +127,18 @@ class Run:
         if ranks is not None:
             files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
         return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
+
+    def events_by_step(
+        self, steps: Iterable[int], columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, pd.DataFrame]]:
+        """Each of `steps` with its events. Several steps are read at once, as opening hundreds of
+        files takes longer than reading them."""
+        steps = list(steps)
+        at_once = max(1, EVENTS_AT_ONCE * len(steps) // max(self.event_count, 1))
+        for first in range(0, len(steps), at_once):
+            batch = steps[first : first + at_once]
+            events = self.events(steps=batch, columns=columns)
+            yield from ((step, of_step(events, step)) for step in batch)
 
     def steps(self) -> pd.DataFrame:
         """Complete steps, one row per rank and step."""

@@ -15,13 +15,14 @@ from cadenza.loads import machine_slowness, usual
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
+COMMUNICATION_FREE = "communication free"
 _OF_ALL = (  # scenario, rank, explanation
     ("as recorded", -1, "the recorded durations, replayed"),
     ("all ranks balanced", -1,
      "each operation takes the mean of the ranks that run it at the same time"),
     ("no attention imbalance", -1,
      "attention's tasks are shared out by the rates of their servers"),
-    ("communication free", -1, "no latency, infinite bandwidth"),
+    (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
 )  # fmt: skip
 
 
