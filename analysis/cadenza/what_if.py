@@ -123,7 +123,7 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     lanes = graph.lanes
     node = np.flatnonzero(lanes.where("category", *COMPUTE))
     columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
-    frame = lanes.events.iloc[lanes.event[node]][columns].reset_index(drop=True)
+    frame = lanes.events[columns].iloc[lanes.event[node]].reset_index(drop=True)
     for column in ("category", "phase", "name"):
         frame[column] = frame[column].astype("category").cat.remove_unused_categories()
     rank = lanes.rank[node]
