@@ -15,6 +15,8 @@ from cadenza.run import Run
 from cadenza.schema import LANES
 
 _NAMED = 8  # ranks; more are counted
+_COLUMNS = ("rank", "step", "begin_ns", "end_ns", "category", "name", "lane", "peer", "flow",
+            "bytes", "non_blocking", "sends")  # fmt: skip
 _CLOCK_ERROR_NS = 1000  # of times that are measured on one clock
 
 
@@ -40,8 +42,8 @@ def check(run: Run) -> list[Finding]:
     found = [*_missing(run), *_cut(run), *_dropped(run), *_steps(steps), *_bytes(run, steps)]
     found += [*_memory(run), *_plans(run)]
     errors = run.clock().groupby("rank")["error_ns"].max()
-    for step in sorted(steps["step"].unique()) if run.event_count else []:
-        events = run.events(steps=[step])
+    numbers = sorted(steps["step"].unique()) if run.event_count else []
+    for step, events in run.events_by_step(numbers, _COLUMNS):
         mine = steps[(steps["step"] == step).to_numpy()]
         found += [*_times(events, mine), *_lanes(events), *_messages(events, errors)]
     return _merged(found)

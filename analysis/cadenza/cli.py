@@ -181,7 +181,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(words)
         with log.shown(arguments.quiet, arguments.verbose):
-            code = arguments.action(arguments)
+            code = commands.run_command(arguments)
         sys.stdout.flush()
     except CadenzaError as error:
         print(f"cadenza-analyze: error: {error}", file=sys.stderr)

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from dataclasses import asdict
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from cadenza import comparison, link_facts, log, tables
 from cadenza.critical_path import longest_operations, path_shares, rank_switches
-from cadenza.errors import DataError, UsageError
+from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.export import export as write_export
 from cadenza.links import groups as all_groups
 from cadenza.links import links as all_links
@@ -27,17 +28,43 @@ FORMATS = ("perfetto", "chrome", "csv")
 _MOST = 40  # rows of a table of steps
 
 
+@dataclass
+class _Attempt:
+    """At a command."""
+
+    whole: bool = False  # files are read to their end when a run is opened
+    told: set[str] = field(default_factory=set)  # warnings
+
+
+_ATTEMPT: ContextVar[_Attempt] = ContextVar("attempt", default=_Attempt())
+
+
+def run_command(arguments: Namespace) -> int | None:
+    """A rank whose file is damaged in the middle is left out, and the command begins again: no
+    frame has a rank that another one lacks."""
+    attempt = _Attempt()
+    _ATTEMPT.set(attempt)
+    try:
+        return arguments.action(arguments)
+    except DamagedError:
+        attempt.whole = True
+        return arguments.action(arguments)
+
+
 def _open(path: Path) -> Study:
     """The run, with its warnings on stderr."""
     LOG.info("%s: opening", path)
-    run = open_run(path)
+    run = open_run(path, _ATTEMPT.get().whole)
     _warn(run.warnings)
     return Study(run)
 
 
 def _warn(lines: list[str]) -> None:
+    told = _ATTEMPT.get().told
     for line in lines:
-        LOG.warning("%s", line)
+        if line not in told:
+            LOG.warning("%s", line)
+        told.add(line)
 
 
 def _with_events(study: Study) -> Study:
@@ -72,7 +99,7 @@ def report(arguments: Namespace) -> None:
 
 
 def summary(arguments: Namespace) -> None:
-    runs = [summarize(Study(open_run(path))) for path in arguments.runs]
+    runs = [summarize(_open(path)) for path in arguments.runs]
     log.hide()
     for one in runs:
         _warn(one["warnings"])
@@ -212,8 +239,7 @@ def check(arguments: Namespace) -> int:
 
 
 def export(arguments: Namespace) -> None:
-    run = open_run(arguments.run)
-    _warn(run.warnings)
+    run = _open(arguments.run).run
     default = "csv" if arguments.format == "csv" else "trace.json.gz"
     output = arguments.output or arguments.run / default
     # Perfetto reads Chrome's format; the two names are of the same file.

@@ -83,7 +83,7 @@ def _path_frame(graph: StepGraph, pieces: np.ndarray) -> pd.DataFrame:
     node, event, begin, end = pieces.T
     host = lanes.events["lane"].to_numpy()[np.maximum(event, 0)] == LANES["host"]
     kind = np.where(event < 0, GAP, np.where(host, _HOST, lanes.kind[node]))
-    names = lanes.events.iloc[np.maximum(event, 0)][_COLUMNS].reset_index(drop=True)
+    names = lanes.events[_COLUMNS].iloc[np.maximum(event, 0)].reset_index(drop=True)
     for column in ("category", "phase", "name"):
         names[column] = names[column].astype(object).where(event >= 0, "")
     for column in ("microbatch", "layer"):
@@ -177,7 +177,7 @@ def slack(graph: StepGraph) -> pd.DataFrame:
     """
     lanes = graph.lanes
     node = np.flatnonzero(lanes.kind == OPERATION)
-    names = lanes.events.iloc[lanes.event[node]][_COLUMNS].reset_index(drop=True)
+    names = lanes.events[_COLUMNS].iloc[lanes.event[node]].reset_index(drop=True)
     left = graph.latest_ends()[node] - lanes.end[node]
     return pd.DataFrame(
         {

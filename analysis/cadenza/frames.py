@@ -18,6 +18,7 @@ from cadenza.schema import (
     MEMORY_KINDS,
     PHASES,
     SINCE_LATER,
+    TABLES,
 )
 
 EVENT_COLUMNS = (
@@ -28,7 +29,9 @@ EVENT_COLUMNS = (
 _FIELDS = {"begin_ns": "t_begin_ns", "end_ns": "t_end_ns", "category": "cat", "microbatch": "mb",
            "document": "doc"}  # fmt: skip
 _FLAGS = {"non_blocking": FLAG_NON_BLOCKING, "sends": FLAG_SENDS, "simulated": FLAG_SIMULATED}
-_CODES = {"category": (CATEGORIES, "event category"), "phase": (PHASES, "phase")}
+_CODES = {"category": CATEGORIES, "phase": PHASES}
+_TYPES = {"rank": np.int32, "step": np.int64, "flow": np.int64, "category": np.int8,
+          "phase": np.int8, "name": np.int16}  # fmt: skip
 _STEP_NAMES = {"t_begin": "begin_ns", "t_end": "end_ns", "docs": "documents",
                "sum_len2": "sum_length2", "grad_norm": "gradient_norm", "lr": "learning_rate",
                "bytes_recv": "bytes_received", "machine_s": "machine_seconds"}  # fmt: skip
@@ -47,61 +50,60 @@ def events_frame(
     """Events of all `files`, ordered by rank and begin. Names of the schema and of operations are
     categoricals, so that a million rows take tens of megabytes."""
     names: dict[str, int] = {}
-    parts: dict[str, list[np.ndarray]] = {column: [] for column in columns}
-    for file in files:
-        rows, strings = file.read_events(steps)
-        rows = rows[np.argsort(rows["t_begin_ns"], kind="stable")]
-        for column, values in parts.items():
-            values.append(_event_column(file, rows, strings, column, names))
-    frame = {column: np.concatenate(values) for column, values in parts.items() if values}
-    categories = {"name": list(names), **{column: known for column, (known, _) in _CODES.items()}}
+    counts = [sum(e - b for b, e in file.event_ranges(steps)) for file in files]
+    frame = {column: np.empty(sum(counts), _column_type(column)) for column in columns}
+    for file, end in zip(files, np.cumsum(counts).tolist(), strict=True):
+        rows = file.read_events(steps)
+        begins = rows["t_begin_ns"]
+        if (begins[1:] < begins[:-1]).any():
+            rows = rows.take(np.argsort(begins, kind="stable"))  # 20 times as fast as rows[...]
+        for column, values in frame.items():
+            values[end - len(rows) : end] = _event_column(file, rows, column, names)
+    categories = {"name": list(names), **_CODES}
     for column in set(categories) & set(columns):
-        codes = frame.get(column, np.empty(0, np.int16))
-        frame[column] = pd.Categorical.from_codes(codes, categories=pd.Index(categories[column]))
+        values = pd.Index(categories[column])
+        frame[column] = pd.Categorical.from_codes(frame[column], categories=values)
     return pd.DataFrame(frame, columns=list(columns), copy=False)
 
 
+def _column_type(column: str) -> np.dtype:
+    """Of the values that _event_column() gives."""
+    if column in _FLAGS:
+        return np.dtype(bool)
+    return np.dtype(_TYPES.get(column) or TABLES["/events"][_FIELDS.get(column, column)])
+
+
 def _event_column(
-    file: RankFile, rows: np.ndarray, strings: list[str], column: str, names: dict[str, int]
-) -> np.ndarray:
+    file: RankFile, rows: np.ndarray, column: str, names: dict[str, int]
+) -> np.ndarray | int:
     """One column of one file; `name` as codes of `names`, which grows."""
     if column == "rank":
-        return np.full(len(rows), file.rank, dtype=np.int32)
+        return file.rank
     if column == "name":
-        if len(rows) and rows["name_id"].max() >= len(strings):
-            raise DataError(f"{file.path}: names of events are missing: the file is damaged")
-        table = np.array([names.setdefault(text, len(names)) for text in strings], np.int16)
+        table = np.array([names.setdefault(text, len(names)) for text in file.names()], np.int16)
         return table[rows["name_id"]]
     if column in _FLAGS:
         return (rows["flags"] & _FLAGS[column]) != 0
     field = _FIELDS.get(column, column)
     if field in SINCE_LATER["/events"] and field not in rows.dtype.names:
-        return np.full(len(rows), -1, np.int32)
+        return -1
     values = rows[field]
     if column in ("begin_ns", "end_ns"):
         return file.to_global(values)
-    if column in _CODES:
-        if len(values):
-            name_of(_CODES[column][0], int(values.max()), file, _CODES[column][1])
-        return values.astype(np.int8)
-    return values.astype(np.int64) if column in ("step", "flow") else np.ascontiguousarray(values)
+    return values
 
 
 def steps_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     """Complete steps, one row per rank and step."""
-    frames = []
-    for file in files:
-        frame = pd.DataFrame(file.steps).rename(columns=_STEP_NAMES)
-        frame["step"] = frame["step"].astype(np.int64)
-        if "machine_seconds" not in frame:
-            frame["machine_seconds"] = 0.0
-        for column in ("begin_ns", "end_ns"):
-            frame[column] = file.to_global(frame[column].to_numpy())
-        frame.insert(0, "rank", file.rank)
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True).sort_values(
-        ["rank", "step"], kind="stable", ignore_index=True
-    )
+    rows = np.concatenate([file.steps for file in files])
+    frame = pd.DataFrame(rows).rename(columns=_STEP_NAMES).astype({"step": np.int64})
+    for column, field in (("begin_ns", "t_begin"), ("end_ns", "t_end")):
+        frame[column] = np.concatenate([file.to_global(file.steps[field]) for file in files])
+    if "machine_seconds" not in frame:
+        frame["machine_seconds"] = 0.0
+    ranks = np.repeat([file.rank for file in files], [len(file.steps) for file in files])
+    frame.insert(0, "rank", ranks)
+    return frame.sort_values(["rank", "step"], kind="stable", ignore_index=True)
 
 
 def highwater_frame(files: Sequence[RankFile]) -> pd.DataFrame:

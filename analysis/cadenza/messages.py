@@ -72,7 +72,7 @@ def _run_waits(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
 
 def _place_codes(lanes: Lanes, ends: pd.DataFrame, nodes: np.ndarray):
     """Numbers that are equal where a message and a node belong to one exchange of one rank."""
-    of_nodes = lanes.events.iloc[lanes.event[nodes]][_PLACE].assign(rank=lanes.rank[nodes])
+    of_nodes = lanes.events[_PLACE].iloc[lanes.event[nodes]].assign(rank=lanes.rank[nodes])
     both = pd.concat([of_nodes, ends[_PLACE]])
     codes = pd.factorize(alike(*(both[name] for name in _PLACE)))[0]
     return codes[: len(nodes)], codes[len(nodes) :]

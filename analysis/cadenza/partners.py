@@ -23,7 +23,7 @@ def message_ends(events: pd.DataFrame) -> pd.DataFrame:
         & (events["flow"] > 0).to_numpy()
         & (events["peer"] >= 0).to_numpy()
     )
-    part = events.iloc[rows]
+    part = events[["rank", "peer", "sends", "step", "flow"]].iloc[rows]
     own, peer = part["rank"].to_numpy(np.int64), part["peer"].to_numpy(np.int64)
     sends = part["sends"].to_numpy(bool)
     sender, receiver = np.where(sends, own, peer), np.where(sends, peer, own)
@@ -48,7 +48,7 @@ def collective_members(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFram
     rows = np.flatnonzero(
         (events["category"] == "collective").to_numpy() & (events["flow"] > 0).to_numpy()
     )
-    part = events.iloc[rows]
+    part = events[["rank", "name", "step", "flow"]].iloc[rows]
     inside = part["name"].isin(TENSOR_COLLECTIVES).to_numpy()
     place = ranks.set_index("rank")[["data", "pipeline", "context"]].reindex(part["rank"])
     group = [np.where(inside, place[name].fillna(-1).to_numpy(np.int64), -1) for name in place]

@@ -67,7 +67,7 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     flight = np.stack([whose, start, end, category, split.last, np.ones(len(end), np.int64)])
     blocking = np.flatnonzero(~posted)
     cut, owner = intervals.innermost_of_lanes(
-        begin[blocking], end[blocking], _lane_number(events.iloc[blocking])
+        begin[blocking], end[blocking], _lane_number(events)[blocking]
     )
     rows = blocking[owner]
     columns = [flight[:, posted], *_thirds(whose[rows], cut, category[rows], split.of(rows))]

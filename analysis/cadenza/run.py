@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -25,10 +25,21 @@ _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tens
 _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
                  "k_begin", "k_end", "cost")  # fmt: skip
 
+EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
 
-def open_run(path: str | Path) -> Run:
-    """Opens a run folder. Only headers are read here; frames are read when asked for."""
-    return Run(Path(path))
+
+def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
+    """The rows of one step, numbered from 0."""
+    return events[(events["step"] == step).to_numpy()].reset_index(drop=True)
+
+
+def open_run(path: str | Path, whole: bool = False) -> Run:
+    """Opens a run folder. Only headers are read here; frames are read when asked for.
+
+    @param whole  reads all files to their end, for damage in the middle of one: such a rank is left
+                  out of all frames. Without it, the frame that meets it is a DamagedError
+    """
+    return Run(Path(path), whole)
 
 
 class Run:
@@ -38,7 +49,7 @@ class Run:
     everything here is of its complete steps.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, whole: bool = False) -> None:
         self.path = path
         if not path.exists():
             raise DataError(f"{path}: no such run folder")
@@ -49,7 +60,7 @@ class Run:
         )
         if not found:
             raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
-        files, damaged = _read_files(found)
+        files, damaged = _read_files(found, whole)
         self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
         self.warnings = [f"{error}; going on without it" for error in list(damaged.values())[:3]]
@@ -93,7 +104,7 @@ class Run:
     def info(self) -> dict[str, str | int]:
         """Who made the run: producer, run_id, code_version, code_revision, build, seed and
         created_utc; what an older trace does not say is ""."""
-        found = next(iter(self.files.values())).attributes
+        found = next(iter(self.files.values())).attributes()
         return {name: _plain(value) for name, value in found.items()}
 
     def events(
@@ -116,6 +127,18 @@ class Run:
         if ranks is not None:
             files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
         return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
+
+    def events_by_step(
+        self, steps: Iterable[int], columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, pd.DataFrame]]:
+        """Each of `steps` with its events. Several steps are read at once, as opening hundreds of
+        files takes longer than reading them."""
+        steps = list(steps)
+        at_once = max(1, EVENTS_AT_ONCE * len(steps) // max(self.event_count, 1))
+        for first in range(0, len(steps), at_once):
+            batch = steps[first : first + at_once]
+            events = self.events(steps=batch, columns=columns)
+            yield from ((step, of_step(events, step)) for step in batch)
 
     def steps(self) -> pd.DataFrame:
         """Complete steps, one row per rank and step."""
@@ -195,12 +218,15 @@ class Run:
             raise DataError(f"{source}: not a machine file: {error}") from error
 
 
-def _read_files(paths: list[Path]) -> tuple[list[RankFile], dict[int, DamagedError]]:
+def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[int, DamagedError]]:
     """Those that can be read, and by rank what is wrong with the others."""
     files, damaged = [], {}
     for path in paths:
         try:
-            files.append(RankFile(path))
+            file = RankFile(path)
+            if whole:
+                file.read_whole()
+            files.append(file)
         except DamagedError as error:
             damaged[int(path.stem.removeprefix("rank-"))] = error
     if not files:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -25,19 +25,18 @@ from cadenza.parts import rank_totals, step_times, time_parts
 from cadenza.pauses import pauses
 from cadenza.pieces import lane_pieces
 from cadenza.roofline import attention_tasks
-from cadenza.run import Run
+from cadenza.run import EVENTS_AT_ONCE, Run, of_step
 from cadenza.stragglers import persistent, stragglers, wait_causes
 from cadenza.typical import kinds_of_steps, step_features, typical
-from cadenza.what_if import network_free, over_steps, what_if
+from cadenza.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
 
 _REPLAYED = 24  # steps, at most
-_EVENTS_AT_ONCE = 4_000_000  # in memory: about 100 bytes each
 
 
 class Study:
     """A run and what follows from it. Every property is computed when first asked for.
 
-    Events are read step by step, so that a run of hundreds of ranks fits into memory: `events` has
+    Events of a large run are read some steps at a time, so that it fits into memory: `events` has
     all of them, `step_events(step)` those of one. A run without events (`--trace summary`) has
     empty frames where events are needed.
     """
@@ -46,6 +45,7 @@ class Study:
         self.run = run
         self._step_events: dict[int, pd.DataFrame] = {}
         self._graphs: dict[int, StepGraph] = {}
+        self._frames: dict[str, pd.DataFrame] = {}
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -126,6 +126,8 @@ class Study:
 
     def step_events(self, step: int) -> pd.DataFrame:
         """Events of one step, of all ranks; the typical step's are kept."""
+        if self._in_memory:
+            return of_step(self.events, step)
         if step in self._step_events:
             return self._step_events[step]
         found = self.run.events(steps=[step])
@@ -133,64 +135,68 @@ class Study:
             self._step_events[step] = found
         return found
 
-    @cached_property
-    def _by_step(self) -> dict[str, pd.DataFrame]:
-        """Frames that need all events, made in one pass over the steps."""
+    @property
+    def _in_memory(self) -> bool:
+        """Whether all events are read once and kept."""
+        return self.run.event_count <= EVENTS_AT_ONCE
 
-        def make(events: pd.DataFrame, steps: pd.DataFrame) -> dict[str, pd.DataFrame]:
-            pieces = lane_pieces(events, self.ranks)
-            return {name: one(self, events, pieces, steps) for name, one in _PASSES.items()}
+    def prepare(self) -> None:
+        """Makes all frames that need events in one pass, for who will ask for all of them."""
+        self._make([*_OF_EVENTS, *_OF_PIECES, *_OF_GRAPH])
 
-        return self._each_step(make)
+    def _frame(self, name: str) -> pd.DataFrame:
+        """One of those that need all events."""
+        if name not in self._frames:
+            self._make(_OF_GRAPH if name in _OF_GRAPH else [name])
+        return self._frames[name]
 
-    @cached_property
-    def _by_graph(self) -> dict[str, pd.DataFrame]:
-        """Frames that need the dependencies of each step, which take longer to find."""
-        replayed = set(self.replayed_steps)
-
-        def make(events: pd.DataFrame, steps: pd.DataFrame) -> dict[str, pd.DataFrame]:
-            if events.empty:
-                return {"stragglers": stragglers(events, self.ranks)}
-            step = int(steps["step"].iloc[0])
-            LOG.info("%s: causes in step %d", self.run.path, step)
-            graph = self.graph(step, events)
-            machine = self.run.machine
-            found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
-                                              self._machine_seconds, pauses(graph)),
-                     "pair_times": pair_times(graph, machine),
-                     "group_times": group_times(graph, machine)}  # fmt: skip
-            if step in replayed:
-                found["what_if"] = what_if(graph).assign(step=step)
-                found["path_shares"] = path_shares(critical_path(graph)).assign(step=step)
-            return found
-
-        return self._each_step(make)
-
-    def _each_step(self, make: Callable) -> dict[str, pd.DataFrame]:
-        """What `make` makes of the events and the rows of /steps of each complete step, by name.
-
-        Without events one pass over none of them makes the frames, with columns but no rows."""
+    def _make(self, names: Sequence[str]) -> None:
+        """Without events one pass over none of them makes the frames, with columns but no rows."""
+        names = [name for name in names if name not in self._frames]
         made: dict[str, list[pd.DataFrame]] = {}
         for step, events in self._events_by_step():
-            steps = self.steps[(self.steps["step"] == step).to_numpy()]
-            for name, frame in make(events, steps).items():
+            for name, frame in self._of_step(step, events, names).items():
                 made.setdefault(name, []).append(frame)
-        return {name: pd.concat(frames, ignore_index=True) for name, frames in made.items()}
+        self._frames |= {name: pd.concat(all_, ignore_index=True) for name, all_ in made.items()}
+
+    def _of_step(
+        self, step: int | None, events: pd.DataFrame, names: Sequence[str]
+    ) -> dict[str, pd.DataFrame]:
+        """The frames of these names of one step."""
+        steps = self.steps[(self.steps["step"] == step).to_numpy()]
+        found = {name: _OF_EVENTS[name](self, events) for name in names if name in _OF_EVENTS}
+        if set(names) & set(_OF_PIECES):
+            pieces = lane_pieces(events, self.ranks)
+            found |= {name: _OF_PIECES[name](self, events, pieces, steps)
+                      for name in names if name in _OF_PIECES}  # fmt: skip
+        if set(names) & set(_OF_GRAPH):
+            found |= self._of_graph(step, events)
+        return found
+
+    def _of_graph(self, step: int | None, events: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Frames that need the dependencies of a step, which take longer to find."""
+        if events.empty:
+            return {"stragglers": stragglers(events, self.ranks)}
+        LOG.info("%s: causes in step %d", self.run.path, step)
+        graph, machine = self.graph(step, events), self.run.machine
+        found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
+                                          self._machine_seconds),
+                 "pair_times": pair_times(graph, machine),
+                 "group_times": group_times(graph, machine)}  # fmt: skip
+        if step in self.replayed_steps:
+            found["what_if"] = what_if(graph).assign(step=step)
+            found["paths"] = critical_path(graph).assign(step=step)
+        return found
 
     def _events_by_step(self) -> Iterator[tuple[int | None, pd.DataFrame]]:
-        """Complete steps with their events; several steps are read at once, as opening hundreds of
-        files takes longer than reading them."""
+        """Complete steps with their events."""
         complete = [int(step) for step in self.step_times["step"]]
         if not self.has_events:
             yield None, self.run.events(ranks=[])
-            return
-        at_once = max(1, _EVENTS_AT_ONCE * len(complete) // self.run.event_count)
-        for first in range(0, len(complete), at_once):
-            batch = complete[first : first + at_once]
-            events = self.run.events(steps=batch)
-            for step in batch:
-                mine = (events["step"] == step).to_numpy()
-                yield step, events[mine].reset_index(drop=True)
+        elif self._in_memory:
+            yield from ((step, self.step_events(step)) for step in complete)
+        else:
+            yield from self.run.events_by_step(complete)
 
     @property
     def replayed_steps(self) -> list[int]:
@@ -205,29 +211,29 @@ class Study:
     @property
     def parts(self) -> pd.DataFrame:
         """time_parts() of all complete steps: rank, step, window and PARTS in ns."""
-        return self._by_step["parts"]
+        return self._frame("parts")
 
     @property
     def bubbles(self) -> pd.DataFrame:
-        return self._by_step["bubbles"]
+        return self._frame("bubbles")
 
     @property
     def overlap(self) -> pd.DataFrame:
-        return self._by_step["overlap"]
+        return self._frame("overlap")
 
     @property
     def attention_tasks(self) -> pd.DataFrame:
-        return self._by_step["attention_tasks"]
+        return self._frame("attention_tasks")
 
     @property
     def stragglers(self) -> pd.DataFrame:
         """stragglers() of all complete steps, with who waited for whom."""
-        return self._by_graph["stragglers"]
+        return self._frame("stragglers")
 
     @property
     def operation_times(self) -> pd.DataFrame:
         """operation_times() of all complete steps."""
-        return self._by_step["operation_times"]
+        return self._frame("operation_times")
 
     @cached_property
     def persistent(self) -> pd.DataFrame:
@@ -250,12 +256,20 @@ class Study:
         """POP's; serialization and transfer of the typical step, which is replayed."""
         free = None
         if self.has_events:
-            free = {self.typical_step: network_free(self.graph(self.typical_step))}
+            free = {self.typical_step: self._network_free(self.typical_step)}
         return efficiency.efficiencies(self.parts, self.steps, free)
+
+    def _network_free(self, step: int) -> float:
+        """Seconds of a step on a network without cost."""
+        if "what_if" not in self._frames or step not in self.replayed_steps:
+            return network_free(self.graph(step))
+        found = self._frame("what_if")
+        found = found[(found["step"] == step) & (found["scenario"] == COMMUNICATION_FREE)]
+        return float(found["seconds"].iloc[0])
 
     @cached_property
     def utilization(self) -> pd.DataFrame:
-        return efficiency.utilization(self.steps, self.ranks, self._by_step["work"])
+        return efficiency.utilization(self.steps, self.ranks, self._frame("work"))
 
     @cached_property
     def divergence(self) -> pd.DataFrame:
@@ -290,18 +304,21 @@ class Study:
             links = with_usual_links(graph, self.run.machine, self.slow_links)
             return pd.concat([frame for frame in (what_if(graph), links) if len(frame)],
                              ignore_index=True)  # fmt: skip
-        found = pd.concat([self._by_graph["what_if"], *self._with_usual_links])
+        found = pd.concat([self._frame("what_if"), *self._with_usual_links])
         return over_steps(found, self.seconds)
 
     @property
     def path_shares(self) -> pd.DataFrame:
         """What the critical paths of the replayed steps are made of: mean_shares()."""
-        return mean_shares(self._by_graph["path_shares"])
+        paths = self._frame("paths").groupby("step")
+        return mean_shares(
+            pd.concat([path_shares(path).assign(step=step) for step, path in paths])
+        )
 
     @cached_property
     def lone_ranks(self) -> list[Alone]:
         """Ranks whose work no other rank does, beside their own steps."""
-        return lone_ranks(self._by_step["work"])
+        return lone_ranks(self._frame("work"))
 
     @property
     def said_of_lone_ranks(self) -> str:
@@ -311,12 +328,12 @@ class Study:
     @property
     def pair_times(self) -> pd.DataFrame:
         """pair_times() of all complete steps: what each rank sent to each other."""
-        return self._by_graph["pair_times"]
+        return self._frame("pair_times")
 
     @property
     def group_times(self) -> pd.DataFrame:
         """group_times() of all complete steps: what groups did together."""
-        return self._by_graph["group_times"]
+        return self._frame("group_times")
 
     @cached_property
     def slow_links(self) -> list[SlowLink]:
@@ -340,15 +357,23 @@ class Study:
 
     def critical_path(self, step: int | None = None) -> pd.DataFrame:
         """The critical path of a step (default: the typical one)."""
-        return critical_path(self.graph(self.typical_step if step is None else step))
+        step = self.typical_step if step is None else step
+        if "paths" not in self._frames or step not in self.replayed_steps:
+            return critical_path(self.graph(step))
+        paths = self._frame("paths")
+        return paths[(paths["step"] == step).to_numpy()].drop(columns="step").reset_index(drop=True)
 
 
-# What is made of the events of a step: (study, events, pieces, rows of `steps`) -> frame.
-_PASSES = {
+# What is made of the events of a step: (study, events) -> frame.
+_OF_EVENTS = {
+    "work": lambda s, e: efficiency.work_rates(e),
+    "operation_times": lambda s, e: operation_times(e),
+    "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
+}
+# What needs their pieces, too: (study, events, pieces, rows of `steps`) -> frame.
+_OF_PIECES = {
     "parts": lambda s, e, p, steps: time_parts(e, steps, s.ranks, p),
     "bubbles": lambda s, e, p, steps: pipeline_bubbles(e, steps, s.ranks, s.run.config, p),
     "overlap": lambda s, e, p, steps: efficiency.overlap(p, steps),
-    "work": lambda s, e, p, steps: efficiency.work_rates(e),
-    "operation_times": lambda s, e, p, steps: operation_times(e),
-    "attention_tasks": lambda s, e, p, steps: attention_tasks(e, s.ranks),
 }
+_OF_GRAPH = ("stragglers", "pair_times", "group_times", "what_if", "paths")

@@ -79,7 +79,7 @@ def _entries(events: pd.DataFrame) -> pd.DataFrame:
     here = np.flatnonzero(meets[rows])
     before = np.maximum(here - 1, 0)
     waited = (here > 0) & waits[rows[before]] & (rank[before] == rank[here])
-    frame = events.iloc[rows[here]][["phase", "rank"]]
+    frame = events[["phase", "rank"]].iloc[rows[here]]
     return frame.reset_index(drop=True).assign(
         row=rows[here],
         wait_row=np.where(waited, rows[before], -1),
@@ -104,7 +104,7 @@ def _stage_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
         np.flatnonzero((events["category"] == "p2p_receive").to_numpy()
                        & events["non_blocking"].to_numpy(bool)),
     ):  # fmt: skip
-        part = events.iloc[rows][["rank", "step", "end_ns"]].assign(row=rows)
+        part = events[["rank", "step", "end_ns"]].iloc[rows].assign(row=rows)
         part = part.sort_values("end_ns", kind="stable")
         part["number"] = part.groupby(["rank", "step"]).cumcount()
         found.append(part)
@@ -125,7 +125,7 @@ def _attention_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     end, begin = events["end_ns"].to_numpy()[rows], events["begin_ns"].to_numpy()[rows]
     simulated = bool(events["simulated"].iloc[rows[-1]])
     # Simulated: the first wait that ends no earlier; else the last one that ended no later.
-    wait = _latest(is_wait, -end if simulated else end, _places(events.iloc[rows], _PLACE))
+    wait = _latest(is_wait, -end if simulated else end, _places(events[[*_PLACE]].iloc[rows], _PLACE))
     known = ~is_wait & (wait >= 0) & (begin <= end[wait])  # else it was posted later
     ready = _packed(events, rows[known], start)
     return pd.Series(ready, index=rows[wait[known]], dtype="i8").groupby(level=0).max()
@@ -135,7 +135,7 @@ def _packed(events: pd.DataFrame, rows: np.ndarray, start: np.ndarray) -> np.nda
     """When the senders of messages `rows` had packed them: what is left until a simulated message
     takes the wire is its turn at a port, which is part of the transfer."""
     packs = np.flatnonzero((events["name"] == PACK).to_numpy())
-    both = events.iloc[np.concatenate([packs, rows])]
+    both = events[["peer", *_EXCHANGE]].iloc[np.concatenate([packs, rows])]
     is_pack = np.arange(len(both)) < len(packs)
     sender = np.where(is_pack, both["rank"], both["peer"])
     when = np.concatenate([events["end_ns"].to_numpy()[packs], start[rows]])

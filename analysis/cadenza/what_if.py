@@ -16,13 +16,14 @@ from cadenza.pauses import pauses, without
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
+COMMUNICATION_FREE = "communication free"
 _OF_ALL = (  # scenario, rank, explanation
     ("as recorded", -1, "the recorded durations, replayed"),
     ("all ranks balanced", -1,
      "each operation takes the mean of the ranks that run it at the same time"),
     ("no attention imbalance", -1,
      "attention's tasks are shared out by the rates of their servers"),
-    ("communication free", -1, "no latency, infinite bandwidth"),
+    (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
 )  # fmt: skip
 _NO_PAUSE = "no rank stands still"
 
@@ -129,7 +130,7 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     lanes = graph.lanes
     node = np.flatnonzero(lanes.where("category", *WORK))
     columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
-    frame = lanes.events.iloc[lanes.event[node]][columns].reset_index(drop=True)
+    frame = lanes.events[columns].iloc[lanes.event[node]].reset_index(drop=True)
     for column in ("category", "phase", "name"):
         frame[column] = frame[column].astype("category").cat.remove_unused_categories()
     rank = lanes.rank[node]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files in every state that a crash, a full disk or a wrong copy can leave them in."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from conftest import two_ranks
 from cut_files import look_at_cut_files
 from trace_files import Rank, write_run
 
@@ -251,13 +253,12 @@ BROKEN = {
     break_metrics_depth: "metrics.jsonl:1: not a JSON object: it nests too deeply",
     break_metrics_pipe: "metrics.jsonl: not a file",
     break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",
-    break_category: "unknown event category 77",
     break_mixed: "belongs to another run",
     break_yaml: "found a list, expected a map",
     break_no_trace: "no trace in it",
     break_no_steps: "no complete step",
 }
-# Of these the other ranks' files are of use.
+# Of these the other ranks' files are of use; what is wrong shows when the run is opened, or later.
 DAMAGED = {
     break_text: "not an HDF5 file",
     break_empty: "not an HDF5 file",
@@ -281,16 +282,15 @@ DAMAGED = {
     changed("steps", with_value("step", 0)): "/steps: step 0 is followed by step 0",
     resized("steps", 2**40): "/steps claims 1099511627776 rows, the file holds 16",
     resized("events", 2**40): "/events claims 1099511627776 rows, the file holds 16",
-}
-# Tables that are read when they are asked for.
-LATE = {
-    changed("events", with_value("t_begin_ns", 2**62)): ("bubbles", "/events: t_begin_ns is out"),
-    changed("memory/highwater", retyped("peak", "<f8")): ("check", "/memory/highwater: peak has"),
-    changed("memory/highwater", with_value("step", 0)): ("check", "step 0 is followed by step 0"),
-    changed("plan", retyped("step", "<f8")): ("check", "/plan: step has type float64"),
-    changed("plan", lambda rows: np.zeros((2, 2))): ("check", "/plan is not a table"),
-    changed("meta/strings", lambda rows: np.arange(20.0)): ("check", "/meta/strings has type"),
-    resized("memory/highwater", 2**40): ("check", "claims 1099511627776 rows"),
+    changed("memory/highwater", retyped("peak", "<f8")): "/memory/highwater: peak has",
+    changed("memory/highwater", with_value("step", 0)): "step 0 is followed by step 0",
+    changed("plan", retyped("step", "<f8")): "/plan: step has type float64",
+    changed("plan", lambda rows: np.zeros((2, 2))): "/plan is not a table",
+    changed("meta/strings", lambda rows: np.arange(20.0)): "/meta/strings has type",
+    resized("memory/highwater", 2**40): "claims 1099511627776 rows",
+    changed("events", with_value("t_begin_ns", 2**62)): "/events: t_begin_ns is out",
+    changed("events", with_value("name_id", 999)): "/events: name_id 999 is not known",
+    break_category: "/events: cat 77 is not known; valid are 0 to 15",
 }
 
 
@@ -315,7 +315,7 @@ def test_a_damaged_file_is_left_out_with_a_warning(break_it, run_folder, inside)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1 and DAMAGED[break_it] in done.stderr, done.stderr
     assert f"{rank_path(run_folder)}: " in done.stderr
-    run = cadenza.open(run_folder)
+    run = cadenza.open(run_folder, whole=True)
     assert list(run.files) == [1] and run.events().equals(whole)
 
 
@@ -334,17 +334,73 @@ def test_a_run_of_damaged_files_is_an_error(break_it, run_folder, inside):
     rank_path(run_folder, 1).unlink()
     done = inside("summary", run_folder)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.count("\n") == 1 and DAMAGED[break_it] in done.stderr, done.stderr
+    *warnings, error = done.stderr.splitlines()
+    assert DAMAGED[break_it] in error and "error: " in error, done.stderr
+    assert all("1 of 2 rank files missing" in line for line in warnings), warnings
 
 
-@pytest.mark.parametrize(("break_it", "found"), LATE.items())
-def test_a_damaged_table_is_one_line_and_3(break_it, found, run_folder, inside):
-    break_it(run_folder)
-    command, message = found
-    done = inside(command, run_folder)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
-    assert f"{rank_path(run_folder)}: cannot be read: " in done.stderr
+@pytest.fixture
+def four_ranks(tmp_path):
+    """Of whose files the second one is damaged in the middle of its compressed events."""
+    ranks = [rank for pair in (0, 1) for rank in two_ranks()]
+    for number, rank in enumerate(ranks):
+        rank.rank = number
+        rank.events *= 40  # several chunks
+        rank.events.sort(key=lambda event: event[0])
+    folder = write_run(tmp_path / "r", ranks)
+    path = rank_path(folder, 1)
+    with h5py.File(path, "r+") as file:
+        rows = file["events"][:]
+        del file["events"]
+        made = file.create_dataset("events", data=rows, maxshape=(None,), chunks=(64,),
+                                   compression="gzip", shuffle=True)  # fmt: skip
+        chunk = made.id.get_chunk_info(made.id.get_num_chunks() // 2)
+    with path.open("r+b") as file:
+        file.seek(chunk.byte_offset + chunk.size // 3)
+        file.write(b"\xff" * 64)
+    return folder
+
+
+LEFT = [0, 2, 3]
+
+
+def test_damage_in_the_middle_costs_the_rank(four_ranks, inside):
+    for command in ("summary", "stragglers", "bubbles", "what-if", "critical-path"):
+        done = inside(command, four_ranks, "--json")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("\n") == 1 and "going on without it" in done.stderr, done.stderr
+        assert f"warning: {rank_path(four_ranks, 1)}: cannot be read: " in done.stderr
+        found = json.loads(done.stdout)
+        if command == "summary":
+            run = found["runs"][0]
+            assert [row["rank"] for row in run["per_rank"]] == LEFT and run["ranks"] == 3
+        if command == "stragglers":
+            assert sorted(row["rank"] for row in found["persistent"]) == LEFT
+        if command == "bubbles":
+            assert sorted(row["rank"] for row in found["per_rank"]) == LEFT
+
+
+def test_check_names_a_rank_that_is_damaged_in_the_middle(four_ranks, inside):
+    done = inside("check", four_ranks, "--json")
+    assert done.returncode == 1 and "going on without it" in done.stderr
+    missing = [f for f in json.loads(done.stdout)["findings"] if "no trace" in f["what"]]
+    assert [finding["rank"] for finding in missing] == [1]
+
+
+def test_the_page_goes_on_without_the_damaged_rank(four_ranks, inside):
+    done = inside("report", four_ranks)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
+    page = (four_ranks / "report.html").read_text()
+    assert "3 of 4 read" in page and "going on without it" in page
+
+
+def test_frames_of_a_run_with_damage_agree(four_ranks):
+    """A frame that meets the damage is an error; of a run that was read whole none has the rank."""
+    with pytest.raises(cadenza.DataError, match="cannot be read"):
+        cadenza.open(four_ranks).events()
+    run = cadenza.open(four_ranks, whole=True)
+    frames = (run.steps(), run.ranks(), run.memory(), run.events(), cadenza.Study(run).parts)
+    assert [sorted(set(frame["rank"])) for frame in frames] == [LEFT] * 5
 
 
 def test_times_that_are_years_apart(run_folder, inside):

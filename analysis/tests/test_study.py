@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import io
+import sys
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -6,7 +10,10 @@ from conftest import two_ranks
 from trace_files import ATTENTION, COLLECTIVE, DENSE, Rank, write_run
 
 import cadenza
+from cadenza import rank_file
+from cadenza.cli import main
 from cadenza.run import Run
+from cadenza.superblock import open_hdf5
 
 FRAMES = ("parts", "totals", "imbalance", "bubbles", "overlap", "efficiencies", "utilization",
           "attention_tasks", "divergence", "growth", "stragglers", "persistent",
@@ -25,28 +32,62 @@ def test_the_same_as_the_functions_say(run_folder):
     assert len(study.events) == run.event_count and study.has_events
 
 
-def test_events_are_read_once_and_once_more_for_dependencies(run_folder, monkeypatch):
-    """And those of the typical step for what shows it."""
+@pytest.fixture
+def reads(monkeypatch):
+    """The steps of each reading of events."""
     calls = []
     read = Run.events
     monkeypatch.setattr(
-        Run, "events", lambda self, **what: calls.append(what) or read(self, **what)
+        Run, "events", lambda self, **what: calls.append(what.get("steps")) or read(self, **what)
     )
+    return calls
+
+
+def test_events_are_read_once(run_folder, reads):
     study = cadenza.Study(cadenza.open(run_folder))
-    for name in ("parts", "bubbles", "overlap", "totals", "attention_tasks", "utilization"):
+    for name in ("parts", "bubbles", "totals", "attention_tasks", "utilization", "persistent"):
         getattr(study, name)
-        getattr(study, name)
-    assert [what.get("steps") for what in calls] == [[0, 1]]
-    study.what_if(), study.stragglers, study.persistent
-    assert [what.get("steps") for what in calls] == [[0, 1], [0, 1]]
-    study.step_events(study.typical_step), study.critical_path()
-    assert [what.get("steps") for what in calls] == [[0, 1], [0, 1], [0]]
+    study.what_if(), study.critical_path(), study.step_events(study.typical_step)
+    assert reads == [None]
 
 
-def test_a_large_run_is_read_in_parts(run_folder, monkeypatch):
+def test_a_large_run_is_read_in_parts(run_folder, reads, monkeypatch):
+    """For a page in one pass, and once more for the typical step, which shows its events."""
     whole = cadenza.Study(cadenza.open(run_folder)).parts
-    monkeypatch.setattr("cadenza.study._EVENTS_AT_ONCE", 8)
-    pd.testing.assert_frame_equal(cadenza.Study(cadenza.open(run_folder)).parts, whole)
+    reads.clear()
+    for module in ("run", "study"):
+        monkeypatch.setattr(f"cadenza.{module}.EVENTS_AT_ONCE", 16)
+    study = cadenza.Study(cadenza.open(run_folder))
+    study.prepare()
+    pd.testing.assert_frame_equal(study.parts, whole)
+    study.persistent, study.what_if(), study.critical_path(), study.efficiencies
+    assert reads == [[0], [1]]
+    study.step_events(study.typical_step)
+    assert reads == [[0], [1], [study.typical_step]]
+
+
+@pytest.mark.parametrize("command", ["summary", "check", "bubbles", "stragglers", "what-if"])
+def test_files_are_opened_twice(command, run_folder, monkeypatch):
+    """For the facts and the small tables, and for the events; the first one also for who made the
+    run, and on which machine."""
+    opened = []
+    monkeypatch.setattr(rank_file, "open_hdf5", lambda path: opened.append(path) or open_hdf5(path))
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert main([command, str(run_folder)]) in (0, 1)
+    first, other = (count for _, count in sorted(Counter(opened).items()))
+    assert other == 2 and first <= 4
+
+
+@pytest.mark.parametrize("command", ["summary", "bubbles", "check"])
+def test_graphs_are_not_built_where_nothing_needs_them(command, run_folder, monkeypatch):
+    def build(*_):
+        raise AssertionError("a graph was built")
+
+    monkeypatch.setattr("cadenza.study.build", build)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert main([command, str(run_folder)]) in (0, 1)
+    with pytest.raises(AssertionError, match="a graph was built"):
+        main(["stragglers", str(run_folder)])
 
 
 def test_the_first_step_of_a_real_run_warms_up(tmp_path):

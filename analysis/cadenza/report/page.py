@@ -47,6 +47,8 @@ def write_report(runs: list[Run], output: Path) -> None:
                  same step of all, as equal steps have equal documents in most comparisons.
     """
     studies = [_Study(run) for run in runs]
+    for study in studies:
+        study.prepare()
     shown = choose_step(studies, None)
     for study in studies:
         study.shown = shown
