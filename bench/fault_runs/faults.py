@@ -44,7 +44,7 @@ def plant(kind: str, layout: str, seed: int, clean: dict, step_seconds: float) -
         fault.phase = str(random.choice(["forward", "backward"]))
         cluster["faults"] = [{"rank": rank, "speed": fault.share, "phase": fault.phase}]
     elif kind == "intermittent":
-        fault.steps = sorted(int(s) for s in random.choice(STEPS, size=2, replace=False))
+        fault.steps = sorted(int(s) for s in random.choice(STEPS, size=int(random.integers(1, 3)), replace=False))
         cluster["faults"] = [{"rank": rank, "speed": fault.share, "steps": fault.steps}]
     elif kind == "pause":
         fault.phase = str(random.choice(["forward", "backward"]))

@@ -26,7 +26,7 @@ ATTENTION = {
     "ping-pong 4": {"placement": "cad", "overlap": "ping_pong"},
     "cad 2 + 2 servers": {"placement": "cad", "servers": 2},
 }
-STEPS = 5
+STEPS = 4
 _MICROBATCHES = 8  # of a step, over all ranks
 _ROUND = {  # a machine of round numbers
     "name": "round",
@@ -51,12 +51,12 @@ def experiment(layout: str, seed: int, machine_file: str) -> dict:
     """Without a fault: sizes, documents and jitter are given by the seed."""
     random = np.random.default_rng([seed, len(layout), *map(ord, layout)])
     heads = int(random.choice([4, 8]))
-    microbatch = int(random.choice([128, 256]))
+    microbatch = int(random.choice([96, 128]))
     return {
         "name": "planted",
         "seed": seed + 1,
         "model": {
-            "layers": int(random.choice([4, 8])),
+            "layers": 4,
             "d_model": 8 * heads,
             "heads": heads,
             "kv_heads": 4,
