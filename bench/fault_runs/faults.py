@@ -8,6 +8,7 @@ import numpy as np
 from fault_runs.layouts import LAYOUTS, STEPS, ranks_of
 
 KINDS = ("slow", "phase", "intermittent", "pause", "data", "link", "clean")
+_LEAST = 0.1  # seconds of a pause: the analysis takes less for turns at a core
 _LATE = {"slow": "persistent", "phase": "persistent", "intermittent": "intermittent",
          "pause": "paused", "data": "data", "link": "link", "clean": "none"}  # fmt: skip
 
@@ -49,7 +50,7 @@ def plant(kind: str, layout: str, seed: int, clean: dict, step_seconds: float) -
     elif kind == "pause":
         fault.phase = str(random.choice(["forward", "backward"]))
         fault.steps = [int(random.integers(STEPS))]
-        seconds = float(random.uniform(0.2, 0.8)) * step_seconds
+        seconds = max(_LEAST, float(random.uniform(0.2, 0.8)) * step_seconds)
         cluster["faults"] = [{"rank": rank, "pause": seconds, "phase": fault.phase,
                               "steps": fault.steps}]  # fmt: skip
     elif kind == "data":

@@ -182,6 +182,7 @@ void Clock::emit(const Runner& runner, Activity what, double begin, double end, 
   span.bytes = bytes;
   span.flops = flops;
   span.flow = flow;
+  if (what == Activity::compute) span.still = variation_.pause(runner.rank(), runner.next);
   observer_(span);
 }
 

@@ -79,6 +79,11 @@ void Variation::place_pauses(const program::Program& program,
   }
 }
 
+double Variation::pause(Rank rank, std::size_t number) const {
+  const auto pause = pauses_.find({rank, number});
+  return pause == pauses_.end() ? 0.0 : pause->second;
+}
+
 double Variation::seconds(Rank rank, std::size_t number, const program::Step& operation,
                           double seconds) const {
   if (rank_.empty()) return seconds;
@@ -90,8 +95,7 @@ double Variation::seconds(Rank rank, std::size_t number, const program::Step& op
   for (const config::Fault& fault : faults_) {
     if (concerns(fault, rank, operation)) factor /= fault.speed;
   }
-  const auto pause = pauses_.find({rank, number});
-  return seconds * factor + (pause == pauses_.end() ? 0.0 : pause->second);
+  return seconds * factor + pause(rank, number);
 }
 
 }  // namespace cadenza::simulate

@@ -25,6 +25,9 @@ class Variation {
   void place_pauses(const program::Program& program,
                     const std::function<bool(const program::Step&)>& computes);
 
+  /// Seconds for which a rank stops in its `number`-th operation.
+  double pause(Rank rank, std::size_t number) const;
+
   /// What an operation takes of which the machine needs `seconds`: the rank's `number`-th.
   double seconds(Rank rank, std::size_t number, const program::Step& operation,
                  double seconds) const;

@@ -257,6 +257,11 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
   e.cluster.faults = {{0, 1, 5.0, config::FaultPhase::forward, config::FaultWork::attention, {}}};
+  double still = 0;
+  const auto observe = [&](const Span& span) { still += span.still; };
+  const Costs costs(cluster(), e, step.outline->layout);
+  simulate(e, *step.outline, step.programs, step.ticks, costs, observe, 1);
+  EXPECT_EQ(still, 5.0);
   Computing paused = computing(step, e, 1);
   EXPECT_NEAR(paused[0][0], even.at(0)[0] + 5.0, 1e-9);
   paused[0][0] = even.at(0)[0];
