@@ -3,14 +3,13 @@
 
 from dataclasses import dataclass
 
-from cadenza.graph import build
+import pandas as pd
 from cadenza.run import Run
-from cadenza.stragglers import persistent, stragglers
 from cadenza.study import Study
-from cadenza.what_if import what_if
 from fault_runs.faults import Fault
 
 _ITSELF = ("persistent", "intermittent", "paused")  # a rank is late by itself, not by its data
+_NO_PAUSE = "no rank stands still"  # of what_if()
 _NEAR = 0.03  # of a step
 _ALARM = 0.01  # of the run: who is late by less is not named
 CHECKS = ("rank", "phase", "cause", "gain")
@@ -32,29 +31,38 @@ class Answer:
 def answer(run: Run, step: int) -> Answer:
     """@param step  that is replayed"""
     study = Study(run)
-    events, steps, ranks = run.events(), study.steps, study.ranks
-    late = persistent(stragglers(events, ranks), ranks)
+    late = study.persistent
     chosen = late[late["persistence"].isin(_ITSELF)]
     if chosen.empty:
         chosen = late[late["persistence"] == "data"].head(1)
     first = chosen.iloc[0] if len(chosen) else None
-    rank = -1 if first is None else int(first["rank"])
-    frame = what_if(build(events, steps, ranks, step))
+    frame = study.what_if(step)
     slow = frame[frame["rank"] >= 0]
-    mine = slow[slow["rank"] == rank]
-    links = [set(pair) for one in getattr(study, "slow_links", []) for pair in one.pairs]
+    links = [set(pair) for one in study.slow_links for pair in one.pairs]
     seconds = study.step_times["seconds"]
     return Answer(
         ranks={int(r) for r in chosen["rank"]},
         cause="none" if first is None else str(first["persistence"]),
         phase="" if first is None else str(first["phase"]),
-        seconds=float(mine["seconds"].iloc[0]) if len(mine) else float("nan"),
+        seconds=_without(frame, first),
         alarm=bool(late["late_seconds"].max() >= _ALARM * seconds.sum())
         or bool((slow["saved_seconds"] >= _ALARM * seconds.mean()).any())
         or bool(links),
         links=links,
         text="" if first is None else str(first["explanation"]),
     )
+
+
+def _without(frame: pd.DataFrame, late: pd.Series | None) -> float:
+    """Seconds of the step, had the rank that is late not been so.
+
+    @param frame  what_if()
+    """
+    if late is None:
+        return float("nan")
+    paused = late["persistence"] == "paused"
+    mine = frame["scenario"] == _NO_PAUSE if paused else frame["rank"] == late["rank"]
+    return float(frame.loc[mine, "seconds"].iloc[0]) if mine.any() else float("nan")
 
 
 def score(fault: Fault, said: Answer, without: float, seconds: float) -> dict[str, bool]:
