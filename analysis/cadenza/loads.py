@@ -17,13 +17,16 @@ PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part o
 _SLOW_SCORE = 0.75  # as NVIDIA's resiliency extension has it
 _SLOW_Z = 3.5  # Iglewicz and Hoaglin, 1993
 _JITTER = 1.05  # of the machine's time
+BY_CHANCE = 6.0  # standard deviations of a rank's sum: those it is compared with vary as well
 _NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
 
 
 def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
-    """@returns step, phase, category, name, rank, peers (number of the group), seconds, flops
+    """@returns step, phase, category, name, rank, peers (number of the group), seconds, variance,
+             flops
 
-    A rank's seconds of an operation in a step, without the collectives of a tensor group in it.
+    A rank's seconds of an operation in a step, without the collectives of a tensor group in it, and
+    their variance().
     """
     inner = inside_computation(events).to_numpy(bool)
     working = (events["category"].isin(WORK) & (events["lane"] < 2)).to_numpy(bool)
@@ -35,11 +38,24 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     part["phase"] = phase.where(phase != "recompute", "backward")
     part = part[part["phase"].isin(PHASES_OF_WORK)]
     keys = ["step", "phase", "category", "name", "rank"]
-    sums = part.groupby(keys, observed=True, sort=True)[["seconds", "flops"]].sum().reset_index()
+    part["variance"] = variance(part["seconds"], part["flops"], [part[key] for key in keys])
+    values = ["seconds", "variance", "flops"]
+    sums = part.groupby(keys, observed=True, sort=True)[values].sum().reset_index()
     for column in ("category", "name"):
         sums[column] = sums[column].astype(object)
     sums.insert(5, "peers", _peers(ranks).reindex(sums["rank"]).to_numpy())
     return sums
+
+
+def variance(seconds: pd.Series, flops: pd.Series, keys: list[pd.Series]) -> pd.Series:
+    """Per operation the square of what it is off from the rank's own median at its FLOPs, whose sum
+    over operations is the variance of their sum. A rank that is slow all along does not vary.
+
+    @param keys  what makes operations alike, the rank among it
+    """
+    work = flops.where(flops > 0, 1.0)
+    pace = (seconds / work).groupby(keys, sort=False, observed=True).transform("median")
+    return (seconds - pace * work) ** 2
 
 
 def operation_times(events: pd.DataFrame) -> pd.DataFrame:

@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph import StepGraph
-from cadenza.loads import lateness, operation_loads, robust_z
+from cadenza.loads import BY_CHANCE, lateness, operation_loads, robust_z
 from cadenza.pauses import COLUMNS
 
 _EQUAL = 0.01  # of a phase: less than this is no difference
 _NOTICED = 0.001  # of a step's computation: nor is less than this
+_WORTH = 0.005  # of a step's computation: a rank that is slower by less is not slow
 _PERSISTENT = 0.5  # share of steps
+_MAIN = 0.9  # of what a rank was late by: the rest is noise
 _WORDS = {
     "compute_attention": "attention tasks",
     "compute_dense": "dense operations",
@@ -20,7 +22,7 @@ _WORDS = {
     "optimizer": "update's operations",
     "data": "reading of data",
 }
-_LATE = ("cost", "rate", "input", "paused")  # by itself, not by waiting
+_ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
             "robust_z", "work", "why", "delay_caused_seconds", "explanation"]  # fmt: skip
 
@@ -29,13 +31,15 @@ def stragglers(
     events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None,
     machine: pd.Series | None = None, paused: pd.DataFrame | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Per step and phase the rank that was latest by itself.
+    """Per step and phase the rank that was latest, not by waiting, and, where that is for its work,
+    the one that was slowest for its own.
 
     A rank is late by cost where it had more FLOPs than the median of its peers (same role and
     pipeline stage), by rate where it took longer for each than is usual on all ranks that do the
     same, by input where that was in reading its data; by pauses where it stood still (stopped,
     swapped out or without a core), whatever it was at, waits included; by waiting where all
-    computed equally long, but it waited for others. Without any of these `why` is none.
+    computed equally long, but it waited for others. Without any of these `why` is none. What may be
+    by chance, as its operations differ among themselves, does not make a rank slow.
 
     @param delays   wait_causes() of steps for which it is wanted who waited for whom
     @param machine  seconds that the machine gives each rank's computation, by (step, rank): the
@@ -51,8 +55,7 @@ def stragglers(
     paused = pd.DataFrame(columns=COLUMNS) if paused is None else paused
     each = lateness(_running(loads, paused), machine)
     compared = _ranks(each, paused)
-    latest = compared.groupby(["step", "phase"], sort=True)["late_seconds"].idxmax()
-    found = compared.loc[latest].reset_index(drop=True)
+    found = _latest(compared)
     of_rank = compared.set_index(["step", "phase", "rank"], drop=False).sort_index()
     each["seconds_alone"] = each["seconds"].where(each["alone"], 0.0)
     values = ["cost", "rate", "flops", "usual_flops", "seconds", "fair", "seconds_alone"]
@@ -60,6 +63,23 @@ def stragglers(
     many = loads.groupby(["step", "phase"])["rank"].nunique() > 2
     rows = [_judged(row, of_rank, parts, many, delays, paused) for row in found.to_dict("records")]
     return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _latest(compared: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the ranks that stragglers() judges, by step and phase.
+
+    One that is slow beside a rank with more work is judged by its rate alone.
+    """
+    groups = compared.groupby(["step", "phase"], sort=True)
+    latest = compared.loc[groups["late_seconds"].idxmax()]
+    slowest = compared.loc[groups["rate"].idxmax()]
+    by_work = latest["cost"] >= latest[["rate", "paused"]].max(axis=1)
+    other = (latest["rank"].to_numpy() != slowest["rank"].to_numpy()) & by_work.to_numpy()
+    slowest = slowest[other & slowest["slow"].to_numpy()]
+    late = slowest["rate"]
+    slowest = slowest.assign(cost=0.0, late_seconds=late, usual_seconds=slowest["seconds"] - late)
+    both = pd.concat([latest, slowest]).sort_values(["step", "phase"], kind="stable")
+    return both.reset_index(drop=True)
 
 
 def _running(loads: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +95,7 @@ def _running(loads: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
 def _ranks(each: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
     """Sums over the operations of a rank in a phase of a step, and the lateness worth a word."""
     keys = ["step", "phase", "rank"]
-    values = ["seconds", "flops", "usual_flops", "cost", "rate"]
+    values = ["seconds", "flops", "usual_flops", "cost", "rate", "variance"]
     lost = paused.groupby(keys)["seconds"].sum().rename("paused")
     sums = each.groupby(keys)[values].sum().join(lost, how="outer").fillna(0.0).reset_index()
     sums["seconds"] += sums["paused"]
@@ -86,9 +106,10 @@ def _ranks(each: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
     sums["work"] = (sums["flops"] / sums["usual_flops"]).where(sums["usual_flops"] > 0, 1.0)
     typical = sums.groupby(["step", "phase"])["usual_seconds"].median()
     of_step = typical.groupby("step").sum()
-    sums["limit"] = np.maximum(
-        _EQUAL * sums["usual_seconds"], _NOTICED * sums["step"].map(of_step)
-    )
+    whole = sums["step"].map(of_step)
+    sums["limit"] = np.maximum(_EQUAL * sums["usual_seconds"], _NOTICED * whole)
+    chance = BY_CHANCE * np.sqrt(sums["variance"])
+    sums["slow"] = sums["rate"] > np.maximum(sums["limit"], np.maximum(_WORTH * whole, chance))
     return sums
 
 
@@ -105,13 +126,15 @@ def _judged(
     waits = None if delays is None else delays[delays["step"] == step]
     if waits is not None:
         waits = None if waits.empty else waits[waits["phase"] == phase]
-    if row["late_seconds"] > row["limit"]:
+    certain = row["slow"] or row["rate"] < max(row["cost"], row["paused"])
+    if row["late_seconds"] > row["limit"] and certain:
         known = (step, phase, rank) in parts.index
         mine = parts.loc[(step, phase, rank)] if known else None
         if mine is None or row["paused"] > mine[["cost", "rate"]].to_numpy().max():
             why = _why_paused(paused, row)
         else:
-            why = _why_late(rank, mine, bool(many[step, phase]))
+            by_work = row["cost"] >= row["rate"]
+            why = _why_late(rank, mine, bool(many[step, phase]), by_work)
     else:
         why = _longest_wait(waits, row["limit"])
         row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
@@ -129,13 +152,14 @@ def _why_paused(paused: pd.DataFrame, row: dict) -> dict:
     return {"why": "paused", "explanation": f"{text} (stopped, swapped out or without a core)"}
 
 
-def _why_late(rank: int, mine: pd.DataFrame, many: bool) -> dict:
+def _why_late(rank: int, mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     """By cost or rate, and of which kind of operation.
 
-    @param mine  its sums of lateness(), by category
-    @param many  whether the usual rate is a median, not that of the faster of two
+    @param mine     its sums of lateness(), by category
+    @param many     whether the usual rate is a median, not that of the faster of two
+    @param by_work  whether it is late for its work
     """
-    why = "cost" if mine["cost"].sum() >= mine["rate"].sum() else "rate"
+    why = "cost" if by_work else "rate"
     category = mine[why].idxmax()
     one = mine.loc[category]
     if why == "cost":
@@ -169,38 +193,63 @@ def _longest_wait(waits: pd.DataFrame | None, limit: float) -> dict:
 def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """Per rank how often it was the slowest of a step, and whether that is its work or itself.
 
-    - persistent: in more than half of the steps, and not for its work
-    - data: over the phases in which it was the slowest, its work made it late more than its rate
-    - intermittent: in some steps, as a rank that stood still
+    - persistent: in more than half of the steps, and mostly not for its work
+    - data: its work made it late more than its rate
+    - paused: in some steps, mostly by standing still
+    - intermittent: in some steps
     - none: never
 
+    The slowest of a step is the rank that is latest over its phases; where that is for its work,
+    one may be late by itself as well.
+
     @param found  stragglers()
-    @returns rank, slowest_share (of steps), persistence, late_seconds (sum over these steps),
+    @returns rank, slowest_share (of steps), persistence, phase (in which it lost nine tenths of
+             what it was late by; empty: in several), late_seconds (sum over these steps),
              explanation; longest first
     """
-    late = found[found["why"].isin(_LATE)]
-    worst = late.loc[late.groupby("step")["late_seconds"].idxmax()] if len(late) else late
+    worst = _slowest(found[found["why"].isin(["cost", *_ITSELF])])
     steps = max(found["step"].nunique(), 1)
     rows = []
     for rank in sorted(int(r) for r in ranks["rank"]):
         mine = worst[worst["rank"] == rank]
-        share = mine["step"].nunique() / steps
-        kind = _persistence(share, late[late["rank"] == rank])
-        usual = mine["explanation"].mode()
-        text = "never the slowest" if mine.empty else f"{usual[0]}, in {len(mine)} of {steps} steps"
-        rows.append((rank, share, kind, mine["late_seconds"].sum(), text))
-    columns = ["rank", "slowest_share", "persistence", "late_seconds", "explanation"]
+        late_in = mine["step"].nunique()
+        kind = _persistence(late_in / steps, mine)
+        text = "never the slowest"
+        if late_in:
+            longest = mine.groupby("explanation")["late_seconds"].sum().idxmax()
+            text = f"{longest}, in {late_in} of {steps} steps"
+        late = mine["late_seconds"].sum()
+        rows.append((rank, late_in / steps, kind, _main_phase(mine), late, text))
+    columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "explanation"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
+
+
+def _slowest(late: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the rank that is latest in a step, over its phases, and of the one that is latest by
+    itself."""
+    chosen = np.zeros(len(late), bool)
+    for mine in (late, late[late["why"].isin(_ITSELF)]):
+        sums = mine.groupby(["step", "rank"])["late_seconds"].sum()
+        first = sums.loc[sums.groupby(level="step").idxmax()] if len(sums) else sums
+        chosen |= pd.MultiIndex.from_frame(late[["step", "rank"]]).isin(first.index)
+    return late[chosen]
 
 
 def _persistence(share: float, mine: pd.DataFrame) -> str:
     if share == 0:
         return "none"
-    by_work = mine.loc[mine["why"] == "cost", "late_seconds"].sum()
-    if by_work >= mine["late_seconds"].sum() / 2:
+    late = mine.groupby("why")["late_seconds"].sum()
+    if late.get("cost", 0.0) >= late.sum() / 2:
         return "data"
-    return "persistent" if share > _PERSISTENT else "intermittent"
+    if share > _PERSISTENT:
+        return "persistent"
+    return "paused" if late.get("paused", 0.0) >= late.sum() / 2 else "intermittent"
+
+
+def _main_phase(mine: pd.DataFrame) -> str:
+    late = mine.groupby("phase")["late_seconds"].sum()
+    return str(late.idxmax()) if len(late) and late.max() >= _MAIN * late.sum() else ""
 
 
 def wait_causes(graph: StepGraph) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cadenza.graph import StepGraph
 from cadenza.lanes import WORK
-from cadenza.loads import machine_slowness, usual
+from cadenza.loads import BY_CHANCE, machine_slowness, usual, variance
 from cadenza.pauses import pauses, without
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
@@ -205,8 +205,21 @@ def _most_costly(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray) -> 
     rank, time = nodes["rank"].to_numpy(), nodes["time"].to_numpy()
     spent = np.bincount(rank, time, len(graph.ranks))
     fair = np.bincount(rank, time / factors, len(graph.ranks))
+    least = np.maximum((_SLOWER - 1) * fair, BY_CHANCE * _deviation(graph, nodes))
     order = np.argsort(fair - spent, kind="stable")[:_MOST_RANKS]
-    return [int(r) for r in order if spent[r] > _SLOWER * fair[r]]
+    return [int(r) for r in order if spent[r] - fair[r] > least[r]]
+
+
+def _deviation(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
+    """Per rank the standard deviation of what it computes in all, by loads.variance()."""
+    lanes = graph.lanes
+    event = lanes.event[nodes["node"].to_numpy()]
+    rows, at = np.unique(event, return_index=True)
+    seconds = pd.Series(np.bincount(event, nodes["time"], len(lanes.events))[rows])
+    part = lanes.events.iloc[rows].reset_index(drop=True)
+    keys = [part[key] for key in ("name", "phase", "rank")]
+    rank = nodes["rank"].to_numpy()[at]
+    return np.sqrt(np.bincount(rank, variance(seconds, part["flops"], keys), len(graph.ranks)))
 
 
 def _sped_up(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray, rank: int) -> np.ndarray:

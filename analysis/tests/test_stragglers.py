@@ -67,6 +67,34 @@ def test_late_by_cost():
     assert row["explanation"] == "rank 3: its attention tasks cost 1.80 x the median"
 
 
+def test_what_may_be_chance_makes_nobody_slow():
+    """Rank 2 takes 8 % longer, but its operations differ by more than that among themselves."""
+    times = {0: [10] * 4, 1: [10] * 4, 2: [8, 14, 9, 12]}
+    rows = [{"rank": rank, "begin": sum(mine[:i]), "end": sum(mine[: i + 1]), "flops": 1.0}
+            for rank, mine in times.items() for i in range(4)]  # fmt: skip
+    assert stragglers(events_frame(rows), ranks_frame(3))["why"].tolist() == ["none"]
+    steady = [{**row, "begin": 10.8 * i, "end": 10.8 * (i + 1)} if row["rank"] == 2 else row
+              for row, i in zip(rows, 3 * list(range(4)), strict=True)]  # fmt: skip
+    assert stragglers(events_frame(steady), ranks_frame(3))["why"].tolist() == ["rate"]
+
+
+def test_a_slow_rank_is_named_beside_the_one_with_more_work():
+    """Rank 2 is latest by its work; rank 1, with less than the others, runs at half of their rate."""
+    times, work = [10, 14, 30, 10], [5, 3.5, 15, 5.0]
+    found = stragglers(events_frame(one_operation_each(times, work)), ranks_frame(4))
+    assert found[["rank", "why"]].to_numpy().tolist() == [[2, "cost"], [1, "rate"]]
+    assert found["late_seconds"].tolist() == pytest.approx([20e-3, 7e-3])
+    classes = persistent(found, ranks_frame(4)).set_index("rank")["persistence"]
+    assert classes.to_dict() == {2: "data", 1: "persistent", 0: "none", 3: "none"}
+
+
+def test_the_phase_of_a_slow_rank():
+    rows = [{**row, "phase": phase} for phase, slow in (("forward", 10), ("backward", 20))
+            for row in one_operation_each([10, 10, slow])]  # fmt: skip
+    classes = persistent(stragglers(events_frame(rows), ranks_frame(3)), ranks_frame(3))
+    assert classes.loc[0, ["rank", "phase"]].tolist() == [2, "backward"]
+
+
 def test_operations_without_flops():
     row = stragglers(events_frame(one_operation_each([5, 5, 9], [0, 0, 0])), ranks_frame(3)).iloc[0]
     assert row["explanation"] == "rank 2: its dense operations take longer"

@@ -82,12 +82,24 @@ void print_results(const SimulationSummary& summary, const TimeTable& table) {
   for (const std::string& note : summary.notes) print("beyond the tables: " + note + "\n");
 }
 
+/// A fault of a step that is not simulated would go unnoticed.
+void check_faults(const config::Experiment& experiment, std::int64_t first, std::int64_t steps) {
+  for (std::size_t i = 0; i < experiment.cluster.faults.size(); ++i) {
+    for (const std::int64_t step : experiment.cluster.faults[i].steps) {
+      if (step >= first && step < first + steps) continue;
+      fail(ExitCode::usage, "cluster.faults[{}].steps: found {}; valid: steps in [{}, {})", i, step,
+           first, first + steps);
+    }
+  }
+}
+
 }  // namespace
 
 void simulate(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
-  Simulation simulation(experiment, load_machine(experiment.cluster), true);
   const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
+  check_faults(experiment, line.step, steps);
+  Simulation simulation(experiment, load_machine(experiment.cluster), true);
   const bool json = line.format == "json";
   Outputs outputs(simulation, line, steps);
   if (!json) print_head(simulation);

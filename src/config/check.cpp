@@ -330,6 +330,13 @@ void check_cluster(const Checker& check, const Experiment& e) {
     check.require(one != other, "cluster.slow_links",
                   "found a link from rank {} to itself; valid: two ranks", one);
   }
+  for (const Fault& fault : e.cluster.faults) {
+    check_rank(check, "cluster.faults", real(fault.rank), e.ranks());
+    check.require(
+        fault.speed < 1 || fault.pause > 0, "cluster.faults",
+        "found a fault of rank {} that changes nothing; valid: a speed below 1 or a pause",
+        fault.rank);
+  }
 }
 
 }  // namespace

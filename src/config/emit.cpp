@@ -106,6 +106,17 @@ class Writer {
     describe(*this, fields);
     indent_ -= 2;
   }
+  template <typename Struct>
+  void blocks(const char* name, std::vector<Struct>& list) {
+    text_ += fmt::format("{:{}}{}:{}\n", "", indent_, name, list.empty() ? " []" : "");
+    for (Struct& fields : list) {
+      const std::size_t dash = text_.size() + static_cast<std::size_t>(indent_) + 2;
+      indent_ += 4;
+      describe(*this, fields);
+      indent_ -= 4;
+      text_[dash] = '-';
+    }
+  }
   const std::string& text() const { return text_; }
 
  private:

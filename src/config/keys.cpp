@@ -41,6 +41,11 @@ class KeyList {
     describe(*this, fields);
     current_ = outer;
   }
+  template <typename Struct>
+  void blocks(const char* name, std::vector<Struct>&) {
+    Struct one;
+    block(name, one);
+  }
 
   /// Null where `path` is no block.
   const Block* find(const std::string& path) const {
@@ -71,7 +76,9 @@ void check_block(const Value& value, const KeyList::Block& block, const KeyList&
                           known.suggest(entry.name, block), fmt::join(block.names, ", ")));
     }
     const KeyList::Block* inner = known.find(path);
-    if (inner != nullptr) check_block(entry.value, *inner, known);
+    if (inner == nullptr) continue;
+    check_block(entry.value, *inner, known);
+    for (const Value& item : entry.value.items) check_block(item, *inner, known);
   }
 }
 

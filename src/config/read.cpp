@@ -212,6 +212,25 @@ class Reader {
     describe(inner, fields);
   }
 
+  template <typename Struct>
+  void blocks(const char* name, std::vector<Struct>& list) {
+    const Value* value = find(name);
+    if (value == nullptr) return;
+    const std::string path = join_path(path_, name);
+    if (value->kind != Value::Kind::list) {
+      fail_at(value->place, path, fmt::format("found {}; valid: a list of blocks", found(*value)));
+    }
+    list.clear();
+    for (const Value& item : value->items) {
+      const std::string own = fmt::format("{}[{}]", path, list.size());
+      if (item.kind != Value::Kind::block) {
+        fail_at(item.place, own, fmt::format("found {}; valid: a block of keys", found(item)));
+      }
+      Reader inner(root_, &item, own);
+      describe(inner, list.emplace_back());
+    }
+  }
+
  private:
   const Value* find(const char* name) const {
     return block_ == nullptr ? nullptr : block_->find(name);

@@ -4,6 +4,7 @@
 //   key(name, field, spec...)                 a key with a default
 //   required(name, field, meaning, spec...)   a key that must be there
 //   block(name, struct)                       a nested block, which it describes in turn
+//   blocks(name, list of structs)             a list of blocks, empty by default
 #pragma once
 
 #include <cstdint>
@@ -183,6 +184,16 @@ void describe(Visitor& visit, Trace& trace) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, Fault& fault) {
+  visit.required("rank", fault.rank, "the rank that it is about", Integers{0, kMostRanks});
+  visit.key("speed", fault.speed, Numbers{0.0, 1.0, true});
+  visit.key("pause", fault.pause, Numbers{0.0, 1e6});
+  visit.key("phase", fault.phase);
+  visit.key("work", fault.work);
+  visit.key("steps", fault.steps, Integers{0, kMaxCount});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Cluster& cluster) {
   visit.key("machine", cluster.machine, MayBeEmpty{});
   visit.key("ranks_per_node", cluster.ranks_per_node, Integers{0, kMostRanks});
@@ -191,6 +202,7 @@ void describe(Visitor& visit, Cluster& cluster) {
   visit.key("jitter", cluster.jitter, kSpread);
   visit.key("slow_ranks", cluster.slow_ranks, kNotNegative);
   visit.key("slow_links", cluster.slow_links, kNotNegative);
+  visit.blocks("faults", cluster.faults);
 }
 
 template <typename Visitor>

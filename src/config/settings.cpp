@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "cadenza/config/load.hpp"
 #include "yaml.hpp"
 
@@ -6,8 +8,14 @@ namespace cadenza::config {
 namespace {
 
 std::string text_of(const Value& value) {
-  if (value.kind != Value::Kind::list) return value.text;
   std::string text;
+  if (value.kind == Value::Kind::block) {
+    for (const Entry& entry : value.entries) {
+      text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", entry.name, text_of(entry.value));
+    }
+    return '{' + text + '}';
+  }
+  if (value.kind != Value::Kind::list) return value.text;
   for (const Value& item : value.items) text += (text.empty() ? "" : ", ") + text_of(item);
   return '[' + text + ']';
 }

@@ -62,6 +62,12 @@ inline constexpr auto kWords<OptimizerKind> = std::to_array<std::string_view>({"
 template <>
 inline constexpr auto kWords<Schedule> = std::to_array<std::string_view>({"cosine", "constant"});
 template <>
+inline constexpr auto kWords<FaultPhase> =
+    std::to_array<std::string_view>({"all", "forward", "backward", "optimizer"});
+template <>
+inline constexpr auto kWords<FaultWork> = std::to_array<std::string_view>({"all", "attention",
+                                                                           "dense"});
+template <>
 inline constexpr auto kWords<DeviceKind> = std::to_array<std::string_view>({"host", "cuda"});
 template <>
 inline constexpr auto kWords<Dtype> = std::to_array<std::string_view>({"bfloat16", "float32",

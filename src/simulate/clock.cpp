@@ -30,9 +30,20 @@ Clock::Clock(const config::Experiment& experiment, const program::Outline& outli
     runner.in_pool = layout_.in_pool(runner.rank());
     runner_of_[static_cast<std::size_t>(runner.rank())] = static_cast<int>(i);
     all_lead = all_lead && layout_.tensor_of(runner.rank()) == 0;
+    place_pauses(runner);
     wake(i, 0);
   }
   one_for_all_ = all_lead;
+}
+
+void Clock::place_pauses(const Runner& runner) {
+  variation_.place_pauses(*runner.program, [&](const Step& step) {
+    if (step.operation == Operation::optimize) return true;
+    if (step.operation == Operation::attend) {
+      return work_.attention(step, runner.in_pool).seconds > 0;
+    }
+    return program::is_of_rows(step.operation) && work_.rows(step, runner.in_pool) > 0;
+  });
 }
 
 void Clock::run() {
@@ -123,7 +134,7 @@ void Clock::run_for(std::size_t i, double seconds) {
   Runner& runner = runners_[i];
   runner.state = State::running;
   runner.times.machine += seconds;
-  wake(i, runner.now + seconds * factor(runner));
+  wake(i, runner.now + taken(runner, seconds));
 }
 
 void Clock::finish(std::size_t i) {
@@ -167,7 +178,7 @@ double& Clock::computing(RankTimes& times, Operation operation) {
 void Clock::attend(std::size_t i) {
   Runner& runner = runners_[i];
   const Attention& work = work_.attention(runner.step(), runner.in_pool);
-  const double seconds = work.seconds * factor(runner);
+  const double seconds = taken(runner, work.seconds);
   runner.times.attention += seconds;
   runner.times.flops += work.flops;
   emit(runner, Activity::compute, runner.now, runner.now + seconds, 0, work.flops);
@@ -186,6 +197,7 @@ void Clock::emit(const Runner& runner, Activity what, double begin, double end, 
   span.bytes = bytes;
   span.flops = flops;
   span.flow = flow;
+  if (what == Activity::compute) span.still = variation_.pause(runner.rank(), runner.next);
   observer_(span);
 }
 

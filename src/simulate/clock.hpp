@@ -103,6 +103,7 @@ class Clock {
   // clock.cpp: the event loop.
   void wake(std::size_t runner, double time);
   void resume(std::size_t runner, double time);
+  void place_pauses(const Runner& runner);
   void start(std::size_t runner);
   void start_operation(std::size_t runner);
   void finish(std::size_t runner);
@@ -150,8 +151,9 @@ class Clock {
 
   void emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes = 0,
             double flops = 0, std::uint32_t flow = 0) const;
-  double factor(const Runner& runner) const {
-    return variation_.factor(runner.rank(), runner.next);
+  /// What the rank's operation takes, of which the machine needs `seconds`.
+  double taken(const Runner& runner, double seconds) const {
+    return variation_.seconds(runner.rank(), runner.next, runner.step(), seconds);
   }
 
   const program::Layout& layout_;

@@ -20,7 +20,7 @@ void Clock::run_dense(std::size_t i) {
                                 : work_.rows(step, runner.in_pool);
   if (rows == 0 && program::is_of_rows(step.operation)) return next_operation(i);
   const DenseTime& time = dense_.time(step, runner.rank(), rows);
-  runner.compute = time.compute * factor(runner);
+  runner.compute = taken(runner, time.compute);
   runner.times.machine += time.compute;
   const double collectives = time.collective_seconds();
   const bool together = collectives > 0 && !one_for_all_;

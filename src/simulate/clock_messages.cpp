@@ -73,7 +73,7 @@ void Clock::post(std::size_t i) {
   }
   if (std::ranges::none_of(ends, &End::sender)) return next_operation(i);
   const Copies copies = copies_of(ends, true);
-  const double seconds = copies.seconds * factor(runner);
+  const double seconds = taken(runner, copies.seconds);
   runner.times.copies += seconds;
   runner.times.bytes_sent += copies.bytes;
   emit(runner, Activity::pack, runner.now, runner.now + seconds, copies.bytes);
@@ -178,7 +178,7 @@ void Clock::end_wait(std::size_t i) {
   emit(runner, Activity::wait, runner.began, runner.now);
   const Copies copies = copies_of(runner.awaited, false);
   close_awaited(i);
-  const double seconds = copies.seconds * factor(runner);
+  const double seconds = taken(runner, copies.seconds);
   runner.times.copies += seconds;
   emit(runner, Activity::unpack, runner.now, runner.now + seconds, copies.bytes);
   run_for(i, copies.seconds);
@@ -276,9 +276,9 @@ void Clock::end_receive(std::size_t i) {
   emit(runner, Activity::message_in, runner.began, runner.now, bytes, 0,
        stream_flow(step.peer, runner.rank(), step.pass, stream.received++));
   const double seconds = costs_.unpack(bytes);
-  const double taken = seconds * factor(runner);
-  runner.times.copies += taken;
-  emit(runner, Activity::unpack, runner.now, runner.now + taken, bytes);
+  const double unpacking = taken(runner, seconds);
+  runner.times.copies += unpacking;
+  emit(runner, Activity::unpack, runner.now, runner.now + unpacking, bytes);
   run_for(i, seconds);
 }
 

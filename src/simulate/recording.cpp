@@ -221,6 +221,7 @@ trace::Event Recording::event_of(const Span& span) const {
   Event event = this->event(span.begin, span.end);
   event.bytes = span.bytes;
   event.flops = span.flops;
+  if (span.still > 0) event.still_ns = nanoseconds(span.still);
   event.peer = span.peer;
   event.flow = in_step(span.flow);
   event.category = kind.category;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "variation.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cadenza/base/hash.hpp"
@@ -9,8 +10,36 @@
 namespace cadenza::simulate {
 namespace {
 
+using program::Operation;
+
 constexpr std::uint64_t kSpeedStream = Hasher().add("cluster.speed").value();
 constexpr std::uint64_t kJitterStream = Hasher().add("cluster.jitter").value();
+constexpr std::uint64_t kPauseStream = Hasher().add("cluster.pause").value();
+
+config::FaultPhase phase_of(const program::Step& operation) {
+  if (operation.tick < 0) return config::FaultPhase::optimizer;
+  const bool backward = operation.again || operation.pass == program::Pass::backward;
+  return backward ? config::FaultPhase::backward : config::FaultPhase::forward;
+}
+
+config::FaultWork work_of(const program::Step& operation) {
+  switch (operation.operation) {
+    case Operation::attend:
+      return config::FaultWork::attention;
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+      return config::FaultWork::dense;
+    default:
+      return config::FaultWork::all;  // neither
+  }
+}
+
+bool concerns(const config::Fault& fault, Rank rank, const program::Step& operation) {
+  return fault.rank == rank &&
+         (fault.phase == config::FaultPhase::all || fault.phase == phase_of(operation)) &&
+         (fault.work == config::FaultWork::all || fault.work == work_of(operation));
+}
 
 }  // namespace
 
@@ -28,14 +57,45 @@ Variation::Variation(const config::Experiment& experiment, std::int64_t step)
   for (const auto& [rank, speed] : cluster.slow_ranks) {
     rank_.at(static_cast<std::size_t>(rank)) /= speed;
   }
+  std::ranges::copy_if(cluster.faults, std::back_inserter(faults_), [&](const auto& fault) {
+    return fault.steps.empty() || std::ranges::count(fault.steps, step) > 0;
+  });
 }
 
-double Variation::factor(Rank rank, std::uint64_t operation) const {
-  if (rank_.empty()) return 1.0;
-  const double time = rank_[static_cast<std::size_t>(rank)];
-  if (jitter_ == 0) return time;
-  const std::uint64_t stream = kJitterStream ^ mix64(static_cast<std::uint64_t>(rank));
-  return time * std::exp(jitter_ * random_normal(seed_, stream, operation));
+void Variation::place_pauses(const program::Program& program,
+                             const std::function<bool(const program::Step&)>& computes) {
+  for (std::size_t i = 0; i < faults_.size(); ++i) {
+    if (faults_[i].pause == 0) continue;
+    std::vector<std::size_t> numbers;
+    for (std::size_t n = 0; n < program.steps.size(); ++n) {
+      const program::Step& operation = program.steps[n];
+      if (concerns(faults_[i], program.rank, operation) && computes(operation)) {
+        numbers.push_back(n);
+      }
+    }
+    if (numbers.empty()) continue;
+    const auto at = random_bits(seed_, kPauseStream, i) % numbers.size();
+    pauses_[{program.rank, numbers[at]}] += faults_[i].pause;
+  }
+}
+
+double Variation::pause(Rank rank, std::size_t number) const {
+  const auto pause = pauses_.find({rank, number});
+  return pause == pauses_.end() ? 0.0 : pause->second;
+}
+
+double Variation::seconds(Rank rank, std::size_t number, const program::Step& operation,
+                          double seconds) const {
+  if (rank_.empty()) return seconds;
+  double factor = rank_[static_cast<std::size_t>(rank)];
+  if (jitter_ > 0) {
+    const std::uint64_t stream = kJitterStream ^ mix64(static_cast<std::uint64_t>(rank));
+    factor *= std::exp(jitter_ * random_normal(seed_, stream, number));
+  }
+  for (const config::Fault& fault : faults_) {
+    if (concerns(fault, rank, operation)) factor /= fault.speed;
+  }
+  return seconds * factor + pause(rank, number);
 }
 
 }  // namespace cadenza::simulate

@@ -26,7 +26,7 @@ _WITH = {
 
 
 _CLASSES = {"persistent": "persistent", "data": "following its data",
-            "intermittent": "intermittent", "none": "as often as others"}  # fmt: skip
+            "intermittent": "intermittent", "paused": "paused", "none": "as often as others"}  # fmt: skip
 
 
 @dataclass

@@ -212,6 +212,19 @@ struct Trace {
   bool memory = true;
 };
 
+/// What goes wrong on one rank, in some operations: they are slower, or the rank stops in one.
+enum class FaultPhase { all, forward, backward, optimizer };  ///< recomputation: backward
+enum class FaultWork { all, attention, dense };  ///< dense: projections, feed-forward, loss
+struct Fault {
+  std::int64_t rank = 0;
+  double speed = 1;  ///< share of the others'
+  double pause = 0;  ///< seconds for which it stops once a step, in an operation given by the seed
+  FaultPhase phase = FaultPhase::all;
+  FaultWork work = FaultWork::all;
+  std::vector<std::int64_t> steps;  ///< empty: every step
+  friend bool operator==(const Fault&, const Fault&) = default;
+};
+
 /// What a simulation assumes of the cluster beside the machine file.
 struct Cluster {
   std::string machine;              ///< machine file; empty: nominal rates
@@ -221,9 +234,11 @@ struct Cluster {
   double jitter = 0;        ///< standard deviation of the log of an operation's time
   std::vector<std::array<double, 2>> slow_ranks;  ///< rank, its speed as a share of the others'
   std::vector<std::array<double, 3>> slow_links;  ///< rank, rank, share of the bandwidth
+  std::vector<Fault> faults;
   /// Whether any rank may differ from the others.
   bool varies() const {
-    return speed_spread > 0 || jitter > 0 || !slow_ranks.empty() || !slow_links.empty();
+    return speed_spread > 0 || jitter > 0 || !slow_ranks.empty() || !slow_links.empty() ||
+           !faults.empty();
   }
 };
 

@@ -39,6 +39,7 @@ struct Span {
   double end = 0;
   std::int64_t bytes = 0;
   double flops = 0;
+  double still = 0;  ///< seconds of it for which the rank stands still: a pause of cluster.faults
   Collective collective = Collective::all_gather;  ///< of `tensor`
   Rank peer = -1;                                  ///< world rank at the other end of a message
   std::uint32_t flow = 0;  ///< equal on both ends of a message and on all of a collective

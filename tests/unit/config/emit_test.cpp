@@ -81,9 +81,17 @@ class Draw {
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {
-        coin() ? text() : "", integer(0, 99), 1e-9 + unit(), 10 * unit(), 10 * unit(), {}, {}};
+        coin() ? text() : "", integer(0, 99), 1e-9 + unit(), 10 * unit(), 10 * unit(), {}, {}, {}};
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
+    for (int i = 0; i < 2; ++i) {
+      e.cluster.faults.push_back({e.ranks() - 1,
+                                  1.0 - unit() / 2,
+                                  1e-9 + unit(),
+                                  FaultPhase(integer(0, 3)),
+                                  FaultWork(integer(0, 2)),
+                                  {integer(0, 9), integer(0, 9)}});
+    }
     return e;
   }
 
@@ -135,6 +143,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.cluster.speed_spread, b.cluster.speed_spread);
   EXPECT_EQ(a.cluster.slow_ranks, b.cluster.slow_ranks);
   EXPECT_EQ(a.cluster.slow_links, b.cluster.slow_links);
+  EXPECT_EQ(a.cluster.faults, b.cluster.faults);
 }
 
 TEST(Emit, ReadsBackToTheSame) {
@@ -158,7 +167,7 @@ TEST(Emit, IsStableAndReadable) {
   EXPECT_THAT(yaml, testing::HasSubstr("  servers: in_place\n"));
   EXPECT_THAT(yaml, testing::HasSubstr("  betas: [0.9, 0.95]\n"));
   EXPECT_THAT(yaml, testing::HasSubstr("trace:\n  events: true\n  memory: true\ncluster:\n"));
-  EXPECT_THAT(yaml, testing::EndsWith("  slow_ranks: []\n  slow_links: []\n"));
+  EXPECT_THAT(yaml, testing::EndsWith("  slow_ranks: []\n  slow_links: []\n  faults: []\n"));
 }
 
 }  // namespace

@@ -122,6 +122,38 @@ TEST(Cluster, IsRead) {
   EXPECT_FALSE(parse(kGood).cluster.varies());
 }
 
+TEST(Cluster, FaultsAreRead) {
+  const Experiment e = parse(kGood, {"parallel.data=4",
+                                     "cluster.faults=[{rank: 3, speed: 0.5, phase: backward, work: "
+                                     "attention, steps: [1, 2]}, {rank: 0, pause: 2.5}]"});
+  ASSERT_EQ(e.cluster.faults.size(), 2u);
+  EXPECT_EQ(e.cluster.faults[0],
+            (Fault{3, 0.5, 0, FaultPhase::backward, FaultWork::attention, {1, 2}}));
+  EXPECT_EQ(e.cluster.faults[1], (Fault{0, 1, 2.5, FaultPhase::all, FaultWork::all, {}}));
+  EXPECT_TRUE(e.cluster.varies());
+}
+
+TEST(Cluster, SaysWhatIsWrongWithFaults) {
+  using testing::HasSubstr;
+  const auto error = [](const std::string& faults) {
+    return error_of(kGood, {"cluster.faults=" + faults});
+  };
+  EXPECT_THAT(error("3"), HasSubstr("found 3; valid: a list of blocks"));
+  EXPECT_THAT(error("[3]"), HasSubstr("cluster.faults[0]: found 3; valid: a block of keys"));
+  EXPECT_THAT(error("[{speed: 0.5}]"), HasSubstr("cluster.faults[0].rank: found nothing"));
+  EXPECT_THAT(error("[{rank: 1, speed: 0.5}]"),
+              HasSubstr("found rank 1; valid: an integer in [0, "));
+  EXPECT_THAT(error("[{rank: -1, speed: 0.5}]"), HasSubstr("faults[0].rank: found -1"));
+  EXPECT_THAT(error("[{rank: 0, speed: 0}]"), HasSubstr("found 0; valid: a number in (0, 1]"));
+  EXPECT_THAT(error("[{rank: 0, pause: -1}]"), HasSubstr("faults[0].pause: found -1"));
+  EXPECT_THAT(error("[{rank: 0, speed: 0.5, phase: forwards}]"), HasSubstr("nearest is 'forward'"));
+  EXPECT_THAT(error("[{rank: 0, speed: 0.5, work: mlp}]"), HasSubstr("all, attention, dense"));
+  EXPECT_THAT(error("[{rank: 0, speed: 0.5, steps: [-1]}]"),
+              HasSubstr("faults[0].steps[0]: found -1"));
+  EXPECT_THAT(error("[{rank: 0, sped: 0.5}]"), HasSubstr("nearest is 'speed'"));
+  EXPECT_THAT(error("[{rank: 0}]"), HasSubstr("a fault of rank 0 that changes nothing"));
+}
+
 TEST(Cluster, SaysWhatIsWrong) {
   using testing::HasSubstr;
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[1, 0.5]]"}), HasSubstr("found rank 1"));

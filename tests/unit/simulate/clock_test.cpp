@@ -224,5 +224,49 @@ TEST(Clock, ASlowRankIsSlowAndTheOthersWait) {
   EXPECT_NE(ends(run(e)), ends(even));
 }
 
+/// Seconds that each rank computes, by phase: forward, backward, optimizer.
+using Computing = std::map<Rank, std::array<double, 3>>;
+
+Computing computing(const RandomStep& step, const config::Experiment& experiment,
+                    std::int64_t number) {
+  Computing sums;
+  const auto observe = [&](const Span& span) {
+    if (span.what != Activity::compute || span.step == nullptr) return;
+    const bool backward = span.step->again || span.step->pass == program::Pass::backward;
+    sums[span.rank][span.step->tick < 0 ? 2 : backward ? 1 : 0] += span.end - span.begin;
+  };
+  const Costs costs(cluster(), experiment, step.outline->layout);
+  simulate(experiment, *step.outline, step.programs, step.ticks, costs, observe, number);
+  return sums;
+}
+
+TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
+  const RandomStep step(3);
+  config::Experiment e = step.experiment;
+  const Computing even = computing(step, e, 1);
+  e.cluster.faults = {{0, 0.5, 0, config::FaultPhase::backward, config::FaultWork::all, {1}}};
+  Computing slow = computing(step, e, 1);
+  EXPECT_NEAR(slow[0][1], 2 * even.at(0)[1], 1e-9 * even.at(0)[1]);
+  slow[0][1] = even.at(0)[1];
+  EXPECT_EQ(slow, even);
+  EXPECT_EQ(computing(step, e, 2), computing(step, step.experiment, 2));
+}
+
+TEST(Clock, APauseIsOneOperationOfItsRank) {
+  const RandomStep step(3);
+  config::Experiment e = step.experiment;
+  const Computing even = computing(step, e, 1);
+  e.cluster.faults = {{0, 1, 5.0, config::FaultPhase::forward, config::FaultWork::attention, {}}};
+  double still = 0;
+  const auto observe = [&](const Span& span) { still += span.still; };
+  const Costs costs(cluster(), e, step.outline->layout);
+  simulate(e, *step.outline, step.programs, step.ticks, costs, observe, 1);
+  EXPECT_EQ(still, 5.0);
+  Computing paused = computing(step, e, 1);
+  EXPECT_NEAR(paused[0][0], even.at(0)[0] + 5.0, 1e-9);
+  paused[0][0] = even.at(0)[0];
+  EXPECT_EQ(paused, even);
+}
+
 }  // namespace
 }  // namespace cadenza::simulate
