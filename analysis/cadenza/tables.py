@@ -75,7 +75,8 @@ def table(
 def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
     """@param frame  links.links(), slowest first"""
     rows = [[f"{row.low}-{row.high}", "inside" if row.one_node else "between",
-             byte_count(row.bytes), str(row.messages), seconds(row.seconds), byte_rate(row.achieved),
+             byte_count(row.bytes), str(row.messages), seconds(row.seconds),
+             byte_rate(row.achieved),
              byte_rate(row.usual), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
