@@ -23,7 +23,7 @@ _WORTH = 0.01  # of the time: less lost is not worth naming
 @dataclass(frozen=True)
 class Alone:
     """`steps` are those in which the rank was slow, `rate` its mean rate in them as a share of the
-    best steps', `lost_seconds` what they took more than the median pace; empty where it was even."""
+    best steps', `lost_seconds` what they took more than at the median pace."""
 
     rank: int
     steps: tuple[int, ...]

@@ -101,8 +101,10 @@ def group_collectives(graph: StepGraph, machine: Machine | None) -> pd.DataFrame
     ends["name"] = events["name"].iloc[row].astype(object).to_numpy()
     ends = ends.sort_values(["collective", "rank"], kind="stable")
     group = ends.groupby("collective")
-    frame = group.agg(name=("name", "first"), bytes=("bytes", "max"), size=("rank", "size"),
-                      begin_ns=("begin_ns", "max"), end_ns=("end_ns", "min")).reset_index()  # fmt: skip
+    frame = group.agg(
+        name=("name", "first"), bytes=("bytes", "max"), size=("rank", "size"),
+        begin_ns=("begin_ns", "max"), end_ns=("end_ns", "min"),
+    ).reset_index()  # fmt: skip
     frame["members"] = _members(ends, frame["size"].to_numpy())
     frame = frame[frame["size"] > 1].copy()
     frame[["begin_ns", "end_ns"]] -= graph.lanes.origin

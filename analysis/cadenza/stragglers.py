@@ -23,8 +23,10 @@ _WORDS = {
     "data": "reading of data",
 }
 _ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
+_NOBODY = "all ranks computed equally long"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
-            "robust_z", "work", "why", "delay_caused_seconds", "explanation"]  # fmt: skip
+            "robust_z", "work", "why", "delay_caused_seconds", "cause", "amount",
+            "explanation"]  # fmt: skip
 
 
 def stragglers(
@@ -47,7 +49,8 @@ def stragglers(
     @param paused   pauses.pauses() of steps for which it is known
     @returns step, phase, rank, seconds, usual_seconds, late_seconds, score (usual / own),
              robust_z, work (FLOPs / median's), why (cost, rate, input, paused, waiting or none),
-             delay_caused_seconds (waits of others for it; NaN without `delays`), explanation
+             delay_caused_seconds (waits of others for it; NaN without `delays`), cause (words with
+             a place for a number), amount (the number), explanation (both, and whose)
     """
     loads = operation_loads(events, ranks)
     if loads.empty:
@@ -62,7 +65,14 @@ def stragglers(
     parts = each.groupby(["step", "phase", "rank", "category"])[values].sum()
     many = loads.groupby(["step", "phase"])["rank"].nunique() > 2
     rows = [_judged(row, of_rank, parts, many, delays, paused) for row in found.to_dict("records")]
+    for row in rows:
+        row["explanation"] = _explained(row["rank"], row["cause"], row["amount"])
     return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _explained(rank: int, cause: str, amount: float) -> str:
+    said = cause.format(amount)
+    return said if cause == _NOBODY else f"rank {rank}: {said}"
 
 
 def _latest(compared: pd.DataFrame) -> pd.DataFrame:
@@ -134,7 +144,7 @@ def _judged(
             why = _why_paused(paused, row)
         else:
             by_work = row["cost"] >= row["rate"]
-            why = _why_late(rank, mine, bool(many[step, phase]), by_work)
+            why = _why_late(mine, bool(many[step, phase]), by_work)
     else:
         why = _longest_wait(waits, row["limit"])
         row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
@@ -148,11 +158,11 @@ def _why_paused(paused: pd.DataFrame, row: dict) -> dict:
     """In which operation it stood still longest."""
     mine = np.logical_and.reduce([paused[key] == row[key] for key in ("step", "phase", "rank")])
     longest = paused.loc[paused.loc[mine, "seconds"].idxmax()]
-    text = f"rank {row['rank']}: stood still for {longest['seconds']:.3g} s in {longest['name']}"
-    return {"why": "paused", "explanation": f"{text} (stopped, swapped out or without a core)"}
+    text = f"stood still for {{:.3g}} s in {longest['name']} (stopped, swapped out or without a core)"
+    return {"why": "paused", "cause": text, "amount": longest["seconds"]}
 
 
-def _why_late(rank: int, mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
+def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     """By cost or rate, and of which kind of operation.
 
     @param mine     its sums of lateness(), by category
@@ -162,32 +172,33 @@ def _why_late(rank: int, mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     why = "cost" if by_work else "rate"
     category = mine[why].idxmax()
     one = mine.loc[category]
+    share, name = np.nan, _WORDS[category]
     if why == "cost":
         share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
-        text = f"rank {rank}: its {_WORDS[category]} cost {share:.2f} x the median"
+        text = f"its {name} cost {{:.2f}} x the median"
     elif category == "data":
-        why, text = "input", f"rank {rank}: its {_WORDS[category]} takes longer"
+        why, text = "input", f"its {name} takes longer"
     elif one["flops"] == 0 and one["seconds_alone"] == 0:
-        text = f"rank {rank}: its {_WORDS[category]} take longer"
+        text = f"its {name} take longer"
     else:
         share = one["fair"] / one["seconds"]
         usual = "the median rate" if many else "the other rank's rate"
         usual = "its machine's rate" if one["seconds_alone"] > 0 else usual
-        text = f"rank {rank}: its {_WORDS[category]} run at {share:.2f} x {usual}"
-    return {"why": why, "explanation": text}
+        text = f"its {name} run at {{:.2f}} x {usual}"
+    return {"why": why, "cause": text, "amount": share}
 
 
 def _longest_wait(waits: pd.DataFrame | None, limit: float) -> dict:
     """Who waited longest for one other rank, where that is worth a word."""
-    nobody = {"why": "none", "explanation": "all ranks computed equally long"}
+    nobody = {"why": "none", "cause": _NOBODY, "amount": np.nan}
     if waits is None or waits.empty:
         return nobody
     worst = waits.loc[waits["seconds"].idxmax()]
     if worst["seconds"] <= limit:
         return nobody
     rank, cause = int(worst["rank"]), int(worst["cause"])
-    text = f"rank {rank}: waited {worst['seconds']:.3g} s for rank {cause}"
-    return {"rank": rank, "why": "waiting", "explanation": text}
+    text = f"waited {{:.3g}} s for rank {cause}"
+    return {"rank": rank, "why": "waiting", "cause": text, "amount": worst["seconds"]}
 
 
 def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -216,13 +227,20 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         kind = _persistence(late_in / steps, mine)
         text = "never the slowest"
         if late_in:
-            longest = mine.groupby("explanation")["late_seconds"].sum().idxmax()
-            text = f"{longest}, in {late_in} of {steps} steps"
+            text = f"{_usual_cause(rank, mine)}, in {late_in} of {steps} steps"
         late = mine["late_seconds"].sum()
         rows.append((rank, late_in / steps, kind, _main_phase(mine), late, text))
     columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "explanation"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
+
+
+def _usual_cause(rank: int, mine: pd.DataFrame) -> str:
+    """Of the causes of a rank's lateness the one that it lost most to, in a mean by its times."""
+    cause = mine.groupby("cause")["late_seconds"].sum().idxmax()
+    of_cause = mine[mine["cause"] == cause]
+    weight = of_cause["seconds"] / of_cause["seconds"].sum()
+    return _explained(rank, cause, (of_cause["amount"] * weight).sum())
 
 
 def _slowest(late: pd.DataFrame) -> pd.DataFrame:

@@ -112,13 +112,14 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str]) 
 
 def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
     """@param frame  links.links(), slowest first"""
-    rows = [[f"{row.low}-{row.high}", "inside" if row.one_node else "between", byte_count(row.bytes),
-             str(row.messages), seconds(row.seconds), byte_rate(row.achieved),
+    rows = [[f"{row.low}-{row.high}", "inside" if row.one_node else "between",
+             byte_count(row.bytes), str(row.messages), seconds(row.seconds),
+             byte_rate(row.achieved),
              byte_rate(row.usual), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
-                f"{len(frame)} of {count} pairs of ranks, slowest first, over all steps; moving: "
+                f"{len(frame)} of {count} pairs of ranks, slowest first; moving: "
                 "transfers whose end is known, without waiting; share: of the usual rate "
                 "(--json: all, by direction)")  # fmt: skip
 

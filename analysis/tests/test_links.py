@@ -101,7 +101,8 @@ def test_turns_at_ports_are_taken_off_and_put_on_again(seed):
 def test_a_machines_collectives_are_those_of_its_rings():
     """2 nodes of 4 ranks with 2 adapters; by hand from docs/simulation.md."""
     links = {"inside": {"latency_seconds": 1e-6, "bytes_per_second": 4e9},
-             "between": {"latency_seconds": 1e-5, "bytes_per_second": 1e9}, "adapters": 2}  # fmt: skip
+             "between": {"latency_seconds": 1e-5, "bytes_per_second": 1e9},
+             "adapters": 2}  # fmt: skip
     config = {"cluster": {"bandwidth": 0.5, "slow_links": [[0, 1, 0.1]]}}
     machine = machine_of({"links": links, "ranks_per_node": 4}, config)
     inside = 3 * (1e-6 + 1e6 / 4 / 4e9)

@@ -109,7 +109,8 @@ def test_a_slow_rank_without_peers_is_named_with_its_cost(layout, tmp_path):
                   for name, one in (("late", slow), ("even", changes)))  # fmt: skip
     study = cadenza.Study(late)
     frame = study.what_if(1).set_index("rank")
-    assert f"rank {victim} computes at 0.70 x its machine's rate" == frame.loc[victim, "explanation"]
+    text = f"rank {victim} computes at 0.70 x its machine's rate"
+    assert frame.loc[victim, "explanation"] == text
     assert frame.loc[victim, "seconds"] == pytest.approx(seconds_of(even), rel=0.01)
     assert study.persistent.loc[0, ["rank", "persistence"]].tolist() == [victim, "persistent"]
     assert set(cadenza.Study(even).persistent["persistence"]) == {"none"}

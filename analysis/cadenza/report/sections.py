@@ -190,8 +190,9 @@ _STRAGGLERS = (
     "the slowest in more than half of the steps."
 )
 _LINKS = (
-    "Which rank sends to which, in the transfers' own time, without waiting for the other end. Usual "
-    "is what the machine file gives in simulated runs, else what other links of the same kind reach."
+    "Which rank sends to which, in the transfers' own time, without waiting for the other end. "
+    "Usual is what the machine file gives in simulated runs, else what other links of the same "
+    "kind reach."
 )
 _WHAT_IF = (
     "Every step, run again through its dependencies with changed durations: means over the steps, "
