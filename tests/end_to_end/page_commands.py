@@ -54,7 +54,7 @@ def help_of(program, subcommand):
         return output_of("python3", "-m", "cadenza.cli", *subcommand, "--help")
     path = harness.ROOT / program
     built = harness.PROGRAM.parents[2] / program
-    if program.startswith("build/") and built.is_file():
+    if program.startswith("build/release/") and built.is_file():
         return output_of(built, "--help")
     if "/" not in program or not path.is_file():
         return None
