@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement auto on the command line: where its answer goes, and that it is the experiment's and
+the machine file's alone."""
+
+import json
+
+import harness
+
+AUTO = harness.ROOT / "inputs/placements/auto.yaml"
+QUESTION = harness.ROOT / "inputs/clusters/what_to_run.yaml"
+SMALLER = [
+    word
+    for setting in ("model.layers=8", "batch.tokens=524288", "parallel.data=16")
+    for word in ("--set", setting)
+]
+KEPT = ["--set", "parallel.tensor=8", "--set", "parallel.context=1"]
+
+
+def answer(words, **options):
+    return harness.run_well(1, [*words, *SMALLER, *KEPT], cwd=harness.ROOT, **options)
+
+
+def test_the_question_is_answered_with_progress_beside_it():
+    found = answer(["simulate", QUESTION, "--steps", "1"])
+    assert "predicted for machine h100 (inputs/machines/h100.yaml)" in found.out
+    assert "cad gets " in found.out
+    assert "fits in 74.5 GiB" in found.out
+    assert "candidate  1/64  data " in found.err
+    assert "candidate" not in found.out.split("chosen: ")[1]
+
+
+def test_the_answer_is_the_same_on_any_host():
+    words = ["plan", QUESTION, "--format", "json"]
+    one = answer(words, env={"OMP_NUM_THREADS": "1"}).out
+    assert answer(words, env={"OMP_NUM_THREADS": "7"}).out == one
+    assert json.loads(one)["summary"]["rates"] == "machine h100 (inputs/machines/h100.yaml)"
+
+
+def test_one_basis_of_rates():
+    found = answer(["plan", QUESTION]).out
+    assert found.count("machine h100 (inputs/machines/h100.yaml)") == 3  # choice, plans, step
+    assert "nominal" not in found
+    nominal = harness.run_well(1, ["plan", AUTO]).out
+    assert nominal.count("nominal rates, of no machine") == 3
+
+
+def test_where_none_fits_it_says_so():
+    words = ["plan", QUESTION, *SMALLER, *KEPT, "--set", "run.memory=1000000000"]
+    found = harness.run(1, words, cwd=harness.ROOT)
+    assert found.code == 2
+    assert found.err.splitlines()[-1].count("run.memory: found 954 MiB, but all ") == 1
+    assert "run.recompute layer, parallel.shard optimizer" in found.err
