@@ -180,7 +180,7 @@ class Study:
         LOG.info("%s: causes in step %d", self.run.path, step)
         graph, machine = self.graph(step, events), self.run.machine
         found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
-                                          self._machine_seconds),
+                                          self._machine_seconds, pauses(graph)),
                  "pair_times": pair_times(graph, machine),
                  "group_times": group_times(graph, machine)}  # fmt: skip
         if step in self.replayed_steps:
