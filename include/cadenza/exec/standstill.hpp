@@ -36,12 +36,13 @@ class Standstill {
     at_.longest = std::max(at_.longest, now - at_.last_look);
     at_.last_look = now;
   }
-  /// The operation is over. Its waits take slices of time from a rank that shares its core, and
-  /// copies between two looks take processor time: only what is both counts, without operations
-  /// within it.
-  std::int64_t end(const Operation& outer, std::int64_t now) {
+  /// The operation is over. `now` is read after `processor`, and is its end for everybody: a rank
+  /// is often stopped as it comes back from the system call, and that is part of the operation. Its
+  /// waits take slices of time from a rank that shares its core, and copies between two looks take
+  /// processor time: only what is both counts, without operations within it.
+  std::int64_t end(const Operation& outer, std::int64_t processor, std::int64_t now) {
     looked(now);
-    const std::int64_t off = now - at_.began - (processor_ns() - at_.processor);
+    const std::int64_t off = now - at_.began - (processor - at_.processor);
     const std::int64_t still = std::clamp<std::int64_t>(off - at_.off_within, 0, at_.longest);
     at_ = outer;
     at_.last_look = now;
@@ -49,13 +50,14 @@ class Standstill {
     return still;
   }
 
- private:
+  /// Processor time of this thread.
   static std::int64_t processor_ns() {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return std::int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
   }
 
+ private:
   Operation at_;
 };
 

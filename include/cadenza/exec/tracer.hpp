@@ -79,18 +79,18 @@ class Tracer {
   void time(trace::Category category, std::uint16_t name, const Work& work, Operation operation) {
     const Doing doing(*this, name);
     const std::int64_t begin = trace::now_ns();
-    const std::int64_t still = measure_still(begin, [&] {
+    const auto [end, still] = measure(begin, [&] {
       operation();
       fence();
     });
-    add(category, name, trace::Lane::compute, begin, trace::now_ns(), work, still);
+    add(category, name, trace::Lane::compute, begin, end, work, still);
   }
   /// Runs a collective in the middle of a computation and records it (communication lane).
   template <typename Operation>
   void time_inside(std::uint16_t name, const Work& work, Operation operation) {
     const std::int64_t begin = trace::now_ns();
-    const std::int64_t still = measure_still(begin, operation);
-    message(trace::Category::collective, name, begin, trace::now_ns(), work, still);
+    const auto [end, still] = measure(begin, operation);
+    message(trace::Category::collective, name, begin, end, work, still);
   }
   /// Runs `operation`, which computes nothing, and records it on the host lane.
   /// @param least_ns  shorter ones are left out
@@ -99,8 +99,7 @@ class Tracer {
                  std::int64_t least_ns = 0) {
     const Doing doing(*this, name);
     const std::int64_t begin = trace::now_ns();
-    const std::int64_t still = measure_still(begin, operation);
-    const std::int64_t end = trace::now_ns();
+    const auto [end, still] = measure(begin, operation);
     if (end - begin >= least_ns) add(category, name, trace::Lane::host, begin, end, {}, still);
   }
   /// The same for what is done often and mostly takes no time.
@@ -135,16 +134,21 @@ class Tracer {
   const StepTotals& totals() const { return totals_; }
 
  private:
-  /// Runs `operation`. @returns ns that the rank stood still in it; -1 where that is not recorded
+  struct Measured {
+    std::int64_t end;
+    std::int64_t still;  ///< ns that the rank stood still; -1 where that is not recorded
+  };
   template <typename Operation>
-  std::int64_t measure_still(std::int64_t begin, const Operation& operation) {
+  Measured measure(std::int64_t begin, const Operation& operation) {
     if (!events_) {
       operation();
-      return -1;
+      return {trace::now_ns(), -1};
     }
     const Standstill::Operation outer = standstill_.begin(begin);
     operation();
-    return standstill_.end(outer, trace::now_ns());
+    const std::int64_t processor = Standstill::processor_ns();
+    const std::int64_t end = trace::now_ns();
+    return {end, standstill_.end(outer, processor, end)};
   }
   void add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
            std::int64_t end, const Work& work, std::int64_t still = -1);

@@ -19,24 +19,19 @@ void sleep() {
   std::this_thread::sleep_for(std::chrono::nanoseconds(kSleep));
 }
 
-std::int64_t processor_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
-}
-
 /// Uses `amount` ns of processor, however long that takes on a busy machine.
 template <typename Each>
 void spin(std::int64_t amount, Each each) {
-  const std::int64_t begin = processor_ns();
-  while (processor_ns() - begin < amount) each();
+  const std::int64_t begin = Standstill::processor_ns();
+  while (Standstill::processor_ns() - begin < amount) each();
 }
 
 template <typename Operation>
 std::int64_t measure(Standstill& still, Operation operation) {
   const Standstill::Operation outer = still.begin(trace::now_ns());
   operation();
-  return still.end(outer, trace::now_ns());
+  const std::int64_t processor = Standstill::processor_ns();
+  return still.end(outer, processor, trace::now_ns());
 }
 
 TEST(Standstill, IsTheTimeWithoutProcessor) {
