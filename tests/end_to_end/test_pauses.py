@@ -10,7 +10,7 @@ import pytest
 
 import harness
 
-pytest.importorskip(
+cadenza = pytest.importorskip(
     "cadenza", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
 sys.path.insert(0, str(harness.ROOT / "bench"))
@@ -55,7 +55,10 @@ def test_a_pause_of_a_real_rank_is_named(layout, corpus, tmp_path):
     changes = harness.merged(LONG_STEPS, changes)
     for attempt in range(ATTEMPTS):
         folder, planted = pause_in(tmp_path / str(attempt), changes, victim)
-        verdict = verdicts.judge(folder, "pause", planted)
-        if "outside" not in verdict:
+        study = cadenza.Study(cadenza.open(folder / "run"))
+        place = verdicts.place_of(study, planted)
+        if place is not None:
             break
-    assert verdict.get("rank"), verdict  # and the step
+    found = study.stragglers[study.stragglers["why"] == "paused"]
+    # On a busy machine ranks stand still elsewhere, too.
+    assert (place[0], victim) in set(zip(found["step"], found["rank"], strict=True)), found
