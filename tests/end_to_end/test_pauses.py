@@ -22,7 +22,7 @@ ATTEMPTS = 4  # a pause between two steps is in no trace
 LONG_STEPS = {
     "model": {"layers": 2, "d_model": 64, "ffn": 128},
     "batch": {"tokens": 8192, "microbatch": 1024},
-    "run": {"steps": 8},
+    "run": {"steps": 24},
 }
 LAYOUTS = {  # and the rank that is stopped
     "data": ({"data": 2}, 1),
