@@ -10,7 +10,7 @@ import pytest
 
 import harness
 
-pytest.importorskip(
+cadenza = pytest.importorskip(
     "cadenza", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
 sys.path.insert(0, str(harness.ROOT / "bench"))
@@ -22,7 +22,7 @@ ATTEMPTS = 4  # a pause between two steps is in no trace
 LONG_STEPS = {
     "model": {"layers": 2, "d_model": 64, "ffn": 128},
     "batch": {"tokens": 8192, "microbatch": 1024},
-    "run": {"steps": 8},
+    "run": {"steps": 24},
 }
 LAYOUTS = {  # and the rank that is stopped
     "data": ({"data": 2}, 1),
@@ -55,7 +55,10 @@ def test_a_pause_of_a_real_rank_is_named(layout, corpus, tmp_path):
     changes = harness.merged(LONG_STEPS, changes)
     for attempt in range(ATTEMPTS):
         folder, planted = pause_in(tmp_path / str(attempt), changes, victim)
-        verdict = verdicts.judge(folder, "pause", planted)
-        if "outside" not in verdict:
+        study = cadenza.Study(cadenza.open(folder / "run"))
+        place = verdicts.place_of(study, planted)
+        if place is not None:
             break
-    assert verdict.get("rank"), verdict  # and the step
+    found = study.stragglers[study.stragglers["why"] == "paused"]
+    # On a busy machine ranks stand still elsewhere, too.
+    assert (place[0], victim) in set(zip(found["step"], found["rank"], strict=True)), found
