@@ -56,7 +56,8 @@ class Search {
         machine_(machine),
         batch_(packer.batch(0)),
         limit_(given.run.memory > 0 ? given.run.memory : machine.memory),
-        progress_(progress, kMostSimulated, "candidate", 0, stderr) {
+        most_(most_on(given.ranks())),
+        progress_(progress, most_, "candidate", 0, stderr) {
     add_groups();
   }
 
@@ -74,6 +75,12 @@ class Search {
   }
 
  private:
+  static int most_on(std::int64_t ranks) {
+    constexpr std::int64_t kRanks = 256;  // on which all are
+    return static_cast<int>(std::clamp<std::int64_t>(
+        kMostSimulated * kRanks / ranks, kFewestSimulated, kMostSimulated));
+  }
+
   void add_groups() {
     for (const Candidate& arrangement : arrangements(given_)) {
       Group group{arrangement, {}};
@@ -106,7 +113,7 @@ class Search {
   void visit(Group& group) {
     if (group.bound() >= best(group)) {
       ++slower_;
-    } else if (tried_ >= kMostSimulated) {
+    } else if (tried_ >= most_) {
       ++untried_;
     } else {
       judge(group);
@@ -125,7 +132,7 @@ class Search {
     tried_ = 0;
     large_.clear();
     for (Group& group : groups_) {
-      if (tried_ < kMostSimulated && ranked_.empty()) judge(group);
+      if (tried_ < most_ && ranked_.empty()) judge(group);
     }
   }
 
@@ -182,7 +189,7 @@ class Search {
 
   void show(const Judged& judged) {
     const double least = std::min({best_[0], best_[1], judged.seconds});
-    progress_.show(std::min(simulated_, kMostSimulated),
+    progress_.show(std::min(simulated_, most_),
                    fmt::format("{}, {}: {}; best {}", layout_text(judged.candidate.parallel),
                                placement_text(judged.candidate.attention),
                                format_duration(judged.seconds), format_duration(least)));
@@ -209,6 +216,7 @@ class Search {
   const config::Machine& machine_;
   data::Batch batch_;
   std::int64_t limit_;
+  int most_;  ///< groups that are planned
   Progress progress_;
   std::optional<simulate::Costs> costs_;
   std::optional<simulate::LeastTime> least_time_;

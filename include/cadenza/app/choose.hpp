@@ -27,6 +27,8 @@ struct Choice {
 Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress = false);
 
+/// Fewer on more than 256 ranks, as plans and clocks take longer there: 8 on 2048 and more.
 inline constexpr int kMostSimulated = 64;
+inline constexpr int kFewestSimulated = 8;
 
 }  // namespace cadenza::app

@@ -75,6 +75,7 @@ class Draw {
              DeviceKind(integer(0, 1)),
              Dtype(integer(0, 1)),
              Recompute(integer(0, 1)),
+             false,
              integer(0, 1 << 30),
              1e6 * unit(),
              {integer(0, 9), integer(0, 9)}};
