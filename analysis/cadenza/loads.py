@@ -18,6 +18,7 @@ _SLOW_SCORE = 0.75  # as NVIDIA's resiliency extension has it
 _SLOW_Z = 3.5  # Iglewicz and Hoaglin, 1993
 _JITTER = 1.05  # of the machine's time
 BY_CHANCE = 6.0  # standard deviations of a rank's sum: those it is compared with vary as well
+_NO_CHANCE = 3.0  # times what a rank itself takes for such an operation
 _NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
 
 
@@ -49,13 +50,15 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 
 def variance(seconds: pd.Series, flops: pd.Series, keys: list[pd.Series]) -> pd.Series:
     """Per operation the square of what it is off from the rank's own median at its FLOPs, whose sum
-    over operations is the variance of their sum. A rank that is slow all along does not vary.
+    over operations is the variance of their sum. A rank that is slow all along does not vary. Nor
+    is it chance where an operation takes several times as long as the others.
 
     @param keys  what makes operations alike, the rank among it
     """
     work = flops.where(flops > 0, 1.0)
     pace = (seconds / work).groupby(keys, sort=False, observed=True).transform("median")
-    return (seconds - pace * work) ** 2
+    off = seconds - pace * work
+    return (off**2).where(seconds <= _NO_CHANCE * pace * work, 0.0)
 
 
 def operation_times(events: pd.DataFrame) -> pd.DataFrame:
