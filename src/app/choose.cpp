@@ -77,8 +77,8 @@ class Search {
  private:
   static int most_on(std::int64_t ranks) {
     constexpr std::int64_t kRanks = 256;  // on which all are
-    return static_cast<int>(std::clamp<std::int64_t>(
-        kMostSimulated * kRanks / ranks, kFewestSimulated, kMostSimulated));
+    return static_cast<int>(std::clamp<std::int64_t>(kMostSimulated * kRanks / ranks,
+                                                     kFewestSimulated, kMostSimulated));
   }
 
   void add_groups() {

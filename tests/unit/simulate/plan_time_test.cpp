@@ -11,7 +11,12 @@ namespace {
 
 config::Experiment experiment() {
   config::Experiment e;
-  e.model = {.layers = 2, .d_model = 256, .heads = 4, .kv_heads = 2, .ffn = 512, .vocab = 512};
+  e.model.layers = 2;
+  e.model.d_model = 256;
+  e.model.heads = 4;
+  e.model.kv_heads = 2;
+  e.model.ffn = 512;
+  e.model.vocab = 512;
   e.data.source = config::Source::synthetic;
   e.data.max_document = 2048;
   e.data.lengths.median = 600;
