@@ -12,7 +12,7 @@ from test_causes import FAST, cadenza, graph_of, seconds_of, simulate
 
 from cadenza.link_times import group_times, pair_times
 from cadenza.links import slow_links
-from cadenza.report.headlines import headlines
+from cadenza.report.headlines import headlines, is_late
 
 NETWORK = (2e-6, 5e7)  # on which messages matter
 EVEN = {"model": {"layers": 4, "kv_heads": 4}}
@@ -61,8 +61,7 @@ def test_a_slow_link_is_named_with_its_cost(layout, tmp_path):
     frame = study.what_if(1).set_index("scenario")
     replayed = frame.loc[f"{found.name} at the usual rate", "seconds"]
     assert replayed == pytest.approx(seconds_of(even), abs=0.03 * seconds_of(late))
-    slow = set(study.persistent["persistence"]) & {"persistent", "intermittent"}
-    assert not slow, study.persistent  # no rank is blamed for it
+    assert not is_late(study), study.persistent  # no rank is blamed for it
     assert cadenza.Study(even).slow_links == []
 
 

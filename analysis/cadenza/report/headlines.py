@@ -56,14 +56,25 @@ def _run(study: Study, name: str) -> list[Headline]:
     return [Headline("late" if late else "plain", lead, text)]
 
 
+def is_late(study: Study) -> bool:
+    """Whether a rank is late by so much of the run that a sentence names it."""
+    return _late_share(study) >= _LATE
+
+
+def _late_share(study: Study) -> float:
+    """Of the run, what its latest rank is late by."""
+    longest = study.persistent["late_seconds"].max() if len(study.persistent) else 0.0
+    return longest / (study.seconds * len(study.steady_steps))
+
+
 def _late(study: Study) -> tuple[bool, str]:
     """Whether a rank was late more often than by chance, which, and why."""
     worst = study.persistent
     if worst.empty:
         return False, ""
     row = worst.iloc[0]
-    of_run = row["late_seconds"] / (study.seconds * len(study.steady_steps))
-    if of_run < _LATE:
+    of_run = _late_share(study)
+    if not is_late(study):
         even = "No rank is late by more than a hundredth of a step. " * (len(study.ranks) > 1)
         return any(one.steps for one in study.lone_ranks), even + study.said_of_lone_ranks
     return True, (
