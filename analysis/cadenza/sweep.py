@@ -20,7 +20,8 @@ _VIEW_KEYS = {"title", "value", "axis", "x", "series", "panels", "unit", "beyond
 _CHECK_KEYS = {"what", "where", "range", "about", "within", "lowest", "highest", "source"}
 _VERDICTS = ("range", "about", "lowest", "highest")
 # Keys that say what is computed, and on what; all others say how.
-_WORKLOAD = ("seed", "model", "data", "cluster", "batch.tokens", "shape.sequence", "shape.sequences")
+_WORKLOAD = ("seed", "model", "data", "cluster", "batch.tokens", "shape.sequence",
+             "shape.sequences")  # fmt: skip
 
 
 @dataclass

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which point of a sweep is best, and what each of its axes does.
 
-Points are compared by tokens per second: where all steps have as many tokens, by the time of a step.
+Points are compared by tokens per second: where all steps have as many tokens, by their times.
 Only points of the same workload are compared: those with equal labels on the axes that set model,
 data, cluster or size of a step."""
 

@@ -74,7 +74,7 @@ def print_table(
     out: Console, names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str],
     caption: str,
 ) -> None:  # fmt: skip
-    """A plain table; columns that find no room follow in another one, beside the first column again."""
+    """A plain table; columns that find no room follow in another one, beside the first column."""
     for block in _blocks(names, rows, text, out.width):
         out.print(_table([names[i] for i in block], [[row[i] for i in block] for row in rows],
                          text))  # fmt: skip

@@ -125,7 +125,8 @@ def _attention_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     end, begin = events["end_ns"].to_numpy()[rows], events["begin_ns"].to_numpy()[rows]
     simulated = bool(events["simulated"].iloc[rows[-1]])
     # Simulated: the first wait that ends no earlier; else the last one that ended no later.
-    wait = _latest(is_wait, -end if simulated else end, _places(events[[*_PLACE]].iloc[rows], _PLACE))
+    places = _places(events[[*_PLACE]].iloc[rows], _PLACE)
+    wait = _latest(is_wait, -end if simulated else end, places)
     known = ~is_wait & (wait >= 0) & (begin <= end[wait])  # else it was posted later
     ready = _packed(events, rows[known], start)
     return pd.Series(ready, index=rows[wait[known]], dtype="i8").groupby(level=0).max()

@@ -79,7 +79,7 @@ def test_what_may_be_chance_makes_nobody_slow():
 
 
 def test_a_slow_rank_is_named_beside_the_one_with_more_work():
-    """Rank 2 is latest by its work; rank 1, with less than the others, runs at half of their rate."""
+    """Rank 2 is latest by its work; rank 1, with less than the others, runs at half their rate."""
     times, work = [10, 14, 30, 10], [5, 3.5, 15, 5.0]
     found = stragglers(events_frame(one_operation_each(times, work)), ranks_frame(4))
     assert found[["rank", "why"]].to_numpy().tolist() == [[2, "cost"], [1, "rate"]]

@@ -51,7 +51,8 @@ def write(tmp_path):
             change(config)
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes,ranks,"
-                 "tokens,tokens_per_second,model_flops_utilization,attention_imbalance"]  # fmt: skip
+                 "tokens,tokens_per_second,model_flops_utilization,"
+                 "attention_imbalance"]  # fmt: skip
         lines += [f"{n},{s},{w},,{t},{a},{m},{RANKS},{TOKENS},{TOKENS / t if t else ''},0.5,1.25"
                   for n, s, w, t, a, m in rows]  # fmt: skip
         (tmp_path / "sweep.csv").write_text("\n".join(lines) + "\n")
@@ -224,7 +225,8 @@ def test_each_workload_has_its_best_point(write):
 
 
 def test_equals_ranks_and_points_left_out_are_named(write):
-    rows = [*ROWS[:4], ("16", "b c1", "ok", 10.005, 0.6, 100), ("16", "b c2", "refused", "", "", "")]
+    rows = [*ROWS[:4], ("16", "b c1", "ok", 10.005, 0.6, 100),
+            ("16", "b c2", "refused", "", "", "")]  # fmt: skip
     folder = write(without_report, rows)
     table = pd.read_csv(folder / "sweep.csv", dtype=str)
     table.loc[1, "ranks"] = "1"

@@ -45,7 +45,8 @@ def plant(kind: str, layout: str, seed: int, clean: dict, step_seconds: float) -
         fault.phase = str(random.choice(["forward", "backward"]))
         cluster["faults"] = [{"rank": rank, "speed": fault.share, "phase": fault.phase}]
     elif kind == "intermittent":
-        fault.steps = sorted(int(s) for s in random.choice(STEPS, size=int(random.integers(1, 3)), replace=False))
+        size = int(random.integers(1, 3))
+        fault.steps = sorted(int(s) for s in random.choice(STEPS, size=size, replace=False))
         cluster["faults"] = [{"rank": rank, "speed": fault.share, "steps": fault.steps}]
     elif kind == "pause":
         fault.phase = str(random.choice(["forward", "backward"]))
@@ -75,7 +76,8 @@ def _longer_documents(made: dict, layout: str, random: np.random.Generator, faul
     ones."""
     data = LAYOUTS[layout]["data"]
     late = int(random.integers(data))
-    size, count = made["batch"]["microbatch"], made["batch"]["tokens"] // made["batch"]["microbatch"]
+    size = made["batch"]["microbatch"]
+    count = made["batch"]["tokens"] // size
     values = []
     for number in range(count):
         long = number % data == late

@@ -42,7 +42,7 @@ struct Part {
   double StepParts::*seconds;
 };
 constexpr std::array<Part, 4> kParts = {{{"attention", &StepParts::attention},
-                                         {"attention imbalance", &StepParts::imbalance},
+                                         {"imbalance", &StepParts::imbalance},
                                          {"other computation", &StepParts::dense},
                                          {"waiting", &StepParts::exposed}}};
 

@@ -21,7 +21,7 @@ PAGES = sorted(
     for path in harness.ROOT.glob("**/*.md")
     if not any(path.match(f"{part}/**") or part in path.parts for part in LEFT_OUT)
 )
-MOST_MARKED = 49  # commands that are not run here: each one more needs a better reason than this test
+MOST_MARKED = 49  # commands that are not run here: each one more needs a good reason
 SLOTS = 2  # of the machine that a page is read on: more ranks need --oversubscribe
 
 
@@ -130,5 +130,6 @@ def test_few_commands_are_not_run(capsys):
     run, marked = map(sum, zip(*counts.values(), strict=True))
     with capsys.disabled():
         print(f"\ncommands of {len(PAGES)} pages: {run} run, {marked} marked; "
-              + ", ".join(f"{name} {a} + {b}" for name, (a, b) in counts.items() if a + b))  # fmt: skip
+              + ", ".join(f"{name} {a} + {b}"
+                          for name, (a, b) in counts.items() if a + b))  # fmt: skip
     assert marked <= MOST_MARKED

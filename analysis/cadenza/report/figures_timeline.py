@@ -62,8 +62,8 @@ def timelines(study: Study, longest_ns: int) -> dict[str, go.Figure]:
     told, others = chosen_ranks(study), rank_sets(study)
     few = "" if len(told) == len(study.ranks) else ", ranks that tell most"
     wanted = [(f"step {step}, {why}{few}", step, told) for step, why in shown_steps(study).items()]
-    wanted += [(f"step {study.typical_step}, ranks {mine[0]} to {mine[-1]}", study.typical_step, mine)
-               for mine in others]  # fmt: skip
+    step = study.typical_step
+    wanted += [(f"step {step}, ranks {mine[0]} to {mine[-1]}", step, mine) for mine in others]
     most = min(_BARS, _ALL_BARS // len(wanted))
     return {label: timeline(study, longest_ns, step, ranks, most)[0]
             for label, step, ranks in wanted}  # fmt: skip

@@ -26,7 +26,8 @@ _WITH = {
 
 
 _CLASSES = {"persistent": "persistent", "data": "following its data",
-            "intermittent": "intermittent", "paused": "paused", "none": "as often as others"}  # fmt: skip
+            "intermittent": "intermittent", "paused": "paused",
+            "none": "as often as others"}  # fmt: skip
 
 
 @dataclass

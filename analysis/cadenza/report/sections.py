@@ -186,7 +186,8 @@ _BUBBLES = (
 )
 _STRAGGLERS = (
     "Per phase the rank that lost most: to its work, against peers (same role and pipeline stage), "
-    "or to its rate, against all ranks that do the same operations. A rank is persistent when it is "
+    "or to its rate, against all ranks that do the same operations. A rank is persistent when it "
+    "is "
     "the slowest in more than half of the steps."
 )
 _LINKS = (

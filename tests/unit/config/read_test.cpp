@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"run.dtype=bfloat",
                  "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
         BadValue{"attention.overlap=both",
-                 "found both, nearest is 'none'; valid: none, ping_pong"}));
+                 "found both, nearest is 'none'; valid: auto, none, ping_pong"}));
 
 TEST(Read, WrongValuesOfTheFileNameTheirLine) {
   EXPECT_EQ(error_of(changed("heads: 4", "heads: four")),

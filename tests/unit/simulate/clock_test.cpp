@@ -240,8 +240,15 @@ Computing computing(const RandomStep& step, const config::Experiment& experiment
   return sums;
 }
 
+/// A step without tensor groups, whose ranks share their computations' times.
+RandomStep step_of_single_ranks() {
+  std::uint64_t seed = 0;
+  while (RandomStep(seed).experiment.parallel.tensor > 1) ++seed;
+  return RandomStep(seed);
+}
+
 TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
-  const RandomStep step(3);
+  const RandomStep step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
   e.cluster.faults = {{0, 0.5, 0, config::FaultPhase::backward, config::FaultWork::all, {1}}};
@@ -253,7 +260,7 @@ TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
 }
 
 TEST(Clock, APauseIsOneOperationOfItsRank) {
-  const RandomStep step(3);
+  const RandomStep step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
   e.cluster.faults = {{0, 1, 5.0, config::FaultPhase::forward, config::FaultWork::attention, {}}};
