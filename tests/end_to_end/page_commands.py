@@ -56,7 +56,7 @@ def help_of(program, subcommand):
     built = harness.PROGRAM.parents[2] / program
     if program.startswith("build/release/") and built.is_file():
         return output_of(built, "--help")
-    if "/" not in program or not path.is_file():
+    if "/" not in program or program.startswith("build/") or not path.is_file():
         return None
     # Scripts install and build before some of them come to their help: their text has it.
     text = path.read_text()

@@ -313,7 +313,7 @@ ARGUMENTS = {
     "an override with an escape": (["--set", "\x1b[2J=1"], ["\\x1b[2J"]),
     "an override with line ends": (["--set", "a\nb.c=1"], ["a\\nb"]),
     "bytes that are no text": (["--set", b"name=\xff\x9b"], ["--set"]),
-    "a number beyond all": (["--steps", "1e999"], ["--steps", "1e999"]),
+    "a number beyond all": (["--timeout", "1e999"], ["--timeout"]),
 }
 
 
