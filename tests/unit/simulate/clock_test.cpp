@@ -240,6 +240,16 @@ Computing computing(const RandomStep& step, const config::Experiment& experiment
   return sums;
 }
 
+/// But for rounding: the same operation at another time.
+void expect_equal(const Computing& found, const Computing& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& [rank, phases] : found) {
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      EXPECT_NEAR(phases.at(i), expected.at(rank).at(i), 1e-12) << rank << ", phase " << i;
+    }
+  }
+}
+
 /// A step without tensor groups, whose ranks share their computations' times.
 RandomStep step_of_single_ranks() {
   std::uint64_t seed = 0;
@@ -255,7 +265,7 @@ TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
   Computing slow = computing(step, e, 1);
   EXPECT_NEAR(slow[0][1], 2 * even.at(0)[1], 1e-9 * even.at(0)[1]);
   slow[0][1] = even.at(0)[1];
-  EXPECT_EQ(slow, even);
+  expect_equal(slow, even);
   EXPECT_EQ(computing(step, e, 2), computing(step, step.experiment, 2));
 }
 
@@ -272,7 +282,7 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
   Computing paused = computing(step, e, 1);
   EXPECT_NEAR(paused[0][0], even.at(0)[0] + 5.0, 1e-9);
   paused[0][0] = even.at(0)[0];
-  EXPECT_EQ(paused, even);
+  expect_equal(paused, even);
 }
 
 }  // namespace
