@@ -13,6 +13,7 @@ from cadenza.pauses import COLUMNS
 _EQUAL = 0.01  # of a phase: less than this is no difference
 _NOTICED = 0.001  # of a step's computation: nor is less than this
 _WORTH = 0.005  # of a step's computation: a rank that is slower by less is not slow
+_COUNTS = 0.1  # of its worst step: a rank that is late by less was hardly late
 _PERSISTENT = 0.5  # share of steps
 _MAIN = 0.9  # of what a rank was late by: the rest is noise
 _WORDS = {
@@ -212,7 +213,8 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     - none: never
 
     The slowest of a step is the rank that is latest over its phases; where that is for its work,
-    one may be late by itself as well.
+    one may be late by itself as well. Steps count in which a rank lost a tenth or more of what it
+    lost in its worst step.
 
     @param found  stragglers()
     @returns rank, slowest_share (of steps), persistence, phase (in which it lost nine tenths of
@@ -223,7 +225,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     steps = max(found["step"].nunique(), 1)
     rows = []
     for rank in sorted(int(r) for r in ranks["rank"]):
-        mine = worst[worst["rank"] == rank]
+        mine = _counted(worst[worst["rank"] == rank])
         late_in = mine["step"].nunique()
         kind = _persistence(late_in / steps, mine)
         text = "never the slowest"
@@ -234,6 +236,12 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "explanation"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
+
+
+def _counted(mine: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the steps in which a rank lost a tenth or more of what it lost in its worst one."""
+    of_step = mine.groupby("step")["late_seconds"].transform("sum")
+    return mine[of_step >= _COUNTS * of_step.max()]
 
 
 def _usual_cause(rank: int, mine: pd.DataFrame) -> str:
