@@ -148,7 +148,9 @@ def _judged(
             why = _why_late(mine, bool(many[step, phase]), by_work)
     else:
         why = _longest_wait(waits, row["limit"])
-        row = of_rank.loc[(step, phase, why["rank"])].to_dict() if "rank" in why else row
+        who = (step, phase, why.get("rank", rank))
+        # In a phase of pauses alone, who waits has nothing that could be compared.
+        row = of_rank.loc[who].to_dict() if who in of_rank.index else {**row, "rank": who[2]}
     caused = np.nan
     if waits is not None:
         caused = waits.loc[waits["cause"] == row["rank"], "seconds"].sum()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that stood still, in frames where the truth is known."""
 
+import pandas as pd
 import pytest
 from step_frames import MS, Cluster, events_frame, graph_of
 
-from cadenza.pauses import pauses
+from cadenza.pauses import COLUMNS, pauses
 from cadenza.stragglers import persistent, stragglers, wait_causes
 from cadenza.what_if import what_if
 
@@ -176,3 +177,14 @@ def test_reading_says_nothing_of_how_fast_a_rank_computes():
     assert judged(graph).iloc[0]["why"] == "none"
     frame = what_if(graph)
     assert not (frame.loc[frame["rank"] >= 0, "saved_seconds"] > 1e-3).any()
+
+
+def test_a_phase_of_pauses_alone():
+    """Who waits there computes nothing that others could be compared with."""
+    graph = graph_of(data_parallel())
+    paused = pd.DataFrame([(0, "other", 1, "host", "checkpoint", 1e-5)], columns=COLUMNS)
+    waits = pd.DataFrame([(0, "other", 0, 1, 0.05)],
+                         columns=["step", "phase", "rank", "cause", "seconds"])  # fmt: skip
+    found = stragglers(graph.lanes.events, graph.ranks, waits, paused=paused)
+    row = found.set_index("phase").loc["other"]
+    assert (row["rank"], row["why"]) == (0, "waiting")
