@@ -95,7 +95,7 @@ def _event_column(
 
 def steps_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     """Complete steps, one row per rank and step."""
-    rows = np.concatenate([file.steps for file in files])
+    rows = _joined([file.steps for file in files])
     frame = pd.DataFrame(rows).rename(columns=_STEP_NAMES).astype({"step": np.int64})
     for column, field in (("begin_ns", "t_begin"), ("end_ns", "t_end")):
         frame[column] = np.concatenate([file.to_global(file.steps[field]) for file in files])
@@ -165,7 +165,13 @@ def _rows(files: Sequence[RankFile], name: str) -> tuple[np.ndarray | None, np.n
     if not found:
         return None, np.empty(0, np.int64)
     ranks = np.repeat([rank for rank, _ in found], [len(rows) for _, rows in found])
-    return np.concatenate([rows for _, rows in found]), ranks
+    return _joined([rows for _, rows in found]), ranks
+
+
+def _joined(tables: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of all, with the fields that all have: a file may have newer ones, or damaged names."""
+    names = [n for n in tables[0].dtype.names if all(n in t.dtype.names for t in tables)]
+    return np.concatenate([table[names] for table in tables])
 
 
 def _melt(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import two_ranks
 from cut_files import look_at_cut_files
@@ -422,3 +423,17 @@ def test_unreadable_file(run_folder):
     rank_path(run_folder).chmod(0)
     with pytest.raises(cadenza.DataError, match="cannot be read: Permission denied"):
         cadenza.open(run_folder)
+
+
+def test_a_field_that_only_one_file_has(run_folder):
+    """A newer field, or a damaged name: what all files have is read."""
+    whole = cadenza.open(run_folder).memory()
+    with h5py.File(run_folder / "trace" / "rank-00001.h5", "r+") as file:
+        rows = file["/memory/highwater"][:]
+        fields = [(name, rows.dtype[name]) for name in rows.dtype.names]
+        wider = np.zeros(len(rows), [*fields, ("spare", "<i8")])
+        for name in rows.dtype.names:
+            wider[name] = rows[name]
+        del file["/memory/highwater"]
+        file.create_dataset("/memory/highwater", data=wider, chunks=(1,))
+    pd.testing.assert_frame_equal(cadenza.open(run_folder).memory(), whole)
