@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 import pandas as pd
+from cadenza.report.headlines import is_late
 from cadenza.run import Run
 from cadenza.study import Study
 from fault_runs.faults import Fault
@@ -11,7 +12,7 @@ from fault_runs.faults import Fault
 _ITSELF = ("persistent", "intermittent", "paused")  # a rank is late by itself, not by its data
 _NO_PAUSE = "no rank stands still"  # of what_if()
 _NEAR = 0.03  # of a step
-_ALARM = 0.01  # of the run: who is late by less is not named
+_ALARM = 0.01  # of a step: what a scenario of one rank saves of it
 CHECKS = ("rank", "phase", "cause", "gain")
 
 
@@ -45,7 +46,7 @@ def answer(run: Run, step: int) -> Answer:
         cause="none" if first is None else str(first["persistence"]),
         phase="" if first is None else str(first["phase"]),
         seconds=_without(frame, first),
-        alarm=bool(late["late_seconds"].max() >= _ALARM * seconds.sum())
+        alarm=is_late(study)
         or bool((slow["saved_seconds"] >= _ALARM * seconds.mean()).any())
         or bool(links),
         links=links,

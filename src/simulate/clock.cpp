@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "operation_category.hpp"
+
 namespace cadenza::simulate {
 
 using program::Operation;
@@ -160,19 +162,12 @@ void Clock::next_operation(std::size_t i) {
   wake(i, runner.now);
 }
 
-/// Of what the operation is, as its event says (recording.cpp).
+/// Of what the operation is, as its event says.
 double& Clock::computing(RankTimes& times, Operation operation) {
-  switch (operation) {
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-      return times.dense;
-    case Operation::gradient_norm:
-    case Operation::optimize:
-      return times.optimizer;
-    default:
-      return times.other;
-  }
+  const trace::Category category = category_of(operation);
+  if (category == trace::Category::compute_dense) return times.dense;
+  if (category == trace::Category::optimizer) return times.optimizer;
+  return times.other;
 }
 
 void Clock::attend(std::size_t i) {

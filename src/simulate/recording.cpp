@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cadenza/base/hash.hpp"
+#include "operation_category.hpp"
 
 namespace cadenza::simulate {
 namespace {
@@ -60,21 +61,7 @@ std::uint16_t name_of(Collective collective) {
 }
 
 Kind computation(Operation operation) {
-  switch (operation) {
-    case Operation::load:
-      return {Category::data, name_of(operation)};
-    case Operation::attend:
-      return {Category::compute_attention, name_of(operation)};
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-      return {Category::compute_dense, name_of(operation)};
-    case Operation::gradient_norm:
-    case Operation::optimize:
-      return {Category::optimizer, name_of(operation)};
-    default:
-      return {Category::compute_other, name_of(operation)};
-  }
+  return {category_of(operation), name_of(operation)};
 }
 
 Kind message(Operation operation) {

@@ -6,11 +6,10 @@
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
+#include "operation_category.hpp"
 
 namespace cadenza::simulate {
 namespace {
-
-using program::Operation;
 
 constexpr std::uint64_t kSpeedStream = Hasher().add("cluster.speed").value();
 constexpr std::uint64_t kJitterStream = Hasher().add("cluster.jitter").value();
@@ -22,23 +21,17 @@ config::FaultPhase phase_of(const program::Step& operation) {
   return backward ? config::FaultPhase::backward : config::FaultPhase::forward;
 }
 
-config::FaultWork work_of(const program::Step& operation) {
-  switch (operation.operation) {
-    case Operation::attend:
-      return config::FaultWork::attention;
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-      return config::FaultWork::dense;
-    default:
-      return config::FaultWork::all;  // neither
-  }
+bool is_of(config::FaultWork work, program::Operation operation) {
+  if (work == config::FaultWork::all) return true;
+  const trace::Category category = category_of(operation);
+  return category == (work == config::FaultWork::attention ? trace::Category::compute_attention
+                                                           : trace::Category::compute_dense);
 }
 
 bool concerns(const config::Fault& fault, Rank rank, const program::Step& operation) {
   return fault.rank == rank &&
          (fault.phase == config::FaultPhase::all || fault.phase == phase_of(operation)) &&
-         (fault.work == config::FaultWork::all || fault.work == work_of(operation));
+         is_of(fault.work, operation.operation);
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ def test_a_slow_link_is_named_with_its_cost(layout, tmp_path):
     frame = study.what_if(1).set_index("scenario")
     replayed = frame.loc[f"{found.name} at the usual rate", "seconds"]
     assert replayed == pytest.approx(seconds_of(even), abs=0.03 * seconds_of(late))
-    assert not is_late(study), study.persistent  # no rank is blamed for it
+    worst = study.persistent.iloc[0]  # no rank is blamed for it: it may have more to do, though
+    assert worst["persistence"] in ("data", "none") or not is_late(study), study.persistent
     assert cadenza.Study(even).slow_links == []
 
 
