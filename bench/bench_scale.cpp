@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   const config::Experiment experiment = config::parse_experiment(read(file), file, overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Batch batch = data::Packer(*corpus, experiment).batch(step);
-  const program::Outline outline(experiment);
+  const program::StepShape outline(experiment);
 
   auto begin = std::clock();
   const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);

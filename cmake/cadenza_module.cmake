@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# cadenza_module(<name> [DEPENDS modules...] [LIBRARIES targets...]): a static library of src/<name>/*.cpp
-# (kernels: kernels/*/*.cpp) with headers in include/cadenza/<name>; header-only where it has no sources.
+# cadenza_module(<name> [DEPENDS modules...] [LIBRARIES targets...]): a static
+# library of all src/<name>/**/*.cpp (kernels: kernels/*/*.cpp) with public headers in
+# include/cadenza/<name>; header-only where it has no sources. Private headers are included by their path
+# below src.
 function(cadenza_module name)
   cmake_parse_arguments(MODULE "" "" "DEPENDS;LIBRARIES" ${ARGN})
   set(folder src/${name})
@@ -10,7 +12,7 @@ function(cadenza_module name)
       list(FILTER sources EXCLUDE REGEX "/kernels/cpu/")
     endif()
   else()
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   endif()
   list(TRANSFORM MODULE_DEPENDS PREPEND cadenza_)
   set(target cadenza_${name})
@@ -18,6 +20,7 @@ function(cadenza_module name)
     add_library(${target} STATIC ${sources})
     set(visibility PUBLIC)
     target_link_libraries(${target} PRIVATE cadenza_options)
+    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
   else()
     add_library(${target} INTERFACE)
     set(visibility INTERFACE)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/app/commands.hpp"
+#include "app/commands.hpp"
 
 int main(int argc, char** argv) {
   return cadenza::app::run(argc, argv);

@@ -8,24 +8,24 @@
 >>> study.parts, study.stragglers, study.what_if(), study.critical_path()
 """
 
-from cadenza.bubbles import pipeline_bubbles
-from cadenza.checks import check
+from cadenza.time.bubbles import pipeline_bubbles
+from cadenza.read.checks import check
 from cadenza.comparison import compare, step_time_ratio, waterfall
-from cadenza.critical_path import critical_path
-from cadenza.efficiency import efficiencies, utilization
+from cadenza.graph.critical_path import critical_path
+from cadenza.time.efficiency import efficiencies, utilization
 from cadenza.errors import CadenzaError, DataError, UsageError
-from cadenza.export import export
-from cadenza.graph import build as step_graph
-from cadenza.imbalance import attention_imbalance, imbalance_over_run, planned_imbalance
-from cadenza.memory import divergence, growth
-from cadenza.parts import PARTS, rank_totals, step_times, time_parts
-from cadenza.roofline import attention_tasks
-from cadenza.run import Run
-from cadenza.run import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
-from cadenza.stragglers import persistent, stragglers
+from cadenza.formats.export import export
+from cadenza.graph.graph import build as step_graph
+from cadenza.time.imbalance import attention_imbalance, imbalance_over_run, planned_imbalance
+from cadenza.time.memory import divergence, growth
+from cadenza.time.parts import PARTS, rank_totals, step_times, time_parts
+from cadenza.time.roofline import attention_tasks
+from cadenza.read.run import Run
+from cadenza.read.run import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
+from cadenza.causes.stragglers import persistent, stragglers
 from cadenza.study import Study
 from cadenza.summary import summarize
-from cadenza.what_if import what_if
+from cadenza.causes.what_if import what_if
 
 __all__ = [
     "PARTS",

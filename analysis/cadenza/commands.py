@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from cadenza import comparison, link_facts, log, tables
-from cadenza.critical_path import longest_operations, path_shares, rank_switches
+from cadenza import comparison, log, tables
+from cadenza.links import facts as link_facts
+from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DamagedError, DataError, UsageError
-from cadenza.export import export as write_export
-from cadenza.links import groups as all_groups
-from cadenza.links import links as all_links
+from cadenza.formats.export import export as write_export
+from cadenza.links.slow import groups as all_groups
+from cadenza.links.slow import links as all_links
 from cadenza.log import LOG
-from cadenza.parts import LOST
-from cadenza.run import open_run
+from cadenza.time.parts import LOST
+from cadenza.read.run import open_run
 from cadenza.study import Study
 from cadenza.summary import labels, summarize
 from cadenza.tables import PART_HEADERS
@@ -251,7 +252,8 @@ def export(arguments: Namespace) -> None:
 
 
 def timeline(arguments: Namespace) -> None:
-    from cadenza.timeline import check_output, timeline  # loads matplotlib, which takes a while
+    # loads matplotlib, which takes a while
+    from cadenza.timeline.timeline import check_output, timeline
 
     output = arguments.output or arguments.runs[0] / "timeline.png"
     if arguments.output:
@@ -263,9 +265,9 @@ def timeline(arguments: Namespace) -> None:
 
 
 def sweep(arguments: Namespace) -> None:
-    from cadenza.sweep import open_sweep
-    from cadenza.sweep_plot import draw_view  # loads matplotlib, which takes a while
-    from cadenza.sweep_report import counts, markdown
+    from cadenza.sweep.points import open_sweep
+    from cadenza.sweep.plot import draw_view  # loads matplotlib, which takes a while
+    from cadenza.sweep.report import counts, markdown
 
     sweeps = [open_sweep(path) for path in arguments.sweeps]
     for one in sweeps:

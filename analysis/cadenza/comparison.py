@@ -10,7 +10,7 @@ import pandas as pd
 
 from cadenza.colours import PART_NAMES
 from cadenza.errors import DataError
-from cadenza.parts import PARTS
+from cadenza.time.parts import PARTS
 from cadenza.summary import finite
 
 if TYPE_CHECKING:

@@ -9,26 +9,27 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from cadenza import checks, efficiency, memory
-from cadenza.alone import Alone, lone_ranks, sentence
-from cadenza.bubbles import pipeline_bubbles
-from cadenza.critical_path import critical_path, mean_shares, path_shares
+from cadenza.read import checks
+from cadenza.time import efficiency, memory
+from cadenza.causes.alone import Alone, lone_ranks, sentence
+from cadenza.time.bubbles import pipeline_bubbles
+from cadenza.graph.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
-from cadenza.graph import StepGraph, build
-from cadenza.imbalance import attention_imbalance
-from cadenza.link_times import group_times, pair_times
-from cadenza.link_what_if import with_usual_links
-from cadenza.links import SlowLink, slow_links
-from cadenza.loads import operation_times
+from cadenza.graph.graph import StepGraph, build
+from cadenza.time.imbalance import attention_imbalance
+from cadenza.links.times import group_times, pair_times
+from cadenza.links.what_if import with_usual_links
+from cadenza.links.slow import SlowLink, slow_links
+from cadenza.graph.loads import operation_times
 from cadenza.log import LOG
-from cadenza.parts import rank_totals, step_times, time_parts
-from cadenza.pauses import pauses
-from cadenza.pieces import lane_pieces
-from cadenza.roofline import attention_tasks
-from cadenza.run import EVENTS_AT_ONCE, Run, of_step
-from cadenza.stragglers import persistent, stragglers, wait_causes
-from cadenza.typical import kinds_of_steps, step_features, typical
-from cadenza.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
+from cadenza.time.parts import rank_totals, step_times, time_parts
+from cadenza.graph.pauses import pauses
+from cadenza.time.pieces import lane_pieces
+from cadenza.time.roofline import attention_tasks
+from cadenza.read.run import EVENTS_AT_ONCE, Run, of_step
+from cadenza.causes.stragglers import persistent, stragglers, wait_causes
+from cadenza.time.typical import kinds_of_steps, step_features, typical
+from cadenza.causes.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
 
 _REPLAYED = 24  # steps, at most
 

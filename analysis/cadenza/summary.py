@@ -8,8 +8,8 @@ import math
 import pandas as pd
 
 from cadenza.errors import DataError
-from cadenza.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
-from cadenza.parts import PARTS
+from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
+from cadenza.time.parts import PARTS
 from cadenza.study import Study
 
 

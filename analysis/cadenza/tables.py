@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cadenza.facts import facts
 from cadenza.log import hide
-from cadenza.parts import PARTS
+from cadenza.time.parts import PARTS
 from cadenza.words import byte_count, byte_rate, number, ranks_of, role_name, seconds, share
 
 PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",

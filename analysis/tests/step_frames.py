@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.graph import StepGraph, build
+from cadenza.graph.graph import StepGraph, build
 
 MS = 1_000_000  # ns
 _DEFAULTS = {

@@ -16,7 +16,7 @@ from trace_files import (
 )
 
 import cadenza
-from cadenza.bubbles import ideal_bubble_fraction, pipeline_bubbles
+from cadenza.time.bubbles import ideal_bubble_fraction, pipeline_bubbles
 
 _UNIT = 1000  # ns
 

@@ -9,7 +9,7 @@ from trace_files import ATTENTION, DENSE, Rank, write_run
 
 import cadenza
 from cadenza.colours import LABEL_COLOURS
-from cadenza.panels import choose_step, panel
+from cadenza.timeline.panels import choose_step, panel
 
 COMMANDS = ("report", "summary", "stragglers", "bubbles", "compare", "check", "export", "timeline",
             "sweep")  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 from trace_files import COLLECTIVE, DENSE, Rank, write_run
 
 import cadenza
-from cadenza.parts import PARTS, time_parts
+from cadenza.time.parts import PARTS, time_parts
 
 
 def test_offset_is_interpolated_and_held_outside(tmp_path):

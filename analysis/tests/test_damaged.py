@@ -17,7 +17,7 @@ from cut_files import look_at_cut_files
 from trace_files import Rank, write_run
 
 import cadenza
-from cadenza.superblock import lookup3, read_superblock
+from cadenza.read.superblock import lookup3, read_superblock
 
 
 def rank_path(folder, rank=0):

@@ -5,9 +5,9 @@ import pytest
 from trace_files import ATTENTION, COLLECTIVE, DENSE, NON_BLOCKING, WAIT, Rank, write_run
 
 import cadenza
-from cadenza.efficiency import efficiencies, overlap, utilization, work_rates
-from cadenza.pieces import lane_pieces
-from cadenza.roofline import attention_tasks, rate_by_size
+from cadenza.time.efficiency import efficiencies, overlap, utilization, work_rates
+from cadenza.time.pieces import lane_pieces
+from cadenza.time.roofline import attention_tasks, rate_by_size
 
 
 def open_ranks(tmp_path, *ranks):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import gzip
-import importlib
 import json
 
 import pandas as pd
@@ -10,9 +9,8 @@ from trace_files import DENSE, DISPATCH, NON_BLOCKING, RECEIVE, SEND, Rank, writ
 
 import cadenza
 from cadenza.errors import DataError, UsageError
-
-export = importlib.import_module("cadenza.export").export
-trace_json = importlib.import_module("cadenza.trace_json")
+from cadenza.formats import trace_json
+from cadenza.formats.export import export
 
 
 def parsed(folder, output, **chosen):

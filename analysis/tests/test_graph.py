@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from step_frames import MS, Cluster, graph_of, pipeline
 
-from cadenza.critical_path import (
+from cadenza.graph.critical_path import (
     critical_path,
     longest_operations,
     mean_shares,
@@ -13,9 +13,9 @@ from cadenza.critical_path import (
     slack,
 )
 from cadenza.errors import DataError
-from cadenza.graph import build
-from cadenza.lanes import OPERATION
-from cadenza.what_if import network_free, scaled
+from cadenza.graph.graph import build
+from cadenza.graph.lanes import OPERATION
+from cadenza.causes.what_if import network_free, scaled
 
 TWO_RANKS = [  # A 5, message 1 to the other rank, B 4, message 1 back, D 2; E 5 and C 3 beside them
     [("post", 1), ("work", "A", 5.0), ("send", 1), ("work", "E", 5.0), ("receive", 1),

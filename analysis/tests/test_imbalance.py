@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import cadenza
-from cadenza.imbalance import serving_ranks
+from cadenza.time.imbalance import serving_ranks
 
 
 def test_imbalance(run_folder):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
-from cadenza import intervals
+from cadenza.time import intervals
 
 
 def pairs(*values):

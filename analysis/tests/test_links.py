@@ -5,10 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cadenza.alone import beside_own_steps, ranks_alone
-from cadenza.links import slow_links
-from cadenza.machine import Machine, machine_of
-from cadenza.wires import Ports
+from cadenza.causes.alone import beside_own_steps, ranks_alone
+from cadenza.links.slow import slow_links
+from cadenza.read.machine import Machine, machine_of
+from cadenza.links.wires import Ports
 
 RATE, STEPS, RANKS = 1e9, 10, 4
 NO_GROUPS = pd.DataFrame(

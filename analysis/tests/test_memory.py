@@ -4,7 +4,7 @@ import pytest
 from trace_files import Rank, write_run
 
 import cadenza
-from cadenza.memory import divergence, growth
+from cadenza.time.memory import divergence, growth
 
 
 def series(*peaks, kind="total", rank=0):

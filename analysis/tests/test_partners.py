@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from step_frames import events_frame, ranks_frame
 
-from cadenza.partners import alike, both_ends, collective_members, message_ends
+from cadenza.read.partners import alike, both_ends, collective_members, message_ends
 
 
 def message(rank, peer, begin, flow, sends, category="attention_dispatch", **more):

@@ -16,7 +16,7 @@ from trace_files import (
 )
 
 import cadenza
-from cadenza.parts import PARTS
+from cadenza.time.parts import PARTS
 
 
 def test_parts_worked_out_by_hand(run_folder):

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from step_frames import MS, Cluster, events_frame, graph_of
 
-from cadenza.pauses import COLUMNS, pauses
-from cadenza.stragglers import persistent, stragglers, wait_causes
-from cadenza.what_if import what_if
+from cadenza.graph.pauses import COLUMNS, pauses
+from cadenza.causes.stragglers import persistent, stragglers, wait_causes
+from cadenza.causes.what_if import what_if
 
 PAUSE = 400.0  # ms
 

@@ -11,7 +11,7 @@ from trace_files import ATTENTION, DENSE, Rank, write_run
 
 import cadenza
 from cadenza.comparison import compare
-from cadenza.parts import PARTS
+from cadenza.time.parts import PARTS
 from cadenza.report import (
     default_output,
     figures_attention,

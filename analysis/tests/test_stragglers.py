@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from step_frames import Cluster, events_frame, graph_of, ranks_frame
 
-from cadenza.loads import operation_loads, scores
-from cadenza.stragglers import persistent, stragglers, wait_causes
+from cadenza.graph.loads import operation_loads, scores
+from cadenza.causes.stragglers import persistent, stragglers, wait_causes
 
 
 def one_operation_each(times, flops=None, step=0, **fields):

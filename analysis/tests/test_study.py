@@ -10,10 +10,10 @@ from conftest import two_ranks
 from trace_files import ATTENTION, COLLECTIVE, DENSE, Rank, write_run
 
 import cadenza
-from cadenza import rank_file
+from cadenza.read import rank_file
 from cadenza.cli import main
-from cadenza.run import Run
-from cadenza.superblock import open_hdf5
+from cadenza.read.run import Run
+from cadenza.read.superblock import open_hdf5
 
 FRAMES = ("parts", "totals", "imbalance", "bubbles", "overlap", "efficiencies", "utilization",
           "attention_tasks", "divergence", "growth", "stragglers", "persistent",

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from cadenza.errors import DataError
-from cadenza.sweep import open_sweep, values_of
-from cadenza.sweep_report import markdown, verdicts
+from cadenza.sweep.points import open_sweep, values_of
+from cadenza.sweep.report import markdown, verdicts
 
 CONFIG = {
     "name": "grid",

@@ -3,7 +3,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cadenza.typical import kinds_of_steps, typical
+from cadenza.time.typical import kinds_of_steps, typical
 
 
 def features(seconds, waiting=None):

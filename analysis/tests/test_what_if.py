@@ -2,7 +2,7 @@
 import pytest
 from step_frames import Cluster, graph_of, pipeline
 
-from cadenza.what_if import what_if
+from cadenza.causes.what_if import what_if
 
 
 def scenarios(graph):

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import yaml
-from cadenza.parts import step_times
-from cadenza.run import Run, open_run
+from cadenza.time.parts import step_times
+from cadenza.read.run import Run, open_run
 from fault_runs.faults import Fault, even_documents, plant
 from fault_runs.layouts import experiment, machine
 from fault_runs.score import Answer, answer, score

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 from cadenza.report.headlines import is_late
-from cadenza.run import Run
+from cadenza.read.run import Run
 from cadenza.study import Study
 from fault_runs.faults import Fault
 

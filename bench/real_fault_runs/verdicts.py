@@ -3,7 +3,7 @@
 
 import cadenza
 import numpy as np
-from cadenza.schema import LANES
+from cadenza.read.schema import LANES
 
 SAID = {"slow": " run at ", "late data": "reading of data takes longer"}
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward: a unit owns a tile of keys of one key-value head, sums dK and dV in scratch while it
 // walks over the queries that see them, and adds to their dQ, which other units add to as well,
-// in the order of the units (turns.hpp).
+// in the order of the units (ordered_accumulation.hpp).
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
+#include "ordered_accumulation.hpp"
 #include "progress.hpp"
 #include "rows.hpp"
-#include "turns.hpp"
 #include "workspace.hpp"
 
 namespace cadenza::kernels::cpu {
@@ -232,7 +232,7 @@ class Backward {
   const TaskList<Real>& list_;
   const UnitList& units_;
   Slots slots_;
-  Turns turns_;
+  OrderedAccumulation turns_;
   Progress progress_;
   std::mutex mutex_;
   std::size_t next_ = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/app/command_line.hpp"
+#include "command_line.hpp"
 
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <sstream>
 
-#include "cadenza/app/failure.hpp"
-#include "cadenza/app/version.hpp"
+#include "app/runtime/failure.hpp"
+#include "app/runtime/version.hpp"
 #include "cadenza/base/nearest.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/comm/communicator.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/app/experiment_file.hpp"
+#include "experiment_file.hpp"
 
 #include <spdlog/spdlog.h>
 
-#include "cadenza/app/agree.hpp"
-#include "cadenza/app/dtype.hpp"
+#include "app/runtime/collective_error.hpp"
+#include "app/runtime/dtype.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
 #include "cadenza/config/load.hpp"
@@ -41,13 +41,13 @@ config::Experiment load_experiment(const std::string& path,
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides) {
   std::string text;
-  together(world, [&] {
+  collectively(world, [&] {
     if (world.rank() == 0) text = read_yaml(path, kExperiment);
   });
   text = comm::broadcast(world, text, 0);
   const std::string host = comm::host_place(world).host;
   config::Experiment experiment;
-  together(world, [&] {
+  collectively(world, [&] {
     experiment = shown(config::parse_experiment(text, path, overrides));
     config::check_ranks(experiment, world.size());
     require_device(experiment);

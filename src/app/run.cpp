@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <system_error>
 
-#include "cadenza/app/agree.hpp"
-#include "cadenza/app/commands.hpp"
-#include "cadenza/app/failure.hpp"
-#include "cadenza/app/terminal.hpp"
-#include "cadenza/app/version.hpp"
+#include "app/runtime/collective_error.hpp"
+#include "app/runtime/failure.hpp"
+#include "app/runtime/terminal.hpp"
+#include "app/runtime/version.hpp"
+#include "commands.hpp"
 
 namespace cadenza::app {
 namespace {

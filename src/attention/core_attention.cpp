@@ -105,8 +105,8 @@ struct FillTable {
   }
 };
 
-/// Turns the pairs of a head: to = from * (cos + i sin), both as pairs (d, d + half). `to` may be
-/// `from`.
+/// OrderedAccumulation the pairs of a head: to = from * (cos + i sin), both as pairs (d, d + half).
+/// `to` may be `from`.
 template <typename From, typename To, typename Sum>
 KOKKOS_INLINE_FUNCTION void rotate(const From* from, const Sum* cos, const Sum* sin, Sum sign,
                                    int half, int head_dim, To* to) {

@@ -88,7 +88,8 @@ class Collector {
 template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
-                      GradientSums<Real>& gradients, const std::string& path, std::int64_t step) {
+                      GradientReducer<Real>& gradients, const std::string& path,
+                      std::int64_t step) {
   using Sum = Accumulator<Real>;
   std::optional<model::CheckpointWriter> writer;
   std::optional<Error> failure;  // the others go on sending: rank 0 fails when all is received
@@ -119,7 +120,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
 #define CADENZA_INSTANTIATE(Real)                                                     \
   template void write_checkpoint(const config::Experiment&, const program::Layout&,   \
                                  comm::Communicator&, const model::Parameters<Real>&, \
-                                 GradientSums<Real>&, const std::string&, std::int64_t);
+                                 GradientReducer<Real>&, const std::string&, std::int64_t);
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

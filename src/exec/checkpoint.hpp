@@ -6,7 +6,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/program/layout.hpp"
-#include "gradients.hpp"
+#include "exec/collectives/gradients.hpp"
 
 namespace cadenza::exec {
 
@@ -16,6 +16,6 @@ namespace cadenza::exec {
 template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
-                      GradientSums<Real>& gradients, const std::string& path, std::int64_t step);
+                      GradientReducer<Real>& gradients, const std::string& path, std::int64_t step);
 
 }  // namespace cadenza::exec

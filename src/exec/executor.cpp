@@ -6,7 +6,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/memory.hpp"
-#include "groups.hpp"
+#include "exec/collectives/groups.hpp"
 #include "trainer.hpp"
 
 namespace cadenza::exec {
@@ -134,7 +134,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
   tracer_.time_host(trace::Category::host, tracer_.intern("bind_plan"), [&] { bind(plan); });
   for (const Step& step : plan.program.steps) run_operation(step, plan);
-  tracer_.set_place({});
+  tracer_.set_context({});
   for (const auto& exchange : exchange_) exchange->finish();
   StepResult result;
   tracer_.time_collective(world_, "agree_on_loss", {}, [&] { result = agree_on_result(); });
@@ -154,23 +154,23 @@ StepResult Executor<Real>::agree_on_result() {
 }
 
 template <typename Real>
-void Executor<Real>::set_place(const Step& step) {
-  trace::Place place;
-  place.phase = step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
-  if (step.again) place.phase = trace::Phase::recompute;
-  if (step.tick < 0) place.phase = trace::Phase::optimizer;
-  place.microbatch = static_cast<std::int16_t>(step.microbatch);
-  place.layer = static_cast<std::int16_t>(step.layer);
-  if (step.tick >= 0) place.tick = step.tick / outline_.parts;
-  place.stage = static_cast<std::int16_t>(step.stage);
+void Executor<Real>::set_context(const Step& step) {
+  trace::EventContext context;
+  context.phase = step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
+  if (step.again) context.phase = trace::Phase::recompute;
+  if (step.tick < 0) context.phase = trace::Phase::optimizer;
+  context.microbatch = static_cast<std::int16_t>(step.microbatch);
+  context.layer = static_cast<std::int16_t>(step.layer);
+  if (step.tick >= 0) context.tick = step.tick / outline_.parts;
+  context.stage = static_cast<std::int16_t>(step.stage);
   const bool halved = outline_.parts > 1 && program::is_of_half(step.operation);
-  if (halved) place.half = static_cast<std::int8_t>(step.part);
-  tracer_.set_place(place);
+  if (halved) context.half = static_cast<std::int8_t>(step.part);
+  tracer_.set_context(context);
 }
 
 template <typename Real>
 void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
-  set_place(step);
+  set_context(step);
   const std::uint16_t name = names_[static_cast<std::size_t>(step.operation)];
   const Tracer::Doing doing(tracer_, name);
   if (program::is_attention(step.operation)) {
@@ -188,15 +188,15 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
 template <typename Real>
 void Executor<Real>::run_attention(const Step& step) {
   AttentionExchange<Real>& exchange = *exchange_[static_cast<std::size_t>(step.part)];
-  AttentionPlace<Real> place;
-  place.tick = step.tick / outline_.parts;
-  place.layer = step.layer;
-  place.pass = step.pass;
-  place.again = step.again;
+  AttentionContext<Real> context;
+  context.tick = step.tick / outline_.parts;
+  context.layer = step.layer;
+  context.pass = step.pass;
+  context.again = step.again;
   const int layers = outline_.layers * outline_.pipeline.chunks;
-  place.copy = std::max(step.slot, 0) * layers + step.layer;
-  if (step.slot >= 0) place.home = trainer_->slot(step);
-  exchange.set_place(place);
+  context.copy = std::max(step.slot, 0) * layers + step.layer;
+  if (step.slot >= 0) context.home = trainer_->slot(step);
+  exchange.set_context(context);
   exchange.run(step.operation, step.stage);
 }
 

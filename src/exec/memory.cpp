@@ -11,7 +11,7 @@
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/model/estimate.hpp"
-#include "gradients.hpp"
+#include "exec/collectives/gradients.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -38,7 +38,7 @@ std::int64_t rotation_bytes(const config::Experiment& e) {
          config::element_bytes(e.run.dtype).accumulator;
 }
 
-void add_trainer(const config::Experiment& e, const program::Outline& outline,
+void add_trainer(const config::Experiment& e, const program::StepShape& outline,
                  const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
   const program::Layout& layout = outline.layout;
   const model::ModelPart part = model_part(e, layout, program.rank);
@@ -50,7 +50,7 @@ void add_trainer(const config::Experiment& e, const program::Outline& outline,
     const program::Coordinates at = layout.coordinates(program.rank);
     owned = 0;
     for (const Range& range :
-         Shares(table, replicas).owned(at.data * layout.context() + at.context)) {
+         GradientShards(table, replicas).owned(at.data * layout.context() + at.context)) {
       owned += range.size();
     }
     memory.gradients += owned * sum;  // their summed share
@@ -87,7 +87,7 @@ std::string MemoryEstimate::largest() const {
   return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
 }
 
-MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outline& outline,
+MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepShape& outline,
                                const program::Program& program,
                                std::span<const program::TickPlans> ticks) {
   const program::Layout& layout = outline.layout;
@@ -103,7 +103,7 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::Outli
   return memory;
 }
 
-MemoryEstimate least_memory(const config::Experiment& e, const program::Outline& outline,
+MemoryEstimate least_memory(const config::Experiment& e, const program::StepShape& outline,
                             Rank trainer) {
   const int stage = outline.layout.coordinates(trainer).pipeline;
   MemoryEstimate memory;

@@ -36,7 +36,7 @@ Tracer::Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool event
 void Tracer::begin_step(std::int64_t step) {
   step_ = static_cast<std::uint32_t>(step);
   totals_ = {};
-  set_place({});
+  set_context({});
   for (auto& [key, count] : instances_) count = 0;  // no memory is given back or asked for
 }
 
@@ -80,7 +80,7 @@ trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::
   event.category = category;
   event.lane = lane;
   if (work.sends) event.flags |= trace::flag::kSends;
-  event.set_place(place_);
+  event.set_context(place_);
   return event;
 }
 

@@ -7,7 +7,7 @@
 #include "cadenza/model/optimizer.hpp"
 #include "cadenza/program/flops.hpp"
 #include "checkpoint.hpp"
-#include "elements.hpp"
+#include "exec/attention/elements.hpp"
 #include "microbatch.hpp"
 
 namespace cadenza::exec {
@@ -22,13 +22,13 @@ using trace::Category;
 std::vector<Range> owned_elements(const model::ParameterTable& table, bool shards,
                                   const comm::Communicator& replicas) {
   if (!shards) return model::all_elements(table);
-  return Shares(table, replicas.size()).owned(replicas.rank());
+  return GradientShards(table, replicas.size()).owned(replicas.rank());
 }
 
 }  // namespace
 
 template <typename Real>
-Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Outline& outline,
+Trainer<Real>::Trainer(const config::Experiment& experiment, const program::StepShape& outline,
                        comm::Communicator& world, Groups& groups,
                        const kernels::RotaryTable<Sum>& rotary, const data::Corpus& corpus,
                        Tracer& tracer, MemoryLedger& ledger)

@@ -10,10 +10,10 @@
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/llama.hpp"
-#include "gradients.hpp"
-#include "groups.hpp"
-#include "streams.hpp"
-#include "tensor_collectives.hpp"
+#include "exec/collectives/gradients.hpp"
+#include "exec/collectives/groups.hpp"
+#include "exec/collectives/pipeline_p2p.hpp"
+#include "exec/collectives/tensor_collectives.hpp"
 
 namespace cadenza::exec {
 
@@ -22,7 +22,7 @@ class Trainer {
  public:
   using Sum = Accumulator<Real>;
 
-  Trainer(const config::Experiment& experiment, const program::Outline& outline,
+  Trainer(const config::Experiment& experiment, const program::StepShape& outline,
           comm::Communicator& world, Groups& groups, const kernels::RotaryTable<Sum>& rotary,
           const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
 
@@ -67,8 +67,8 @@ class Trainer {
   model::Parameters<Real> parameters_;
   TensorCollectives<Sum> tensor_;
   std::optional<model::Llama<Real>> llama_;
-  GradientSums<Real> gradients_;
-  Streams<Sum> streams_;
+  GradientReducer<Real> gradients_;
+  PipelineP2p<Sum> streams_;
   model::TokenBatch batch_;
   std::array<std::uint16_t, program::kOperations> names_{};
   int slots_ = 0;

@@ -5,7 +5,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
-#include "products.hpp"
+#include "gemms.hpp"
 
 namespace cadenza::model {
 
@@ -41,7 +41,7 @@ double Llama<Real>::token_losses(int slot, const Real* normed, double scale, con
     const Real* hidden = normed + row * width;
     project(hidden, head, count, width, vocab, work_.logits.data());
     sum += chunk_loss(at(slot).targets.data() + s.begin + row, count, scale);
-    project_back(dlogits, head, count, width, vocab, dnormed + row * width);
+    input_gradient_gemm(dlogits, head, count, width, vocab, dnormed + row * width);
     weight_gradient(hidden, dlogits, count, width, vocab, gradient_of(parameters_.table.head));
   }
   return sum;
@@ -79,16 +79,17 @@ void Llama<Real>::attention_outputs_gradient(int slot, int layer, Range rows) {
   if (recompute_ == config::Recompute::mlp) make_gate_up(slot, layer, nullptr, s);
   // The feed-forward activation and its normed input are recomputed, not kept.
   const Real* dx = gather(rounded, s);
-  project_back(dx, weight(w.down), s.count, ffn, width, hidden);
+  input_gradient_gemm(dx, weight(w.down), s.count, ffn, width, hidden);
   swiglu_gradient(gate_up, s.count, ffn, hidden);
   weight_gradient(hidden, dx, s.count, ffn, width, gradient_of(w.down));
-  project_back<Real>(gate_up, weight(w.gate), s.count, width, 2 * ffn,
-                     partial(work_.dnormed.data()));
+  input_gradient_gemm<Real>(gate_up, weight(w.gate), s.count, width, 2 * ffn,
+                            partial(work_.dnormed.data()));
   norm_gradient(l.middle.data(), l.rstd2.data(), w.post_norm, s);
   weight_gradient<Real>(gather(work_.normed.data(), s), gate_up, s.count, width, 2 * ffn,
                         gradient_of(w.gate));
   dx = gather(rounded, s);
-  project_back(dx, weight(w.o), s.count, queries, width, work_.dout.data() + s.begin * queries);
+  input_gradient_gemm(dx, weight(w.o), s.count, queries, width,
+                      work_.dout.data() + s.begin * queries);
   const Real* out =
       as_real(l.out.data() + s.begin * queries, s.count * queries, work_.normed.data());
   weight_gradient(out, dx, s.count, queries, width, gradient_of(w.o));
@@ -111,7 +112,8 @@ void Llama<Real>::attention_inputs_gradient(int slot, int layer, Range rows) {
       Kokkos::subview(at(slot).positions, std::pair(s.begin, s.begin + s.count)), s.count,
       work_.hidden.data());
   // Q, K and V are neighbours in the parameters.
-  project_back(gradients, weight(w.q), s.count, width, joined, partial(work_.dnormed.data()));
+  input_gradient_gemm(gradients, weight(w.q), s.count, width, joined,
+                      partial(work_.dnormed.data()));
   norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
   weight_gradient(gather(work_.normed.data(), s), gradients, s.count, width, joined,
                   gradient_of(w.q));

@@ -30,14 +30,14 @@ void append_joined(std::vector<Merge>& merges, std::size_t first, Merge next) {
 void join_heads(std::vector<Merge>& merges, std::size_t first) {
   std::size_t kept = first;
   for (std::size_t i = first; i < merges.size(); ++i) {
-    const auto twin = std::find_if(
+    const auto replica = std::find_if(
         merges.begin() + static_cast<std::ptrdiff_t>(first),
         merges.begin() + static_cast<std::ptrdiff_t>(kept), [&](const Merge& m) {
           return m.owner == merges[i].owner && m.tokens == merges[i].tokens &&
                  m.heads.end == merges[i].heads.begin && m.contributors == merges[i].contributors;
         });
-    if (twin != merges.begin() + static_cast<std::ptrdiff_t>(kept)) {
-      twin->heads.end = merges[i].heads.end;
+    if (replica != merges.begin() + static_cast<std::ptrdiff_t>(kept)) {
+      replica->heads.end = merges[i].heads.end;
     } else {
       if (kept != i) merges[kept] = std::move(merges[i]);
       ++kept;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
-#include "homes.hpp"
+#include "plan/workload/homes.hpp"
 
 namespace cadenza::plan {
 

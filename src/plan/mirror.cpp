@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "grid.hpp"
-#include "homes.hpp"
 #include "order.hpp"
+#include "plan/workload/homes.hpp"
 
 namespace cadenza::plan {
 namespace {

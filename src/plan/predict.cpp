@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cadenza/plan/cost.hpp"
-#include "token_order.hpp"
+#include "plan/workload/token_order.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -43,7 +43,7 @@ struct Unit {
 };
 
 /// What a trainer of a stage, or a dedicated server, runs in a step.
-std::vector<Unit> units_of(const Outline& outline, bool trainer, int stage) {
+std::vector<Unit> units_of(const StepShape& outline, bool trainer, int stage) {
   std::vector<Unit> units;
   if (outline.layout.pools_stages()) {
     const std::vector<Tick> ticks = outline.ticks();
@@ -56,7 +56,7 @@ std::vector<Unit> units_of(const Outline& outline, bool trainer, int stage) {
     }
     return units;
   }
-  for (const Turn& turn : one_f_one_b(outline.pipeline, stage)) {
+  for (const ScheduleEntry& turn : one_f_one_b(outline.pipeline, stage)) {
     units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
   }
   return units;
@@ -65,7 +65,7 @@ std::vector<Unit> units_of(const Outline& outline, bool trainer, int stage) {
 /// Appends one rank's operations to a program.
 class Builder {
  public:
-  Builder(const Outline& outline, Rank rank, std::span<const TickPlans> ticks)
+  Builder(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks)
       : outline_(outline),
         layout_(outline.layout),
         trainer_(layout_.trains(rank)),
@@ -260,7 +260,7 @@ class Builder {
     return step;
   }
 
-  const Outline& outline_;
+  const StepShape& outline_;
   const Layout& layout_;
   bool trainer_;
   Coordinates at_;
@@ -272,7 +272,7 @@ class Builder {
 
 }  // namespace
 
-Outline::Outline(const config::Experiment& e)
+StepShape::StepShape(const config::Experiment& e)
     : layout(e),
       pipeline{static_cast<int>(e.parallel.pipeline), static_cast<int>(e.parallel.chunks),
                static_cast<int>(e.batch.tokens / (e.batch.microbatch * e.parallel.data))},
@@ -281,7 +281,7 @@ Outline::Outline(const config::Experiment& e)
       recompute(e.run.recompute),
       shards_optimizer(e.parallel.shard == config::Shard::optimizer) {}
 
-std::vector<Tick> Outline::ticks() const {
+std::vector<Tick> StepShape::ticks() const {
   if (layout.pools_stages() && layout.pipeline() > 1) return phase_aligned(pipeline);
   std::vector<Tick> ticks;
   for (int m = 0; m < pipeline.microbatches; ++m) ticks.push_back({Pass::forward, {m}});
@@ -324,7 +324,7 @@ bool is_of_rows(Operation operation) {
   }
 }
 
-int slots_of_stage(const Outline& outline, int stage) {
+int slots_of_stage(const StepShape& outline, int stage) {
   Slots slots;
   for (const Unit& unit : units_of(outline, true, stage)) {
     if (unit.microbatch < 0) continue;
@@ -334,7 +334,7 @@ int slots_of_stage(const Outline& outline, int stage) {
   return std::max(1, slots.count());
 }
 
-Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks) {
+Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks) {
   return Builder(outline, rank, ticks).build();
 }
 

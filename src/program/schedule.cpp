@@ -8,7 +8,7 @@ namespace {
 
 /// The n-th forward (or backward) turn of every stage: stages x chunks turns take `stages`
 /// microbatches through all chunks of a stage.
-Turn nth(const PipelineShape& shape, Pass pass, int n) {
+ScheduleEntry nth(const PipelineShape& shape, Pass pass, int n) {
   const int round = shape.stages * shape.chunks;
   const int chunk = n % round / shape.stages;
   const int microbatch = n / round * shape.stages + n % shape.stages;
@@ -23,13 +23,13 @@ int passes_ahead(const PipelineShape& shape, int stage, int turns) {
 
 }  // namespace
 
-std::vector<Turn> one_f_one_b(const PipelineShape& shape, int stage) {
+std::vector<ScheduleEntry> one_f_one_b(const PipelineShape& shape, int stage) {
   const auto turn = [&](Pass pass, int n) {
-    return shape.chunks == 1 ? Turn{pass, n, 0} : nth(shape, pass, n);
+    return shape.chunks == 1 ? ScheduleEntry{pass, n, 0} : nth(shape, pass, n);
   };
   const int turns = shape.microbatches * shape.chunks;
   const int ahead = passes_ahead(shape, stage, turns);
-  std::vector<Turn> order;
+  std::vector<ScheduleEntry> order;
   for (int n = 0; n < ahead; ++n) order.push_back(turn(Pass::forward, n));
   for (int n = ahead; n < turns; ++n) {
     order.push_back(turn(Pass::forward, n));

@@ -59,7 +59,7 @@ std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan:
 }
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch) {
-  const Outline outline(experiment);
+  const StepShape outline(experiment);
   std::vector<TickPlans> plans;
   for (const Tick& tick : outline.ticks()) {
     const auto groups = occupants(outline.layout, batch, tick);
@@ -77,7 +77,7 @@ StepPlan plan_step(const config::Experiment& experiment, const data::Packer& pac
   StepPlan result;
   result.batch = packer.batch(step);
   result.ticks = plan_ticks(experiment, result.batch);
-  result.program = make_program(Outline(experiment), rank, result.ticks);
+  result.program = make_program(StepShape(experiment), rank, result.ticks);
   Hasher hasher;
   for (const TickPlans& tick : result.ticks) {
     hasher.add(plan::hash(tick.forward)).add(plan::hash(tick.backward));

@@ -12,7 +12,7 @@ namespace cadenza::simulate {
 using program::Operation;
 using program::Pass;
 
-Clock::Clock(const config::Experiment& experiment, const program::Outline& outline,
+Clock::Clock(const config::Experiment& experiment, const program::StepShape& outline,
              std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
              const Costs& costs, const Observer& observer, std::int64_t step)
     : layout_(outline.layout),
@@ -26,7 +26,7 @@ Clock::Clock(const config::Experiment& experiment, const program::Outline& outli
       runner_of_(static_cast<std::size_t>(outline.layout.ranks()), -1) {
   bool all_lead = layout_.tensor() > 1;
   for (std::size_t i = 0; i < programs.size(); ++i) {
-    Runner& runner = runners_[i];
+    RankState& runner = runners_[i];
     runner.program = &programs[i];
     runner.pool = layout_.pool_of(runner.rank());
     runner.in_pool = layout_.in_pool(runner.rank());
@@ -38,7 +38,7 @@ Clock::Clock(const config::Experiment& experiment, const program::Outline& outli
   one_for_all_ = all_lead;
 }
 
-void Clock::place_pauses(const Runner& runner) {
+void Clock::place_pauses(const RankState& runner) {
   variation_.place_pauses(*runner.program, [&](const Step& step) {
     if (step.operation == Operation::optimize) return true;
     if (step.operation == Operation::attend) {
@@ -62,7 +62,7 @@ void Clock::wake(std::size_t runner, double time) {
 }
 
 void Clock::resume(std::size_t i, double time) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.now = time;
   switch (runner.state) {
     case State::ready:
@@ -83,7 +83,7 @@ void Clock::resume(std::size_t i, double time) {
 }
 
 void Clock::start(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.began = runner.now;
   if (runner.ended()) {
     if (drains(i, runner.sent[0]) || drains(i, runner.sent[1])) return;
@@ -101,7 +101,7 @@ void Clock::start(std::size_t i) {
 }
 
 void Clock::start_operation(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.began = runner.now;
   if (runner.ended()) {
     if (!runner.sent[0].empty() || !runner.sent[1].empty()) return start(i);
@@ -133,14 +133,14 @@ void Clock::start_operation(std::size_t i) {
 }
 
 void Clock::run_for(std::size_t i, double seconds) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.state = State::running;
   runner.times.machine += seconds;
   wake(i, runner.now + taken(runner, seconds));
 }
 
 void Clock::finish(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   switch (runner.step().operation) {
     case Operation::post:
     case Operation::post_results:
@@ -156,7 +156,7 @@ void Clock::finish(std::size_t i) {
 }
 
 void Clock::next_operation(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   ++runner.next;
   runner.state = State::ready;
   wake(i, runner.now);
@@ -171,7 +171,7 @@ double& Clock::computing(RankTimes& times, Operation operation) {
 }
 
 void Clock::attend(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   const Attention& work = work_.attention(runner.step(), runner.in_pool);
   const double seconds = taken(runner, work.seconds);
   runner.times.attention += seconds;
@@ -180,8 +180,8 @@ void Clock::attend(std::size_t i) {
   run_for(i, work.seconds);
 }
 
-void Clock::emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes,
-                 double flops, std::uint32_t flow) const {
+void Clock::emit(const RankState& runner, Activity what, double begin, double end,
+                 std::int64_t bytes, double flops, std::uint32_t flow) const {
   if (!observer_) return;
   Span span;
   span.rank = runner.rank();
@@ -217,7 +217,7 @@ Result Clock::result() const {
 
 std::vector<std::string> Clock::faults() const {
   std::vector<std::string> lines;
-  for (const Runner& runner : runners_) {
+  for (const RankState& runner : runners_) {
     if (runner.ended()) continue;
     lines.push_back(fmt::format("rank {} never gets past operation {}: {}", runner.rank(),
                                 runner.next, to_string(runner.step())));

@@ -12,7 +12,7 @@
 #include "dense.hpp"
 #include "exchange.hpp"
 #include "network.hpp"
-#include "variation.hpp"
+#include "perturbation.hpp"
 #include "work.hpp"
 
 namespace cadenza::simulate {
@@ -20,7 +20,7 @@ namespace cadenza::simulate {
 class Clock {
  public:
   /// `observer` may be empty. All arguments outlive the clock.
-  Clock(const config::Experiment& experiment, const program::Outline& outline,
+  Clock(const config::Experiment& experiment, const program::StepShape& outline,
         std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
         const Costs& costs, const Observer& observer, std::int64_t step);
 
@@ -56,7 +56,7 @@ class Clock {
   /// Attention operations of one half of one layer: a new place completes what was sent before.
   using Place = std::tuple<int, int, program::Pass, bool>;
 
-  struct Runner {
+  struct RankState {
     const program::Program* program = nullptr;
     int pool = 0;
     Rank in_pool = 0;
@@ -79,7 +79,7 @@ class Clock {
   };
 
   /// Ranks that meet in a collective.
-  struct Meeting {
+  struct Rendezvous {
     std::vector<std::size_t> runners;
     double latest = 0;
     std::map<int, double> latest_of_data;  ///< by data coordinate, where pipelines end
@@ -103,7 +103,7 @@ class Clock {
   // clock.cpp: the event loop.
   void wake(std::size_t runner, double time);
   void resume(std::size_t runner, double time);
-  void place_pauses(const Runner& runner);
+  void place_pauses(const RankState& runner);
   void start(std::size_t runner);
   void start_operation(std::size_t runner);
   void finish(std::size_t runner);
@@ -113,7 +113,7 @@ class Clock {
   void attend(std::size_t runner);
 
   // clock_messages.cpp: attention's messages, residual streams.
-  Exchange& exchange_of(const Runner& runner);
+  Exchange& exchange_of(const RankState& runner);
   void add_ends(std::size_t runner, bool sent, bool received, std::vector<End>& ends);
   Copies copies_of(const std::vector<End>& ends, bool sent) const;
   bool drains(std::size_t runner, std::vector<End>& sent);
@@ -123,36 +123,36 @@ class Clock {
   void wait_for(std::size_t runner, State state);
   void start_wait(std::size_t runner);
   void end_wait(std::size_t runner);
-  void count_wait(Runner& runner, double ready, double RankTimes::*reason) const;
-  bool has_no_microbatch(const Runner& runner) const;
+  void count_wait(RankState& runner, double ready, double RankTimes::*reason) const;
+  bool has_no_microbatch(const RankState& runner) const;
   void close_awaited(std::size_t runner);
   void tell(Rank rank, double there);
-  void emit_message(const Runner& runner, const End& end) const;
+  void emit_message(const RankState& runner, const End& end) const;
   void start_receive(std::size_t runner);
   void end_receive(std::size_t runner);
   void send(std::size_t runner);
   static std::uint32_t stream_flow(Rank from, Rank to, program::Pass pass, std::size_t number);
-  std::int64_t stream_bytes(const Runner& runner) const;
+  std::int64_t stream_bytes(const RankState& runner) const;
 
   // clock_collectives.cpp
   void run_dense(std::size_t runner);
   void meet(std::size_t runner);
-  std::size_t expected(const Runner& runner) const;
-  std::tuple<int, int> meeting_of(const Runner& runner) const;
+  std::size_t expected(const RankState& runner) const;
+  std::tuple<int, int> meeting_of(const RankState& runner) const;
   int replicas_of(Rank rank) const;
   static std::uint32_t collective_flow(std::tuple<int, int> meeting, int bucket);
   void post_layer(std::size_t runner);
-  double end_of_meeting(const Meeting& meeting);
-  double finish_sums(const Meeting& meeting);
-  void leave(std::size_t runner, const Meeting& meeting, double end);
-  bool ends_pipelines(const Runner& runner) const;
-  void wait_in(Runner& runner, const Meeting& meeting, double arrived) const;
-  void emit_tensor(Runner& runner, const DenseTime& time, double arrived, double opens) const;
+  double end_of_meeting(const Rendezvous& meeting);
+  double finish_sums(const Rendezvous& meeting);
+  void leave(std::size_t runner, const Rendezvous& meeting, double end);
+  bool ends_pipelines(const RankState& runner) const;
+  void wait_in(RankState& runner, const Rendezvous& meeting, double arrived) const;
+  void emit_tensor(RankState& runner, const DenseTime& time, double arrived, double opens) const;
 
-  void emit(const Runner& runner, Activity what, double begin, double end, std::int64_t bytes = 0,
-            double flops = 0, std::uint32_t flow = 0) const;
+  void emit(const RankState& runner, Activity what, double begin, double end,
+            std::int64_t bytes = 0, double flops = 0, std::uint32_t flow = 0) const;
   /// What the rank's operation takes, of which the machine needs `seconds`.
-  double taken(const Runner& runner, double seconds) const {
+  double taken(const RankState& runner, double seconds) const {
     return variation_.seconds(runner.rank(), runner.next, runner.step(), seconds);
   }
 
@@ -162,8 +162,8 @@ class Clock {
   Work work_;
   Dense dense_;
   Network network_;
-  Variation variation_;
-  std::vector<Runner> runners_;
+  Perturbation variation_;
+  std::vector<RankState> runners_;
   std::vector<int> runner_of_;  ///< by world rank; -1: another stands for it, or it has no program
   bool one_for_all_ = false;    ///< tensor coordinate 0 stands for its tensor group
   using Event = std::pair<double, std::size_t>;
@@ -171,7 +171,7 @@ class Clock {
   std::uint64_t operations_ = 0;
   std::map<ExchangeKey, Exchange> exchanges_;  ///< that somebody has not seen the end of
   std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver
-  std::map<std::tuple<int, int>, Meeting> meetings_;
+  std::map<std::tuple<int, int>, Rendezvous> meetings_;
   std::map<int, Sums> sums_;
 };
 

@@ -11,7 +11,7 @@ namespace cadenza::simulate {
 using program::Operation;
 
 void Clock::run_dense(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   const Step& step = runner.step();
   const bool in_tick = step.tick >= 0;
   const std::int64_t rows = !in_tick ? 0
@@ -43,7 +43,7 @@ int Clock::replicas_of(Rank rank) const {
 }
 
 /// The ranks that a rank meets in its operation: by kind of group and number of the group.
-std::tuple<int, int> Clock::meeting_of(const Runner& runner) const {
+std::tuple<int, int> Clock::meeting_of(const RankState& runner) const {
   switch (runner.step().operation) {
     case Operation::gradient_norm:
       return {0, 0};
@@ -56,7 +56,7 @@ std::tuple<int, int> Clock::meeting_of(const Runner& runner) const {
   }
 }
 
-std::size_t Clock::expected(const Runner& runner) const {
+std::size_t Clock::expected(const RankState& runner) const {
   const int all = layout_.trainers() / (one_for_all_ ? layout_.tensor() : 1);
   switch (runner.step().operation) {
     case Operation::gradient_norm:
@@ -72,10 +72,10 @@ std::size_t Clock::expected(const Runner& runner) const {
 
 /// Waits for the others when its own computation is over.
 void Clock::meet(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.state = State::meeting;
   const auto key = meeting_of(runner);
-  Meeting& meeting = meetings_[key];
+  Rendezvous& meeting = meetings_[key];
   meeting.runners.push_back(i);
   const double arrived = runner.now + runner.compute;
   meeting.latest = std::max(meeting.latest, arrived);
@@ -84,15 +84,15 @@ void Clock::meet(std::size_t i) {
     latest = std::max(latest, arrived);
   }
   if (meeting.runners.size() < expected(runner)) return;
-  const Meeting done = std::move(meeting);
+  const Rendezvous done = std::move(meeting);
   meetings_.erase(key);
   const double end = end_of_meeting(done);
   for (const std::size_t other : done.runners) leave(other, done, end);
 }
 
 /// When the collective is over.
-double Clock::end_of_meeting(const Meeting& meeting) {
-  const Runner& runner = runners_[meeting.runners.front()];
+double Clock::end_of_meeting(const Rendezvous& meeting) {
+  const RankState& runner = runners_[meeting.runners.front()];
   const Step& step = runner.step();
   switch (step.operation) {
     case Operation::gradient_norm:  // one number
@@ -119,13 +119,13 @@ std::uint32_t Clock::collective_flow(std::tuple<int, int> meeting, int bucket) {
 }
 
 /// Whether the rank's operation is where all stages end their backward passes.
-bool Clock::ends_pipelines(const Runner& runner) const {
+bool Clock::ends_pipelines(const RankState& runner) const {
   return layout_.pipeline() > 1 && runner.step().operation == Operation::gradient_norm;
 }
 
 /// Adds the wait for the others. A stage that is done waits for the last one of its pipeline first:
 /// that is a bubble.
-void Clock::wait_in(Runner& runner, const Meeting& meeting, double arrived) const {
+void Clock::wait_in(RankState& runner, const Rendezvous& meeting, double arrived) const {
   RankTimes& times = runner.times;
   if (runner.step().tick >= 0) {
     times.tensor_parallel_wait += meeting.latest - arrived;
@@ -138,8 +138,8 @@ void Clock::wait_in(Runner& runner, const Meeting& meeting, double arrived) cons
   times.data_parallel_wait += meeting.latest - own;
 }
 
-void Clock::leave(std::size_t i, const Meeting& meeting, double end) {
-  Runner& runner = runners_[i];
+void Clock::leave(std::size_t i, const Rendezvous& meeting, double end) {
+  RankState& runner = runners_[i];
   const Step& step = runner.step();
   RankTimes& times = runner.times;
   const double opens = meeting.latest;
@@ -172,7 +172,8 @@ void Clock::leave(std::size_t i, const Meeting& meeting, double end) {
 /// the clock behind all of them.
 /// @param arrived  when the rank has computed
 /// @param opens    when the last of its group has
-void Clock::emit_tensor(Runner& runner, const DenseTime& time, double arrived, double opens) const {
+void Clock::emit_tensor(RankState& runner, const DenseTime& time, double arrived,
+                        double opens) const {
   if (!observer_) return;
   const std::tuple group{3, runner.rank() / layout_.tensor()};
   for (const TensorCollective& collective : time.collectives) {
@@ -192,7 +193,7 @@ void Clock::emit_tensor(Runner& runner, const DenseTime& time, double arrived, d
 }
 
 void Clock::post_layer(std::size_t i) {
-  const Runner& runner = runners_[i];
+  const RankState& runner = runners_[i];
   Sums& sums = sums_[replicas_of(runner.rank())];
   Sums::Bucket& bucket = sums.layers[runner.step().layer];
   bucket.begin = std::max(bucket.begin, runner.now);
@@ -205,7 +206,7 @@ void Clock::post_layer(std::size_t i) {
 }
 
 /// Sums what is in no layer, when those of the layers are over.
-double Clock::finish_sums(const Meeting& meeting) {
+double Clock::finish_sums(const Rendezvous& meeting) {
   const Rank rank = runners_[meeting.runners.front()].rank();
   Sums& sums = sums_[replicas_of(rank)];
   const double begin = std::max(meeting.latest, sums.free);
@@ -214,7 +215,7 @@ double Clock::finish_sums(const Meeting& meeting) {
   const auto show = [&](int layer, double from, double until, std::int64_t bytes) {
     if (!observer_ || meeting.runners.size() == 1) return;
     for (const std::size_t i : meeting.runners) {
-      const Runner& runner = runners_[i];
+      const RankState& runner = runners_[i];
       emit(runner, Activity::reduce, from, until, bytes, 0,
            collective_flow(meeting_of(runner), layer));
     }

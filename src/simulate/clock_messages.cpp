@@ -21,7 +21,7 @@ bool of_results(const program::Step& step) {
 
 }  // namespace
 
-Exchange& Clock::exchange_of(const Runner& runner) {
+Exchange& Clock::exchange_of(const RankState& runner) {
   const Step& step = runner.step();
   const ExchangeKey key{runner.pool, step.tick, step.layer, step.stage, step.pass, step.again};
   const auto found = exchanges_.find(key);
@@ -31,7 +31,7 @@ Exchange& Clock::exchange_of(const Runner& runner) {
 
 /// The messages that the rank's operation is about.
 void Clock::add_ends(std::size_t i, bool sent, bool received, std::vector<End>& ends) {
-  const Runner& runner = runners_[i];
+  const RankState& runner = runners_[i];
   const Step* step = &runner.step();
   Exchange& exchange = exchange_of(runner);
   const program::Part part = exchange.of(runner.in_pool);
@@ -64,7 +64,7 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
 
 /// Receives are posted at once, sends when their rows are packed.
 void Clock::post(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   std::vector<End>& ends = runner.awaited;
   ends.clear();
   add_ends(i, true, true, ends);
@@ -81,7 +81,7 @@ void Clock::post(std::size_t i) {
 }
 
 void Clock::post_sends(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   bool receives = false;
   for (const End& end : runner.awaited) {
     if (end.sender) post_end(end, runner.now);
@@ -111,14 +111,14 @@ void Clock::post_end(const End& end, double now) {
 /// A message that the rank waits for is under way.
 void Clock::tell(Rank rank, double there) {
   const auto i = static_cast<std::size_t>(runner_of_[static_cast<std::size_t>(rank)]);
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.latest = std::max(runner.latest, there);
   if (--runner.missing == 0) wake(i, runner.latest);
 }
 
 /// Waits for the ends in `awaited`.
 void Clock::wait_for(std::size_t i, State state) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.state = state;
   runner.missing = 0;
   runner.latest = runner.now;
@@ -144,7 +144,7 @@ bool Clock::drains(std::size_t i, std::vector<End>& sent) {
 }
 
 void Clock::start_wait(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   runner.awaited.clear();
   add_ends(i, false, true, runner.awaited);
   // What it only sends, it waits for later: see post_sends.
@@ -155,7 +155,7 @@ void Clock::start_wait(std::size_t i) {
 /// Adds the wait that ends now.
 /// @param ready   when the last of what it waits for was on its way
 /// @param reason  of the time until then
-void Clock::count_wait(Runner& runner, double ready, double RankTimes::*reason) const {
+void Clock::count_wait(RankState& runner, double ready, double RankTimes::*reason) const {
   const double opens = std::clamp(ready, runner.began, runner.now);
   runner.times.waiting += runner.now - runner.began;
   runner.times.*reason += opens - runner.began;
@@ -163,12 +163,12 @@ void Clock::count_wait(Runner& runner, double ready, double RankTimes::*reason) 
 }
 
 /// Whether the pipeline fills or drains on the rank, even if it serves attention meanwhile.
-bool Clock::has_no_microbatch(const Runner& runner) const {
+bool Clock::has_no_microbatch(const RankState& runner) const {
   return layout_.pipeline() > 1 && layout_.trains(runner.rank()) && runner.step().microbatch < 0;
 }
 
 void Clock::end_wait(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   double ready = runner.began;
   for (const End& end : runner.awaited) {
     if (!end.sender) ready = std::max(ready, end.exchange->message(end.message).ready);
@@ -185,7 +185,7 @@ void Clock::end_wait(std::size_t i) {
 }
 
 void Clock::close_awaited(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   for (const End& end : runner.awaited) emit_message(runner, end);
   for (const End& end : runner.awaited) {
     if (end.exchange->close_end()) exchanges_.erase(ExchangeKey(end.exchange->key()));
@@ -193,7 +193,7 @@ void Clock::close_awaited(std::size_t i) {
   runner.awaited.clear();
 }
 
-void Clock::emit_message(const Runner& runner, const End& end) const {
+void Clock::emit_message(const RankState& runner, const End& end) const {
   if (!observer_) return;
   const program::Flow& flow = end.exchange->flow(end.message);
   const Message& message = end.exchange->message(end.message);
@@ -221,12 +221,12 @@ void Clock::emit_message(const Runner& runner, const End& end) const {
   observer_(span);
 }
 
-std::int64_t Clock::stream_bytes(const Runner& runner) const {
+std::int64_t Clock::stream_bytes(const RankState& runner) const {
   return dense_.stream_bytes(work_.all_rows(runner.step(), runner.in_pool));
 }
 
 void Clock::start_receive(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   const Step& step = runner.step();
   runner.state = State::receiving;
   runner.sent_at = runner.now;
@@ -239,7 +239,7 @@ void Clock::start_receive(std::size_t i) {
 }
 
 void Clock::send(std::size_t i) {
-  const Runner& runner = runners_[i];
+  const RankState& runner = runners_[i];
   const Step& step = runner.step();
   const std::int64_t bytes = stream_bytes(runner);
   runners_[i].times.copies += runner.now - runner.began;
@@ -267,7 +267,7 @@ std::uint32_t Clock::stream_flow(Rank from, Rank to, program::Pass pass, std::si
 }
 
 void Clock::end_receive(std::size_t i) {
-  Runner& runner = runners_[i];
+  RankState& runner = runners_[i];
   const Step& step = runner.step();
   Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
   const std::int64_t bytes = stream_bytes(runner);

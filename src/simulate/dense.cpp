@@ -60,7 +60,7 @@ void add_attention_outputs(const program::Step& step, config::Recompute recomput
 
 }  // namespace
 
-Dense::Dense(const config::Experiment& experiment, const program::Outline& outline,
+Dense::Dense(const config::Experiment& experiment, const program::StepShape& outline,
              const Costs& costs)
     : e_(experiment),
       layout_(outline.layout),

@@ -30,7 +30,8 @@ struct DenseTime {
 
 class Dense {
  public:
-  Dense(const config::Experiment& experiment, const program::Outline& outline, const Costs& costs);
+  Dense(const config::Experiment& experiment, const program::StepShape& outline,
+        const Costs& costs);
 
   /// @param rows  tokens of the rank in the operation
   const DenseTime& time(const program::Step& step, Rank rank, std::int64_t rows);

@@ -93,7 +93,7 @@ LeastTime::LeastTime(const data::Batch& batch, const Costs& costs)
 }
 
 double LeastTime::seconds(const config::Experiment& e) const {
-  const program::Outline outline(e);
+  const program::StepShape outline(e);
   const Costs costs(machine_, e, outline.layout);
   Dense dense(e, outline, costs);
   const int microbatches = outline.pipeline.microbatches;

@@ -213,7 +213,7 @@ trace::Event Recording::event_of(const Span& span) const {
   event.flow = in_step(span.flow);
   event.category = kind.category;
   event.name_id = kind.name;
-  if (span.step != nullptr) event.set_place(place_of(*span.step));
+  if (span.step != nullptr) event.set_context(place_of(*span.step));
   if (beside_computation(span.what)) {
     event.lane = Lane::communication;
     event.flags |= trace::flag::kNonBlocking;
@@ -225,8 +225,8 @@ trace::Event Recording::event_of(const Span& span) const {
   return event;
 }
 
-trace::Place Recording::place_of(const Step& step) const {
-  trace::Place place;
+trace::EventContext Recording::place_of(const Step& step) const {
+  trace::EventContext place;
   place.phase = phase_of(step);
   place.microbatch = static_cast<std::int16_t>(step.microbatch);
   place.layer = static_cast<std::int16_t>(step.layer);

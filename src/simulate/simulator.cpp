@@ -6,7 +6,7 @@
 
 namespace cadenza::simulate {
 
-Result simulate(const config::Experiment& experiment, const program::Outline& outline,
+Result simulate(const config::Experiment& experiment, const program::StepShape& outline,
                 std::span<const program::Program> programs,
                 std::span<const program::TickPlans> ticks, const Costs& costs,
                 const Observer& observer, std::int64_t step) {
@@ -18,7 +18,7 @@ Result simulate(const config::Experiment& experiment, const program::Outline& ou
 }
 
 std::vector<std::string> faults(const config::Experiment& experiment,
-                                const program::Outline& outline,
+                                const program::StepShape& outline,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks) {
   const Costs costs(config::Machine{}, experiment, outline.layout);

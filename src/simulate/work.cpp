@@ -15,7 +15,7 @@ std::size_t index(Pass pass) {
 
 }  // namespace
 
-Work::Work(const program::Outline& outline, std::span<const TickPlans> ticks, const Costs& costs)
+Work::Work(const program::StepShape& outline, std::span<const TickPlans> ticks, const Costs& costs)
     : ranks_(static_cast<std::size_t>(outline.layout.pool_size())),
       parts_(static_cast<std::size_t>(outline.parts)),
       ticks_(ticks) {

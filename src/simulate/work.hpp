@@ -20,7 +20,7 @@ struct Attention {
 
 class Work {
  public:
-  Work(const program::Outline& outline, std::span<const program::TickPlans> ticks,
+  Work(const program::StepShape& outline, std::span<const program::TickPlans> ticks,
        const Costs& costs);
 
   /// @param rank  as the plan calls it

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import yaml
 
+USAGE, DATA = 2, 3  # exit codes
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("CADENZA", ROOT / "build/release/cadenza")).resolve()
 # Seconds after which something hangs: nothing here takes more than a few on a calm machine, and
@@ -275,3 +276,16 @@ def random_documents(seed, lengths):
 
 def tokens_data(path, **options):
     return {"source": "tokens", "path": str(path), "document_end": DOCUMENT_END, **options}
+
+
+def analyze(*arguments):
+    """Runs cadenza-analyze to its end."""
+    result = subprocess.run(
+        [sys.executable, "-m", "cadenza.cli", *map(str, arguments)],
+        text=True,
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "cadenza/app/commands.hpp"
+#include "app/commands.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/storage/hdf5.hpp"

@@ -9,10 +9,10 @@
 #include "cadenza/config/limits.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"
+#include "data/length_files.hpp"
+#include "data/npy.hpp"
+#include "data/paths.hpp"
 #include "readers.hpp"
-#include "src/data/length_files.hpp"
-#include "src/data/npy.hpp"
-#include "src/data/paths.hpp"
 
 namespace cadenza::fuzz {
 namespace {

@@ -62,7 +62,7 @@ void simulate_step(const config::Experiment& experiment, const config::Machine& 
   const data::Batch batch = packer.batch(0);
   require(batch.tokens() > 0, "a batch of {} tokens", batch.tokens());
   const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
-  const program::Outline outline(experiment);
+  const program::StepShape outline(experiment);
   std::vector<program::Program> programs;
   for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
     programs.push_back(program::make_program(outline, rank, ticks));

@@ -4,7 +4,10 @@
 
 - A module includes only itself and the modules its cadenza_module(... DEPENDS ...) line in
   CMakeLists.txt names; those lines, the one place that says so, have no cycle.
+- A header below src/ is private: other modules do not include it. A module that no other depends on
+  has no public headers.
 - A third-party header is included only behind its wall.
+- Files with tests are called test_*, and names that were retired do not come back.
 - Files carry the licence line, stay under 600 lines and 100 columns, and name no machine's folders
   and no unfinished work.
 
@@ -25,16 +28,24 @@ WALLS = [
     (r"hdf5(_hl)?\.h$|H5\w*\.h$", "HDF5", ["src/storage/", "src/trace/"]),
     (r"(cuda|cublas|cudnn|cub/|thrust/|cute/|cutlass/|nccl)", "CUDA", ["kernels/", "src/comm/"]),
     (r"Kokkos_", "Kokkos", ["kernels/", "src/kernels/", "src/attention/", "src/model/", "src/exec/",
-                            "src/app/agree.cpp"]),  # start-up
+                            "src/app/runtime/collective_error.cpp"]),  # start-up
     (r"(oneapi/)?dnnl", "oneDNN", ["kernels/"]),
     (r"CLI/", "CLI11", ["src/app/"]),
 ]
+# Names that stood for several things or that the field has another word for -> today's.
+RETIRED = {
+    "AgreedError": "CollectiveError", "AttentionPlace": "AttentionContext", "Donors": "Sources",
+    "GradientSums": "GradientReducer", "Judge": "Score", "Meeting": "Rendezvous",
+    "Outline": "StepShape", "Runner": "RankState", "Streams": "PipelineP2p",
+    "Turn": "ScheduleEntry", "Turns": "OrderedAccumulation", "Variation": "Perturbation",
+}
 CPP = {".cpp", ".hpp", ".cu", ".cuh"}
 SCRIPTS = {".py", ".cmake", ".sh", ".sbatch"}
 SKIPPED_FOLDERS = {".git", "build", "runs", ".venv", "__pycache__", ".pytest_cache",
                    ".ipynb_checkpoints"}
 MACHINE_FOLDER = re.compile(r"(?<![\w.$}/-])/(home|root|work|Users|scratch|gpfs|lustre|mnt)/\w")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+RETIRED_NAME = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 
 
@@ -115,7 +126,9 @@ def check_includes(root, path, lines, modules):
             continue
         name = match.group(2)
         other = included_module(root, path, name)
-        if module and other and other != module and other not in modules[module]:
+        if module and other and other != module and not name.startswith("cadenza/"):
+            yield number, f"module {module} includes {name}, a private header of {other}"
+        elif module and other and other != module and other not in modules[module]:
             valid = ", ".join(sorted(modules[module])) or "none"
             yield number, f"module {module} includes {name} of {other}; its DEPENDS are: {valid}"
         if other or path.parts[0] in ("tests", "bench") and name != "mpi.h":
@@ -123,6 +136,14 @@ def check_includes(root, path, lines, modules):
         for pattern, library, allowed in WALLS:
             if re.match(pattern, name) and not behind_wall(path, allowed):
                 yield number, f"{library} ({name}) is only for {', '.join(allowed)}"
+
+
+def check_names(path, lines):
+    if path.name.endswith(("_test.cpp", "_test.py")):
+        yield 1, f"a file with tests is called test_*{path.suffix}"
+    for number, line in enumerate(lines, 1):
+        for name in RETIRED_NAME.findall(line):
+            yield number, f"{name} is called {RETIRED[name]}"
 
 
 def check_text(path, lines):
@@ -160,6 +181,10 @@ def violations(root):
     for module, depends in sorted(modules.items()):
         for unknown in sorted(depends - modules.keys()):
             found.append(f"CMakeLists.txt:1: module {module} depends on unknown module {unknown}")
+        if all(module not in others for others in modules.values()):
+            folder = f"include/cadenza/{module}"
+            if (root / folder).exists():
+                found.append(f"{folder}:1: nobody includes {module}: its headers belong in src/")
     ring = find_cycle(modules)
     if ring:
         found.append(f"CMakeLists.txt:1: modules in a cycle: {' -> '.join(ring)}")
@@ -172,6 +197,7 @@ def violations(root):
         problems = list(check_text(path, lines))
         if path.suffix in CPP:
             problems += check_includes(root, path, lines, modules)
+            problems += check_names(path, lines)
         found += [f"{path}:{number}: {what}" for number, what in problems]
     return found
 

@@ -54,6 +54,22 @@ class CheckLayers(unittest.TestCase):
         self.write("src/plan/bad.cpp", LICENCE + '#include "cadenza/comm/world.hpp"\n')
         self.expect_one("src/plan/bad.cpp:2", "module plan includes", "DEPENDS are: base")
 
+    def test_private_header_of_another_module(self):
+        self.write("src/app/bad.cpp", LICENCE + '#include "plan/detail.hpp"\n')
+        self.expect_one("src/app/bad.cpp:2", "plan/detail.hpp, a private header of plan")
+
+    def test_public_header_that_nobody_may_include(self):
+        self.write("include/cadenza/app/commands.hpp", LICENCE)
+        self.expect_one("include/cadenza/app", "belong in src/")
+
+    def test_retired_name(self):
+        self.write("src/plan/bad.cpp", LICENCE + "struct Judge {};\n")
+        self.expect_one("src/plan/bad.cpp:2", "Judge is called Score")
+
+    def test_name_of_a_test_file(self):
+        self.write("tests/unit/plan/plan_test.cpp", LICENCE)
+        self.expect_one("tests/unit/plan/plan_test.cpp:1", "called test_*.cpp")
+
     def test_include_upwards_in_a_public_header(self):
         self.write("include/cadenza/base/bad.hpp", LICENCE + '#include "cadenza/plan/plan.hpp"\n')
         self.expect_one("include/cadenza/base/bad.hpp:2", "module base includes")

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cadenza/app/agree.hpp"
+#include "app/runtime/collective_error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/trace/event.hpp"
 
@@ -252,11 +252,11 @@ TEST(Together, AnErrorOfOneRankReachesAllWithItsCodeAndMessage) {
   const auto world = make_world();
   const int failing = world->size() - 1;
   try {
-    app::together(*world, [&] {
+    app::collectively(*world, [&] {
       if (world->rank() == failing) fail(ExitCode::data, "rank {} has no file", failing);
     });
     FAIL() << "no error on rank " << world->rank();
-  } catch (const app::AgreedError& error) {
+  } catch (const app::CollectiveError& error) {
     EXPECT_EQ(error.code(), ExitCode::data);
     EXPECT_EQ(error.what(), fmt::format("rank {} has no file", failing));
   }
@@ -264,7 +264,7 @@ TEST(Together, AnErrorOfOneRankReachesAllWithItsCodeAndMessage) {
 
 TEST(Together, NoErrorMeansNone) {
   const auto world = make_world();
-  EXPECT_NO_THROW(app::together(*world, [] {}));
+  EXPECT_NO_THROW(app::collectively(*world, [] {}));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 using program::Pass;
 using testing::Draw;
-using testing::Runner;
+using testing::RankState;
 
 struct Case {
   std::string description;
@@ -58,7 +58,7 @@ class TemporaryFile {
 template <typename Real>
 std::vector<StepResult> train(const config::Experiment& experiment, comm::Communicator& world,
                               int steps, const std::string& checkpoint) {
-  Runner<Real> runner(experiment, world);
+  RankState<Real> runner(experiment, world);
   std::vector<StepResult> results;
   for (int step = 0; step < steps; ++step) results.push_back(runner.run(step));
   runner.executor.write_checkpoint(checkpoint, steps);
@@ -128,7 +128,7 @@ TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
 /// Bytes of attention that a rank sends in a step, by its plans: of every layer and pass.
 std::int64_t attention_bytes(const config::Experiment& e, const program::StepPlan& step,
                              Rank rank) {
-  const program::Outline outline(e);
+  const program::StepShape outline(e);
   const auto in_pool = static_cast<std::size_t>(outline.layout.in_pool(rank));
   const bool again = e.run.recompute == config::Recompute::attention ||
                      e.run.recompute == config::Recompute::layer;
@@ -147,7 +147,7 @@ std::int64_t attention_bytes(const config::Experiment& e, const program::StepPla
 
 /// Bytes of residual streams and their gradients that it sends to its neighbours in the pipeline.
 std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& step, Rank rank) {
-  const program::Outline outline(e);
+  const program::StepShape outline(e);
   const program::Layout& layout = outline.layout;
   std::int64_t rows = 0;
   for (const program::Step& operation : step.program.steps) {
@@ -161,7 +161,7 @@ std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& 
 template <typename Real>
 void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator& world) {
   const config::Experiment e = testing::with_dtype<Real>(drawn);
-  Runner<Real> runner(e, world);
+  RankState<Real> runner(e, world);
   const program::StepPlan step = runner.plan(0);
   runner.tracer.begin_step(0);
   runner.executor.run(step);
@@ -171,7 +171,7 @@ void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator
   std::int64_t difference = totals.bytes_sent - totals.bytes_received;
   world.all_reduce(std::span(&difference, 1), comm::Reduction::sum);
   EXPECT_EQ(difference, 0);
-  testing::expect_memory(estimate_memory(e, program::Outline(e), step.program, step.ticks),
+  testing::expect_memory(estimate_memory(e, program::StepShape(e), step.program, step.ticks),
                          runner.ledger, e.parallel.pipeline > 1);
   EXPECT_EQ(runner.recorder.dropped(), 0u);
 }

@@ -11,7 +11,7 @@
 namespace cadenza::exec {
 namespace {
 
-using testing::Runner;
+using testing::RankState;
 using testing::tiny_experiment;
 
 struct Layout {
@@ -52,7 +52,7 @@ struct Curve {
 
 template <typename Real>
 Curve<Real> train(const config::Experiment& experiment, comm::Communicator& world, int steps) {
-  Runner<Real> runner(experiment, world);
+  RankState<Real> runner(experiment, world);
   Curve<Real> curve;
   for (int step = 0; step < steps; ++step) curve.losses.push_back(runner.run(step).loss);
   if (const auto* p = runner.executor.parameters()) {
@@ -181,9 +181,9 @@ TEST(Training, DocumentsMayHaveOneToken) {
 
 TEST(Training, PlansForElementsOfAnotherSizeAreRefused) {
   const auto world = comm::make_world();
-  Runner<float> runner(with_layout({config::PlacementKind::cad, 0}, world->size()), *world);
+  RankState<float> runner(with_layout({config::PlacementKind::cad, 0}, world->size()), *world);
   const program::StepPlan planned = runner.plan(0);
-  Runner<double> other(with_layout({config::PlacementKind::cad, 0}, world->size()), *world);
+  RankState<double> other(with_layout({config::PlacementKind::cad, 0}, world->size()), *world);
   other.tracer.begin_step(0);
   EXPECT_THROW(other.executor.run(planned), Error);
 }
@@ -191,7 +191,7 @@ TEST(Training, PlansForElementsOfAnotherSizeAreRefused) {
 TEST(Training, RanksWithDifferentPlansStopOnAllRanks) {
   const auto world = comm::make_world();
   if (world->size() == 1) GTEST_SKIP() << "one rank cannot disagree";
-  Runner<float> runner(with_layout({config::PlacementKind::cad, 0}, world->size()), *world);
+  RankState<float> runner(with_layout({config::PlacementKind::cad, 0}, world->size()), *world);
   program::StepPlan plan = runner.plan(0);
   if (world->rank() == world->size() - 1) plan.hash ^= 1;
   try {

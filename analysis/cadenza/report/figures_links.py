@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from cadenza.link_facts import matrix
+from cadenza.links.facts import matrix
 from cadenza.report import style
 from cadenza.study import Study
 from cadenza.words import byte_count, byte_rate, seconds

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from cadenza.colours import PART_COLOURS, PART_NAMES, RUN_COLOURS
-from cadenza.parts import BUSY, LOST, PARTS
+from cadenza.time.parts import BUSY, LOST, PARTS
 from cadenza.report import style
 from cadenza.study import Study
 

@@ -7,11 +7,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from cadenza.colours import LABEL_COLOURS
-from cadenza.panels import panel
-from cadenza.parts import BUSY
+from cadenza.timeline.panels import panel
+from cadenza.time.parts import BUSY
 from cadenza.report import style
 from cadenza.study import Study
-from cadenza.typical import typical
+from cadenza.time.typical import typical
 
 _BARS = 12_000  # of a picture: more make a browser slow
 _ALL_BARS = 48_000  # of a run's pictures, which the file has to hold

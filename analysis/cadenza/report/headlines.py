@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from cadenza.colours import PART_NAMES
-from cadenza.parts import BUSY, PARTS
+from cadenza.time.parts import BUSY, PARTS
 from cadenza.study import Study
 from cadenza.words import change, number, seconds, share, signed
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from cadenza.link_facts import verdict
-from cadenza.links import groups, links
+from cadenza.links.facts import verdict
+from cadenza.links.slow import groups, links
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_links import communication
 from cadenza.study import Study

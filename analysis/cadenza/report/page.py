@@ -15,10 +15,10 @@ from markupsafe import Markup
 from cadenza.comparison import compare
 from cadenza.errors import DataError
 from cadenza.log import LOG
-from cadenza.panels import choose_step
+from cadenza.timeline.panels import choose_step
 from cadenza.report import headlines, sections
 from cadenza.report.style import THEMES
-from cadenza.run import Run
+from cadenza.read.run import Run
 from cadenza.study import Study
 from cadenza.summary import labels, summarize
 

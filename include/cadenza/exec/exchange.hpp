@@ -25,7 +25,7 @@ struct Block;
 
 /// What the attention operations that follow belong to.
 template <typename Real>
-struct AttentionPlace {
+struct AttentionContext {
   int tick = 0;   ///< of this exchange: index into what was bound
   int layer = 0;  ///< of the trace
   program::Pass pass = program::Pass::forward;
@@ -53,7 +53,7 @@ class AttentionExchange {
   void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
 
   /// A new tick, layer or pass first completes what the one before sent.
-  void set_place(const AttentionPlace<Real>& place);
+  void set_context(const AttentionContext<Real>& context);
   /// Completes all messages: before the end of a step.
   void finish();
   const Binding& binding(int tick) const { return bindings_[static_cast<std::size_t>(tick)]; }
@@ -80,7 +80,7 @@ class AttentionExchange {
   void post(int stage, bool results);
   void wait(int stage, bool results);
   void attend(int stage);
-  const Binding& bound() const { return binding(place_.tick); }
+  const Binding& bound() const { return binding(context_.tick); }
   const StageBinding& stage_of(int stage) const;
   std::byte* device_bytes(const Traffic& traffic) const {
     return messages_.data() + traffic.buffer;
@@ -116,7 +116,7 @@ class AttentionExchange {
   MemoryLedger& ledger_;
   Names names_;
   std::vector<Binding> bindings_;
-  AttentionPlace<Real> place_;
+  AttentionContext<Real> context_;
   Workspace<Real> workspace_;
   Array<std::byte> messages_;
   HostArray<std::byte> host_messages_;  ///< what messages are sent from and received into

@@ -58,12 +58,12 @@ class Executor {
   void agree_on_plan(const program::StepPlan& plan);
   void bind(const program::StepPlan& plan);
   void run_operation(const program::Step& step, const program::StepPlan& plan);
-  void set_place(const program::Step& step);
+  void set_context(const program::Step& step);
   void run_attention(const program::Step& step);
   StepResult agree_on_result();
 
   config::Experiment experiment_;
-  program::Outline outline_;
+  program::StepShape outline_;
   comm::Communicator& world_;
   std::unique_ptr<Groups> groups_;
   Tracer& tracer_;

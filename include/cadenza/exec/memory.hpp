@@ -33,11 +33,11 @@ struct MemoryEstimate {
 /// @param program  of the rank
 /// @param ticks    of its pool
 MemoryEstimate estimate_memory(const config::Experiment& experiment,
-                               const program::Outline& outline, const program::Program& program,
+                               const program::StepShape& outline, const program::Program& program,
                                std::span<const program::TickPlans> ticks);
 
 /// What a trainer needs whatever the plans are: no foreign rows, no messages of attention.
-MemoryEstimate least_memory(const config::Experiment& experiment, const program::Outline& outline,
+MemoryEstimate least_memory(const config::Experiment& experiment, const program::StepShape& outline,
                             Rank trainer);
 
 /// @throws Error(usage) where a rank needs more than run.memory, naming what would help

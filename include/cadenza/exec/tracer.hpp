@@ -18,7 +18,7 @@
 
 namespace cadenza::exec {
 
-/// What an operation adds to its event beyond time and place.
+/// What an operation adds to its event beyond time and context.
 struct Work {
   std::int64_t bytes = 0;
   double flops = 0;
@@ -44,7 +44,7 @@ class Tracer {
   Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory);
 
   void begin_step(std::int64_t step);
-  void set_place(const trace::Place& place) { place_ = place; }
+  void set_context(const trace::EventContext& context) { context_ = context; }
   std::uint16_t intern(std::string_view name) { return recorder_.intern(name); }
 
   /// Names what this rank is at as long as it lives; what is within another is part of it.
@@ -163,7 +163,7 @@ class Tracer {
   Standstill standstill_;
   StepTotals totals_;
   std::uint32_t step_ = 0;
-  trace::Place place_;
+  trace::EventContext context_;
   std::optional<std::uint16_t> doing_;
   std::unordered_map<std::uint64_t, std::uint32_t> instances_;  ///< of flow keys, in this step
 };

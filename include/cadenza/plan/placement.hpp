@@ -19,7 +19,7 @@ using Occupant = const data::Microbatch*;
 
 /// The workload of groups that run at the same time: group g is ranks [g * context, (g + 1) *
 /// context), dedicated servers follow the last one. Tokens are shared inside a group as the
-/// placement wants them: src/plan/sharding.hpp.
+/// placement wants them: src/plan/workload/sharding.hpp.
 /// @param dedicated  attention servers beside the trainers; they alone serve unless
 /// attention.mixed
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,

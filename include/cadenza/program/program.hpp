@@ -83,8 +83,8 @@ struct TickPlans {
 void add_traffic(TickPlans& plans);
 
 /// What all ranks' programs of an experiment have in common.
-struct Outline {
-  explicit Outline(const config::Experiment& experiment);
+struct StepShape {
+  explicit StepShape(const config::Experiment& experiment);
 
   Layout layout;
   PipelineShape pipeline;
@@ -104,10 +104,10 @@ struct Program {
 };
 
 /// @param ticks  of the rank's pool: index = tick x parts + part
-Program make_program(const Outline& outline, Rank rank, std::span<const TickPlans> ticks);
+Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks);
 
 /// Program::slots of a stage's trainers, which no plan changes.
-int slots_of_stage(const Outline& outline, int stage);
+int slots_of_stage(const StepShape& outline, int stage);
 
 /// "tick 0 layer 3 forward attend stage 1".
 std::string to_string(const Step& step);

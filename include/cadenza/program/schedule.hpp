@@ -12,11 +12,11 @@ namespace cadenza::program {
 enum class Pass : std::uint8_t { forward, backward };
 
 /// A pass of one microbatch through one group of a stage's layers.
-struct Turn {
+struct ScheduleEntry {
   Pass pass = Pass::forward;
   int microbatch = 0;
   int chunk = 0;
-  friend bool operator==(const Turn&, const Turn&) = default;
+  friend bool operator==(const ScheduleEntry&, const ScheduleEntry&) = default;
 };
 
 struct PipelineShape {
@@ -28,7 +28,7 @@ struct PipelineShape {
 /// One forward, one backward (PipeDream-Flush; Megatron-LM, arXiv 2104.04473, section 2.2): stage s
 /// runs stages - s - 1 forward passes ahead. With several chunks: interleaved (its section 2.2.2),
 /// for microbatches that are a multiple of the stages.
-std::vector<Turn> one_f_one_b(const PipelineShape& shape, int stage);
+std::vector<ScheduleEntry> one_f_one_b(const PipelineShape& shape, int stage);
 
 /// What the stages do in a tick of the phase-aligned schedule (DistCA, arXiv 2510.18121, figure 8):
 /// all are in the same phase. -1: the stage has no microbatch and serves attention alone.

@@ -63,7 +63,7 @@ struct RankTimes {
   double machine = 0;      ///< busy() at the machine file's rates: without what makes ranks differ
   std::int64_t bytes_sent = 0;
   // What `waiting`, `collectives` and the time behind `end` were: those parts of a step that the
-  // analysis finds in the trace (analysis/cadenza/parts.py).
+  // analysis finds in the trace (analysis/cadenza/time/parts.py).
   double communication = 0;         ///< data moves: all whom it takes are there
   double attention_wait = 0;        ///< inputs or results of attention are not on their way
   double pipeline_bubble = 0;       ///< another stage is not ready
@@ -84,7 +84,7 @@ struct Result {
 ///                  others do the same at the same time
 /// @param step      of the run: jitter differs from step to step
 /// @throws Error(communication) where they deadlock
-Result simulate(const config::Experiment& experiment, const program::Outline& outline,
+Result simulate(const config::Experiment& experiment, const program::StepShape& outline,
                 std::span<const program::Program> programs,
                 std::span<const program::TickPlans> ticks, const Costs& costs,
                 const Observer& observer = {}, std::int64_t step = 0);
@@ -93,7 +93,7 @@ Result simulate(const config::Experiment& experiment, const program::Outline& ou
 /// nobody sends, a collective that not all of its ranks reach) or whose messages nobody takes;
 /// none when all programs end.
 std::vector<std::string> faults(const config::Experiment& experiment,
-                                const program::Outline& outline,
+                                const program::StepShape& outline,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks);
 

@@ -55,7 +55,7 @@ inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank is the message's
 }  // namespace flag
 
 /// Where in a step an operation belongs. -1 where a field does not apply.
-struct Place {
+struct EventContext {
   Phase phase = Phase::other;
   std::int16_t microbatch = -1;
   std::int16_t layer = -1;
@@ -89,7 +89,7 @@ struct Event {
   std::uint8_t reserved = 0;
   std::int64_t still_ns = -1;  ///< longest time for which the rank stood still; -1: not measured
 
-  void set_place(const Place& place) {
+  void set_context(const EventContext& place) {
     phase = place.phase;
     microbatch = place.microbatch;
     layer = place.layer;

@@ -14,7 +14,7 @@
 namespace cadenza::exec {
 namespace {
 
-using testing::Runner;
+using testing::RankState;
 using testing::tiny_experiment;
 
 /// A model small enough for differences, with a learning rate of zero: parameters stay where they
@@ -31,7 +31,7 @@ config::Experiment still_experiment(bool tied) {
 
 void expect_gradients_match_differences(bool tied) {
   const auto world = comm::make_self();
-  Runner<double> runner(still_experiment(tied), *world);
+  RankState<double> runner(still_experiment(tied), *world);
   runner.run(0);
   const auto& parameters = *runner.executor.parameters();
   const Array<double>& values = parameters.values;
@@ -68,7 +68,7 @@ TEST(Executor, GradientsMatchWithTiedEmbeddings) {
 
 TEST(Executor, LossFallsOverTenSteps) {
   const auto world = comm::make_self();
-  Runner<float> runner(tiny_experiment(), *world);
+  RankState<float> runner(tiny_experiment(), *world);
   const double first = runner.run(0).loss;
   double last = first;
   for (int step = 1; step < 10; ++step) last = runner.run(step).loss;
@@ -79,9 +79,9 @@ TEST(Executor, LossFallsOverTenSteps) {
 TEST(Executor, Bfloat16FollowsFloat) {
   if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no AVX-512 BF16 here";
   const auto world = comm::make_self();
-  Runner<bfloat16> runner(tiny_experiment(), *world);
+  RankState<bfloat16> runner(tiny_experiment(), *world);
   config::Experiment same = runner.experiment;
-  Runner<float> wide(same, *world);
+  RankState<float> wide(same, *world);
   for (int step = 0; step < 5; ++step) {
     const StepResult found = runner.run(step);
     const StepResult expected = wide.run(step);
@@ -94,7 +94,7 @@ TEST(Executor, Bfloat16FollowsFloat) {
 
 TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
   const auto world = comm::make_self();
-  Runner<float> runner(tiny_experiment(), *world);
+  RankState<float> runner(tiny_experiment(), *world);
   const auto plan = runner.plan(0);
   runner.tracer.begin_step(0);
   runner.executor.run(plan);
@@ -120,7 +120,7 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
 
 TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
   const auto world = comm::make_self();
-  Runner<float> runner(tiny_experiment(), *world);
+  RankState<float> runner(tiny_experiment(), *world);
   const auto plan = runner.plan(0);
   runner.tracer.begin_step(0);
   runner.executor.run(plan);
@@ -132,7 +132,7 @@ TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
 
 TEST(Executor, MemoryIsTheSameAfterEveryStep) {
   const auto world = comm::make_self();
-  Runner<float> runner(tiny_experiment(), *world);
+  RankState<float> runner(tiny_experiment(), *world);
   runner.run(0);
   const std::int64_t bytes = runner.ledger.total();
   for (int step = 1; step < 4; ++step) runner.run(step);
@@ -145,11 +145,11 @@ void expect_memory_as_estimated(config::Recompute recompute, config::Overlap ove
   e.run.recompute = recompute;
   e.attention.overlap = overlap;
   const auto world = comm::make_self();
-  Runner<Real> runner(e, *world);
+  RankState<Real> runner(e, *world);
   const auto plan = runner.plan(0);
   runner.tracer.begin_step(0);
   runner.executor.run(plan);
-  testing::expect_memory(estimate_memory(runner.experiment, program::Outline(runner.experiment),
+  testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
                                          plan.program, plan.ticks),
                          runner.ledger);
 }
@@ -170,13 +170,13 @@ TEST(Executor, MemoryIsWhatWasEstimated) {
 
 TEST(Executor, RecomputationAndHalvesChangeNoResult) {
   const auto world = comm::make_self();
-  Runner<double> reference(tiny_experiment(), *world);
+  RankState<double> reference(tiny_experiment(), *world);
   const StepResult expected = reference.run(0);
   for (const int variant : {1, 2, 3, 4}) {
     config::Experiment e = tiny_experiment();
     if (variant < 4) e.run.recompute = config::Recompute(variant);
     if (variant == 4) e.attention.overlap = config::Overlap::ping_pong;
-    Runner<double> runner(e, *world);
+    RankState<double> runner(e, *world);
     const StepResult found = runner.run(0);
     EXPECT_NEAR(found.loss, expected.loss, 1e-13 * expected.loss) << variant;
     EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 1e-11 * expected.gradient_norm)

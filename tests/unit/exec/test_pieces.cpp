@@ -3,9 +3,9 @@
 // ring.
 #include <gmock/gmock.h>
 
-#include "../../../src/exec/arena.hpp"
-#include "../../../src/exec/pieces.hpp"
 #include "cadenza/plan/placement.hpp"
+#include "exec/attention/arena.hpp"
+#include "exec/attention/pieces.hpp"
 #include "unit/plan/cases.hpp"
 
 namespace cadenza::exec {

@@ -2,7 +2,7 @@
 // What every rank owns of the parameters in ZeRO-1.
 #include <gmock/gmock.h>
 
-#include "../../../src/exec/gradients.hpp"
+#include "exec/collectives/gradients.hpp"
 #include "unit/exec/tiny.hpp"
 
 namespace cadenza::exec {
@@ -14,11 +14,11 @@ model::ParameterTable table(bool tied) {
   return model::make_parameter_table(m, model::whole_model(m));
 }
 
-TEST(Shares, PartEveryElementAmongTheRanks) {
+TEST(GradientShards, PartEveryElementAmongTheRanks) {
   for (const bool tied : {false, true}) {
     for (const int ranks : {1, 2, 3, 7}) {
       const model::ParameterTable whole = table(tied);
-      const Shares shares(whole, ranks);
+      const GradientShards shares(whole, ranks);
       std::vector<int> owners(static_cast<std::size_t>(whole.elements), 0);
       for (int rank = 0; rank < ranks; ++rank) {
         std::int64_t end = 0;
@@ -38,10 +38,10 @@ TEST(Shares, PartEveryElementAmongTheRanks) {
   }
 }
 
-TEST(Shares, OfABucketFollowOneAnotherAndDifferByOneElementAtMost) {
-  const Shares shares(table(false), 5);
+TEST(GradientShards, OfABucketFollowOneAnotherAndDifferByOneElementAtMost) {
+  const GradientShards shares(table(false), 5);
   EXPECT_EQ(shares.layers(), 2u);
-  for (const Shares::Bucket& bucket : shares.buckets()) {
+  for (const GradientShards::Bucket& bucket : shares.buckets()) {
     std::int64_t next = bucket.elements.begin;
     for (int rank = 0; rank < 5; ++rank) {
       const Range range = bucket.of(rank);
@@ -54,10 +54,10 @@ TEST(Shares, OfABucketFollowOneAnotherAndDifferByOneElementAtMost) {
   }
 }
 
-TEST(Shares, MoreRanksThanElementsLeaveSomeWithNothing) {
+TEST(GradientShards, MoreRanksThanElementsLeaveSomeWithNothing) {
   const model::ParameterTable whole = table(false);
   const auto ranks = static_cast<int>(whole.elements);
-  const Shares shares(whole, ranks);
+  const GradientShards shares(whole, ranks);
   std::int64_t owned = 0;
   bool nothing = false;
   for (int rank = 0; rank < ranks; rank += 997) nothing |= shares.owned(rank).empty();

@@ -83,7 +83,7 @@ TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
 
 TEST_F(TracerTest, EventsKnowTheirPlace) {
   tracer_.begin_step(4);
-  tracer_.set_place({trace::Phase::backward, 1, 2, 3, 5, 0});
+  tracer_.set_context({trace::Phase::backward, 1, 2, 3, 5, 0});
   tracer_.time(trace::Category::compute_other, tracer_.intern("work"), {}, [] {});
   tracer_.message(trace::Category::p2p_send, tracer_.intern("send"), 1, 2,
                   {.bytes = 8, .peer = 6, .flow = 7, .sends = true});

@@ -54,8 +54,8 @@ config::Experiment with_dtype(config::Experiment e) {
 
 /// One rank's executor and what it refers to.
 template <typename Real>
-struct Runner {
-  Runner(const config::Experiment& e, comm::Communicator& world)
+struct RankState {
+  RankState(const config::Experiment& e, comm::Communicator& world)
       : experiment(with_dtype<Real>(e)),
         corpus(data::open_corpus(e.data, e.model.vocab, e.seed)),
         packer(*corpus, experiment),

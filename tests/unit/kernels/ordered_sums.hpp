@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../../kernels/cpu/turns.hpp"
+#include "../../../kernels/cpu/ordered_accumulation.hpp"
 
 namespace cadenza::testing {
 
@@ -22,7 +22,7 @@ enum class Waiting : bool { no, yes };  ///< no: the planted fault
 inline OrderedSums add_in_turns(int threads, Waiting waiting) {
   constexpr int kSlots = 40, kUnits = 200;
   OrderedSums sums{std::vector<std::vector<int>>(kSlots)};
-  kernels::cpu::Turns turns(kSlots);
+  kernels::cpu::OrderedAccumulation turns(kSlots);
   std::mutex mutex;
   int next = 0;
   std::latch start(threads);

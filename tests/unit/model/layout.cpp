@@ -270,7 +270,7 @@ LayoutResult run_layout(const config::Model& model, const Vector& values,
                         const std::vector<TokenBatch>& batches, const Layout& layout) {
   LayoutResult result;
   std::vector<Vector> dx(static_cast<std::size_t>(layout.tensor));
-  Meeting meeting(layout.tensor);
+  Rendezvous meeting(layout.tensor);
   const auto rank_main = [&](int rank) {
     LockstepGroup<Accumulator<Real>> group(meeting, rank);
     Ranks<Real> ranks(model, values, batches, layout, rank, &group);

@@ -18,9 +18,10 @@
 namespace cadenza::model::test {
 
 /// Where the ranks of a group wait for each other.
-class Meeting {
+class Rendezvous {
  public:
-  explicit Meeting(int size) : inputs_(static_cast<std::size_t>(size)), outputs_(inputs_.size()) {}
+  explicit Rendezvous(int size)
+      : inputs_(static_cast<std::size_t>(size)), outputs_(inputs_.size()) {}
 
   /// Runs `rank_main(rank)` for every rank. @throws what a rank threw
   void run(const std::function<void(int)>& rank_main) {
@@ -77,7 +78,7 @@ class Meeting {
 template <typename Sum>
 class LockstepGroup final : public TensorGroup<Sum> {
  public:
-  LockstepGroup(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+  LockstepGroup(Rendezvous& meeting, int rank) : meeting_(meeting), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int size() const override { return meeting_.size(); }
@@ -144,7 +145,7 @@ class LockstepGroup final : public TensorGroup<Sum> {
                   });
   }
 
-  Meeting& meeting_;
+  Rendezvous& meeting_;
   int rank_;
 };
 

@@ -16,7 +16,7 @@ Size size(std::int64_t value) {
   return static_cast<Size>(value);
 }
 
-/// Turns [T, heads, D] by sign * position * theta^(-2d / D), pairs (d, d + D / 2).
+/// OrderedAccumulation [T, heads, D] by sign * position * theta^(-2d / D), pairs (d, d + D / 2).
 void rotate(Vector& x, const config::Model& model, Size heads,
             const std::vector<std::int32_t>& positions, double sign) {
   const Size dim = size(model.head_dim());

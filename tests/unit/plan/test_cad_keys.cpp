@@ -4,11 +4,11 @@
 
 #include <set>
 
-#include "../../../src/plan/cad_tiling.hpp"
 #include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 #include "oracle.hpp"
+#include "plan/cad/tiling.hpp"
 
 namespace cadenza::plan {
 namespace {

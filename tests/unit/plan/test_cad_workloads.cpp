@@ -5,10 +5,10 @@
 
 #include <map>
 
-#include "../../../src/plan/cad_part.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 #include "oracle.hpp"
+#include "plan/cad/part.hpp"
 
 namespace cadenza::plan {
 namespace {

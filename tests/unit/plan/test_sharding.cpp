@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "../../../src/plan/sharding.hpp"
 #include "cadenza/base/error.hpp"
 #include "cases.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -2,8 +2,8 @@
 // Striped orders against counting: positions, stripes, masks of rectangles.
 #include <gmock/gmock.h>
 
-#include "../../../src/plan/token_order.hpp"
 #include "cases.hpp"
+#include "plan/workload/token_order.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -77,11 +77,11 @@ inline config::Experiment experiment_of(int trainers, int servers, int layers, i
   return e;
 }
 
-inline Outline outline_of(int trainers, int servers, int layers, int ticks) {
-  return Outline(experiment_of(trainers, servers, layers, ticks));
+inline StepShape outline_of(int trainers, int servers, int layers, int ticks) {
+  return StepShape(experiment_of(trainers, servers, layers, ticks));
 }
 
-inline std::vector<Program> make_programs(const Outline& outline,
+inline std::vector<Program> make_programs(const StepShape& outline,
                                           const std::vector<TickPlans>& ticks) {
   std::vector<Program> programs;
   for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
@@ -154,7 +154,7 @@ struct RandomStep {
     programs = make_programs(*outline, ticks);
   }
   config::Experiment experiment;
-  std::optional<Outline> outline;
+  std::optional<StepShape> outline;
   std::vector<TickPlans> ticks;
   std::vector<Program> programs;
 };

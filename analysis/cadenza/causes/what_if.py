@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step would have taken, had something been otherwise: by replay, not by subtraction.
+
+Replaying keeps what subtraction forgets: when one cause is gone the next one shows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.graph.graph import StepGraph
+from cadenza.graph.lanes import WORK
+from cadenza.graph.loads import BY_CHANCE, machine_slowness, usual, variance
+from cadenza.graph.pauses import pauses, without
+
+_MOST_RANKS = 16  # scenarios of single ranks: those that lose most
+_SLOWER = 1.01  # than the median by less than this is no difference
+COMMUNICATION_FREE = "communication free"
+_OF_ALL = (  # scenario, rank, explanation
+    ("as recorded", -1, "the recorded durations, replayed"),
+    ("all ranks balanced", -1,
+     "each operation takes the mean of the ranks that run it at the same time"),
+    ("no attention imbalance", -1,
+     "attention's tasks are shared out by the rates of their servers"),
+    (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
+)  # fmt: skip
+_NO_PAUSE = "no rank stands still"
+
+
+def what_if(graph: StepGraph) -> pd.DataFrame:
+    """@returns scenario, rank (-1: all), seconds, saved_seconds, explanation
+
+    Scenarios:
+
+    - "as recorded": the replay; its seconds are the measured ones.
+    - "all ranks balanced": computation takes the mean of the ranks that do the same operation at
+      the same time (phase, tick or microbatch, half, layer). Only these are interchangeable: a
+      mean over a whole step would take work from one microbatch to another, and could make the
+      step longer than it was. Attention's tasks are shared out by the rates of their servers.
+    - "no attention imbalance": that for attention alone.
+    - "communication free": zero latency, infinite bandwidth, no cost of waiting (POP's T0).
+      Copies into and out of messages stay.
+    - "no rank stands still": without the pauses that ranks made; only where they did.
+    - "rank as fast as the median": of one rank, the time per FLOP of every operation is at most
+      the median of all ranks that do it (of two ranks, that of the faster), so that neither longer
+      documents nor the work of a stage are blamed. A row per rank that is slower; in large runs
+      the 16 that lose most.
+
+    A negative saving is possible for the balanced ones: a fast rank whose messages the others wait
+    for is made slower, too.
+    """
+    nodes = _nodes(graph)
+    factors = _rank_factors(graph, nodes)
+    slow = _most_costly(graph, nodes, factors)
+    attention = (nodes["category"] == "compute_attention").to_numpy()
+    everything = np.ones(len(nodes), bool)
+    own = [graph.own, _balanced(graph, nodes, everything), _balanced(graph, nodes, attention)]
+    own += [_sped_up(graph, nodes, factors, rank) for rank in slow]
+    seconds = graph.replay(own=np.stack(own, axis=1)).max(axis=0) / 1e9
+    rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
+            (*_OF_ALL[3], network_free(graph))]  # fmt: skip
+    if graph.pause.any():
+        longest = pauses(graph).iloc[0]
+        text = "longest pause: rank {rank}, {seconds:.3g} s in {name}".format(**longest)
+        rows.append((_NO_PAUSE, -1, text, without(graph)))
+    for rank, value in zip(slow, seconds[3:], strict=True):
+        number = int(graph.lanes.ranks[rank])
+        share = _speed(nodes, factors, rank)
+        beside = "the median rate" if len(graph.ranks) > 2 else "the other rank's rate"
+        beside = "its machine's rate" if _alone(nodes, rank) else beside
+        text = f"rank {number} computes at {share:.2f} x {beside}"
+        rows.append(("rank as fast as the median", number, text, value))
+    frame = pd.DataFrame(rows, columns=["scenario", "rank", "explanation", "seconds"])
+    frame["saved_seconds"] = graph.seconds - frame["seconds"]
+    return frame[["scenario", "rank", "seconds", "saved_seconds", "explanation"]]
+
+
+def over_steps(found: pd.DataFrame, mean_seconds: float) -> pd.DataFrame:
+    """The scenarios of several steps: means, and how much the saving differs between steps.
+
+    A rank that is not slower in a step saves nothing there.
+
+    @param found         what_if() of each, with a column `step`
+    @param mean_seconds  of a step of the run, of which `found` may know some only: what these save
+                         of their time is said of it
+    @returns scenario, rank, seconds, saved_seconds (means), low_share, high_share (of the step's
+             time that is saved: the 10th and 90th percentile over the steps), explanation (of the
+             step that saves about the mean): what was recorded, then what saves most
+    """
+    recorded = found[found["scenario"] == _OF_ALL[0][0]].set_index("step")["seconds"]
+    rows = []
+    for (scenario, rank), mine in found.groupby(["scenario", "rank"], sort=False):
+        saved = mine.set_index("step")["saved_seconds"].reindex(recorded.index, fill_value=0.0)
+        share = saved / recorded.where(recorded > 0)
+        mean = mean_seconds * saved.sum() / recorded.sum() if recorded.sum() > 0 else 0.0
+        rows.append((scenario, rank, mean_seconds - mean, mean,
+                     share.quantile(0.1), share.quantile(0.9),
+                     mine["explanation"].iloc[_usual(mine["saved_seconds"])]))  # fmt: skip
+    columns = ["scenario", "rank", "seconds", "saved_seconds", "low_share", "high_share",
+               "explanation"]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=columns)
+    first = frame["scenario"] == _OF_ALL[0][0]
+    causes = frame[~first].sort_values("saved_seconds", ascending=False, kind="stable")
+    return pd.concat([frame[first], causes], ignore_index=True)
+
+
+def _usual(saved: pd.Series) -> int:
+    """Position of the value nearest to the mean."""
+    return int((saved - saved.mean()).abs().to_numpy().argmin())
+
+
+def network_free(graph: StepGraph) -> float:
+    """Seconds of the step on a network of zero latency and infinite bandwidth (POP's T0)."""
+    ends = graph.replay(rest=np.zeros(len(graph.rest)), transfer=np.zeros(len(graph.transfer)))
+    return float(ends.max()) / 1e9
+
+
+def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: str) -> float:
+    """Seconds of the step, had some operations taken `factor` of their time.
+
+    @param rank   world rank; None: all
+    @param where  of category, phase, name: the value that the operations have
+    """
+    chosen = np.ones(len(graph.own), bool)
+    for column, value in where.items():
+        chosen &= graph.lanes.where(column, value)
+    if rank is not None:
+        chosen &= graph.lanes.ranks[graph.lanes.rank] == rank
+    return float(graph.replay(own=np.where(chosen, graph.own * factor, graph.own)).max()) / 1e9
+
+
+def _nodes(graph: StepGraph) -> pd.DataFrame:
+    """Nodes that compute: node, rank (index), time, and columns of their events."""
+    lanes = graph.lanes
+    node = np.flatnonzero(lanes.where("category", *WORK))
+    columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
+    frame = lanes.events[columns].iloc[lanes.event[node]].reset_index(drop=True)
+    for column in ("category", "phase", "name"):
+        frame[column] = frame[column].astype("category").cat.remove_unused_categories()
+    rank = lanes.rank[node]
+    pieces = pd.Series(lanes.event[node]).groupby(lanes.event[node]).transform("size").to_numpy()
+    frame.loc[frame["category"] == "data", "flops"] = 1.0  # as in loads.operation_loads()
+    frame["flops"] /= pieces  # an event with others in it has several nodes
+    return frame.assign(
+        node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],
+        slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
+    )  # fmt: skip
+
+
+def _balanced(graph: StepGraph, nodes: pd.DataFrame, chosen: np.ndarray) -> np.ndarray:
+    """Durations where ranks share what they do at the same time."""
+    part = nodes[chosen]
+    keys = ["name", "phase", "slot", "half", "layer"]
+    totals = part.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
+    totals["rate"] = totals["flops"] / totals["time"].where(totals["time"] > 0)
+    group = totals.groupby(keys, sort=False, observed=True)
+    names = part.drop_duplicates("name").set_index("name")["category"]
+    attends = (totals.index.get_level_values("name").map(names) == "compute_attention")
+    by_rate = group["flops"].transform("sum") / group["rate"].transform("sum")
+    by_rate = by_rate.where(attends & (group["flops"].transform("min") > 0))
+    shared = by_rate.fillna(group["time"].transform("mean"))
+    factor = (shared / totals["time"].where(totals["time"] > 0)).fillna(1.0).rename("factor")
+    of_node = part.join(factor, on=[*keys, "rank"])["factor"].to_numpy()
+    own = graph.own.copy()
+    own[part["node"].to_numpy()] = (part["time"] * of_node + part["pause"]).to_numpy()
+    return own
+
+
+def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
+    """Per node: by how much its rank is slower there than is usual on ranks that do the same, of
+    whatever stage; at least 1.
+
+    Operations without FLOPs are taken to be as slow as the rank's others; where a rank does all of
+    its operations alone, the machine says how slow.
+    """
+    keys = ["name", "phase"]
+    totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
+    totals["cost"] = (totals["time"] / totals["flops"]).where(totals["flops"] > 0)
+    totals["factor"] = (totals["cost"] / usual(totals["cost"], keys)).clip(lower=1)
+    reads = nodes.loc[nodes["category"] == "data", "name"].unique()  # no measure of a rank's speed
+    computes = ~totals.index.get_level_values("name").isin(reads)
+    known = totals[totals["factor"].notna() & computes]
+    spent = known["time"].groupby(level="rank").sum()
+    fair = (known["time"] / known["factor"]).groupby(level="rank").sum()
+    overall = (spent / fair).reindex(range(len(graph.ranks)))
+    overall = overall.fillna(_beside_machine(graph, nodes)).to_numpy()
+    factor = nodes.join(totals["factor"], on=[*keys, "rank"])["factor"].to_numpy()
+    return np.where(np.isnan(factor), overall[nodes["rank"].to_numpy()], factor)
+
+
+def _alone(nodes: pd.DataFrame, rank: int) -> bool:
+    """Whether no other rank does what a rank does."""
+    mine = nodes["rank"] == rank
+    keys = [nodes[key].astype(object) for key in ("name", "phase")]
+    counted = (nodes["flops"] > 0) & (nodes["category"] != "data")
+    ranks = nodes["rank"].where(counted).groupby(keys).transform("nunique")
+    return bool((ranks[mine] <= 1).all())
+
+
+def _beside_machine(graph: StepGraph, nodes: pd.DataFrame) -> pd.Series:
+    """machine_slowness() of each rank."""
+    computed = nodes["time"].where(nodes["category"] != "data", 0.0)
+    spent = pd.Series(np.bincount(nodes["rank"], computed, len(graph.ranks)) / 1e9)
+    return machine_slowness(spent, graph.ranks["machine_seconds"])
+
+
+def _most_costly(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray) -> list[int]:
+    """Indices of ranks that are slower than their peers, those that lose most first."""
+    rank, time = nodes["rank"].to_numpy(), nodes["time"].to_numpy()
+    spent = np.bincount(rank, time, len(graph.ranks))
+    fair = np.bincount(rank, time / factors, len(graph.ranks))
+    least = np.maximum((_SLOWER - 1) * fair, BY_CHANCE * _deviation(graph, nodes))
+    order = np.argsort(fair - spent, kind="stable")[:_MOST_RANKS]
+    return [int(r) for r in order if spent[r] - fair[r] > least[r]]
+
+
+def _deviation(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
+    """Per rank the standard deviation of what it computes in all, by loads.variance()."""
+    lanes = graph.lanes
+    event = lanes.event[nodes["node"].to_numpy()]
+    rows, at = np.unique(event, return_index=True)
+    seconds = pd.Series(np.bincount(event, nodes["time"], len(lanes.events))[rows])
+    part = lanes.events.iloc[rows].reset_index(drop=True)
+    keys = [part[key] for key in ("name", "phase", "rank")]
+    rank = nodes["rank"].to_numpy()[at]
+    return np.sqrt(np.bincount(rank, variance(seconds, part["flops"], keys), len(graph.ranks)))
+
+
+def _sped_up(graph: StepGraph, nodes: pd.DataFrame, factors: np.ndarray, rank: int) -> np.ndarray:
+    own = graph.own.copy()
+    chosen = (nodes["rank"] == rank).to_numpy()
+    mine = nodes[chosen]
+    own[mine["node"].to_numpy()] = (mine["time"] / factors[chosen] + mine["pause"]).to_numpy()
+    return own
+
+
+def _speed(nodes: pd.DataFrame, factors: np.ndarray, rank: int) -> float:
+    """Of a rank, as a share of the median's."""
+    mine = (nodes["rank"] == rank).to_numpy()
+    time = nodes["time"].to_numpy()[mine]
+    return float((time / factors[mine]).sum() / time.sum())

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in other programs' formats: Perfetto and Chrome's trace viewer, CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from cadenza.errors import DataError, UsageError
+from cadenza.read.run import Run
+from cadenza.formats.trace_json import write_trace_json
+
+FORMATS = ("perfetto", "csv")
+
+
+def export(
+    run: Run,
+    format: str,
+    output: Path,
+    ranks: Iterable[int] | None = None,
+    steps: Iterable[int] | None = None,
+) -> list[Path]:
+    """Writes the run, or some ranks and steps of it.
+
+    @param format  perfetto: trace events in JSON, which ui.perfetto.dev and chrome://tracing open;
+                   csv: every frame of `run`
+    @param output  perfetto: a file, compressed where its name ends in .gz; csv: a folder
+    @param ranks, steps  default: all
+    @returns the files written
+    @throws UsageError where a rank or step is not in the run, DataError where nothing can be
+            written
+    """
+    if format not in FORMATS:
+        raise UsageError(f"unknown format '{format}'; valid are {', '.join(FORMATS)}")
+    chosen_ranks = _chosen(ranks, run.files, "rank")
+    chosen_steps = _chosen(steps, run.steps()["step"].unique(), "step")
+    try:
+        if format == "csv":
+            return _write_csv(run, output, chosen_ranks, chosen_steps)
+        write_trace_json(run, output, chosen_ranks, chosen_steps)
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    return [output]
+
+
+def _chosen(wanted: Iterable[int] | None, present: Iterable[int], what: str) -> list[int]:
+    """@throws UsageError for what is not there"""
+    there = sorted(int(number) for number in present)
+    if wanted is None:
+        return there
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        have = f"{there[0]} to {there[-1]}" if there else "none"
+        raise UsageError(f"the trace has no {what} {missing[0]} (it has {have})")
+    return sorted(set(wanted))
+
+
+def _write_csv(run: Run, folder: Path, ranks: list[int], steps: list[int]) -> list[Path]:
+    """One file for each frame; events are written step by step, as they may be large."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frames = {
+        "steps": run.steps,
+        "ranks": run.ranks,
+        "memory": run.memory,
+        "memory_samples": run.memory_samples,
+        "plans": run.plans,
+        "plan_summary": run.plan_summary,
+        "metrics": run.metrics,
+        "clock": run.clock,
+    }
+    written = [folder / "events.csv"]
+    with written[0].open("w", encoding="utf-8", newline="") as file:
+        run.events(ranks=[]).to_csv(file, index=False)
+        for step in steps:
+            run.events(ranks=ranks, steps=[step]).to_csv(file, index=False, header=False)
+    for name, make in frames.items():
+        written.append(folder / f"{name}.csv")
+        _part(make(), ranks, steps).to_csv(written[-1], index=False)
+    return written
+
+
+def _part(frame: pd.DataFrame, ranks: list[int], steps: list[int]) -> pd.DataFrame:
+    """Rows of these ranks and steps, as far as the frame tells them apart."""
+    for column, wanted in (("rank", ranks), ("step", steps)):
+        if column in frame:
+            frame = frame[frame[column].isin(wanted)]
+    return frame

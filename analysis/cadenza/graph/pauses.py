@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that stood still: stopped, swapped out or without a core, whatever they were at.
+
+A writer records of each operation for how long its thread neither had its processor nor looked at
+messages (docs/trace.md, still_ns). On a shared machine that is never 0: what a computation loses
+is compared with what the rank loses for each of its seconds, and short pauses are no news.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.graph.lanes import COMPUTE, GAP, Lanes
+
+_LEAST_NS = 50_000_000  # a pause: longer than turns at a core that others want too
+_LEAST_SHARE = 0.02  # of the step: shorter ones are not worth a word
+_SHORT_NS = 1_000_000  # what computes for less says little about the share of a core
+_READS = "data"  # category: who waits for a disk does stand still, but for a reason of its own
+COLUMNS = ["step", "phase", "rank", "category", "name", "seconds"]
+
+
+def standstills(lanes: Lanes) -> tuple[np.ndarray, np.ndarray]:
+    """Long pauses of a step.
+
+    @returns per node the ns for which its rank stood still in it, and the row of the event that
+             says so, or -1
+    """
+    lost, row_of = np.zeros(len(lanes.rank)), np.full(len(lanes.rank), -1)
+    events = lanes.events
+    if "still_ns" not in events:
+        return lost, row_of
+    least = max(_LEAST_NS, _LEAST_SHARE * lanes.span)
+    still = np.maximum(events["still_ns"].to_numpy(np.int64), 0).astype(float)
+    long = np.flatnonzero((still > least) & (events["category"] != _READS).to_numpy())
+    if not len(long):
+        return lost, row_of
+    still -= _usual(events, still)
+    for row in long[still[long] > least]:
+        node, took = _node_of(lanes, row)
+        if took > 0:
+            lost[node], row_of[node] = min(still[row], took), row
+    return lost, row_of
+
+
+def _node_of(lanes: Lanes, row: int) -> tuple[int, int]:
+    """The longest node of an event, or, of the host's lane, of the gap around it; and how much of
+    the node's time is the event's, ns."""
+    event = lanes.events.iloc[row]
+    begin, end = event["begin_ns"] - lanes.origin, event["end_ns"] - lanes.origin
+    nodes = np.flatnonzero(lanes.event == row)
+    if not len(nodes):
+        gaps = (lanes.kind == GAP) & (lanes.ranks[lanes.rank] == event["rank"])
+        nodes = np.flatnonzero(gaps & (lanes.begin < end) & (lanes.end > begin))
+    if not len(nodes):
+        return 0, 0
+    took = np.minimum(lanes.end[nodes], end) - np.maximum(lanes.begin[nodes], begin)
+    return int(nodes[took.argmax()]), int(took.max())
+
+
+def _usual(events: pd.DataFrame, still: np.ndarray) -> np.ndarray:
+    """Per event the ns that its rank stands still in as much computing; 0 for what waits, which
+    looks at its messages whenever it has its core."""
+    took = (events["end_ns"] - events["begin_ns"]).to_numpy(float)
+    ran = np.maximum(took - still, 1.0)
+    computes = events["category"].isin(COMPUTE).to_numpy()
+    known = computes & (took > _SHORT_NS)
+    share = pd.Series(still[known] / ran[known]).groupby(events["rank"].to_numpy()[known]).median()
+    return np.where(computes, ran * events["rank"].map(share).fillna(0.0).to_numpy(), 0.0)
+
+
+def held(lanes: Lanes, pause: np.ndarray, meetings, ready: np.ndarray, spare: np.ndarray):
+    """Per end of a meeting the ns of its transfer in which another of its ranks stood still.
+
+    @param pause  per node: ns for which its rank stood still
+    @param ready  per meeting: when its last rank posted
+    @param spare  per end: ns of its transfer that are more than it needs
+    """
+    found = np.zeros(len(meetings.end_meeting))
+    begin = ready[meetings.end_meeting]
+    end = lanes.end[meetings.end_node]
+    for node in np.flatnonzero(pause):
+        rank = lanes.rank[node]
+        whose = np.zeros(meetings.count, bool)
+        whose[meetings.post_meeting[lanes.rank[meetings.post_node] == rank]] = True
+        mine = whose[meetings.end_meeting] & (lanes.rank[meetings.end_node] != rank)
+        both = np.minimum(end, lanes.end[node]) - np.maximum(begin, lanes.begin[node])
+        lost = np.minimum(np.minimum(both, pause[node]), spare)
+        found = np.where(mine, np.maximum(found, lost), found)
+    return found
+
+
+def pauses(graph) -> pd.DataFrame:
+    """The pauses of a step, longest first.
+
+    @param graph  graph.StepGraph
+    @returns step, phase, rank, category, name, seconds (by which the rank was late for it: of a
+             wait, those after its messages had come)
+    """
+    lanes = graph.lanes
+    node = np.flatnonzero(graph.pause)
+    rows = lanes.events.iloc[graph.pause_event[node]]
+    frame = pd.DataFrame({name: rows[name].astype(object).to_numpy()
+                          for name in ("phase", "category", "name")})  # fmt: skip
+    frame["phase"] = frame["phase"].where(frame["phase"] != "recompute", "backward")
+    frame = frame.assign(
+        step=graph.step, rank=lanes.ranks[lanes.rank[node]], seconds=graph.pause[node] / 1e9
+    )
+    return frame[COLUMNS].sort_values("seconds", ascending=False, ignore_index=True)
+
+
+def without(graph) -> float:
+    """Seconds of the step, had no rank stood still."""
+    works = graph.own > 0
+    ends = graph.replay(
+        own=graph.own - np.where(works, graph.pause, 0),
+        rest=graph.rest - np.where(works, 0, graph.pause),
+        transfer=graph.transfer - graph.held,
+    )
+    return float(ends.max()) / 1e9

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run's links come to, in words and as plain values: for the terminal, JSON and the page."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from cadenza.links.slow import SlowLink, groups, links
+from cadenza.study import Study
+from cadenza.words import seconds, share
+
+
+def verdict(study: Study) -> list[str]:
+    """A sentence per slow link, with what it costs; or one that says why there is none."""
+    costs = saved_by_link(study)
+    found = [_sentence(one, costs.loc[one.name]) for one in study.slow_links]
+    return found or [_silence(study)]
+
+
+def saved_by_link(study: Study) -> pd.DataFrame:
+    """Per name of a slow link the mean time of a step with it at the usual rate: seconds,
+    saved_seconds."""
+    frame = study.what_if()
+    frame = frame[frame["rank"] < 0].set_index("scenario")[["seconds", "saved_seconds"]]
+    names = [one.name for one in study.slow_links]
+    return frame.reindex([f"{name} at the usual rate" for name in names]).set_axis(names)
+
+
+def _sentence(link: SlowLink, cost: pd.Series) -> str:
+    text = f"{link.explanation[:1].upper()}{link.explanation[1:]}"
+    after, saved = float(cost["seconds"]), float(cost["saved_seconds"])
+    return (f"{text}. At the usual rate a step would take {seconds(after)} instead of "
+            f"{seconds(after + saved)} (−{share(saved / (after + saved))}).")  # fmt: skip
+
+
+def _silence(study: Study) -> str:
+    pairs, of_groups = links(study.pair_times), groups(study.group_times)
+    judged = int(pairs["share"].notna().sum()), int(of_groups["share"].notna().sum())
+    if pairs.empty and of_groups.empty:
+        return "Ranks exchange nothing."
+    compared = f"{judged[0]} of {len(pairs)} pairs and {judged[1]} of {len(of_groups)} groups"
+    if study.run.machine is not None:
+        return f"No link is slow: all reach the machine's rate ({compared} of ranks compared)."
+    if not any(judged):
+        return ("Whether a link is slow cannot be told: there is no other link of its kind to "
+                "compare with, and the trace does not say what the machine gives.")  # fmt: skip
+    return f"No link is slower than the others beyond noise ({compared} of ranks compared)."
+
+
+def as_values(study: Study) -> dict:
+    """Everything, for JSON: frames are left to the caller."""
+    costs = saved_by_link(study)
+    return {
+        "verdict": verdict(study),
+        "usual_is": "machine" if study.run.machine is not None else "others",
+        "slow": [
+            {"name": one.name, "links": [list(pair) for pair in one.pairs],
+             "groups": [list(members) for _, members in one.groups], "share": one.share,
+             "achieved": _or_none(one.achieved), "usual": _or_none(one.usual),
+             "lost_seconds": one.lost_seconds,
+             "saved_seconds": float(costs.loc[one.name, "saved_seconds"]),
+             "explanation": one.explanation}
+            for one in study.slow_links
+        ],
+    }  # fmt: skip
+
+
+def _or_none(value: float) -> float | None:
+    return None if value != value else value
+
+
+def matrix(study: Study) -> pd.DataFrame:
+    """What each rank sent to each other in all complete steps: sender, receiver, bytes, messages,
+    timed_bytes, seconds (of these, of transfer alone), usual_seconds."""
+    keys = ["sender", "receiver"]
+    values = ["bytes", "messages", "timed_bytes", "seconds", "usual_seconds"]
+    frame = study.pair_times
+    sums = frame.groupby(keys)[values].sum(min_count=1)
+    return sums.reset_index()

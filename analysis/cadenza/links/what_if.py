@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step would have taken, had slow links the usual rate: by replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.graph.graph import StepGraph
+from cadenza.graph.lanes import COMPUTE
+from cadenza.links.times import group_collectives
+from cadenza.links.slow import Group, SlowLink, of_group
+from cadenza.read.machine import Machine
+from cadenza.read.partners import collective_members
+from cadenza.links.wires import Ports, message_numbers, wires
+
+_SUMS, _MEETS = "reduce_gradients_message", "reduce_gradients"
+
+
+def with_usual_links(
+    graph: StepGraph, machine: Machine | None, slow: list[SlowLink]
+) -> pd.DataFrame:
+    """A row per slow link, in the columns of what_if().
+
+    Messages take their turns at ports anew, and sums of gradients one after the other: what stood
+    behind a slow transfer is earlier, too.
+    """
+    columns = ["scenario", "rank", "seconds", "saved_seconds", "explanation"]
+    if not slow:
+        return pd.DataFrame(columns=columns)
+    saved = np.stack([_saved(graph, machine, one) for one in slow], axis=1)
+    transfer = graph.transfer[:, None] - saved
+    seconds = graph.replay(transfer=transfer).max(axis=0) / 1e9
+    rows = [
+        (f"{one.name} at the usual rate", -1, value, graph.seconds - value, one.explanation)
+        for one, value in zip(slow, seconds, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _saved(graph: StepGraph, machine: Machine | None, link: SlowLink) -> np.ndarray:
+    """Per end of a meeting: ns by which its data would be there earlier."""
+    by_event = np.zeros(len(graph.lanes.events))
+    if link.known:
+        _save_messages(graph, machine, link, by_event)
+    for group in link.groups:
+        _save_collectives(graph, machine, link, group, by_event)
+    return by_event[graph.meetings.end_event]
+
+
+def _save_messages(
+    graph: StepGraph, machine: Machine | None, link: SlowLink, by_event: np.ndarray
+) -> None:
+    frame, ends = wires(graph, machine), message_numbers(graph)
+    mine = frame["sender"].isin(link.pairs[0]) & frame["receiver"].isin(link.pairs[0])
+    if frame.empty or not mine.any():
+        return
+    if not graph.lanes.events["simulated"].iloc[frame["event"].iloc[0]]:
+        rows = ends.loc[ends["message"].isin(frame.loc[mine, "message"]), "event"]
+        at = np.isin(graph.meetings.end_event, rows)
+        taken = np.maximum(graph.transfer[at], 0)
+        by_event[graph.meetings.end_event[at]] = taken * (1 - link.share)
+        return
+    ports = Ports(frame, machine)
+    there = frame["there_ns"].to_numpy(float)
+    alone = ports.alone(there)
+    usual = alone * link.share
+    if machine is not None:
+        rate = machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
+        usual = frame["bytes"].to_numpy() / rate * 1e9
+    earlier = ports.there(alone) - ports.there(np.where(mine, usual, alone))
+    saved = np.zeros(int(frame["message"].max()) + 1)
+    saved[frame["message"]] = earlier
+    by_event[ends["event"]] = saved[ends["message"]]
+
+
+def _save_collectives(
+    graph: StepGraph, machine: Machine | None, link: SlowLink, group: Group, by_event: np.ndarray
+) -> None:
+    frame = group_collectives(graph, machine)
+    frame = frame[of_group(frame, group)]
+    taken = frame["end_ns"] - frame["begin_ns"]
+    share = (frame["usual"].sum() / frame.loc[frame["usual"].notna(), "seconds"].sum()) or 1.0
+    share = link.share if np.isnan(share) else min(share, 1.0)
+    usual = (frame["usual"] * 1e9).fillna(taken * share).clip(upper=taken)
+    saved = (taken - usual).where((frame["bytes"] > 0) | (frame["name"] != _MEETS), 0.0)
+    sums = frame[frame["name"] == _SUMS]
+    if len(sums):
+        earlier = _sums_in_turn(graph, group, sums, usual[sums.index])
+        saved[sums.index] = earlier
+        saved[frame["name"] == _MEETS] = earlier[-1]  # it lasts until the last sum is there
+    members = collective_members(graph.lanes.events, graph.ranks)
+    by_number = pd.Series(saved.to_numpy(), index=frame["collective"])
+    mine = members[members["collective"].isin(by_number.index)]
+    by_event[mine["event"]] = by_number.reindex(mine["collective"]).to_numpy()
+
+
+def _sums_in_turn(
+    graph: StepGraph, group: Group, sums: pd.DataFrame, usual: pd.Series
+) -> np.ndarray:
+    """By how many ns each sum is over earlier. One that began as the one before it ended may have
+    been posted long before: when the last rank had its layer's gradients."""
+    begin, end = (sums[name].to_numpy(float) for name in ("begin_ns", "end_ns"))
+    posted = begin.copy()
+    layers = _layers_done(graph, group)
+    if len(layers) == len(sums) - 1:
+        queued = np.append(False, begin[1:] <= end[:-1] + 1)[:-1]
+        posted[:-1] = np.where(queued, np.minimum(layers, begin[:-1]), begin[:-1])
+        posted[-1] = min(begin[-1], _arrival(graph, group))
+    over = 0.0
+    earlier = np.zeros(len(sums))
+    for i, taken in enumerate(usual.to_numpy(float)):
+        over = max(posted[i], over) + taken
+        earlier[i] = max(end[i] - over, 0.0)
+    return earlier
+
+
+def _layers_done(graph: StepGraph, group: Group) -> np.ndarray:
+    """When all ranks of the group had passed back through their first, second, ... layer."""
+    events = graph.lanes.events
+    mine = events["rank"].isin(group[1]) & (events["phase"] == "backward")
+    mine &= (events["layer"] >= 0) & events["category"].isin(COMPUTE)
+    last = events[mine.to_numpy()].groupby(["rank", "layer"])["end_ns"].max() - graph.lanes.origin
+    number = last.sort_values().groupby("rank").cumcount()
+    return last.groupby(number).max().sort_index().to_numpy(float)
+
+
+def _arrival(graph: StepGraph, group: Group) -> float:
+    """When the last rank of the group came to the sums' end."""
+    events = graph.lanes.events
+    meets = events["rank"].isin(group[1]) & (events["name"] == _MEETS)
+    meets &= events["category"] == "collective"
+    found = events.loc[meets.to_numpy(), "begin_ns"]
+    return float(found.max() - graph.lanes.origin) if len(found) else np.inf

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a trace keeps the promises of docs/trace.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cadenza.time.intervals import crossings
+from cadenza.read.partners import message_ends
+from cadenza.read.run import Run
+from cadenza.read.schema import LANES
+
+_NAMED = 8  # ranks; more are counted
+_COLUMNS = ("rank", "step", "begin_ns", "end_ns", "category", "name", "lane", "peer", "flow",
+            "bytes", "non_blocking", "sends")  # fmt: skip
+_CLOCK_ERROR_NS = 1000  # of times that are measured on one clock
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A promise that a trace does not keep: `what` is wrong, how often, and `where` first."""
+
+    rank: int  # -1: no single one
+    what: str
+    where: str
+
+
+def check(run: Run) -> list[Finding]:
+    """What is wrong with a run's trace; nothing for a sound one.
+
+    Looked at: ranks without a readable trace, or with one that was cut off, events that did not
+    fit, numbers and windows of steps, bytes sent and received, events that end before they begin,
+    lie outside their step or cross another one of their lane, ends of messages that do not fit
+    together, messages that arrive before they are sent (by more than the error of the clocks),
+    high-water marks of memory, plans and their summaries.
+    """
+    steps = run.steps()
+    found = [*_missing(run), *_cut(run), *_dropped(run), *_steps(steps), *_bytes(run, steps)]
+    found += [*_memory(run), *_plans(run)]
+    errors = run.clock().groupby("rank")["error_ns"].max()
+    numbers = sorted(steps["step"].unique()) if run.event_count else []
+    for step, events in run.events_by_step(numbers, _COLUMNS):
+        mine = steps[(steps["step"] == step).to_numpy()]
+        found += [*_times(events, mine), *_lanes(events), *_messages(events, errors)]
+    return _merged(found)
+
+
+def _merged(found: list[Finding]) -> list[Finding]:
+    """The same of several steps is one finding, with the first of its places."""
+    places: dict[tuple[int, str], list[str]] = {}
+    for finding in found:
+        places.setdefault((finding.rank, finding.what), []).append(finding.where)
+    return [
+        Finding(rank, what, where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else ""))
+        for (rank, what), where in places.items()
+    ]
+
+
+def _missing(run: Run) -> Iterator[Finding]:
+    missing = np.setdiff1d(np.arange(run.world), list(run.files))
+    where = str(run.path / "trace")
+    for rank in missing[:_NAMED]:
+        yield Finding(int(rank), "there is no trace that can be read", where)
+    if len(missing) > _NAMED:
+        what = f"of {len(missing) - _NAMED} more ranks there is no trace that can be read"
+        yield Finding(-1, what, where)
+
+
+def _cut(run: Run) -> Iterator[Finding]:
+    for file in run.files.values():
+        if not file.ended:
+            yield Finding(file.rank, f"the run {file.ending}", file.path.name)
+
+
+def _dropped(run: Run) -> Iterator[Finding]:
+    for file in run.files.values():
+        if file.dropped_events:
+            yield Finding(file.rank, f"{file.dropped_events} events were not recorded", "/events")
+
+
+def _steps(steps: pd.DataFrame) -> Iterator[Finding]:
+    for rank, mine in steps.groupby("rank"):
+        numbers = mine["step"].to_numpy()
+        for at in np.flatnonzero(np.diff(numbers) != 1):
+            yield Finding(rank, "steps are not contiguous", f"after step {numbers[at]}")
+        begin, end = mine["begin_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        for at in np.flatnonzero(end < begin):
+            yield Finding(rank, "a step ends before it begins", f"step {numbers[at]}")
+        for at in np.flatnonzero(begin[1:] < end[:-1]):
+            yield Finding(rank, "a step begins before the last ended", f"step {numbers[at + 1]}")
+        for at in np.flatnonzero(np.diff(mine["n_events_end"].to_numpy(np.int64)) < 0):
+            yield Finding(rank, "events are committed twice", f"step {numbers[at + 1]}")
+
+
+def _bytes(run: Run, steps: pd.DataFrame) -> Iterator[Finding]:
+    sums = steps.groupby("step").agg(
+        sent=("bytes_sent", "sum"), received=("bytes_received", "sum"), ranks=("rank", "nunique")
+    )
+    for step, row in sums[sums["ranks"] == run.world].iterrows():
+        if row["sent"] != row["received"]:
+            what = "bytes sent and received differ"
+            yield Finding(-1, what, f"step {step}: {row['sent']} and {row['received']}")
+
+
+def _memory(run: Run) -> Iterator[Finding]:
+    memory = run.memory()
+    if memory.empty:
+        return
+    wide = memory.pivot(index=["rank", "step"], columns="kind", values="peak_bytes")
+    kinds = wide.drop(columns="total")
+    wrong = (wide["total"] > kinds.sum(axis=1)) | (wide["total"] < kinds.max(axis=1))
+    for rank, step in wide.index[wrong]:
+        yield Finding(int(rank), "peak memory does not fit its kinds", f"step {step}")
+
+
+def _plans(run: Run) -> Iterator[Finding]:
+    """Both have the forward cost of ticks of the forward phase; /plan has it of all."""
+    summary, plans = run.plan_summary(), run.plans()
+    if summary.empty or plans.empty:
+        return
+    forward = summary[(summary["phase"] == 0).to_numpy()]
+    key = ["step", "tick", "half", "server"]
+    sums = [frame.groupby(key)["cost"].sum() for frame in (plans, forward)]
+    both = pd.concat(sums, axis=1, keys=["plan", "summary"], join="inner")
+    wrong = ~np.isclose(both["plan"], both["summary"], rtol=1e-6)
+    for step, _, _, server in both.index[wrong]:
+        yield Finding(int(server), "the plan and its summary differ in cost", f"step {step}")
+
+
+def _times(events: pd.DataFrame, steps: pd.DataFrame) -> Iterator[Finding]:
+    begin, end = events["begin_ns"].to_numpy(), events["end_ns"].to_numpy()
+    yield from _each(events, end < begin, "an event ends before it begins")
+    windows = steps.set_index("rank")[["begin_ns", "end_ns"]].reindex(events["rank"])
+    inside = (events["lane"] != LANES["host"]).to_numpy()
+    outside = (begin < windows["begin_ns"].to_numpy()) | (end > windows["end_ns"].to_numpy())
+    yield from _each(events, inside & outside, "an event lies outside its step")
+
+
+def _lanes(events: pd.DataFrame) -> Iterator[Finding]:
+    events = events[~events["non_blocking"].to_numpy(bool)]
+    lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].to_numpy(np.int64)
+    begin, end = events["begin_ns"].to_numpy(np.int64), events["end_ns"].to_numpy(np.int64)
+    crossing = crossings(begin, np.maximum(begin, end), lanes)
+    yield from _each(events, crossing, "two events of a lane cross")
+
+
+def _messages(events: pd.DataFrame, errors: pd.Series) -> Iterator[Finding]:
+    present = events["peer"].isin(events["rank"].unique()).to_numpy()
+    ends = message_ends(events)
+    ends = ends[present[ends["event"]]]
+    columns = ["step", "rank", "peer", "flow", "bytes", "begin_ns", "end_ns"]
+    recorded = events.iloc[ends["event"]][columns].set_index(ends["message"])
+    sends = ends["sends"].to_numpy(bool)
+    sent, received = recorded[sends], recorded[~sends]
+    yield from _of_flows(sent[~sent.index.isin(received.index)], "a message is not received")
+    alone = received[~received.index.isin(sent.index)]
+    from_sender = alone.rename(columns={"rank": "peer", "peer": "rank"})
+    yield from _of_flows(from_sender, "a message was not sent")
+    both = sent.join(received[["bytes", "end_ns"]].add_suffix("_received"), how="inner")
+    differ = both["bytes"] != both["bytes_received"]
+    yield from _of_flows(both[differ], "bytes sent and received differ")
+    error = sum(both[end].map(errors).fillna(0.0) for end in ("rank", "peer"))
+    early = both["end_ns_received"] < both["begin_ns"] - error - _CLOCK_ERROR_NS
+    yield from _of_flows(both[early], "a message arrives before it is sent")
+
+
+def _of_flows(messages: pd.DataFrame, what: str) -> Iterator[Finding]:
+    for row in messages.itertuples():
+        where = f"step {row.step}, flow {row.flow} from rank {row.rank} to rank {row.peer}"
+        yield Finding(int(row.rank), what, where)
+
+
+def _each(events: pd.DataFrame, wrong: np.ndarray, what: str) -> Iterator[Finding]:
+    for row in events[wrong].itertuples():
+        where = f"step {row.step}, {row.name} ({row.category}) at {row.begin_ns} ns"
+        yield Finding(int(row.rank), what, where)

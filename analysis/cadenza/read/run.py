@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run folder as tidy pandas frames. Times are nanoseconds on rank 0's clock."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from cadenza.read import frames
+from cadenza.errors import DamagedError, DataError, UsageError
+from cadenza.read.machine import Machine, machine_of
+from cadenza.read.rank_file import RankFile, text
+from cadenza.read.schema import ROLES, TABLES
+
+_RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
+                 "server", "threads", "device", "peak_flops")  # fmt: skip
+_PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
+                 "k_begin", "k_end", "cost")  # fmt: skip
+
+EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
+
+
+def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
+    """The rows of one step, numbered from 0."""
+    return events[(events["step"] == step).to_numpy()].reset_index(drop=True)
+
+
+def open_run(path: str | Path, whole: bool = False) -> Run:
+    """Opens a run folder. Only headers are read here; frames are read when asked for.
+
+    @param whole  reads all files to their end, for damage in the middle of one: such a rank is left
+                  out of all frames. Without it, the frame that meets it is a DamagedError
+    """
+    return Run(Path(path), whole)
+
+
+class Run:
+    """What a run left behind.
+
+    `warnings` says what is missing; `truncated` is true when the run did not end cleanly, and then
+    everything here is of its complete steps.
+    """
+
+    def __init__(self, path: Path, whole: bool = False) -> None:
+        self.path = path
+        if not path.exists():
+            raise DataError(f"{path}: no such run folder")
+        if not path.is_dir():
+            raise DataError(f"{path}: not a run folder; pass the folder that holds trace/")
+        found = sorted(
+            f for f in (path / "trace").glob("rank-*.h5") if re.fullmatch(r"rank-\d+\.h5", f.name)
+        )
+        if not found:
+            raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
+        files, damaged = _read_files(found, whole)
+        self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
+        self.world = next(iter(self.files.values())).world
+        self.warnings = [f"{error}; going on without it" for error in list(damaged.values())[:3]]
+        if len(damaged) > 3:
+            more = f"{len(damaged) - 3} more rank files are damaged; going on without them"
+            self.warnings.append(f"{path}: {more}")
+        self._check_files(set(damaged))
+
+    def _check_files(self, damaged: set[int]) -> None:
+        """@param damaged  ranks of which warnings have told already"""
+        first = next(iter(self.files.values()))
+        for file in self.files.values():
+            if (file.run_id, file.world) != (first.run_id, first.world):
+                raise DataError(f"{file.path}: belongs to another run than {first.path.name}")
+        missing = [r for r in range(self.world) if r not in self.files and r not in damaged]
+        if missing:
+            few = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+            self.warnings.append(
+                f"{self.path}: {len(missing)} of {self.world} rank files missing (rank {few}); "
+                "going on with the others"
+            )
+        if self.truncated:
+            ending = Counter(f.ending for f in self.files.values() if f.ending).most_common(1)[0][0]
+            self.warnings.append(f"{self.path}: the run {ending}; showing its complete steps")
+        dropped = sum(f.dropped_events for f in self.files.values())
+        if dropped:
+            self.warnings.append(
+                f"{self.path}: {dropped} events did not fit the buffers and were not recorded"
+            )
+
+    @property
+    def truncated(self) -> bool:
+        return any(f.truncated for f in self.files.values())
+
+    @property
+    def event_count(self) -> int:
+        """Events of complete steps, of all ranks; 0 for `--trace summary`."""
+        return sum(f.committed for f in self.files.values())
+
+    @cached_property
+    def info(self) -> dict[str, str | int]:
+        """Who made the run: producer, run_id, code_version, code_revision, build, seed and
+        created_utc; what an older trace does not say is ""."""
+        found = next(iter(self.files.values())).attributes()
+        return {name: _plain(value) for name, value in found.items()}
+
+    def events(
+        self,
+        ranks: Iterable[int] | None = None,
+        steps: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Timed operations that were committed with `steps`, ordered by rank and begin.
+
+        @param columns  some of frames.EVENT_COLUMNS; default: all. Fields that an older trace does
+                        not have are -1 or False
+        """
+        wanted = None if steps is None else sorted(set(steps))
+        unknown = [name for name in columns or () if name not in frames.EVENT_COLUMNS]
+        if unknown:
+            valid = ", ".join(frames.EVENT_COLUMNS)
+            raise UsageError(f"events have no column '{unknown[0]}'; valid are {valid}")
+        files = list(self.files.values())
+        if ranks is not None:
+            files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
+        return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
+
+    def events_by_step(
+        self, steps: Iterable[int], columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, pd.DataFrame]]:
+        """Each of `steps` with its events. Several steps are read at once, as opening hundreds of
+        files takes longer than reading them."""
+        steps = list(steps)
+        at_once = max(1, EVENTS_AT_ONCE * len(steps) // max(self.event_count, 1))
+        for first in range(0, len(steps), at_once):
+            batch = steps[first : first + at_once]
+            events = self.events(steps=batch, columns=columns)
+            yield from ((step, of_step(events, step)) for step in batch)
+
+    def steps(self) -> pd.DataFrame:
+        """Complete steps, one row per rank and step."""
+        return frames.steps_frame(list(self.files.values()))
+
+    def ranks(self) -> pd.DataFrame:
+        """Who took part: one row per rank file."""
+        rows = []
+        for file in self.files.values():
+            row = {k: _plain(file.info[k]) for k in _RANK_COLUMNS if k in file.info}
+            row["role"] = frames.name_of(ROLES, int(row.get("role", 0)), file, "role")
+            row["truncated"] = file.truncated
+            row["tail_events"] = file.tail_events
+            row["writer_ns"] = file.writer_ns
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def memory(self) -> pd.DataFrame:
+        """High-water marks: rank, step, kind (or `total`), peak_bytes."""
+        return frames.highwater_frame(list(self.files.values()))
+
+    def memory_samples(self) -> pd.DataFrame:
+        """Memory over time: rank, step, time_ns, kind (or `host_rss`), bytes."""
+        return frames.samples_frame(list(self.files.values()))
+
+    def plans(self) -> pd.DataFrame:
+        """Attention tasks of the forward plans, each in the file of the rank that computes it."""
+        return frames.table_frame(list(self.files.values()), "/plan", _PLAN_COLUMNS)
+
+    def plan_summary(self) -> pd.DataFrame:
+        """What each server was given: a row per step, tick, half, phase (0 forward, 1 backward),
+        stage and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out, attend_s and
+        receive_s (predicted seconds). Empty for older traces."""
+        columns = TABLES["/plan_summary"].names
+        return frames.table_frame(list(self.files.values()), "/plan_summary", columns)
+
+    def clock(self) -> pd.DataFrame:
+        """Measurements of the ranks' clocks: rank, time_ns, offset_ns, error_ns, phase."""
+        return frames.clock_frame(list(self.files.values()))
+
+    def metrics(self) -> pd.DataFrame:
+        """metrics.jsonl, one row per step; empty where the run wrote none."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return pd.DataFrame(columns=["step"])
+        lines = _read_text(path).splitlines()
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(_json_object(line))
+            except ValueError as error:
+                if number == len(lines):  # a killed run may leave half a line
+                    break
+                raise DataError(f"{path}:{number}: not a JSON object: {error}") from error
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["step"])
+
+    @cached_property
+    def config(self) -> dict:
+        """The resolved experiment."""
+        path = self.path / "experiment.yaml"
+        if path.exists():
+            source, content = str(path), _read_text(path)
+        else:
+            file = next(iter(self.files.values()))
+            source, content = _meta_text(file, "config_yaml")
+        return _keys(source, content)
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        """What the links of the machine give, where the trace says it: simulated runs do."""
+        source, content = _meta_text(next(iter(self.files.values())), "machine_yaml")
+        try:
+            return machine_of(_keys(source, content), self.config)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DataError(f"{source}: not a machine file: {error}") from error
+
+
+def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[int, DamagedError]]:
+    """Those that can be read, and by rank what is wrong with the others."""
+    files, damaged = [], {}
+    for path in paths:
+        try:
+            file = RankFile(path)
+            if whole:
+                file.read_whole()
+            files.append(file)
+        except DamagedError as error:
+            damaged[int(path.stem.removeprefix("rank-"))] = error
+    if not files:
+        raise next(iter(damaged.values()))
+    return files, damaged
+
+
+def _meta_text(file: RankFile, name: str) -> tuple[str, str]:
+    """Where a text of /meta lies, and the text; "" where there is none."""
+    raw = file.read_table(f"/meta/{name}")
+    content = "" if raw is None else raw.tobytes().decode("utf-8", "replace")
+    return f"{file.path}:/meta/{name}", content
+
+
+def _keys(source: str, content: str) -> dict:
+    """A YAML text as a map."""
+    try:
+        found = yaml.safe_load(content) or {}
+    except yaml.YAMLError as error:
+        raise DataError(f"{source}: not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError:
+        raise DataError(f"{source}: not an experiment: it nests too deeply") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{source}: found a {type(found).__name__}, expected a map of keys")
+    return found
+
+
+def _plain(value: object) -> str | int | float:
+    """A value of HDF5 as one of Python's."""
+    return value.item() if isinstance(value, np.number) else text(value)
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise DataError(f"{path}: not a file")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+
+
+def _json_object(line: str) -> dict:
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__}")
+    return value

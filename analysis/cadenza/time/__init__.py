@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time, the memory and the rates of a step went."""

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a picture of one step shows, before anything is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cadenza.time import intervals
+from cadenza.colours import MESSAGE_NAMES, PART_NAMES
+from cadenza.errors import DataError
+from cadenza.time.parts import rank_totals
+from cadenza.time.pieces import lane_pieces
+from cadenza.study import Study
+from cadenza.time.typical import typical
+from cadenza.words import role_name
+
+LANES = ("work", "messages")
+_COLUMNS = ["row", "lane", "label", "begin_ns", "end_ns", "what"]
+
+
+@dataclass
+class Panel:
+    """One run's step, ready to be drawn. Times in ns from the begin of the step.
+
+    `bars`, in the order in which they are painted, has row (index into `labels`), lane (of LANES),
+    label, begin_ns, end_ns and what (the operation; empty where several were merged).
+    """
+
+    title: str
+    labels: list[str]
+    bars: pd.DataFrame
+    busy: list[float]
+    duration_ns: int
+
+
+def choose_step(studies: list[Study], step: int | None) -> int:
+    """`step` if all runs completed it; else of their common steps the typical one of all runs."""
+    if step is None:
+        features = pd.concat([s.step_features for s in studies], axis=1, join="inner")
+        if len(features):
+            return typical(features)
+    complete = set.intersection(*(set(study.step_times["step"]) for study in studies))
+    if not complete:
+        raise DataError("the runs have no complete step in common")
+    if step is None:
+        return int(min(complete))
+    if step not in complete:
+        raise DataError(
+            f"step {step} is not complete in every run; complete are {min(complete)} to "
+            f"{max(complete)}"
+        )
+    return step
+
+
+def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | None = None) -> Panel:
+    """Draws nothing: says what is to be drawn, at most one piece per lane and `resolution_ns`.
+
+    @param chosen  ranks to show; default: all
+    """
+    window = study.step_times.set_index("step").loc[step]
+    begin, end = int(window["begin_ns"]), int(window["end_ns"])
+    ranks = study.ranks
+    if chosen is not None:
+        ranks = ranks[ranks["rank"].isin(chosen)]
+    events = study.step_events(step)
+    pieces = lane_pieces(events, study.ranks)
+    bars = []
+    for row, rank in enumerate(ranks["rank"]):
+        mine = pieces[(pieces["rank"] == rank).to_numpy()]
+        names = _names(events[(events["rank"] == rank).to_numpy()])
+        bars.append(pd.DataFrame([(row, LANES[0], PART_NAMES["other"], 0, end - begin, "no event")],
+                                 columns=_COLUMNS))  # fmt: skip
+        for lane, kinds in zip(LANES, _labelled(mine), strict=True):
+            bars.append(_bars(kinds, names, (begin, end), resolution_ns).assign(row=row, lane=lane))
+    busy = _busy_shares(study, step)
+    return Panel(
+        title=_title(study, step, (end - begin) / 1e9),
+        labels=[
+            f"rank {rank} · {role_name(role)}"
+            for rank, role in ranks[["rank", "role"]].itertuples(index=False)
+        ],
+        bars=pd.concat(bars, ignore_index=True)[_COLUMNS],
+        busy=[float(busy.get(rank, np.nan)) for rank in ranks["rank"]],
+        duration_ns=end - begin,
+    )
+
+
+def _labelled(pieces: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Pieces of the lane of work, where a nanosecond has one part, and messages under way."""
+    flight = pieces["in_flight"].to_numpy()
+    work, messages = pieces[~flight], pieces[flight]
+    work_names = {**PART_NAMES, "inside": PART_NAMES["communication"]}
+    return (
+        work.assign(label=work["part"].astype(str).map(work_names)),
+        messages.assign(label=messages["category"].astype(str).map(MESSAGE_NAMES)),
+    )
+
+
+def _bars(
+    pieces: pd.DataFrame, names: pd.DataFrame, window: tuple[int, int], resolution_ns: float
+) -> pd.DataFrame:
+    """Long pieces as they are, short ones merged: label, begin_ns, end_ns, what."""
+    begin, end = window
+    inside = pieces[(pieces["end_ns"] > begin) & (pieces["begin_ns"] < end)]
+    inside = inside[["label", "begin_ns", "end_ns"]].copy()
+    inside[["begin_ns", "end_ns"]] = inside[["begin_ns", "end_ns"]].clip(begin, end)
+    long = (inside["end_ns"] - inside["begin_ns"] >= resolution_ns).to_numpy()
+    kept = inside[long].sort_values("begin_ns", kind="stable")
+    kept["what"] = _what(kept, names)
+    edges = begin + np.arange(0, end - begin + resolution_ns, resolution_ns).astype(np.int64)
+    bars = pd.concat([_merged(inside[~long], edges), kept], ignore_index=True)
+    bars[["begin_ns", "end_ns"]] = bars[["begin_ns", "end_ns"]].clip(begin, end) - begin
+    return bars
+
+
+def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
+    """Runs of columns in which the same label covers most of the time.
+
+    What is shorter than a column does not get lost: a column is empty only if less than a quarter
+    of it is covered.
+    """
+    labels = list(pieces["label"].unique())
+    if not labels:
+        return pd.DataFrame({"label": [], "begin_ns": [], "end_ns": [], "what": []})
+    covered = np.stack([
+        intervals.coverage(
+            intervals.union(intervals.make(part["begin_ns"].to_numpy(), part["end_ns"].to_numpy())),
+            edges,
+        )
+        for part in (pieces[pieces["label"] == label] for label in labels)
+    ])  # fmt: skip
+    kind = np.where(covered.sum(axis=0) < 0.25 * np.diff(edges), -1, np.argmax(covered, axis=0))
+    change = np.flatnonzero(np.diff(kind)) + 1
+    starts, ends = np.concatenate(([0], change)), np.concatenate((change, [len(kind)]))
+    filled = kind[starts] >= 0
+    starts, ends = starts[filled], ends[filled]
+    return pd.DataFrame({
+        "label": [labels[k] for k in kind[starts]],
+        "begin_ns": edges[starts], "end_ns": edges[ends], "what": "",
+    })  # fmt: skip
+
+
+def _names(events: pd.DataFrame) -> pd.DataFrame:
+    """Events in the order of their begin, with what a reader wants to know of them."""
+    ordered = events[(events["category"] != "step").to_numpy()].sort_values(
+        ["begin_ns", "end_ns"], ascending=[True, False], kind="stable"
+    )
+    return ordered[["begin_ns", "end_ns", "name", "phase", "microbatch", "layer"]]
+
+
+def _what(pieces: pd.DataFrame, names: pd.DataFrame) -> list[str]:
+    """Of each piece the event that began last before it and holds it, as text."""
+    if names.empty:
+        return [""] * len(pieces)
+    last = np.searchsorted(names["begin_ns"].to_numpy(), pieces["begin_ns"].to_numpy(), "right") - 1
+    rows = names.iloc[np.maximum(last, 0)]
+    holds = rows["end_ns"].to_numpy() >= pieces["end_ns"].to_numpy()
+    return [_text(row) if held else "" for row, held in zip(rows.itertuples(), holds, strict=True)]
+
+
+def _text(event: tuple) -> str:
+    parts = [f"{event.name} · {event.phase}"]
+    if event.microbatch >= 0:
+        parts.append(f"microbatch {event.microbatch}")
+    if event.layer >= 0:
+        parts.append(f"layer {event.layer}")
+    return " · ".join(parts)
+
+
+def _busy_shares(study: Study, step: int) -> pd.Series:
+    mine = study.parts[study.parts["step"] == step]
+    return rank_totals(mine).set_index("rank")["busy_share"]
+
+
+def _title(study: Study, step: int, seconds: float) -> str:
+    config = study.run.config
+    attention = config.get("attention")
+    placement = attention.get("placement") if isinstance(attention, dict) else None
+    parts = [str(config.get("name", study.run.path.name)), f"step {step}", f"{seconds:.3f} s"]
+    if placement:
+        parts.insert(1, f"placement {placement}")
+    imbalance = study.imbalance.set_index("step")["imbalance"].get(step, np.nan)
+    if np.isfinite(imbalance):
+        parts.append(f"attention imbalance {imbalance:.2f}")
+    return "  ·  ".join(parts)

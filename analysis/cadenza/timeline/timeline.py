@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step as a picture: rank by time, compute above, communication thinner beneath."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cadenza.errors import DataError, UsageError
+from cadenza.timeline.panels import choose_step, panel
+from cadenza.timeline.picture import draw
+from cadenza.study import Study
+
+_COLUMNS = 2400  # at most so many pieces per lane: two per pixel of a 1280 pixel picture's axis
+_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_output(path: Path) -> None:
+    if path.suffix.lower() not in _SUFFIXES:
+        valid = ", ".join(_SUFFIXES)
+        raise UsageError(f"--output {path}: unknown format; valid endings are {valid}")
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: no such folder: {path.parent}")
+
+
+def timeline(
+    studies: list[Study], output: Path, step: int | None = None, ranks: list[int] | None = None
+) -> int:
+    """Writes the picture of one step of each run, on one time axis, and returns the step.
+
+    @param ranks  to be drawn; default: all
+    """
+    check_output(output)
+    for study in studies:
+        if not study.has_events:
+            raise DataError(f"{study.run.path}: no events in the trace to draw")
+        if ranks is not None and not set(ranks) & set(study.ranks["rank"]):
+            raise UsageError(
+                f"{study.run.path}: none of the ranks {ranks[0]} to {ranks[-1]}; valid are 0 to "
+                f"{study.run.world - 1}"
+            )
+    chosen = choose_step(studies, step)
+    durations = []
+    for study in studies:
+        times = study.step_times.set_index("step")
+        durations.append(int(times.loc[chosen, "end_ns"] - times.loc[chosen, "begin_ns"]))
+    resolution = max(1.0, max(durations) / _COLUMNS)
+    panels = [panel(study, chosen, resolution, ranks) for study in studies]
+    draw(panels, output)
+    return chosen

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core attention alone: Q, K, V from a file, through a placement and real messages, results to a
+// file.
+#include <algorithm>
+#include <memory>
+#include <span>
+
+#include "app/commands.hpp"
+#include "app/experiment_file.hpp"
+#include "app/runtime/collective_error.hpp"
+#include "app/runtime/dtype.hpp"
+#include "app/runtime/machine.hpp"
+#include "attend_files.hpp"
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/exec/exchange.hpp"
+#include "cadenza/program/step_plan.hpp"
+#include "cadenza/storage/new_file.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using program::Pass;
+
+/// One layer, one tick: all that attention alone needs of an experiment.
+config::Experiment one_layer(config::Experiment e) {
+  const auto require_one = [](std::int64_t found, const char* key) {
+    if (found == 1) return;
+    fail(
+        ExitCode::usage,
+        "{}: found {}; valid for cadenza attend: 1 (attention alone has data and context ranks and "
+        "dedicated servers)",
+        key, found);
+  };
+  require_one(e.parallel.pipeline, "parallel.pipeline");
+  require_one(e.parallel.tensor, "parallel.tensor");
+  e.model.layers = 1;
+  e.batch.tokens = e.batch.microbatch * e.parallel.data;
+  e.run.recompute = config::Recompute::none;
+  return e;
+}
+
+/// Whole documents go to data ranks in order, each to the one in whose equal share of the tokens it
+/// is centred.
+std::vector<data::Microbatch> deal(const AttendProblem& problem, std::int64_t data_ranks) {
+  std::vector<data::Microbatch> microbatches(static_cast<std::size_t>(data_ranks));
+  std::int64_t before = 0;
+  for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
+    const std::int64_t length = problem.lengths[document];
+    const std::int64_t rank = (2 * before + length) * data_ranks / (2 * problem.tokens);
+    microbatches[static_cast<std::size_t>(std::min(rank, data_ranks - 1))].documents.push_back(
+        {static_cast<std::int64_t>(document), {0, length}});
+    before += length;
+  }
+  return microbatches;
+}
+
+std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
+                                           const program::StepShape& outline,
+                                           const AttendProblem& problem) {
+  const std::vector<data::Microbatch> microbatches = deal(problem, experiment.parallel.data);
+  std::vector<plan::Occupant> groups;
+  for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
+  plan::Workload workload = plan::make_workload(experiment, groups, outline.layout.dedicated());
+  workload.shape = problem.shape;
+  return program::plan_tick(experiment.attention, workload, program::first_documents(groups));
+}
+
+/// Where the rows of a rank are in the input file, row by row; -1: padding between halves.
+std::vector<std::int64_t> file_rows(const std::vector<program::TickPlans>& plans,
+                                    const AttendProblem& problem, Rank rank) {
+  const plan::Workload& workload = plans.front().forward.workload;
+  const exec::HomeRows home = exec::home_rows(plans.front(), rank, 1);
+  std::vector<std::int64_t> begins{0};
+  for (const std::int64_t length : problem.lengths) begins.push_back(begins.back() + length);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(home.rows()), -1);
+  for (const exec::RowPiece& piece : home.pieces) {
+    const auto document = static_cast<std::size_t>(piece.document);
+    for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
+      rows[static_cast<std::size_t>(piece.row + i)] =
+          begins[document] +
+          plan::position_of(workload.order, problem.lengths[document], piece.tokens.begin + i);
+    }
+  }
+  return rows;
+}
+
+/// The tensors of this rank's tokens and, on rank 0, the way of results to the output file. Files
+/// hold sums: of bfloat16, inputs are rounded on their way in.
+template <typename Real>
+class Rows {
+ public:
+  using Sum = Accumulator<Real>;
+
+  Rows(comm::Communicator& world, const AttendProblem& problem, config::Dtype dtype,
+       const std::vector<program::TickPlans>& plans, MemoryLedger& ledger)
+      : world_(world), problem_(problem), dtype_(dtype) {
+    for (Rank rank = 0; rank < world.size(); ++rank) {
+      rows_.push_back(file_rows(plans, problem, rank));
+    }
+    for (std::size_t at = 0; at < sums_.size(); ++at) {
+      const auto what = static_cast<plan::Tensor>(at);
+      const std::int64_t elements = count(world.rank()) * width(what);
+      if (exec::is_input(what)) {
+        inputs_[at] = allocate<Real>(ledger, MemoryKind::activations, "attend", elements);
+      } else {
+        sums_[at] = allocate<Sum>(ledger, MemoryKind::activations, "attend", elements);
+      }
+    }
+    attention::initialise(slot().out, slot().lse, count(world.rank()), problem.shape.heads,
+                          problem.shape.head_dim);
+  }
+
+  model::AttentionSlot<Real> slot() {
+    using plan::Tensor;
+    const auto in = [&](Tensor what) { return inputs_[static_cast<std::size_t>(what)].data(); };
+    const auto sum = [&](Tensor what) { return sums_[static_cast<std::size_t>(what)].data(); };
+    return {in(Tensor::q),    in(Tensor::k),    in(Tensor::v),      sum(Tensor::o),
+            sum(Tensor::lse), in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq),
+            sum(Tensor::dk),  sum(Tensor::dv)};
+  }
+
+  /// @throws Error(numerics) where a number of the whole dataset is not finite as Real
+  void load(const storage::File& file, const char* dataset, plan::Tensor what) {
+    const std::vector<Sum> all = file.read<Sum>(dataset, file.shape(dataset));
+    const auto rounded = [](Sum value) { return static_cast<Sum>(static_cast<Real>(value)); };
+    if (const auto found = non_finite(what, all, rounded)) {
+      fail(ExitCode::numerics,
+           "{}: {}: token {}, head {} holds {}; valid: numbers that are finite as {}", file.path(),
+           dataset, found->token, found->head, found->value, word_of(dtype_));
+    }
+    const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];
+    auto host = Kokkos::create_mirror_view(rows);
+    Real* to = host.data();
+    for (const std::int64_t row : rows_[static_cast<std::size_t>(world_.rank())]) {
+      const Sum* from = all.data() + row * width(what);
+      to = std::transform(from, from + width(what), to,
+                          [](Sum value) { return static_cast<Real>(value); });
+    }
+    Kokkos::deep_copy(rows, host);
+  }
+
+  /// All ranks' rows of `what` on rank 0, in the order of the file. Collective.
+  std::vector<Sum> collect(plan::Tensor what) {
+    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{},
+                                                    sums_[static_cast<std::size_t>(what)]);
+    std::vector<Sum> all;
+    if (world_.rank() != 0) {
+      world_.post_send(std::as_bytes(std::span<Sum>(host.data(), host.extent(0))), 0, 0, 0);
+      world_.wait(0);
+      return all;
+    }
+    all.resize(static_cast<std::size_t>(problem_.tokens * width(what)));
+    put(0, what, host.data(), all);
+    for (Rank rank = 1; rank < world_.size(); ++rank) {
+      std::vector<Sum> part(static_cast<std::size_t>(count(rank) * width(what)));
+      world_.post_receive(std::as_writable_bytes(std::span(part)), rank, 0, 0);
+      world_.wait(0);
+      put(rank, what, part.data(), all);
+    }
+    return all;
+  }
+
+  /// @throws Error(numerics) where a result is not finite
+  void write(storage::NewFile& output, const char* dataset, plan::Tensor what,
+             const std::vector<Sum>& values) const {
+    if (const auto found = non_finite(what, values, [](Sum value) { return value; })) {
+      fail(ExitCode::numerics,
+           "{}: {}: token {}, head {} is {} though all inputs are finite: they are too large for "
+           "{}; nothing was written",
+           output.path(), dataset, found->token, found->head, found->value, word_of(dtype_));
+    }
+    output.file().write(dataset, shape(what), values.data());
+  }
+
+ private:
+  storage::Shape shape(plan::Tensor what) const {
+    const auto size = [](std::int64_t value) { return static_cast<hsize_t>(value); };
+    const int heads = plan::is_key_side(what) ? problem_.shape.kv_heads : problem_.shape.heads;
+    if (what == plan::Tensor::lse) return {size(problem_.tokens), size(heads)};
+    return {size(problem_.tokens), size(heads), size(problem_.shape.head_dim)};
+  }
+  template <typename F>
+  std::optional<NonFinite> non_finite(plan::Tensor what, const std::vector<Sum>& values,
+                                      const F& value_of) const {
+    return first_non_finite(std::span(values), width(what), exec::home_heads(problem_.shape, what),
+                            value_of);
+  }
+  std::int64_t width(plan::Tensor what) const {
+    return exec::home_heads(problem_.shape, what) * exec::head_elements(problem_.shape, what);
+  }
+  std::int64_t count(Rank rank) const {
+    return static_cast<std::int64_t>(rows_[static_cast<std::size_t>(rank)].size());
+  }
+  void put(Rank rank, plan::Tensor what, const Sum* from, std::vector<Sum>& all) const {
+    for (const std::int64_t row : rows_[static_cast<std::size_t>(rank)]) {
+      std::copy_n(from, width(what), all.begin() + row * width(what));
+      from += width(what);
+    }
+  }
+
+  comm::Communicator& world_;
+  const AttendProblem& problem_;
+  config::Dtype dtype_;
+  std::vector<std::vector<std::int64_t>> rows_;  ///< by rank: rows of the file
+  std::array<Array<Real>, 10> inputs_;           ///< by plan::Tensor, as exec::is_input says
+  std::array<Array<Sum>, 10> sums_;              ///< the others
+};
+
+template <typename Real>
+using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
+
+/// The attention operations of a one-layer program.
+template <typename Real>
+void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
+                 const model::AttentionSlot<Real>& home) {
+  for (const auto& exchange : exchanges) exchange->set_context({0, 0, pass, false, 0, home});
+  for (const program::Step& step : program.steps) {
+    if (step.pass != pass) continue;
+    if (!program::is_attention(step.operation)) continue;  // dense, of a training step
+    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage);
+  }
+}
+
+/// Nothing is left of the output unless all of it is finite and written.
+template <typename Real>
+void write_results(comm::Communicator& world, Rows<Real>& rows, const AttendProblem& problem,
+                   const CommandLine& line) {
+  using plan::Tensor;
+  std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
+  if (problem.backward) {
+    results.insert(results.end(), {{"dq", Tensor::dq}, {"dk", Tensor::dk}, {"dv", Tensor::dv}});
+  }
+  std::optional<storage::NewFile> output;
+  collectively(world, [&] {
+    if (world.rank() == 0) {
+      require_output(line.output, line.input);
+      output.emplace(line.output);
+    }
+  });
+  for (const auto& [name, what] : results) {
+    const auto values = rows.collect(what);
+    collectively(world, [&, name = name, what = what] {
+      if (world.rank() == 0) rows.write(*output, name, what, values);
+    });
+  }
+  collectively(world, [&] {
+    if (world.rank() == 0) output->finish();
+  });
+}
+
+template <typename Real>
+void attend_as(comm::Communicator& world, const config::Experiment& experiment,
+               const CommandLine& line) {
+  using plan::Tensor;
+  std::optional<storage::File> input;
+  AttendProblem problem;
+  std::vector<program::TickPlans> plans;
+  std::optional<program::StepShape> outline;
+  collectively(world, [&] {
+    input = storage::File::open(line.input);
+    problem = read_problem(*input);
+    problem.shape.element_bytes = sizeof(Real);
+    problem.shape.accumulator_bytes = sizeof(Accumulator<Real>);
+    outline.emplace(one_layer(experiment));
+    plans = make_plans(experiment, *outline, problem);
+  });
+  const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
+                                         problem.shape.head_dim};
+  announce_kernels<Real>(world, shape);
+  MemoryLedger ledger;
+  Rows<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
+  collectively(world, [&] {
+    rows.load(*input, "q", Tensor::q);
+    rows.load(*input, "k", Tensor::k);
+    rows.load(*input, "v", Tensor::v);
+    if (problem.backward) rows.load(*input, "dout", Tensor::dout);
+  });
+
+  trace::Recorder recorder(0);
+  exec::Tracer tracer(recorder, ledger, false, false);
+  const comm::ActivityScope activity(world, [&] { return tracer.activity(); });
+  Exchanges<Real> exchanges;
+  for (const program::TickPlans& part : plans) {
+    exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
+        world, outline->layout.members(0), shape, kernels::RotaryTable<Accumulator<Real>>{},
+        part.part, tracer, ledger));
+    exchanges.back()->bind({&part}, 1, 1);
+  }
+  const auto program = program::make_program(*outline, world.rank(), plans);
+  run_program(exchanges, program, Pass::forward, rows.slot());
+  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.slot());
+  for (const auto& exchange : exchanges) exchange->finish();
+
+  write_results(world, rows, problem, line);
+}
+
+}  // namespace
+
+void attend(comm::Communicator& world, const CommandLine& line) {
+  const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
+  with_real(experiment.run.dtype,
+            [&]<typename Real>(Real) { attend_as<Real>(world, experiment, line); });
+}
+
+}  // namespace cadenza::app

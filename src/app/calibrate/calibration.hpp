@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A calibration: rounds that measure everything, and again what differs between them; then the fit,
+// and its predictions beside the measurements it was not made of.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/runtime/progress.hpp"
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
+#include "cadenza/kernels/bfloat16.hpp"
+#include "cadenza/simulate/operation_work.hpp"
+#include "fit_machine.hpp"
+#include "measure_attention.hpp"
+#include "rounds.hpp"
+
+namespace cadenza::app {
+
+/// The experiment's model on one rank: few layers, one microbatch of `rows` tokens a step, short
+/// synthetic documents.
+config::Experiment one_rank(const config::Experiment& experiment, std::int64_t rows);
+
+template <typename Real>
+class Calibration {
+ public:
+  Calibration(comm::Communicator& world, const config::Experiment& experiment);
+
+  /// Measures and fits. Collective.
+  config::Machine run();
+  /// What of it should not be relied upon, in one line; empty where all of it may be.
+  std::string doubts() const;
+
+ private:
+  /// Something that is measured at a time; the same on all ranks.
+  struct Work {
+    std::string name;
+    std::function<void()> run;          ///< adds a round to `rounds`. Collective
+    std::vector<const Rounds*> rounds;  ///< that it measures
+    bool noisy() const;
+    double spread() const;
+  };
+
+  // What there is to measure.
+  void add_attention();
+  void add_products();
+  void add_operations();
+  void add_messages();
+
+  void measure_round(int round, std::vector<const Work*> works);
+  std::vector<const Work*> noisy() const;
+  bool has_time() const;
+  void measure_attention(const AttentionCase& work, program::Pass pass);
+  void measure_operations(std::int64_t rows);
+  void measure_messages();
+
+  // What the rounds say, and how far it is from the rest of them.
+  void fit_attention();
+  void fit_products();
+  void fit_operations();
+  void fit_messages();
+  void check_attention();
+  void check_products();
+  void check_operations();
+
+  std::vector<OperationSample> samples(std::int64_t rows) const;
+  double attention_seconds(const AttentionCase& work, program::Pass pass) const;
+  double message_rate(const std::string& name) const;
+  std::string source() const;
+
+  comm::Communicator& world_;
+  config::Experiment experiment_;
+  std::int64_t longest_;  ///< document
+  std::int64_t rows_;     ///< of a microbatch
+  config::Machine machine_;
+  MemoryLedger ledger_;
+  AttentionMeasurement<Real> attention_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+
+  std::vector<Work> works_;
+  std::map<std::pair<AttentionCase, program::Pass>, Rounds> attention_rounds_;
+  std::map<program::Pass, double> seconds_per_flop_;  ///< of the attention measured last
+  std::map<simulate::Product, Rounds> product_rounds_;
+  std::map<std::int64_t, std::vector<Rounds>> operation_rounds_;  ///< by rows, operation
+  std::map<std::string, Rounds> message_rounds_;  ///< latency, and seconds of so many bytes
+  FitError attention_error_, product_error_, operation_error_;
+};
+
+}  // namespace cadenza::app

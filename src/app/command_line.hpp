@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line: subcommands, options, help that teaches.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/runtime/terminal.hpp"
+
+namespace cadenza::app {
+
+enum class Command { train, attend, plan, simulate, sweep, calibrate };
+
+struct CommandLine {
+  Command command = Command::train;
+  std::string experiment;              ///< path of the YAML; sweep: of the sweep
+  std::vector<std::string> overrides;  ///< --set key.path=value
+  std::string output;                  ///< train, simulate, sweep: folder; attend, calibrate: file
+  std::string from;                    ///< train: checkpoint or folder; empty: step 0
+  bool dry_run = false;                ///< train
+  std::string input;                   ///< attend
+  std::string format = "table";        ///< plan, simulate
+  std::int64_t step = 0;               ///< plan; simulate: the first
+  std::int64_t steps = 0;              ///< simulate, sweep; 0: as the file says
+  std::string trace;                   ///< simulate: none, summary, full; empty: as `output` asks
+  Detail detail = Detail::usual;
+};
+
+/// Parses; prints help or the complaint itself and sets `exit_code` when there is nothing to run.
+std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_code);
+
+}  // namespace cadenza::app

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/units.hpp"
+#include "cadenza/simulate/plan_time.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// Traces count nanoseconds in 64 bits; what is no number is not shorter either.
+void check_time(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (seconds < kLongest) return;
+  fail(ExitCode::usage,
+       "cluster.machine: found rates at which a step takes {:.3g} s; valid: less than {:.3g} s, "
+       "with "
+       "faster rates or a smaller step",
+       seconds, kLongest);
+}
+
+}  // namespace
+
+std::vector<plan::Plan> Forecast::forward_plans() const {
+  std::vector<plan::Plan> plans;
+  for (const program::TickPlans& tick : ticks) plans.push_back(tick.forward);
+  return plans;
+}
+
+std::size_t Forecast::fullest() const {
+  const auto most = std::ranges::max_element(memory, {}, &exec::MemoryEstimate::total);
+  return static_cast<std::size_t>(most - memory.begin());
+}
+
+bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
+                        const simulate::Costs& costs) {
+  const Rank tensor = layout.tensor();
+  if (tensor == 1) return true;
+  if (experiment.cluster.varies()) return false;
+  if (costs.node_of(0) == costs.node_of(layout.ranks() - 1)) return true;
+  for (Rank rank = 1; rank < layout.ranks(); ++rank) {
+    const bool first = rank % tensor == 0;
+    if (!first && costs.adapter_of(rank) == costs.adapter_of(rank - 1)) return false;
+    if (first || rank < tensor) continue;
+    const Rank replica = rank - rank % tensor;
+    const auto beside = [&](Rank r) { return costs.node_of(r) == costs.node_of(r - tensor); };
+    if (beside(rank) != beside(replica)) return false;
+  }
+  return true;
+}
+
+Forecast prepare(const config::Experiment& experiment, const program::StepShape& outline,
+                 std::vector<program::TickPlans> ticks, bool all_ranks) {
+  Forecast step;
+  step.ticks = std::move(ticks);
+  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    if (!all_ranks && outline.layout.tensor_of(rank) > 0) continue;
+    step.programs.push_back(program::make_program(outline, rank, step.ticks));
+    step.memory.push_back(
+        exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
+  }
+  return step;
+}
+
+void advance(Forecast& step, const config::Experiment& experiment,
+             const program::StepShape& outline, const simulate::Costs& costs, std::int64_t number,
+             const simulate::Observer& observer) {
+  step.result =
+      simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer, number);
+  check_time(step.result.seconds);
+}
+
+Forecast forecast(const config::Experiment& experiment, const program::StepShape& outline,
+                  const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
+                  const simulate::Observer& observer) {
+  Forecast step = prepare(experiment, outline, program::plan_ticks(experiment, batch), all_ranks);
+  advance(step, experiment, outline, costs, batch.step, observer);
+  return step;
+}
+
+Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
+                  const config::Machine& machine) {
+  const program::StepShape outline(experiment);
+  const simulate::Costs costs(machine, experiment, outline.layout);
+  return forecast(experiment, outline, batch, costs, true);
+}
+
+std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {
+  if (cluster.machine.empty()) return "nominal rates, of no machine";
+  return fmt::format("machine {} ({})", machine.name, cluster.machine);
+}
+
+plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
+                         const Forecast& step, const config::Machine& machine) {
+  const program::Layout layout(experiment);
+  const simulate::Costs costs(machine, experiment, layout);
+  plan::StepNotes notes;
+  notes.rates = machine_text(experiment.cluster, machine);
+  for (const program::TickPlans& tick : step.ticks) {
+    notes.predictions.push_back(simulate::predict(tick.forward, layout, costs));
+  }
+  for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
+    const auto world_rank = static_cast<std::size_t>(layout.world_rank(0, rank));
+    notes.peak_bytes_per_rank.push_back(step.memory[world_rank].total());
+  }
+  for (int pool = 0; pool < layout.pools() && layout.pools() > 1; ++pool) {
+    notes.pools.push_back(layout.members(pool));
+  }
+  if (experiment.batch.packing != config::Packing::balanced) return notes;
+  for (const data::Microbatch& microbatch : batch.microbatches) {
+    for (const data::BatchDocument& document : microbatch.documents) {
+      notes.delays.push_back(document.delay);
+    }
+  }
+  return notes;
+}
+
+std::string describe(const Forecast& step, const std::string& rates) {
+  const simulate::Result& t = step.result;
+  const double left = t.seconds > 0 ? 1.0 - t.lower_bound_seconds / t.seconds : 0.0;
+  return fmt::format(
+      "step: predicted {} ({}), no less than {} with all computation even and no transfer exposed "
+      "({:.1f} "
+      "% of the step is left to win); up to {} on rank {}",
+      format_duration(t.seconds), rates, format_duration(t.lower_bound_seconds), 100.0 * left,
+      format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest()].rank);
+}
+
+}  // namespace cadenza::app

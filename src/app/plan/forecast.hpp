@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step before it runs: plans and programs of all ranks, the memory they need and the time they
+// should take.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/exec/memory.hpp"
+#include "cadenza/plan/report.hpp"
+#include "cadenza/program/step_plan.hpp"
+#include "cadenza/simulate/simulator.hpp"
+
+namespace cadenza::app {
+
+struct Forecast {
+  std::vector<program::TickPlans> ticks;
+  std::vector<program::Program> programs;
+  std::vector<exec::MemoryEstimate> memory;  ///< of programs[i].rank
+  simulate::Result result;
+
+  /// Program whose rank needs the most memory.
+  std::size_t fullest() const;
+  std::int64_t peak_bytes() const { return memory[fullest()].total(); }
+  std::vector<plan::Plan> forward_plans() const;
+};
+
+/// Whether all tensor ranks of a group do the same at the same time: they do not vary, and each has
+/// the neighbours and the adapter that tensor coordinate 0 has.
+bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
+                        const simulate::Costs& costs);
+
+/// Plans and programs with their memory; the clock has not run yet.
+/// @param all_ranks  @see forecast
+Forecast prepare(const config::Experiment& experiment, const program::StepShape& outline,
+                 std::vector<program::TickPlans> ticks, bool all_ranks);
+
+/// Runs the clock. @throws Error as forecast
+void advance(Forecast& step, const config::Experiment& experiment,
+             const program::StepShape& outline, const simulate::Costs& costs, std::int64_t number,
+             const simulate::Observer& observer = {});
+
+/// @param all_ranks  otherwise programs and memory are those of tensor coordinate 0 alone: the
+///                   other tensor ranks do the same at the same time
+/// @throws Error(usage) where a placement makes an invalid plan or a step takes decades,
+/// Error(communication) where programs deadlock
+Forecast forecast(const config::Experiment& experiment, const program::StepShape& outline,
+                  const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
+                  const simulate::Observer& observer = {});
+
+/// Of all ranks.
+Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
+                  const config::Machine& machine);
+
+/// What predictions are for: "machine h100 (inputs/machines/h100.yaml)", "nominal rates, of no
+/// machine".
+std::string machine_text(const config::Cluster& cluster, const config::Machine& machine);
+
+/// What reports print beside the plans. Memory and predictions are those of pool 0.
+plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
+                         const Forecast& step, const config::Machine& machine);
+
+/// "step: predicted 1.2 s (machine h100), no less than 1.0 s (...)".
+std::string describe(const Forecast& step, const std::string& rates);
+
+}  // namespace cadenza::app

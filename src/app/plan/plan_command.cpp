@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "app/commands.hpp"
+#include "app/experiment_file.hpp"
+#include "app/runtime/terminal.hpp"
+#include "app/search/choose.hpp"
+#include "app/simulate/simulation.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "forecast.hpp"
+
+#include <fmt/format.h>
+
+namespace cadenza::app {
+
+void print_plan(const CommandLine& line) {
+  const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
+  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const data::Packer packer(*corpus, experiment);
+  const config::Machine machine = load_machine(experiment.cluster);
+  const Choice choice = choose_layout(experiment, packer, machine, true);
+  const data::Batch batch = packer.batch(line.step);
+  const Forecast step = forecast(choice.experiment, batch, machine);
+  const std::vector<plan::Plan> plans = step.forward_plans();
+  const plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);
+  if (line.format == "json") {
+    fmt::print("{}\n", plan::to_json(plans, notes));
+  } else if (line.format == "dot") {
+    fmt::print("{}\n", plan::to_dot(plans));
+  } else if (line.format == "svg") {
+    fmt::print("{}\n", plan::to_svg(plans, notes));
+  } else {
+    if (!choice.explanation.empty()) print(choice.explanation + "\n\n");
+    print(plan::to_table(plans, notes) + "\n" + describe(step, notes.rates) + "\n");
+  }
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder of a run: experiment.yaml, metrics.jsonl, trace/, checkpoints/.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "output_folder.hpp"
+
+namespace cadenza::app {
+
+/// One line of metrics.jsonl.
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+  double tokens_per_second = 0;
+  /// FLOPs that the step asks for / (seconds * measured matrix-product rate of all ranks)
+  double model_flops_utilization = 0;
+  /// The same of those that all ranks executed
+  double hardware_flops_utilization = 0;
+  double attention_imbalance = 1;      ///< max / mean of busy attention time over serving ranks
+  std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
+  std::int64_t peak_memory_bytes = 0;  ///< largest rank
+  double gradient_norm = 0;
+  double learning_rate = 0;
+};
+
+class RunFolder {
+ public:
+  /// Makes the folder and locks it; an earlier run there is renamed to <folder>.1, .2, ...
+  /// @throws Error(data), also where another run is at it or a link leads out of it
+  static RunFolder create(const std::string& path, const config::Experiment& experiment);
+  /// Names the folder without touching it (ranks other than 0).
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path() const { return path_; }
+  std::string trace() const { return path_ + "/trace"; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+
+  /// Of a folder that create() made.
+  /// @throws Error(data) when it or what is written in it was removed, renamed or replaced
+  void require() const;
+
+  /// Appends and flushes one line. @throws Error(data), e.g. when the disk is full.
+  void append(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  std::optional<OutputFolder> held_;
+  std::vector<storage::Place> places_;  ///< in it
+  std::ofstream metrics_;
+};
+
+}  // namespace cadenza::app

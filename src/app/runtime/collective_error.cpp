@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective_error.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <Kokkos_Core.hpp>
+#include <cstdio>
+#include <limits>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "failure.hpp"
+#include "threads.hpp"
+
+namespace cadenza::app {
+namespace {
+
+int end_job(comm::Communicator& world, const Failure& failure) {
+  const int code = static_cast<int>(failure.code);
+  print_error(world.size() > 1 ? fmt::format("rank {}: {}", world.rank(), failure.message)
+                               : failure.message);
+  std::fflush(nullptr);
+  world.abort(code);
+  return code;
+}
+
+/// Runs `body` with threads and Kokkos. @return the code of an error that all ranks hold
+int with_threads(comm::Communicator& world, const std::function<void(comm::Communicator&)>& body) {
+  try {
+    std::vector<std::string> threads;
+    ThreadPlace place;
+    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
+    auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
+    if constexpr (!kDeviceIsCuda) {
+      place = start_threads(world, threads);
+      settings.set_num_threads(place.threads);
+    }
+    Kokkos::ScopeGuard kokkos(settings);
+    pin_workers(place);
+    for (const std::string& line : threads) spdlog::info("threads   {}", line);
+    body(world);
+  } catch (const CollectiveError& error) {
+    if (world.rank() == 0) print_error(error.what());
+    return static_cast<int>(error.code());
+  }
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace
+
+void collectively(comm::Communicator& world, const std::function<void()>& attempt) {
+  Failure failure{ExitCode::ok, ""};
+  try {
+    attempt();
+  } catch (...) {
+    failure = current_failure();
+  }
+  auto& [code, message] = failure;
+  std::int64_t first = code == ExitCode::ok ? world.size() : world.rank();
+  world.all_reduce(std::span(&first, 1), comm::Reduction::min);
+  if (first == world.size()) return;
+  const int root = static_cast<int>(first);
+  world.broadcast(std::as_writable_bytes(std::span(&code, 1)), root);
+  throw CollectiveError(code, comm::broadcast(world, message, root));
+}
+
+int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body) {
+  comm::MpiSession mpi(argc, argv);
+  const auto world = comm::make_world();
+  try {
+    world->set_timeout(config::Run{}.timeout);  // until the experiment is read
+    const int code = with_threads(*world, body);
+    world->barrier();  // MPI_Finalize cannot be watched: nobody waits in it for long
+    return code;
+  } catch (...) {
+    return end_job(*world, current_failure());
+  }
+}
+
+}  // namespace cadenza::app

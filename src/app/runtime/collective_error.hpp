@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors on several ranks: what can fail on one rank alone is tried by all together, so that all of
+// them learn of it and end, and the user reads it once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/comm/communicator.hpp"
+
+namespace cadenza::app {
+
+/// An error that every rank of the world holds.
+class CollectiveError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs `attempt` on every rank. If it throws on any of them, all throw CollectiveError with the
+/// code and message of the first such rank. Collective; `attempt` makes no collective calls itself.
+void collectively(comm::Communicator& world, const std::function<void()>& attempt);
+
+/// Runs `body` in a parallel session: MPI, then threads and Kokkos, undone in reverse. Rank 0 says
+/// what threads the ranks have. @return the exit code.
+/// An CollectiveError is printed by rank 0; any other error is printed by its rank, which ends the
+/// whole job.
+int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body);
+
+}  // namespace cadenza::app

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <type_traits>
+
+#include "app/train/step_report.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/kernels/matmul.hpp"
+#include "collective_error.hpp"
+#include "peak_rate.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// What of a RankInfo travels between ranks: strings of fixed length.
+struct PackedRank {
+  char host[64];
+  char device[64];
+  std::int32_t numbers[10];
+  double peak_flops;
+};
+static_assert(std::is_trivially_copyable_v<PackedRank>);
+
+void copy_text(const std::string& text, char (&target)[64]) {
+  std::strncpy(target, text.c_str(), sizeof(target) - 1);
+}
+
+PackedRank pack(const trace::RankInfo& r) {
+  PackedRank packed{};
+  copy_text(r.host, packed.host);
+  copy_text(r.device, packed.device);
+  const std::int32_t numbers[10] = {
+      r.rank,   r.world,    r.local_rank, static_cast<std::int32_t>(r.role),
+      r.data,   r.pipeline, r.tensor,     r.context,
+      r.server, r.threads};
+  std::copy(std::begin(numbers), std::end(numbers), packed.numbers);
+  packed.peak_flops = r.peak_flops;
+  return packed;
+}
+
+trace::RankInfo unpack(const PackedRank& packed) {
+  const auto& n = packed.numbers;
+  trace::RankInfo r;
+  r.host = packed.host;
+  r.device = packed.device;
+  r.rank = n[0];
+  r.world = n[1];
+  r.local_rank = n[2];
+  r.role = static_cast<trace::Role>(n[3]);
+  r.data = n[4];
+  r.pipeline = n[5];
+  r.tensor = n[6];
+  r.context = n[7];
+  r.server = n[8];
+  r.threads = n[9];
+  r.peak_flops = packed.peak_flops;
+  return r;
+}
+
+/// Times products, with the factors of the last one kept.
+template <typename Real>
+class Multiplier {
+ public:
+  double operator()(const PeakProduct& product) {
+    if (product.rows != made_.rows || product.size != made_.size) make(product);
+    const std::int64_t begin = trace::now_ns();
+    kernels::matmul<Real, Real>(kernels::Transpose::no, kernels::Transpose::yes, product.rows,
+                                product.size, product.size, Sum(1), a_.data(), b_.data(), Sum(0),
+                                c_.data());
+    Kokkos::fence();
+    return static_cast<double>(trace::now_ns() - begin) * 1e-9;
+  }
+
+ private:
+  using Sum = Accumulator<Real>;
+  void make(const PeakProduct& product) {
+    a_ = b_ = c_ = {};
+    a_ = Array<Real>("rate_a", static_cast<std::size_t>(product.rows * product.size));
+    b_ = Array<Real>("rate_b", static_cast<std::size_t>(product.size * product.size));
+    c_ = Array<Real>("rate_c", a_.extent(0));
+    Kokkos::deep_copy(a_, Real(1));
+    Kokkos::deep_copy(b_, Real(1));
+    made_ = product;
+  }
+  PeakProduct made_;
+  Array<Real> a_, b_, c_;
+};
+
+}  // namespace
+
+trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment) {
+  const comm::HostPlace place = comm::host_place(world);
+  trace::RankInfo info = rank_info(experiment, world.rank());
+  info.host = place.host;
+  info.local_rank = place.local_rank;
+  info.threads = static_cast<std::int32_t>(Device().concurrency());
+  info.device = Device::name();
+  return info;
+}
+
+std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace::RankInfo& mine) {
+  const PackedRank packed = pack(mine);
+  std::vector<PackedRank> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&packed, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<trace::RankInfo> ranks;
+  for (const PackedRank& rank : all) ranks.push_back(unpack(rank));
+  return ranks;
+}
+
+template <typename Real>
+double matmul_rate(comm::Communicator& world) {
+  world.barrier();
+  return peak_rate(Multiplier<Real>());
+}
+
+template <typename Real>
+void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape) {
+  // A call without tasks is refused where any other would be, in the middle of a step.
+  collectively(world, [&] { kernels::attention_forward<Real>(shape, {}, {}); });
+  if (world.rank() == 0) spdlog::info("attention {}", kernels::attention_kernels<Real>(shape));
+}
+
+std::string role_name(const config::Experiment& experiment, Rank rank) {
+  if (rank >= experiment.parallel.trainers()) return "server";
+  const bool serves = experiment.attention.servers == 0 || experiment.attention.mixed;
+  return serves ? "trainer+server" : "trainer";
+}
+
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return fmt::format("{:%Y%m%dT%H%M%SZ}", fmt::gmtime(now));
+}
+
+template double matmul_rate<bfloat16>(comm::Communicator&);
+template double matmul_rate<float>(comm::Communicator&);
+template double matmul_rate<double>(comm::Communicator&);
+template void announce_kernels<bfloat16>(comm::Communicator&, const kernels::AttentionShape&);
+template void announce_kernels<float>(comm::Communicator&, const kernels::AttentionShape&);
+template void announce_kernels<double>(comm::Communicator&, const kernels::AttentionShape&);
+
+}  // namespace cadenza::app

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees on rank 0 while a run goes on, and at its end.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "app/run_folder.hpp"
+
+namespace cadenza::app {
+
+/// One line per step: rewritten in place on a terminal, plain lines (at most one a second)
+/// elsewhere, nothing where a command is to be quiet.
+class Progress {
+ public:
+  /// @param what   is counted, one of them
+  /// @param first  steps that were over before
+  /// @param stream  stderr where what a program prints is a result
+  Progress(bool enabled, std::int64_t steps, std::string what = "step", std::int64_t first = 0,
+           std::FILE* stream = stdout);
+  /// @param done  steps that are over
+  void show(std::int64_t done, const std::string& text);
+  /// Ends the line that is being rewritten.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool enabled_;
+  std::FILE* stream_;
+  std::size_t columns_;  ///< of the terminal that it is; 0: it is none
+  bool line_open_ = false;
+  std::int64_t steps_;
+  std::int64_t first_;
+  std::string what_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_{};
+};
+
+/// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050".
+std::string describe(const StepMetrics& metrics);
+
+/// Time of one rank over the run, in seconds.
+struct RankSummary {
+  std::string role;
+  double attention = 0;      ///< core attention
+  double busy = 0;           ///< all computing, attention included
+  double waiting = 0;        ///< blocked for messages
+  double communicating = 0;  ///< collectives
+  double total = 0;          ///< step time
+  std::int64_t bytes_sent = 0;
+  std::int64_t peak_memory = 0;
+};
+
+std::string summary_table(const std::vector<RankSummary>& ranks);
+
+}  // namespace cadenza::app

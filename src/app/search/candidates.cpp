@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "candidates.hpp"
+
+#include <fmt/format.h>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using config::Overlap;
+using config::PlacementKind;
+using config::Recompute;
+using config::Shard;
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t part = 1; part <= number; ++part) {
+    if (number % part == 0) all.push_back(part);
+  }
+  return all;
+}
+
+/// Degrees to try where `whole` ranks are left: all that divide them, or the one that is given.
+std::vector<std::int64_t> degrees(bool open, std::int64_t given, std::int64_t whole) {
+  if (open) return divisors(whole);
+  if (whole % given != 0) return {};
+  return {given};
+}
+
+/// data x pipeline x tensor x context in every way that keeps what is given.
+std::vector<config::Parallel> layouts(const config::Parallel& given) {
+  std::vector<config::Parallel> all;
+  const std::int64_t trainers = given.trainers();
+  for (const std::int64_t pipeline : degrees(given.open.pipeline, given.pipeline, trainers)) {
+    const std::int64_t stage = trainers / pipeline;
+    for (const std::int64_t tensor : degrees(given.open.tensor, given.tensor, stage)) {
+      for (const std::int64_t context :
+           degrees(given.open.context, given.context, stage / tensor)) {
+        config::Parallel parallel = given;
+        parallel.open = {};
+        parallel.pipeline = pipeline;
+        parallel.tensor = tensor;
+        parallel.context = context;
+        parallel.data = stage / tensor / context;
+        if (pipeline == 1) parallel.chunks = 1;
+        all.push_back(parallel);
+      }
+    }
+  }
+  return all;
+}
+
+/// The placements of a layout with their own knobs; config says later which of them make sense.
+std::vector<config::Attention> placements(const config::Attention& given, std::int64_t context) {
+  std::vector<config::Attention> all;
+  const auto add = [&](PlacementKind kind, auto change) {
+    config::Attention attention = given;
+    attention.placement = kind;
+    attention.overlap_open = false;
+    change(attention);
+    all.push_back(attention);
+  };
+  const auto as_is = [](config::Attention&) {};
+  const auto in_turns = [](config::Attention& a) { a.overlap = Overlap::ping_pong; };
+  add(PlacementKind::cad, as_is);
+  if (given.overlap_open) add(PlacementKind::cad, in_turns);
+  if (context == 1) {
+    add(PlacementKind::colocated, as_is);
+    return all;
+  }
+  for (const PlacementKind kind : {PlacementKind::all_gather, PlacementKind::zigzag,
+                                   PlacementKind::striped, PlacementKind::ulysses}) {
+    add(kind, as_is);
+  }
+  for (const std::int64_t part : divisors(context)) {
+    if (part == 1 || part == context) continue;
+    add(PlacementKind::ulysses_ring, [&](config::Attention& a) { a.head_parallel = part; });
+    add(PlacementKind::double_ring, [&](config::Attention& a) { a.window = part; });
+  }
+  return all;
+}
+
+bool makes_sense(const config::Experiment& experiment) {
+  try {
+    config::check_experiment(experiment);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+config::Experiment Candidate::of(const config::Experiment& given) const {
+  config::Experiment experiment = given;
+  experiment.parallel = parallel;
+  experiment.attention = attention;
+  experiment.run.recompute = recompute;
+  experiment.run.recompute_open = false;
+  return experiment;
+}
+
+std::vector<Candidate> arrangements(const config::Experiment& given) {
+  std::vector<Candidate> all;
+  for (const config::Parallel& parallel : layouts(given.parallel)) {
+    for (const config::Attention& attention : placements(given.attention, parallel.context)) {
+      const Candidate candidate{parallel, attention, given.run.recompute};
+      if (makes_sense(candidate.of(given))) all.push_back(candidate);
+    }
+  }
+  return all;
+}
+
+std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement) {
+  std::vector<Recompute> recomputes = {given.run.recompute};
+  if (given.run.recompute_open) {
+    recomputes = {Recompute::none, Recompute::mlp, Recompute::attention, Recompute::layer};
+  }
+  std::vector<Shard> shards = {given.parallel.shard};
+  if (given.parallel.open.shard) shards = {Shard::none, Shard::optimizer};
+  std::vector<Candidate> all;
+  for (const Recompute recompute : recomputes) {
+    for (const Shard shard : shards) {
+      Candidate candidate = arrangement;
+      candidate.recompute = recompute;
+      candidate.parallel.shard = shard;
+      if (makes_sense(candidate.of(given))) all.push_back(candidate);
+    }
+  }
+  return all;
+}
+
+std::string placement_text(const config::Attention& a) {
+  std::string text(config::word_of(a.placement));
+  if (a.placement == PlacementKind::ulysses_ring) text += fmt::format(" {}", a.head_parallel);
+  if (a.placement == PlacementKind::double_ring) text += fmt::format(" {}", a.window);
+  if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
+  return text;
+}
+
+std::string layout_text(const config::Parallel& p) {
+  return fmt::format("data {} x pipeline {} x tensor {} x context {}", p.data, p.pipeline, p.tensor,
+                     p.context);
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "choose_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "app/plan/forecast.hpp"
+#include "cadenza/base/units.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+namespace {
+
+constexpr std::size_t kShown = 6;
+constexpr std::size_t kTooLargeShown = 3;
+
+bool disaggregates(const Judged& judged) {
+  return judged.candidate.attention.placement == config::PlacementKind::cad;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+std::string row(std::string_view rank, const Judged& j, std::string_view step) {
+  const config::Parallel& p = j.candidate.parallel;
+  return fmt::format("{:>4} {:>5} {:>5} {:>4} {:>4}  {:<16} {:<9} {:<9} {:>6} {:>8}\n", rank,
+                     p.data, p.pipeline, p.tensor, p.context, placement_text(j.candidate.attention),
+                     config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
+                     bytes_text(j.bytes));
+}
+
+std::string head(std::string_view step) {
+  return fmt::format("{:>4} {:>5} {:>5} {:>4} {:>4}  {:<16} {:<9} {:<9} {:>6} {:>8}\n", "", "data",
+                     "pipe", "tens", "ctx", "placement", "recompute", "shard", step, "memory");
+}
+
+struct Part {
+  const char* name;
+  double StepParts::*seconds;
+};
+constexpr std::array<Part, 4> kParts = {{{"attention", &StepParts::attention},
+                                         {"imbalance", &StepParts::imbalance},
+                                         {"other computation", &StepParts::dense},
+                                         {"waiting", &StepParts::exposed}}};
+
+/// Two digits behind the point where candidates are apart by them.
+std::string step_text(double seconds) {
+  return seconds >= 1 && seconds < 10 ? fmt::format("{:.2f} s", seconds) : format_duration(seconds);
+}
+
+/// Where the time of the best goes.
+std::string shares(const Judged& best) {
+  std::string text;
+  for (const Part& part : kParts) {
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", part.name,
+                        100.0 * best.parts.*part.seconds / best.seconds);
+  }
+  return text;
+}
+
+/// What costs a loser most against the best.
+std::string loses_by(const Judged& loser, const Judged& best) {
+  const auto more = [&](const Part& part) {
+    return loser.parts.*part.seconds - best.parts.*part.seconds;
+  };
+  const Part& most = *std::ranges::max_element(kParts, {}, more);
+  return fmt::format("+{}: {} +{}", format_duration(loser.seconds - best.seconds), most.name,
+                     format_duration(std::max(0.0, more(most))));
+}
+
+void add_simulated(std::string& text, const SearchReport& report, std::size_t i) {
+  const Judged& j = report.ranked[i];
+  const Judged& best = report.ranked.front();
+  text += row(fmt::format("{}", i + 1), j, step_text(j.seconds));
+  text += fmt::format("{:>6}{} tokens/s, imbalance {:.2f}; {}\n", "",
+                      format_count(report.tokens / j.seconds), j.attention_imbalance,
+                      i == 0 ? "chosen" : loses_by(j, best));
+}
+
+/// The best ones, and the best with cad and the best without, wherever they stand.
+std::string ranking(const SearchReport& report) {
+  const std::vector<Judged>& ranked = report.ranked;
+  std::string text = head("step");
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    const bool first = std::ranges::find(ranked, disaggregates(ranked[i]), disaggregates) ==
+                       ranked.begin() + static_cast<std::ptrdiff_t>(i);
+    if (i < kShown || first) add_simulated(text, report, i);
+  }
+  return text;
+}
+
+std::string limit_text(const SearchReport& report) {
+  if (report.limit == 0) return "how much memory a rank has is not known";
+  return fmt::format("{} of memory each ({})", bytes_text(report.limit),
+                     report.given.run.memory > 0 ? "run.memory" : "the machine's");
+}
+
+std::string without_memory(const SearchReport& report) {
+  std::vector<Judged> large = report.too_large;
+  std::erase_if(large, [&](const Judged& j) { return j.bound >= report.ranked.front().seconds; });
+  if (large.empty()) return "";
+  std::ranges::stable_sort(large, {}, &Judged::bound);
+  std::string text =
+      fmt::format("{} candidates that might be faster do not fit into {}, for instance\n",
+                  large.size(), bytes_text(report.limit)) +
+      head(">=");
+  for (std::size_t i = 0; i < std::min(kTooLargeShown, large.size()); ++i) {
+    text += row("-", large[i], step_text(large[i].bound));
+    text += fmt::format("{:>6}does not fit: {}\n", "", large[i].fullest);
+  }
+  return text;
+}
+
+/// What disaggregation gets: the best with it against the best without.
+std::string verdict(const SearchReport& report) {
+  const auto with = std::ranges::find(report.ranked, true, disaggregates);
+  const auto without = std::ranges::find(report.ranked, false, disaggregates);
+  if (with == report.ranked.end() || without == report.ranked.end()) return "";
+  return fmt::format("cad gets {:.2f} x: {} with it, at best {} without:\n        {}, {}\n",
+                     without->seconds / with->seconds, step_text(with->seconds),
+                     step_text(without->seconds), layout_text(without->candidate.parallel),
+                     placement_text(without->candidate.attention));
+}
+
+}  // namespace
+
+StepParts parts_of(const simulate::Result& step) {
+  StepParts parts;
+  double most = 0;
+  const auto ranks = static_cast<double>(step.ranks.size());
+  for (const simulate::RankTimes& times : step.ranks) {
+    parts.attention += times.attention / ranks;
+    parts.dense += (times.busy() - times.attention) / ranks;
+    most = std::max(most, times.attention);
+  }
+  const double rest = std::max(0.0, step.seconds - parts.attention - parts.dense);
+  parts.imbalance = std::min(rest, most - parts.attention);
+  parts.exposed = rest - parts.imbalance;
+  return parts;
+}
+
+std::string describe(const SearchReport& report) {
+  const Judged& best = report.ranked.front();
+  std::string text = fmt::format(
+      "auto: {} devices, predicted for {}\n      {}\n"
+      "{} layouts and placements: {} cannot be faster by their bound",
+      report.given.parallel.trainers(), machine_text(report.given.cluster, report.machine),
+      limit_text(report), report.arrangements, report.slower);
+  if (report.untried > 0) text += fmt::format(", {} not tried", report.untried);
+  text += fmt::format("\n{} candidates simulated, the best of them:\n\n", report.simulated);
+  text += ranking(report) + "\n";
+  const std::string large = without_memory(report);
+  if (!large.empty()) text += large + "\n";
+  text += verdict(report);
+  return text + fmt::format("chosen: {}, {},\n        recompute {}, shard {}\n        {}",
+                            layout_text(best.candidate.parallel),
+                            placement_text(best.candidate.attention),
+                            config::word_of(best.candidate.recompute),
+                            config::word_of(best.candidate.parallel.shard), shares(best));
+}
+
+}  // namespace cadenza::app

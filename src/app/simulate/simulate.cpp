@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <limits>
+#include <optional>
+
+#include "app/commands.hpp"
+#include "app/experiment_file.hpp"
+#include "app/run_folder.hpp"
+#include "app/runtime/progress.hpp"
+#include "app/runtime/terminal.hpp"
+#include "app/train/step_report.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/units.hpp"
+#include "simulated_trace.hpp"
+#include "simulation_report.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// The folder that a simulation leaves; nothing where it is to leave none.
+class Outputs {
+ public:
+  Outputs(const Simulation& simulation, const CommandLine& line, std::int64_t steps) {
+    const bool asks = !line.output.empty();
+    if (line.trace == "none" && asks) {
+      fail(ExitCode::usage,
+           "--output: found {} with --trace none, which writes nothing; valid: "
+           "--trace summary or full",
+           line.output);
+    }
+    if (line.trace == "none" || (line.trace.empty() && !asks)) return;
+    const std::string& name = simulation.experiment().name;
+    folder_ = RunFolder::create(asks ? line.output : "runs/" + name + "-simulated",
+                                simulation.experiment());
+    trace_.emplace(simulation, folder_->trace(), steps, line.trace == "full");
+  }
+
+  simulate::Observer observe(std::int64_t step) {
+    return trace_ ? trace_->observe(step) : simulate::Observer{};
+  }
+  void write(const SimulatedStep& step, const StepMetrics& metrics) {
+    if (!folder_) return;
+    folder_->require();
+    trace_->write(step);
+    folder_->append(metrics);
+  }
+  void print_places() const {
+    if (!folder_) return;
+    print(fmt::format("metrics   {}\ntraces    {}/run.h5\n", folder_->metrics(), folder_->trace()));
+    spdlog::info("next      cadenza-analyze report {}", folder_->path());
+  }
+  /// Empty where nothing is written.
+  std::string path() const { return folder_ ? folder_->path() : std::string(); }
+
+ private:
+  std::optional<RunFolder> folder_;
+  std::optional<SimulatedTrace> trace_;
+};
+
+StepMetrics metrics_of(const Simulation& simulation, const SimulatedStep& step) {
+  const config::Experiment& e = simulation.experiment();
+  const double peak = simulation.machine().peak_flops_per_second * static_cast<double>(e.ranks());
+  StepMetrics metrics = step_metrics(e, step.batch, rank_steps(simulation, step), peak);
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  metrics.loss = metrics.gradient_norm = metrics.learning_rate = kUnknown;
+  return metrics;
+}
+
+void print_head(const Simulation& simulation) {
+  const config::Experiment& e = simulation.experiment();
+  const config::Machine& machine = simulation.machine();
+  if (!simulation.explanation().empty()) print(simulation.explanation() + "\n\n");
+  spdlog::info("{}: {} ranks on {} {}; machine {}: {}", e.name, e.ranks(), simulation.nodes(),
+               simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
+}
+
+void print_results(const SimulationSummary& summary, const TimeTable& table) {
+  print(fmt::format("\n{}\n{}\n{}\n{}", describe(summary), table.text(), table.slowest(),
+                    describe(summary.memory)));
+  for (const std::string& note : summary.notes) print("beyond the tables: " + note + "\n");
+}
+
+/// A fault of a step that is not simulated would go unnoticed.
+void check_faults(const config::Experiment& experiment, std::int64_t first, std::int64_t steps) {
+  for (std::size_t i = 0; i < experiment.cluster.faults.size(); ++i) {
+    for (const std::int64_t step : experiment.cluster.faults[i].steps) {
+      if (step >= first && step < first + steps) continue;
+      fail(ExitCode::usage, "cluster.faults[{}].steps: found {}; valid: steps in [{}, {})", i, step,
+           first, first + steps);
+    }
+  }
+}
+
+}  // namespace
+
+void simulate(const CommandLine& line) {
+  const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
+  const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
+  check_faults(experiment, line.step, steps);
+  Simulation simulation(experiment, load_machine(experiment.cluster), true);
+  const bool json = line.format == "json";
+  Outputs outputs(simulation, line, steps);
+  if (!json) print_head(simulation);
+  Progress progress(!json, steps);
+  SimulationSummary summary;
+  TimeTable table;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const SimulatedStep step = simulation.run(line.step + i, outputs.observe(line.step + i));
+    const StepMetrics metrics = metrics_of(simulation, step);
+    outputs.write(step, metrics);
+    add_step(simulation, step, summary);
+    table.add(step.result);
+    spdlog::debug("step {}: {} operations and messages, {} FLOPs", step.batch.step,
+                  step.result.operations, format_count(summary.model_flops));
+    progress.show(i + 1, fmt::format("{} simulated  {}", format_duration(step.result.seconds),
+                                     describe(metrics)));
+  }
+  progress.finish();
+  if (json) {
+    fmt::print("{}\n", to_json(simulation, summary, table, outputs.path()));
+    return;
+  }
+  print_results(summary, table);
+  outputs.print_places();
+}
+
+}  // namespace cadenza::app

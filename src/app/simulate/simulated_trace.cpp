@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulated_trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "app/runtime/machine.hpp"
+#include "app/train/plan_rows.hpp"
+#include "app/train/step_report.hpp"
+#include "cadenza/base/error.hpp"
+
+namespace cadenza::app {
+namespace {
+
+std::vector<trace::RankInfo> rank_infos(const Simulation& simulation) {
+  const config::Machine& machine = simulation.machine();
+  std::vector<trace::RankInfo> ranks;
+  std::int32_t local_rank = 0;
+  for (Rank rank = 0; rank < simulation.outline().layout.ranks(); ++rank) {
+    const int node = simulation.costs().node_of(rank);
+    const bool same_node = rank > 0 && node == simulation.costs().node_of(rank - 1);
+    local_rank = same_node ? local_rank + 1 : 0;
+    trace::RankInfo& info = ranks.emplace_back(rank_info(simulation.experiment(), rank));
+    info.host = fmt::format("node-{:05}", node);
+    info.local_rank = local_rank;
+    info.device = machine.name;
+    info.peak_flops = machine.peak_flops_per_second;
+  }
+  return ranks;
+}
+
+trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate& memory) {
+  trace::MemoryHighwater marks;
+  marks.step = step;
+  const auto set = [&](MemoryKind kind, std::int64_t bytes) {
+    marks.peak[static_cast<std::size_t>(kind)] = bytes;
+  };
+  set(MemoryKind::parameters, memory.parameters - memory.gradients - memory.optimizer);
+  set(MemoryKind::gradients, memory.gradients);
+  set(MemoryKind::optimizer, memory.optimizer);
+  set(MemoryKind::activations, memory.activations);
+  set(MemoryKind::attention, memory.attention);
+  set(MemoryKind::communication, memory.communication);
+  marks.peak_total = memory.total();
+  return marks;
+}
+
+/// A recorder with the events of a rank that does as `record` says, `offset` ranks further.
+void fill(const simulate::RankRecord& record, Rank offset, trace::Recorder& recorder) {
+  for (const trace::Event& event : record.events) recorder.record(simulate::twin_of(event, offset));
+}
+
+}  // namespace
+
+SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& folder,
+                               std::int64_t steps, bool events)
+    : simulation_(simulation),
+      folder_(folder),
+      steps_left_(steps),
+      run_(run_info(simulation.experiment(), utc_now())),
+      ranks_(rank_infos(simulation)),
+      recording_(simulation.outline().layout.ranks(), simulation.outline().parts, events) {
+  run_.producer = "simulator";
+  run_.machine_yaml = config::to_yaml(simulation.machine());
+  trace::write_run_index(folder_, run_, ranks_);
+}
+
+simulate::Observer SimulatedTrace::observe(std::int64_t step) {
+  recording_.begin_step(step, begin_ns_);
+  return [this](const simulate::Span& span) { recording_.add(span); };
+}
+
+void SimulatedTrace::write(const SimulatedStep& step) {
+  std::size_t most = 0;
+  for (const program::Program& program : step.programs) {
+    const double end = step.result.ranks[static_cast<std::size_t>(program.rank)].end;
+    const bool trains = simulation_.outline().layout.trains(program.rank);
+    recording_.surround(program.rank, trains, end, step.result.seconds);
+    most = std::max(most, recording_.of(program.rank).events.size());
+  }
+  trace::Recorder recorder(most);
+  for (const std::string& name : simulate::event_names()) recorder.intern(name);
+  const Tasks tasks = planned_tasks(step.batch.step, simulation_.outline(), step.ticks);
+  const std::int64_t end_ns = begin_ns_ + simulate::nanoseconds(step.result.seconds);
+  trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
+  record.loss = record.gradient_norm = record.learning_rate =
+      std::numeric_limits<double>::quiet_NaN();
+  record.t_begin_ns = begin_ns_;
+  record.t_end_ns = end_ns;
+  --steps_left_;
+  for (const trace::RankInfo& rank : ranks_) write_rank(rank, step, tasks, record, recorder);
+  begin_ns_ = end_ns;
+  begun_ = true;
+}
+
+void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep& step,
+                                const Tasks& tasks, trace::StepRecord record,
+                                trace::Recorder& recorder) const {
+  const program::Layout& layout = simulation_.outline().layout;
+  const Rank rank = info.rank;
+  const std::size_t program = simulation_.program_of(rank);
+  const Rank replica = step.programs[program].rank;
+  const simulate::RankRecord& mine = recording_.of(replica);
+  fill(mine, rank - replica, recorder);
+  record.executed_flops = mine.flops;
+  record.bytes_sent = step.result.ranks[static_cast<std::size_t>(rank)].bytes_sent;
+  record.machine_seconds = step.result.ranks[static_cast<std::size_t>(replica)].machine;
+  record.bytes_received = mine.bytes_received;
+
+  const std::string path = folder_ + "/" + trace::rank_file_name(rank);
+  trace::Writer writer =
+      begun_ ? trace::Writer(path) : trace::Writer(path, run_, info, mine.events.size());
+  writer.write_plan(
+      in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout, layout.pool_of(rank)),
+      planned_stages(step.batch.step, simulation_.outline(), step.ticks, rank));
+  writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
+  steps_left_ > 0 ? writer.pause() : writer.finish();
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trace of simulated steps: the same files as a run's, written rank by rank when a step is
+// over. One file is open at a time: HDF5 holds 0.8 MiB for each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cadenza/simulate/recording.hpp"
+#include "cadenza/trace/writer.hpp"
+#include "simulation.hpp"
+
+namespace cadenza::app {
+
+class SimulatedTrace {
+ public:
+  /// Writes the index; the ranks' files follow with the first step.
+  /// @param folder  exists
+  /// @param steps   that will be written
+  /// @param events  whether they are, beside steps, memory and plans
+  /// @throws Error(data)
+  SimulatedTrace(const Simulation& simulation, const std::string& folder, std::int64_t steps,
+                 bool events);
+
+  /// Takes what the simulator tells of the next step.
+  simulate::Observer observe(std::int64_t step);
+  /// @throws Error(data), e.g. when the disk is full
+  void write(const SimulatedStep& step);
+
+ private:
+  using Tasks = std::vector<std::vector<trace::PlannedTask>>;
+  void write_rank(const trace::RankInfo& info, const SimulatedStep& step, const Tasks& tasks,
+                  trace::StepRecord record, trace::Recorder& recorder) const;
+
+  const Simulation& simulation_;
+  std::string folder_;
+  std::int64_t steps_left_;
+  trace::RunInfo run_;
+  std::vector<trace::RankInfo> ranks_;
+  simulate::Recording recording_;
+  std::int64_t begin_ns_ = 0;  ///< of the next step
+  bool begun_ = false;         ///< the files are there
+};
+
+}  // namespace cadenza::app

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulation.hpp"
+
+#include <algorithm>
+
+#include "app/experiment_file.hpp"
+#include "app/search/choose.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// What a rank has allocated after two steps: its buffers grow and stay.
+exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEstimate& b) {
+  return {std::max(a.parameters, b.parameters),
+          std::max(a.activations, b.activations),
+          std::max(a.attention, b.attention),
+          std::max(a.communication, b.communication),
+          b.gradients,
+          b.optimizer};
+}
+
+}  // namespace
+
+config::Machine load_machine(const config::Cluster& cluster) {
+  if (cluster.machine.empty()) return {};
+  const std::string text = read_yaml(
+      cluster.machine, "cluster.machine with a machine's YAML file (inputs/machines has some)");
+  return config::parse_machine(text, cluster.machine);
+}
+
+Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine,
+                       bool progress)
+    : experiment_(experiment) {
+  corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
+  packer_.emplace(*corpus_, experiment_);
+  Choice choice = choose_layout(experiment_, *packer_, machine, progress);
+  experiment_ = std::move(choice.experiment);
+  explanation_ = std::move(choice.explanation);
+  outline_.emplace(experiment_);
+  costs_.emplace(machine, experiment_, outline_->layout);
+  all_ranks_ = !tensor_ranks_alike(experiment_, outline_->layout, *costs_);
+}
+
+std::size_t Simulation::program_of(Rank rank) const {
+  return static_cast<std::size_t>(all_ranks_ ? rank : rank / outline_->layout.tensor());
+}
+
+SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) {
+  const data::Batch batch = packer_->batch(step);
+  SimulatedStep result{forecast(experiment_, *outline_, batch, *costs_, all_ranks_, observer),
+                       batch};
+  held_.resize(result.memory.size());
+  for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = larger(held_[i], result.memory[i]);
+  result.memory = held_;
+  return result;
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nlohmann/json.hpp>
+
+#include "app/run_folder.hpp"
+#include "simulation_report.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json parts_of(const TimeTable& table, double step_seconds) {
+  Json parts;
+  for (const TimeTable::Part& part : table.parts()) {
+    parts[part.key] = {{"mean_seconds", part.mean},
+                       {"mean_share", part.mean / step_seconds},
+                       {"most_seconds", part.most},
+                       {"most_rank", part.rank}};
+  }
+  return parts;
+}
+
+Json memory_of(const MemoryVerdict& memory) {
+  return {{"fits", memory.fits()},
+          {"limit_bytes", memory.limit},
+          {"largest_bytes", memory.largest},
+          {"largest_rank", memory.fullest},
+          {"smallest_bytes", memory.smallest},
+          {"ranks_beyond", memory.ranks_beyond},
+          {"beyond", memory.beyond}};
+}
+
+}  // namespace
+
+std::string to_json(const Simulation& simulation, const SimulationSummary& s,
+                    const TimeTable& table, const std::string& folder) {
+  Json json = {{"name", simulation.experiment().name},
+               {"ranks", s.ranks},
+               {"nodes", simulation.nodes()},
+               {"machine", simulation.machine().name},
+               {"explanation", simulation.explanation()},
+               {"seconds", s.seconds},
+               {"step_seconds", s.steps},
+               {"lower_bound_seconds", s.lower_bound_seconds},
+               {"tokens", s.tokens},
+               {"tokens_per_second", s.tokens_per_second()},
+               {"model_flops_utilization", s.model_flops_utilization},
+               {"attention_imbalance", s.attention_imbalance},
+               {"bytes_sent", s.bytes_sent},
+               {"parts", parts_of(table, s.seconds)},
+               {"memory", memory_of(s.memory)},
+               {"notes", s.notes}};
+  if (!folder.empty()) json["output"] = folder;
+  return json.dump(2);
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cadenza sweep`: the points of a grid, simulated on all cores at hand.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "app/commands.hpp"
+#include "app/experiment_file.hpp"
+#include "app/output_folder.hpp"
+#include "app/runtime/failure.hpp"
+#include "app/runtime/progress.hpp"
+#include "app/runtime/terminal.hpp"
+#include "app/simulate/simulation.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/hash.hpp"
+#include "cadenza/base/units.hpp"
+#include "cadenza/config/load.hpp"
+#include "sweep_table.hpp"
+
+namespace cadenza::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Of this program: numbers of another one are not kept.
+std::uint64_t program_hash() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return Hasher().add(bytes.str()).value();
+}
+
+struct Task {
+  config::Sweep sweep;
+  config::Base base;
+  std::vector<std::string> overrides;
+  std::vector<config::SweepPoint> points;
+  std::uint64_t program = 0;
+};
+
+/// A point on its way: what it is, before it is simulated.
+struct Resolved {
+  config::Experiment experiment;
+  config::Machine machine;
+  std::uint64_t hash = 0;
+};
+
+Resolved resolve(const Task& task, const config::SweepPoint& point) {
+  Resolved resolved;
+  resolved.experiment = config::experiment_of(point, task.base, task.overrides);
+  resolved.machine = load_machine(resolved.experiment.cluster);
+  resolved.hash = Hasher()
+                      .add(task.program)
+                      .add(static_cast<std::uint64_t>(task.sweep.steps))
+                      .add(config::to_yaml(resolved.experiment))
+                      .add(config::to_yaml(resolved.machine))
+                      .value();
+  return resolved;
+}
+
+PointResult simulate_point(const Task& task, const Resolved& resolved) {
+  PointResult result;
+  result.experiment = resolved.hash;
+  result.summary = simulate_experiment(resolved.experiment, resolved.machine, 0, task.sweep.steps);
+  const MemoryVerdict& memory = result.summary.memory;
+  result.status = memory.fits() ? PointStatus::ok : PointStatus::out_of_memory;
+  if (!memory.fits()) result.reason = memory.text();
+  return result;
+}
+
+struct Row {
+  SweepRow cells;
+  bool kept = false;  ///< an earlier run's
+};
+
+Row work_on(const Task& task, const config::SweepPoint& point, const SweepLog& log) {
+  PointResult result;
+  try {
+    const Resolved resolved = resolve(task, point);
+    if (const SweepRow* row = log.find(point.labels, resolved.hash)) return {*row, true};
+    result = simulate_point(task, resolved);
+  } catch (...) {
+    const Failure failure = current_failure();
+    result.status = failure.code == ExitCode::usage ? PointStatus::refused : PointStatus::failed;
+    result.reason = failure.message;
+  }
+  return {row_of(point.labels, result), false};
+}
+
+/// Shared by the threads of a sweep.
+class Board {
+ public:
+  Board(const Task& task, SweepLog& log)
+      : task_(task),
+        log_(log),
+        rows_(task.points.size()),
+        progress_(true, static_cast<std::int64_t>(task.points.size()), "point") {}
+
+  /// Takes points until there are none. What one thread cannot go on with ends all of them.
+  void work() noexcept {
+    for (std::size_t i = next_++; i < rows_.size(); i = next_++) {
+      try {
+        take(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        failure_ = std::current_exception();
+        next_ = rows_.size();
+      }
+    }
+  }
+
+  std::vector<SweepRow> rows() {
+    progress_.finish();
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(rows_);
+  }
+
+ private:
+  void take(std::size_t i) {
+    const config::SweepPoint& point = task_.points[i];
+    Row row = work_on(task_, point, log_);
+    const std::lock_guard lock(mutex_);
+    if (!row.kept) log_.add(row.cells);
+    std::string name;
+    for (const std::string& label : point.labels) name += (name.empty() ? "" : " ") + label;
+    progress_.show(++done_, fmt::format("{}: {}", name, row.cells[point.labels.size()]));
+    rows_[i] = std::move(row.cells);
+  }
+
+  const Task& task_;
+  SweepLog& log_;
+  std::vector<SweepRow> rows_;
+  Progress progress_;
+  std::atomic<std::size_t> next_ = 0;
+  std::mutex mutex_;
+  std::int64_t done_ = 0;
+  std::exception_ptr failure_;
+};
+
+std::vector<SweepRow> run_points(const Task& task, SweepLog& log) {
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  Board board(task, log);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < std::min(cores, task.points.size()); ++i) {
+      threads.emplace_back([&board] { board.work(); });
+    }
+  }
+  return board.rows();
+}
+
+Task read_task(const CommandLine& line) {
+  Task task;
+  const std::string text = read_yaml(line.experiment, "a sweep's YAML file");
+  task.sweep = config::parse_sweep(text, line.experiment);
+  if (line.steps > 0) task.sweep.steps = line.steps;
+  const std::string base = (fs::path(line.experiment).parent_path() / task.sweep.base).string();
+  task.base = config::parse_base(read_yaml(base, "an experiment's YAML file"), base);
+  task.overrides = line.overrides;
+  task.points = config::points_of(task.sweep);
+  task.program = program_hash();
+  return task;
+}
+
+OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
+  OutputFolder folder(path);
+  folder.refuse_links({"sweep.yaml", "sweep.csv", "sweep.csv.new", "sweep.h5"});
+  std::error_code error;
+  fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
+                error);
+  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path, error.message());
+  return folder;
+}
+
+/// @throws Error(data) where a point failed, Error(usage) where none was simulated
+void report(const Task& task, std::span<const SweepRow> rows, const std::string& folder) {
+  std::array<std::size_t, 4> counts{};
+  const SweepRow* worst = nullptr;
+  for (const SweepRow& row : rows) {
+    const PointStatus status = status_of(task.sweep, row);
+    ++counts[static_cast<std::size_t>(status)];
+    if (worst == nullptr || status > status_of(task.sweep, *worst)) worst = &row;
+  }
+  print(fmt::format("{}: {} points: {} ok, {} out of memory, {} refused, {} failed; {}/sweep.csv\n",
+                    task.sweep.name, rows.size(), counts[0], counts[1], counts[2], counts[3],
+                    folder));
+  if (worst == nullptr) fail(ExitCode::usage, "{}: found no point; valid: one or more", folder);
+  const std::string& reason = (*worst)[task.sweep.axes.size() + 1];
+  if (counts[3] > 0) fail(ExitCode::data, "{} points failed: {}", counts[3], reason);
+  if (counts[0] + counts[1] == 0) fail(ExitCode::usage, "all points were refused: {}", reason);
+}
+
+}  // namespace
+
+void sweep(const CommandLine& line) {
+  const Task task = read_task(line);
+  const std::string folder = line.output.empty() ? "runs/" + task.sweep.name : line.output;
+  const std::vector<std::string> columns = columns_of(task.sweep);
+  const OutputFolder held = open_folder(folder, line.experiment);
+  SweepLog log(folder + "/sweep.csv", columns);
+  const std::vector<SweepRow> rows = run_points(task, log);
+  held.require();
+  log.finish(rows);
+  write_hdf5(folder + "/sweep.h5", task.sweep, rows);
+  report(task, rows, folder);
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_rows.hpp"
+
+#include <algorithm>
+
+#include "cadenza/plan/cost.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// What a plan of a step is called.
+struct Number {
+  Number(const program::StepShape& outline, std::size_t plan)
+      : tick(static_cast<std::int32_t>(plan) / outline.parts),
+        half(outline.parts > 1 ? static_cast<std::int32_t>(plan) % outline.parts : -1) {}
+  std::int32_t tick;
+  std::int32_t half;
+};
+
+/// By document: its homes.
+using Homes = std::vector<std::vector<const plan::Home*>>;
+
+Homes homes_of(const plan::Workload& workload) {
+  Homes homes(workload.lengths.size());
+  for (const plan::Home& home : workload.homes) {
+    homes[static_cast<std::size_t>(home.document)].push_back(&home);
+  }
+  return homes;
+}
+
+/// -1: several homes.
+Rank home_of(const Homes& homes, const Task& task) {
+  for (const plan::Home* home : homes[static_cast<std::size_t>(task.document)]) {
+    if (home->tokens.contains(task.q)) return home->rank;
+  }
+  return -1;
+}
+
+trace::PlannedTask planned_task(const plan::PlacedTask& placed, Rank home) {
+  const Task& task = placed.task;
+  trace::PlannedTask row;
+  row.document = task.document;
+  row.home = home;
+  row.server = placed.server;
+  row.q_begin = task.q.begin;
+  row.q_end = task.q.end;
+  row.k_begin = task.k.begin;
+  row.k_end = task.k.end;
+  row.cost_flops = placed.cost;
+  return row;
+}
+
+/// The passes that run a tick's plans: one where all stages are in one phase, else both.
+std::vector<program::Pass> passes_of(const program::StepShape& outline, const program::Tick& tick) {
+  if (outline.layout.pools_stages() && outline.layout.pipeline() > 1) return {tick.phase};
+  return {program::Pass::forward, program::Pass::backward};
+}
+
+trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass pass, int stage,
+                                  Rank server) {
+  const program::Traffic& traffic = plans.traffic(pass);
+  const program::Part part = traffic.of(server, stage);
+  const std::span<const program::Flow> flows = traffic.flows(stage);
+  const plan::CostModel rates;
+  trace::PlannedStage row;
+  row.phase = static_cast<std::uint32_t>(pass == program::Pass::forward ? trace::Phase::forward
+                                                                        : trace::Phase::backward);
+  row.stage = stage;
+  row.tasks = static_cast<std::int32_t>(part.tasks.size());
+  row.messages_in = static_cast<std::int32_t>(part.receives.size());
+  for (const std::uint32_t task : part.tasks) {
+    row.cost_flops += plans.of(pass).stages[static_cast<std::size_t>(stage)].tasks[task].cost;
+  }
+  for (const std::uint32_t flow : part.receives) row.bytes_in += flows[flow].bytes;
+  for (std::int64_t flow = part.sends.begin; flow < part.sends.end; ++flow) {
+    row.bytes_out += flows[static_cast<std::size_t>(flow)].bytes;
+  }
+  row.attend_seconds = row.cost_flops / rates.attention_flops_per_second;
+  row.receive_seconds = static_cast<double>(row.bytes_in) / rates.bytes_per_second;
+  return row;
+}
+
+}  // namespace
+
+std::vector<std::vector<trace::PlannedTask>> planned_tasks(
+    std::int64_t step, const program::StepShape& outline,
+    std::span<const program::TickPlans> ticks) {
+  std::vector<std::vector<trace::PlannedTask>> by_server;
+  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
+    const plan::Plan& plan = ticks[tick].forward;
+    const Homes homes = homes_of(plan.workload);
+    const Number place(outline, tick);
+    by_server.resize(static_cast<std::size_t>(plan.workload.ranks));
+    for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
+      for (const plan::PlacedTask& placed : plan.stages[stage].tasks) {
+        trace::PlannedTask row = planned_task(placed, home_of(homes, placed.task));
+        row.step = static_cast<std::uint32_t>(step);
+        row.tick = place.tick;
+        row.half = place.half;
+        row.stage = static_cast<std::int32_t>(stage);
+        by_server[static_cast<std::size_t>(placed.server)].push_back(row);
+      }
+    }
+  }
+  return by_server;
+}
+
+std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
+                                         const program::Layout& layout, int pool) {
+  for (trace::PlannedTask& task : tasks) {
+    if (task.home >= 0) task.home = layout.world_rank(pool, task.home);
+    task.server = layout.world_rank(pool, task.server);
+  }
+  return tasks;
+}
+
+std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
+                                                const program::StepShape& outline,
+                                                std::span<const program::TickPlans> ticks,
+                                                Rank rank) {
+  const Rank server = outline.layout.in_pool(rank);
+  const std::vector<program::Tick> phases = outline.ticks();
+  std::vector<trace::PlannedStage> rows;
+  for (std::size_t i = 0; i < ticks.size(); ++i) {
+    const Number number(outline, i);
+    const std::vector<Rank>& servers = ticks[i].forward.workload.servers;
+    if (!std::ranges::binary_search(servers, server)) continue;
+    for (const program::Pass pass :
+         passes_of(outline, phases[static_cast<std::size_t>(number.tick)])) {
+      for (int stage = 0; stage < ticks[i].traffic(pass).stages(); ++stage) {
+        trace::PlannedStage& row = rows.emplace_back(planned_stage(ticks[i], pass, stage, server));
+        row.step = static_cast<std::uint32_t>(step);
+        row.tick = number.tick;
+        row.half = number.half;
+        row.server = rank;
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "start.hpp"
+
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <deque>
+#include <filesystem>
+#include <optional>
+
+#include "app/run_folder.hpp"
+#include "app/runtime/collective_error.hpp"
+#include "cadenza/model/checkpoint.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// The files that may be the start, the newest first: one that was damaged since it was written
+/// must not end a chain of jobs. Of rank 0.
+class Candidates {
+ public:
+  explicit Candidates(const std::string& from) : from_(from) {
+    std::error_code unseen;  // what cannot be looked at is told by the attempt to read it
+    const std::string below = RunFolder(from).checkpoints();
+    is_folder_ = std::filesystem::is_directory(from, unseen);
+    if (!is_folder_) {
+      paths_ = {from};
+      return;
+    }
+    const auto found =
+        model::checkpoints_in(std::filesystem::is_directory(below, unseen) ? below : from);
+    paths_.assign(found.begin(), found.end());
+  }
+
+  /// The next file that is sound as far as one sees without its numbers.
+  Start next(const config::Experiment& experiment) {
+    while (!paths_.empty()) {
+      const std::string path = paths_.front();
+      paths_.pop_front();
+      try {
+        return examine(path, experiment);
+      } catch (const model::OtherModel&) {
+        throw;  // nothing is wrong with the file
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::data) throw;
+        pass_over(error);
+      }
+    }
+    fail(ExitCode::data, "{}: no checkpoint to start from: {}", from_, reason_);
+  }
+
+  /// Goes on to an older one, where there may be one.
+  void pass_over(const Error& error) {
+    if (!is_folder_) throw error;
+    spdlog::warn("skipped   {}", error.what());
+    reason_ = error.what();
+  }
+
+  /// What a reader of the log should know of the last one.
+  const std::string& notes() const { return notes_; }
+
+ private:
+  Start examine(const std::string& path, const config::Experiment& experiment) {
+    const model::CheckpointReader checkpoint(path);
+    checkpoint.require(experiment.model);
+    if (checkpoint.step() >= experiment.run.steps) {
+      fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} that {} has behind it",
+           experiment.run.steps, checkpoint.step(), path);
+    }
+    notes_ = describe(checkpoint, experiment);
+    return {path, checkpoint.step()};
+  }
+
+  static std::string describe(const model::CheckpointReader& checkpoint,
+                              const config::Experiment& experiment) {
+    if (checkpoint.unprotected()) {
+      return fmt::format(
+          "warning   {}: was written by an older version: it has no checksums and does not say its "
+          "model; only shapes and numbers were checked",
+          checkpoint.path());
+    }
+    std::vector<std::string> keys;
+    for (const auto& difference : checkpoint.differences(experiment)) {
+      keys.push_back(difference.key);
+    }
+    return keys.empty() ? ""
+                        : fmt::format("changed   since the checkpoint: {}", fmt::join(keys, ", "));
+  }
+
+  std::string from_;
+  bool is_folder_ = false;
+  std::deque<std::string> paths_;
+  std::string reason_ = "it holds none";
+  std::string notes_;
+};
+
+}  // namespace
+
+Start find_start(comm::Communicator& world, const std::string& from,
+                 const config::Experiment& experiment,
+                 const std::function<void(const std::string& path)>& read) {
+  Start start;
+  if (from.empty()) return start;
+  const bool first = world.rank() == 0;
+  std::optional<Candidates> candidates;
+  collectively(world, [&] {
+    if (first) candidates.emplace(from);
+  });
+  for (bool found = false; !found;) {
+    collectively(world, [&] {
+      if (first) start = candidates->next(experiment);
+    });
+    start.checkpoint = comm::broadcast(world, start.checkpoint, 0);
+    world.broadcast(std::as_writable_bytes(std::span(&start.step, 1)), 0);
+    try {
+      collectively(world, [&] { read(start.checkpoint); });
+      found = true;
+    } catch (const CollectiveError& error) {  // of any rank: every one has read its own part
+      if (error.code() != ExitCode::data) throw;
+      collectively(world, [&] {
+        if (first) candidates->pass_over(error);
+      });
+    }
+  }
+  if (first && !candidates->notes().empty()) spdlog::info("{}", candidates->notes());
+  return start;
+}
+
+}  // namespace cadenza::app

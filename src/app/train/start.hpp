@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a run starts: at step 0, or where a checkpoint says.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::app {
+
+struct Start {
+  std::string checkpoint;  ///< path of the file; empty: the parameters are new
+  std::int64_t step = 0;   ///< the first to run
+};
+
+/// Finds the checkpoint to start from and reads it. Collective; rank 0 says what was passed over,
+/// and in which settings the run that wrote the checkpoint was another.
+/// @param from  a checkpoint, a folder of checkpoints or a run's folder (of both the newest that is
+///              sound); empty: step 0
+/// @param read  reads a checkpoint's numbers on every rank; throws Error(data) where one is damaged
+/// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage)
+/// where run.steps are done already
+Start find_start(comm::Communicator& world, const std::string& from,
+                 const config::Experiment& experiment,
+                 const std::function<void(const std::string& path)>& read);
+
+}  // namespace cadenza::app

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step_report.hpp"
+
+#include <algorithm>
+
+#include "app/runtime/version.hpp"
+#include "cadenza/config/flops.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+namespace {
+
+double seconds(std::int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
+
+double sum_of_squares(const std::vector<std::int64_t>& lengths) {
+  double sum = 0;
+  for (const std::int64_t length : lengths) {
+    sum += static_cast<double>(length) * static_cast<double>(length);
+  }
+  return sum;
+}
+
+bool trainers_serve(const config::Experiment& e) {
+  return e.attention.servers == 0 || e.attention.mixed;
+}
+
+}  // namespace
+
+std::vector<Rank> attention_servers(const config::Experiment& e) {
+  std::vector<Rank> servers;
+  for (std::int64_t rank = trainers_serve(e) ? 0 : e.parallel.trainers(); rank < e.ranks();
+       ++rank) {
+    servers.push_back(static_cast<Rank>(rank));
+  }
+  return servers;
+}
+
+double attention_imbalance(std::span<const RankStep> ranks, std::span<const Rank> servers) {
+  double sum = 0;
+  double largest = 0;
+  for (const Rank server : servers) {
+    const auto busy = static_cast<double>(ranks[static_cast<std::size_t>(server)].attention_ns);
+    sum += busy;
+    largest = std::max(largest, busy);
+  }
+  return sum > 0 ? largest * static_cast<double>(servers.size()) / sum : 1.0;
+}
+
+StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch& batch,
+                         std::span<const RankStep> ranks, double peak_flops) {
+  StepMetrics metrics;
+  metrics.step = batch.step;
+  metrics.tokens = batch.tokens();
+  metrics.seconds = seconds(ranks[0].step_ns);
+  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
+  metrics.model_flops_utilization =
+      config::model_flops(experiment.model, batch.lengths()) / (metrics.seconds * peak_flops);
+  metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment));
+  for (const RankStep& step : ranks) {
+    metrics.bytes_moved += step.bytes_sent;
+    metrics.peak_memory_bytes = std::max(metrics.peak_memory_bytes, step.peak_bytes);
+    metrics.hardware_flops_utilization += step.flops / (metrics.seconds * peak_flops);
+  }
+  return metrics;
+}
+
+void add_step(const RankStep& step, RankSummary& summary) {
+  summary.attention += seconds(step.attention_ns);
+  summary.busy += seconds(step.busy_ns);
+  summary.waiting += seconds(step.wait_ns);
+  summary.communicating += seconds(step.communication_ns);
+  summary.total += seconds(step.step_ns);
+  summary.bytes_sent += step.bytes_sent;
+  summary.peak_memory = std::max(summary.peak_memory, step.peak_bytes);
+}
+
+trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch) {
+  const std::vector<std::int64_t> lengths = batch.lengths();
+  trace::StepRecord record;
+  record.step = static_cast<std::uint32_t>(batch.step);
+  record.documents = static_cast<std::uint32_t>(lengths.size());
+  record.tokens = batch.tokens();
+  record.sum_length2 = sum_of_squares(lengths);
+  record.model_flops = config::model_flops(experiment.model, lengths);
+  return record;
+}
+
+trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank) {
+  const program::Layout layout(experiment);
+  const bool trainer = layout.trains(rank);
+  const bool in_place = trainers_serve(experiment);
+  trace::RankInfo info;
+  info.rank = rank;
+  info.world = layout.ranks();
+  info.role = !trainer   ? trace::Role::attention_server
+              : in_place ? trace::Role::both
+                         : trace::Role::trainer;
+  info.data = info.pipeline = info.tensor = info.context = -1;
+  if (trainer) {
+    const program::Coordinates at = layout.coordinates(rank);
+    info.data = at.data;
+    info.pipeline = at.pipeline;
+    info.tensor = at.tensor;
+    info.context = at.context;
+  }
+  info.server = in_place ? rank : (trainer ? -1 : rank - layout.trainers());
+  return info;
+}
+
+trace::RunInfo run_info(const config::Experiment& experiment, const std::string& created_utc) {
+  trace::RunInfo info;
+  info.config_yaml = config::to_yaml(experiment);
+  info.code_version = kVersion;
+  info.code_revision = revision();
+  info.build = kBuild;
+  info.seed = experiment.seed;
+  info.created_utc = created_utc;
+  info.run_id = experiment.name + "-" + created_utc;
+  return info;
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What traces and metrics say of a step, whether it ran or was simulated.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/run_folder.hpp"
+#include "app/runtime/progress.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/program/program.hpp"
+#include "cadenza/trace/event.hpp"
+
+namespace cadenza::app {
+
+/// A rank's part of a step.
+struct RankStep {
+  std::int64_t attention_ns = 0;
+  std::int64_t busy_ns = 0;
+  std::int64_t wait_ns = 0;
+  std::int64_t communication_ns = 0;
+  double flops = 0;  ///< executed
+  std::int64_t bytes_sent = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t step_ns = 0;
+  std::int64_t signal = 0;     ///< that asks it to stop; 0: none
+  std::int64_t clock_due = 0;  ///< 1: clocks should be compared again; rank 0's counts
+};
+
+/// World ranks that compute attention tasks.
+std::vector<Rank> attention_servers(const config::Experiment& experiment);
+
+/// Largest over mean attention time of the ranks that serve attention; 1 when there was none.
+double attention_imbalance(std::span<const RankStep> ranks, std::span<const Rank> servers);
+
+/// A step's line of metrics.jsonl, without loss, norm and learning rate.
+/// @param ranks       by world rank
+/// @param peak_flops  of all ranks together
+StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch& batch,
+                         std::span<const RankStep> ranks, double peak_flops);
+
+/// The rank's step added to its line of the final table.
+void add_step(const RankStep& step, RankSummary& summary);
+
+/// What of a step's commit record the batch alone says.
+trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch);
+
+/// Where a rank stands in the layout: what is known of it before it runs anywhere.
+trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank);
+
+/// @param created_utc  equal on all ranks
+trace::RunInfo run_info(const config::Experiment& experiment, const std::string& created_utc);
+
+}  // namespace cadenza::app

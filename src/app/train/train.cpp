@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <spdlog/spdlog.h>
+
+#include "app/commands.hpp"
+#include "app/experiment_file.hpp"
+#include "app/runtime/dtype.hpp"
+#include "app/runtime/signals.hpp"
+#include "cadenza/base/units.hpp"
+#include "cadenza/model/estimate.hpp"
+#include "training.hpp"
+
+namespace cadenza::app {
+namespace {
+
+void announce(const config::Experiment& e) {
+  spdlog::info("{}: {} parameters, {} ranks ({} trainers, {}), {} steps of {} tokens", e.name,
+               format_count(static_cast<double>(model::parameter_elements(e.model))), e.ranks(),
+               e.parallel.trainers(),
+               e.attention.servers == 0 ? std::string("attention served in place")
+                                        : fmt::format("{} attention servers", e.attention.servers),
+               e.run.steps, e.batch.tokens);
+}
+
+}  // namespace
+
+int train(comm::Communicator& world, const CommandLine& line) {
+  const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
+  if (world.rank() == 0) announce(experiment);
+  int signal = 0;
+  with_real(experiment.run.dtype, [&]<typename Real>(Real) {
+    signal = Training<Real>(world, experiment, line.from, line.output).run();
+  });
+  return exit_code_of(signal);
+}
+
+}  // namespace cadenza::app

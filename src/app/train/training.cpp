@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/runtime/collective_error.hpp"
+#include "app/runtime/machine.hpp"
+#include "app/runtime/terminal.hpp"
+#include "app/search/choose.hpp"
+#include "app/simulate/simulation.hpp"
+#include "cadenza/exec/memory.hpp"
+#include "cadenza/model/checkpoint.hpp"
+#include "plan_rows.hpp"
+#include "start.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using trace::Category;
+
+constexpr int kClockPings = 100;
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::size_t kSpareEvents = 4096;
+
+/// Events of a step: every operation may pack, unpack and exchange a message with every rank, in
+/// each half and, with recomputation, in three passes.
+std::size_t event_capacity(const config::Experiment& e) {
+  const program::StepShape outline(e);
+  const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
+  const auto layers = static_cast<std::size_t>(outline.layers * outline.pipeline.chunks);
+  const auto per_layer = static_cast<std::size_t>(64 + 8 * outline.layout.pool_size());
+  return kSpareEvents + ticks * layers * 3 * per_layer;
+}
+
+/// Events of a step, about: in each layer and half, forward and backward, dense operations, an
+/// exchange and its messages.
+std::size_t usual_events(const config::Experiment& e) {
+  const program::StepShape outline(e);
+  const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
+  return ticks * static_cast<std::size_t>(outline.layers * outline.pipeline.chunks) * 24;
+}
+
+/// What a run that a signal ended says of how to go on with it.
+std::string describe_stop(int signal, std::int64_t steps, const config::Experiment& experiment,
+                          const std::string& folder) {
+  const bool kept = experiment.run.checkpoint.every > 0;
+  return fmt::format("stopped   by {} after {} of {} steps, exit code {}; {}", signal_name(signal),
+                     steps, experiment.run.steps, exit_code_of(signal),
+                     kept ? fmt::format("go on with: cadenza train EXPERIMENT --from {}", folder)
+                          : "without a checkpoint to go on from (run.checkpoint.every is 0)");
+}
+
+}  // namespace
+
+template <typename Real>
+Training<Real>::Training(comm::Communicator& world, config::Experiment experiment,
+                         const std::string& from, const std::string& output)
+    : world_(world), experiment_(std::move(experiment)), kept_(experiment_.run.checkpoint.keep) {
+  collectively(world_, [&] {
+    corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
+    packer_.emplace(*corpus_, experiment_);
+    const Choice choice =
+        choose_layout(experiment_, *packer_, load_machine(experiment_.cluster), world_.rank() == 0);
+    experiment_ = choice.experiment;
+    const bool chosen = !choice.explanation.empty();
+    if (chosen && world_.rank() == 0) spdlog::info("{}", choice.explanation);
+  });
+  announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
+  rank_info_ = describe_rank(world_, experiment_);
+  rank_info_.peak_flops = matmul_rate<Real>(world_);
+  peak_flops_ = rank_info_.peak_flops;
+  world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);
+  recorder_.emplace(event_capacity(experiment_));
+  tracer_.emplace(*recorder_, ledger_, experiment_.trace.events, experiment_.trace.memory);
+  executor_.emplace(experiment_, world_, *corpus_, *tracer_, ledger_);
+  read_start(from);  // before the run that wrote it is renamed, where this one takes its folder
+  open_outputs(output);
+  summaries_.resize(static_cast<std::size_t>(world_.size()));
+}
+
+template <typename Real>
+void Training<Real>::read_start(const std::string& from) {
+  const Start start = find_start(world_, from, experiment_, [&](const std::string& path) {
+    executor_->read_checkpoint(path);
+  });
+  first_step_ = start.step;
+  if (world_.rank() == 0 && !start.checkpoint.empty())
+    spdlog::info("from      {}, step {}", start.checkpoint, first_step_);
+}
+
+template <typename Real>
+void Training<Real>::open_outputs(const std::string& output) {
+  const std::string path = output.empty() ? "runs/" + experiment_.name : output;
+  collectively(world_, [&] {
+    if (world_.rank() == 0) folder_ = RunFolder::create(path, experiment_);
+  });
+  if (world_.rank() != 0) folder_.emplace(path);
+  run_info_ = run_info(experiment_, comm::broadcast(world_, utc_now(), 0));
+  collectively(world_, [&] {
+    writer_.emplace(folder_->trace() + "/" + trace::rank_file_name(world_.rank()), run_info_,
+                    rank_info_, usual_events(experiment_));
+  });
+  std::vector<trace::RankInfo> ranks = gather_ranks(world_, rank_info_);
+  collectively(world_, [&] {
+    if (world_.rank() == 0) trace::write_run_index(folder_->trace(), run_info_, ranks);
+  });
+}
+
+template <typename Real>
+int Training<Real>::run() {
+  tracer_->begin_step(first_step_);
+  measure_clock(0);
+  progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
+  if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
+  Planned next = plan_ahead(first_step_);
+  int signal = 0;
+  std::int64_t step = first_step_;
+  for (; step < experiment_.run.steps && signal == 0; ++step) {
+    const std::int64_t begin = trace::now_ns();
+    std::optional<program::StepPlan> plan;
+    tracer_->time(Category::plan, tracer_->intern("wait_for_plan"), {},
+                  [&] { plan = take_plan(next); });
+    tracer_->time_if_long(tracer_->intern("start_planner"), [&] {
+      if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
+    });
+    signal = run_step(*plan, begin);
+    const std::int64_t every = experiment_.run.checkpoint.every;
+    const bool due = every > 0 && ((step + 1) % every == 0 || signal != 0);
+    if (due) save_checkpoint(step + 1);
+    if (clock_due_) measure_clock(1);
+  }
+  if (step == experiment_.run.steps) signal = 0;  // nothing is left to go on with
+  finish(signal, step);
+  return signal;
+}
+
+template <typename Real>
+typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step) const {
+  return std::async(std::launch::async, [this, step] {
+    return program::plan_step(experiment_, *packer_, world_.rank(), step);
+  });
+}
+
+template <typename Real>
+program::StepPlan Training<Real>::take_plan(Planned& planned) {
+  program::StepPlan plan;
+  collectively(world_, [&] {
+    plan = planned.get();
+    if (experiment_.run.memory == 0) return;
+    const program::StepShape outline(experiment_);
+    exec::require_memory(experiment_, world_.rank(),
+                         exec::estimate_memory(experiment_, outline, plan.program, plan.ticks));
+  });
+  return plan;
+}
+
+template <typename Real>
+int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_ns) {
+  ledger_.reset_peaks();
+  tracer_->sample_memory();
+  const exec::StepResult result = executor_->run(plan);
+  const std::int64_t end_ns = trace::now_ns();
+  const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
+  clock_due_ = ranks.front().clock_due != 0;
+  collectively(world_, [&] {
+    folder_->require();
+    tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"), [&] {
+      write_trace(plan, result, begin_ns, end_ns);
+      tracer_->begin_step(plan.batch.step + 1);  // what follows is written with the next step
+    });
+    if (world_.rank() == 0) report_step(plan, result, ranks);
+  });
+  if (!std::isfinite(result.loss)) {
+    progress_->finish();
+    throw CollectiveError(
+        ExitCode::numerics,
+        fmt::format(
+            "the loss of step {} is {} (gradient norm {}, learning rate {}): the run stops; "
+            "a lower optimizer.lr, more optimizer.warmup or optimizer.clip may help",
+            plan.batch.step, result.loss, result.gradient_norm, result.learning_rate));
+  }
+  const auto asked = std::ranges::find_if(ranks, [](const RankStep& r) { return r.signal != 0; });
+  return asked == ranks.end() ? 0 : static_cast<int>(asked->signal);
+}
+
+template <typename Real>
+std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
+  const exec::StepTotals& totals = tracer_->totals();
+  RankStep mine;
+  mine.attention_ns = totals.of(Category::compute_attention);
+  mine.busy_ns = mine.attention_ns + totals.of(Category::compute_dense) +
+                 totals.of(Category::compute_other) + totals.of(Category::optimizer) +
+                 totals.of(Category::data);
+  mine.wait_ns = totals.of(Category::wait);
+  mine.communication_ns = totals.of(Category::collective);
+  mine.flops = totals.flops;
+  mine.bytes_sent = totals.bytes_sent;
+  mine.peak_bytes = ledger_.peak_total();
+  mine.step_ns = step_ns;
+  mine.signal = StopSignals::caught();
+  mine.clock_due = clock_is_due() ? 1 : 0;
+  std::vector<RankStep> all(static_cast<std::size_t>(world_.size()));
+  world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+template <typename Real>
+void Training<Real>::write_trace(const program::StepPlan& plan, const exec::StepResult& result,
+                                 std::int64_t begin_ns, std::int64_t end_ns) {
+  trace::StepRecord step = step_record(experiment_, plan.batch);
+  step.t_begin_ns = begin_ns;
+  step.t_end_ns = end_ns;
+  step.executed_flops = tracer_->totals().flops;
+  step.loss = result.loss;
+  step.gradient_norm = result.gradient_norm;
+  step.learning_rate = result.learning_rate;
+  step.bytes_sent = tracer_->totals().bytes_sent;
+  step.bytes_received = tracer_->totals().bytes_received;
+  trace::MemoryHighwater memory;
+  memory.step = step.step;
+  for (int kind = 0; kind < kMemoryKinds; ++kind) {
+    memory.peak[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
+  }
+  memory.peak_total = ledger_.peak_total();
+  const program::StepShape outline(experiment_);
+  const program::Layout& layout = outline.layout;
+  const Rank mine = world_.rank();
+  auto tasks = planned_tasks(plan.batch.step, outline, plan.ticks);
+  writer_->write_plan(in_world(std::move(tasks[static_cast<std::size_t>(layout.in_pool(mine))]),
+                               layout, layout.pool_of(mine)),
+                      planned_stages(plan.batch.step, outline, plan.ticks, mine));
+  writer_->write_step(step, memory, *recorder_);
+}
+
+template <typename Real>
+void Training<Real>::report_step(const program::StepPlan& plan, const exec::StepResult& result,
+                                 const std::vector<RankStep>& ranks) {
+  StepMetrics metrics = step_metrics(experiment_, plan.batch, ranks, peak_flops_);
+  metrics.loss = result.loss;
+  metrics.gradient_norm = result.gradient_norm;
+  metrics.learning_rate = result.learning_rate;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
+  folder_->append(metrics);
+  progress_->show(metrics.step + 1,
+                  fmt::format("loss {:.4f}  {}", metrics.loss, describe(metrics)));
+}
+
+template <typename Real>
+void Training<Real>::save_checkpoint(std::int64_t step) {
+  tracer_->time_host(Category::checkpoint, tracer_->intern("save_checkpoint"), [&] {
+    const std::string path = folder_->checkpoints() + "/" + model::checkpoint_name(step);
+    collectively(world_, [&] { executor_->write_checkpoint(path, step); });
+    if (world_.rank() == 0) kept_.add(path);
+  });
+}
+
+template <typename Real>
+void Training<Real>::measure_clock(std::uint32_t phase) {
+  comm::ClockOffset offset;
+  tracer_->time_host(Category::host, tracer_->intern("measure_clock"),
+                     [&] { offset = comm::measure_clock(world_, kClockPings, trace::now_ns); });
+  last_clock_ns_ = trace::now_ns();
+  if (phase == 0) first_clock_ns_ = last_clock_ns_;
+  trace::ClockSync sync;
+  sync.t_local_ns = offset.t_local_ns;
+  sync.offset_ns = offset.offset_ns;
+  sync.rtt_min_ns = offset.rtt_min_ns;
+  sync.pings = kClockPings;
+  sync.phase = phase;
+  collectively(world_, [&] { writer_->write_clock(sync); });
+}
+
+/// Every minute; at first after one second, two, four, ... as short runs drift too.
+template <typename Real>
+bool Training<Real>::clock_is_due() const {
+  const std::int64_t interval = std::clamp(last_clock_ns_ - first_clock_ns_, kSecond, 60 * kSecond);
+  return trace::now_ns() - last_clock_ns_ >= interval;
+}
+
+template <typename Real>
+void Training<Real>::finish(int signal, std::int64_t steps) {
+  measure_clock(2);
+  collectively(world_, [&] {
+    folder_->require();
+    writer_->finish(signal);
+  });
+  if (world_.rank() != 0) return;
+  progress_->finish();
+  for (std::size_t rank = 0; rank < summaries_.size(); ++rank) {
+    summaries_[rank].role = role_name(experiment_, static_cast<Rank>(rank));
+  }
+  print(fmt::format("\n{}\nmetrics   {}\ntraces    {}/run.h5\n", summary_table(summaries_),
+                    folder_->metrics(), folder_->trace()));
+  if (experiment_.run.checkpoint.every > 0) {
+    print(fmt::format("weights   {}\n", folder_->checkpoints()));
+  }
+  spdlog::info("next      cadenza-analyze report {}", folder_->path());
+  if (signal != 0) print(describe_stop(signal, steps, experiment_, folder_->path()) + "\n");
+}
+
+template class Training<bfloat16>;
+template class Training<float>;
+template class Training<double>;
+
+}  // namespace cadenza::app

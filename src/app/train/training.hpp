@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part of a training run.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "app/run_folder.hpp"
+#include "app/runtime/progress.hpp"
+#include "app/runtime/signals.hpp"
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/exec/executor.hpp"
+#include "cadenza/trace/writer.hpp"
+#include "kept_checkpoints.hpp"
+#include "step_report.hpp"
+
+namespace cadenza::app {
+
+template <typename Real>
+class Training {
+ public:
+  /// @param from  a checkpoint or a folder of them; empty: from step 0
+  Training(comm::Communicator& world, config::Experiment experiment, const std::string& from,
+           const std::string& output);
+  /// @return the signal that ended it before its last step; 0: none
+  int run();
+
+ private:
+  using Planned = std::future<program::StepPlan>;
+  Planned plan_ahead(std::int64_t step) const;
+  program::StepPlan take_plan(Planned& planned);
+  /// @return the signal that a rank caught, the same on all; 0: none
+  int run_step(const program::StepPlan& plan, std::int64_t begin_ns);
+  void write_trace(const program::StepPlan& plan, const exec::StepResult& result,
+                   std::int64_t begin_ns, std::int64_t end_ns);
+  void report_step(const program::StepPlan& plan, const exec::StepResult& result,
+                   const std::vector<RankStep>& ranks);
+  std::vector<RankStep> gather(std::int64_t step_ns);
+  void save_checkpoint(std::int64_t step);
+  void measure_clock(std::uint32_t phase);
+  void read_start(const std::string& from);
+  bool clock_is_due() const;
+  void open_outputs(const std::string& output);
+  void finish(int signal, std::int64_t steps);
+
+  StopSignals signals_;
+  comm::Communicator& world_;
+  config::Experiment experiment_;
+  std::unique_ptr<data::Corpus> corpus_;
+  std::optional<data::Packer> packer_;
+  MemoryLedger ledger_;
+  std::optional<RunFolder> folder_;
+  KeptCheckpoints kept_;  ///< of rank 0
+  trace::RunInfo run_info_;
+  trace::RankInfo rank_info_;
+  std::optional<trace::Recorder> recorder_;
+  std::optional<trace::Writer> writer_;
+  std::optional<exec::Tracer> tracer_;
+  std::optional<exec::Executor<Real>> executor_;
+  std::int64_t first_step_ = 0;
+  double peak_flops_ = 0;  ///< of all ranks together
+  std::optional<Progress> progress_;
+  std::vector<RankSummary> summaries_;
+  std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first
+  std::int64_t last_clock_ns_ = 0;
+  bool clock_due_ = false;  ///< the same on all ranks
+};
+
+}  // namespace cadenza::app

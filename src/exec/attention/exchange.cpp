@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/exec/exchange.hpp"
+
+#include <algorithm>
+
+#include "cadenza/attention/core_attention.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/hash.hpp"
+#include "elements.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using plan::Tensor;
+using program::Pass;
+using trace::Category;
+
+template <typename T>
+T* as(std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+template <typename T>
+T* as(const std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+
+/// One number per row and head.
+bool is_statistic(Tensor what) {
+  return what == Tensor::lse || what == Tensor::delta;
+}
+
+bool is_gradient(Tensor what) {
+  return what == Tensor::dq || what == Tensor::dk || what == Tensor::dv;
+}
+
+/// Traffic of a direction as part of the message memory.
+template <typename View>
+auto bytes_of(const View& view, const Traffic& traffic) {
+  const auto begin = static_cast<std::size_t>(traffic.buffer);
+  return Kokkos::subview(view, std::pair(begin, begin + static_cast<std::size_t>(traffic.bytes)));
+}
+
+void make_progress(void* pool) {
+  static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
+}
+
+}  // namespace
+
+template <typename Real>
+AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
+                                           const kernels::AttentionShape& shape,
+                                           const kernels::RotaryTable<Sum>& rotary, int part,
+                                           Tracer& tracer, MemoryLedger& ledger)
+    : pool_(pool),
+      members_(std::move(members)),
+      shape_(shape),
+      plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
+                  static_cast<int>(sizeof(Sum))},
+      rotary_(rotary),
+      part_(part),
+      tracer_(tracer),
+      ledger_(ledger),
+      names_{tracer.intern("pack"),
+             tracer.intern("unpack"),
+             tracer.intern("wait"),
+             tracer.intern("wait_for_sends"),
+             tracer.intern("attend"),
+             tracer.intern("begin_attention"),
+             tracer.intern("attention_inputs_message"),
+             tracer.intern("attention_results_message")},
+      workspace_(plan_shape_, ledger) {}
+
+template <typename Real>
+void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
+                                   int copies) {
+  bindings_.clear();
+  ExchangeNeeds needs;
+  for (const program::TickPlans* plans : ticks) {
+    const plan::AttentionShape& planned = plans->forward.workload.shape;
+    if (planned.element_bytes != plan_shape_.element_bytes ||
+        planned.accumulator_bytes != plan_shape_.accumulator_bytes) {
+      fail(ExitCode::communication,
+           "the plan moves elements of {} and {} bytes, this run of {} and {}",
+           planned.element_bytes, planned.accumulator_bytes, plan_shape_.element_bytes,
+           plan_shape_.accumulator_bytes);
+    }
+    bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
+    needs.add(plan_shape_, bindings_.back(), copies);
+  }
+  workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
+  grow_messages(needs.message_bytes);
+  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
+  posted_.resize(std::max(posted_.size(), 2 * needs.stages));
+}
+
+template <typename Real>
+void AttentionExchange<Real>::grow_messages(std::int64_t bytes) {
+  const auto present = static_cast<std::int64_t>(messages_.extent(0));
+  if (bytes <= present) return;
+  ledger_.remove(MemoryKind::communication, present);
+  host_messages_ = {};
+  messages_ = {};
+  messages_ = allocate<std::byte>(ledger_, MemoryKind::communication, "messages", bytes);
+  host_messages_ = Kokkos::create_mirror_view(messages_);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::grow_arriving(std::int64_t elements) {
+  const auto present = static_cast<std::int64_t>(arriving_.extent(0));
+  if (elements <= present) return;
+  ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Sum)));
+  arriving_ = {};
+  arriving_ = allocate<Sum>(ledger_, MemoryKind::communication, "arriving", elements);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context) {
+  const bool same = context.tick == context_.tick && context.layer == context_.layer &&
+                    context.pass == context_.pass && context.again == context_.again;
+  if (!same) finish();
+  context_ = context;
+  workspace_.use_copy(bound().keeps_inputs ? context.copy : 0);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::run(program::Operation operation, int stage) {
+  using program::Operation;
+  switch (operation) {
+    case Operation::begin_attention:
+      begin();
+      break;
+    case Operation::post:
+    case Operation::post_results:
+      post(stage, operation == Operation::post_results);
+      break;
+    case Operation::wait:
+    case Operation::wait_results:
+      wait(stage, operation == Operation::wait_results);
+      break;
+    default:
+      attend(stage);
+      break;
+  }
+}
+
+template <typename Real>
+void AttentionExchange<Real>::finish() {
+  if (sending_.empty()) return;
+  tracer_.time(Category::wait, names_.wait_for_sends, {}, [&] {
+    for (const int on : sending_) pool_.wait(on);
+  });
+  sending_.clear();
+}
+
+template <typename Real>
+const StageBinding& AttentionExchange<Real>::stage_of(int stage) const {
+  return bound().of(context_.pass)[static_cast<std::size_t>(stage)];
+}
+
+template <typename Real>
+const model::AttentionSlot<Real>& AttentionExchange<Real>::slot_of(bool home) const {
+  return home ? context_.home : workspace_.slot();
+}
+
+template <typename Real>
+Real* AttentionExchange<Real>::inputs_of(bool home, Tensor what, std::int64_t head_row) const {
+  const model::AttentionSlot<Real>& slot = slot_of(home);
+  Real* base = what == Tensor::q ? slot.q : what == Tensor::k ? slot.k : slot.v;
+  if (what == Tensor::dout) base = slot.dout;
+  return base + head_row * head_elements(plan_shape_, what);
+}
+
+template <typename Real>
+Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
+                                                    std::int64_t head_row) const {
+  const model::AttentionSlot<Real>& slot = slot_of(home);
+  Sum* base = nullptr;
+  switch (what) {
+    case Tensor::lse:
+      base = slot.lse;
+      break;
+    case Tensor::delta:
+      base = slot.delta;
+      break;
+    case Tensor::dq:
+      base = slot.dq;
+      break;
+    case Tensor::dk:
+      base = slot.dk;
+      break;
+    case Tensor::dv:
+      base = slot.dv;
+      break;
+    default:
+      base = slot.out;
+      break;
+  }
+  return base + head_row * head_elements(plan_shape_, what);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::begin() {
+  tracer_.time(Category::compute_other, names_.begin, {}, [&] {
+    const Range rows = bound().home.parts[static_cast<std::size_t>(part_)];
+    const std::int64_t first = rows.begin * shape_.heads;
+    attention::delta<Real>(sums_of(true, Tensor::o, first), inputs_of(true, Tensor::dout, first),
+                           rows.size(), shape_.heads, shape_.head_dim,
+                           sums_of(true, Tensor::delta, first));
+  });
+}
+
+template <typename Real>
+int AttentionExchange<Real>::tag(int stage, bool results) const {
+  // Tags only tell stages and halves apart: order keeps layers and ticks apart.
+  return 4 * channel(stage, results) + (context_.pass == Pass::backward ? 2 : 0);
+}
+
+template <typename Real>
+int AttentionExchange<Real>::channel(int stage, bool results) const {
+  return 4 * stage + (results ? 2 : 0) + part_;
+}
+
+template <typename Real>
+std::size_t AttentionExchange<Real>::posted_index(int stage, bool results) const {
+  return static_cast<std::size_t>(2 * stage + (results ? 1 : 0));
+}
+
+template <typename Real>
+Block AttentionExchange<Real>::block_of(const Segment& part) const {
+  const std::int64_t elements = head_elements(plan_shape_, part.what);
+  return {part.rows, part.heads.size() * elements, part.row_heads * elements};
+}
+
+template <typename Real>
+void AttentionExchange<Real>::pack(const Traffic& traffic) {
+  for (const Segment& part : traffic.segments) {
+    std::byte* target = device_bytes(traffic) + part.offset;
+    const std::int64_t head_row = part.row + part.heads.begin;
+    const Block block = block_of(part);
+    if (is_input(part.what)) {
+      pack_elements(inputs_of(part.home, part.what, head_row), as<Real>(target), block);
+      continue;
+    }
+    Sum* values = sums_of(part.home, part.what, head_row);
+    if (is_statistic(part.what)) {
+      pack_unaligned<Sum>(values, target, block);
+    } else {
+      pack_elements(values, as<Real>(target), block);
+    }
+    if (is_gradient(part.what)) clear_elements(values, block);
+  }
+  copy_to_host(traffic);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::copy_to_host(const Traffic& traffic) {
+  Kokkos::deep_copy(bytes_of(host_messages_, traffic), bytes_of(messages_, traffic));
+}
+
+template <typename Real>
+void AttentionExchange<Real>::copy_to_device(const Traffic& traffic) {
+  Kokkos::deep_copy(bytes_of(messages_, traffic), bytes_of(host_messages_, traffic));
+}
+
+template <typename Real>
+std::span<std::byte> AttentionExchange<Real>::host_bytes(const Traffic& traffic,
+                                                         const Message& message) const {
+  return {host_messages_.data() + traffic.buffer + message.offset,
+          static_cast<std::size_t>(message.bytes)};
+}
+
+template <typename Real>
+void AttentionExchange<Real>::post(int stage, bool results) {
+  const StageBinding& bound = stage_of(stage);
+  const Direction& direction = results ? bound.results : bound.inputs;
+  const int on = channel(stage, results);
+  Posted& posted = posted_[posted_index(stage, results)];
+  for (const Message& message : direction.receives.messages) {
+    pool_.post_receive(host_bytes(direction.receives, message), message.peer, tag(stage, results),
+                       on);
+  }
+  posted.receives_ns = trace::now_ns();
+  if (direction.sends.messages.empty()) return;
+  tracer_.time(Category::compute_other, names_.pack, {direction.sends.bytes},
+               [&] { pack(direction.sends); });
+  posted.sends_ns = trace::now_ns();
+  for (const Message& message : direction.sends.messages) {
+    pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(stage, results), on);
+  }
+  tracer_.count_sent(direction.sends.bytes);
+  if (direction.receives.messages.empty()) {
+    sending_.push_back(on);
+    record_messages(direction.sends, stage, results, true, posted.sends_ns);
+  }
+}
+
+template <typename Real>
+void AttentionExchange<Real>::wait(int stage, bool results) {
+  const StageBinding& bound = stage_of(stage);
+  const Direction& direction = results ? bound.results : bound.inputs;
+  const Posted& posted = posted_[posted_index(stage, results)];
+  tracer_.time(Category::wait, names_.wait, {}, [&] { pool_.wait(channel(stage, results)); });
+  record_messages(direction.sends, stage, results, true, posted.sends_ns);
+  record_messages(direction.receives, stage, results, false, posted.receives_ns);
+  if (direction.receives.messages.empty()) return;
+  tracer_.time(Category::compute_other, names_.unpack, {direction.receives.bytes},
+               [&] { unpack(direction.receives); });
+  tracer_.count_received(direction.receives.bytes);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage, bool results,
+                                              bool sends, std::int64_t begin) {
+  const std::int64_t end = trace::now_ns();
+  for (const Message& message : traffic.messages) {
+    const Rank peer = world_rank(message.peer);
+    const Rank from = sends ? world_rank(pool_.rank()) : peer;
+    const Rank to = sends ? peer : world_rank(pool_.rank());
+    const std::uint32_t flow =
+        tracer_.flow(Hasher()
+                         .add(static_cast<std::uint64_t>(from))
+                         .add(static_cast<std::uint64_t>(to))
+                         .add(static_cast<std::uint64_t>(context_.tick))
+                         .add(static_cast<std::uint64_t>(context_.layer))
+                         .add(static_cast<std::uint64_t>(context_.again))
+                         .add(static_cast<std::uint64_t>(tag(stage, results))));
+    tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
+                    results ? names_.results : names_.inputs, begin, end,
+                    {message.bytes, 0, peer, flow, sends});
+  }
+}
+
+template <typename Real>
+void AttentionExchange<Real>::unpack(const Traffic& traffic) {
+  copy_to_device(traffic);
+  for (const Segment& part : traffic.segments) {
+    const std::byte* source = device_bytes(traffic) + part.offset;
+    if (part.what == Tensor::o) {
+      merge_output(traffic, part);
+    } else if (is_gradient(part.what)) {
+      add_elements(as<const Real>(source),
+                   sums_of(part.home, part.what, part.row + part.heads.begin), block_of(part));
+    } else if (!part.home) {  // LSE that arrives at home is merged with its O
+      place_input(part, source);
+    }
+  }
+}
+
+template <typename Real>
+void AttentionExchange<Real>::place_input(const Segment& part, const std::byte* source) {
+  const std::int64_t head_row = part.row + part.heads.begin;
+  if (is_statistic(part.what)) {
+    place_unaligned<Sum>(source, sums_of(false, part.what, head_row), block_of(part));
+    return;
+  }
+  place_elements(as<const Real>(source), inputs_of(false, part.what, head_row), block_of(part));
+  if (part.what != Tensor::q || context_.pass == Pass::backward) return;
+  attention::initialise(sums_of(false, Tensor::o, part.row), sums_of(false, Tensor::lse, part.row),
+                        part.rows, static_cast<int>(part.row_heads), shape_.head_dim);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::merge_output(const Traffic& traffic, const Segment& out) {
+  // The LSE of the same rows follows its O in the same message.
+  const auto lse = std::ranges::find_if(traffic.segments, [&](const Segment& part) {
+    return part.what == Tensor::lse && part.row == out.row && part.rows == out.rows &&
+           part.heads == out.heads && part.offset > out.offset;
+  });
+  if (lse == traffic.segments.end()) {
+    fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", pool_.rank());
+  }
+  const std::byte* part_out = device_bytes(traffic) + out.offset;
+  const std::byte* part_lse = device_bytes(traffic) + lse->offset;
+  if constexpr (!std::is_same_v<Real, Sum>) {
+    const std::int64_t statistics = out.rows * out.heads.size();
+    const std::int64_t count = statistics * shape_.head_dim;
+    Sum* wide = arriving_.data();
+    place_elements(as<const Real>(part_out), wide, Block{1, count, count});
+    place_unaligned<Sum>(part_lse, wide + count, Block{1, statistics, statistics});
+    part_out = reinterpret_cast<const std::byte*>(wide);
+    part_lse = reinterpret_cast<const std::byte*>(wide + count);
+  }
+  const attention::HeadSlice slice{static_cast<int>(out.row_heads), out.heads};
+  attention::merge_partial<Sum>(sums_of(true, Tensor::o, out.row),
+                                sums_of(true, Tensor::lse, out.row), slice, as<const Sum>(part_out),
+                                as<const Sum>(part_lse), out.rows, shape_.head_dim);
+}
+
+template <typename Real>
+void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
+  list_.queries.clear();
+  list_.keys.clear();
+  for (std::size_t i = 0; i < stage.queries.size(); ++i) {
+    const RowPiece& piece = stage.queries[i];
+    const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
+    const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
+    list_.queries.push_back({piece.tokens, in(Tensor::q), sum(Tensor::o), sum(Tensor::lse),
+                             in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq), piece.heads,
+                             stage.positions[i]});
+  }
+  for (const RowPiece& piece : stage.keys) {
+    const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
+    const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
+    list_.keys.push_back({piece.tokens, in(Tensor::k), in(Tensor::v), sum(Tensor::dk),
+                          sum(Tensor::dv), piece.heads});
+  }
+  list_.tasks = stage.tasks;
+}
+
+template <typename Real>
+void AttentionExchange<Real>::attend(int stage) {
+  const StageBinding& bound = stage_of(stage);
+  tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
+    list_tasks(bound);
+    list_.progress = {make_progress, &pool_};
+    if (context_.pass == Pass::forward) {
+      kernels::attention_forward(shape_, rotary_, list_);
+    } else {
+      kernels::attention_backward(shape_, rotary_, list_);
+    }
+  });
+}
+
+template class AttentionExchange<bfloat16>;
+template class AttentionExchange<float>;
+template class AttentionExchange<double>;
+
+}  // namespace cadenza::exec

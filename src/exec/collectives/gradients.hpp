@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of gradients over the ranks that hold the same parameters, layer by layer while the backward
+// pass still runs, and the parameters' way back where every rank updates a share (ZeRO-1, arXiv
+// 1910.02054).
+#pragma once
+
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/tracer.hpp"
+#include "cadenza/model/parameters.hpp"
+
+namespace cadenza::exec {
+
+/// What each of `ranks` owns of the flat arrays, bucket by bucket (every layer, then the rest): a
+/// bucket's elements in equal parts, in rank order.
+class GradientShards {
+ public:
+  GradientShards(const model::ParameterTable& table, int ranks);
+
+  struct Bucket {
+    Range elements;
+    std::vector<std::int64_t> counts;  ///< by rank
+    Range of(int rank) const;
+  };
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// A layer's bucket has the layer's number; the rest follows.
+  std::size_t layers() const { return layers_; }
+  std::vector<Range> owned(int rank) const;
+  /// Elements of a rank's largest share of a bucket.
+  std::int64_t largest(int rank) const;
+
+ private:
+  void add(Range elements, int ranks);
+
+  std::vector<Bucket> buckets_;
+  std::size_t layers_ = 0;
+};
+
+template <typename Real>
+class GradientReducer {
+ public:
+  using Sum = Accumulator<Real>;
+
+  /// @param replicas  ranks with the same parameters
+  /// @param shards    every rank owns a share: parameters.owned is GradientShards::owned
+  GradientReducer(model::Parameters<Real>& parameters, comm::Communicator& replicas, bool shards,
+                  Tracer& tracer, MemoryLedger& ledger);
+
+  /// Starts a layer's sum: its gradients are complete on this rank.
+  void post_layer(int layer);
+  /// Sums what is not in a layer and completes everything.
+  void finish();
+  /// Updated parameters from their owners.
+  void gather_parameters();
+  /// Moments of all elements, on the host, from their owners. Collective.
+  std::vector<Sum> gather_moment(const Array<Sum>& moment);
+
+ private:
+  void post(std::size_t bucket);
+  void complete(std::size_t bucket);
+  std::span<Sum> host(Range elements) {
+    return {gradients_.data() + elements.begin, static_cast<std::size_t>(elements.size())};
+  }
+
+  model::Parameters<Real>& parameters_;
+  comm::Communicator& replicas_;
+  bool shards_;
+  Tracer& tracer_;
+  GradientShards shares_;
+  HostArray<Sum> gradients_;      ///< where the host sums them; the device's own on a host build
+  std::vector<Array<Sum>> sums_;  ///< by bucket: this rank's share; empty where nothing is shared
+  std::uint16_t name_;
+  std::vector<std::int64_t> posted_ns_;  ///< by bucket; 0: not posted
+};
+
+}  // namespace cadenza::exec

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residual streams and their gradients between pipeline stages.
+#pragma once
+
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/tracer.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::exec {
+
+template <typename Sum>
+class PipelineP2p {
+ public:
+  PipelineP2p(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger);
+
+  /// Sends `elements` that fill(device pointer) writes; returns at once.
+  template <typename Fill>
+  void send(const program::Step& step, std::int64_t elements, Fill fill) {
+    Buffer& buffer = free_buffer(elements);
+    tracer_.time(trace::Category::compute_other, pack_name_, {bytes_of(elements)}, [&] {
+      fill(buffer.device.data());
+      fence();
+      Kokkos::deep_copy(buffer.host, buffer.device);
+    });
+    start(step, buffer, elements);
+  }
+
+  /// Waits for `elements` and lets take(device pointer) read them.
+  template <typename Take>
+  void receive(const program::Step& step, std::int64_t elements, Take take) {
+    arrive(step, elements);
+    tracer_.time(trace::Category::compute_other, unpack_name_, {bytes_of(elements)}, [&] {
+      Kokkos::deep_copy(received_.device, received_.host);
+      take(static_cast<const Sum*>(received_.device.data()));
+    });
+  }
+
+  /// Completes all sends.
+  void finish();
+
+ private:
+  struct Buffer {
+    Array<Sum> device;
+    HostArray<Sum> host;
+    int channel = 0;
+  };
+  static std::int64_t bytes_of(std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(sizeof(Sum));
+  }
+  Buffer& free_buffer(std::int64_t elements);
+  void grow(Buffer& buffer, std::int64_t elements);
+  void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
+  void arrive(const program::Step& step, std::int64_t elements);
+  std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
+
+  comm::Communicator& world_;
+  Tracer& tracer_;
+  MemoryLedger& ledger_;
+  std::vector<Buffer> sent_;  ///< in flight or free
+  Buffer received_;
+  std::uint16_t send_name_, receive_name_, wait_name_, pack_name_, unpack_name_;
+};
+
+}  // namespace cadenza::exec

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blocks.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace cadenza::plan {
+namespace {
+
+struct Piece {
+  std::size_t assignment = 0;
+  Range q;
+  std::int64_t cost = 0;
+  double gain = -1;  ///< query-key pairs per byte; negative: no piece
+};
+
+class BlockRefiner {
+ public:
+  BlockRefiner(const Workload& workload, std::int64_t block, Loads& loads, Traffic& traffic,
+               std::vector<Assignment>& assignments)
+      : block_(block),
+        loads_(loads),
+        traffic_(traffic),
+        assignments_(assignments),
+        by_rank_(static_cast<std::size_t>(workload.ranks)) {
+    for (std::size_t i = 0; i < assignments_.size(); ++i) on(assignments_[i].server).push_back(i);
+    for (Rank rank = 0; rank < loads_.ranks(); ++rank) by_load_.insert({-loads_.load(rank), rank});
+  }
+
+  void run() {
+    while (step()) {
+    }
+  }
+
+ private:
+  std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
+
+  /// One move to the server with the smallest load, from the largest one that can; false when
+  /// nothing is left to gain. Each move lowers the sum of squared loads, so steps end.
+  bool step() {
+    const Rank to = loads_.least();
+    const bool takes_any = loads_.under(to);
+    for (const auto& [negative_load, from] : by_load_) {
+      const bool gives = loads_.over(from) || (takes_any && loads_.surplus(from) > 0);
+      if (!gives && loads_.serves(from)) return false;  // nor do those with less
+      if (!gives) continue;
+      const std::int64_t gap = loads_.load(from) - loads_.load(to);
+      Piece piece = best_run(from, to, std::min(loads_.surplus(from), loads_.deficit(to)));
+      if (piece.gain < 0) piece = cheapest_block(from, to, gap - 1);
+      if (piece.gain < 0) continue;
+      apply(piece, from, to);
+      return true;
+    }
+    return false;
+  }
+
+  void change(Rank rank, std::int64_t pairs) {
+    by_load_.erase({-loads_.load(rank), rank});
+    loads_.add(rank, pairs);
+    by_load_.insert({-loads_.load(rank), rank});
+  }
+
+  Range first_blocks(Range q, std::int64_t count) const {
+    return {q.begin, std::min(q.end, (q.begin / block_ + count) * block_)};
+  }
+  Range last_blocks(Range q, std::int64_t count) const {
+    const std::int64_t blocks = (q.end + block_ - 1) / block_;
+    return {std::max(q.begin, (blocks - count) * block_), q.end};
+  }
+
+  /// The run of blocks, from either end of any assignment, with the largest gain of those that cost
+  /// at most `limit`; of each end the longest.
+  Piece best_run(Rank from, Rank to, std::int64_t limit) {
+    Piece best;
+    if (limit <= 0) return best;
+    for (std::size_t i : on(from)) {
+      const Range q = assignments_[i].q;
+      const auto longest = [&](auto&& run) {
+        std::int64_t low = 0;
+        std::int64_t high = (q.size() + block_ - 1) / block_ + 1;
+        while (high - low > 1) {
+          const std::int64_t middle = (low + high) / 2;
+          (causal_pairs(run(middle)) <= limit ? low : high) = middle;
+        }
+        return low;
+      };
+      const auto first = [&](std::int64_t count) { return first_blocks(q, count); };
+      const auto last = [&](std::int64_t count) { return last_blocks(q, count); };
+      if (const std::int64_t n = longest(first)) consider(i, first(n), to, best);
+      if (const std::int64_t n = longest(last)) consider(i, last(n), to, best);
+    }
+    return best;
+  }
+
+  void consider(std::size_t i, Range q, Rank to, Piece& best) const {
+    const std::int64_t cost = causal_pairs(q);
+    const std::int64_t bytes = traffic_.bytes(to, assignments_[i].document, {q});
+    const double gain =
+        static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
+    if (gain > best.gain || (gain == best.gain && before(i, q, best))) best = {i, q, cost, gain};
+  }
+
+  /// The cheapest single block at an end of an assignment, if it costs at most `limit`.
+  Piece cheapest_block(Rank from, Rank to, std::int64_t limit) {
+    Piece best;
+    for (std::size_t i : on(from)) {
+      for (Range q : {first_blocks(assignments_[i].q, 1), last_blocks(assignments_[i].q, 1)}) {
+        const std::int64_t cost = causal_pairs(q);
+        if (cost > limit || (best.gain >= 0 && cost > best.cost)) continue;
+        if (best.gain < 0 || cost < best.cost) best = {};
+        consider(i, q, to, best);
+      }
+    }
+    return best;
+  }
+
+  bool before(std::size_t i, Range q, const Piece& other) const {
+    return std::tie(assignments_[i].document, q.begin) <
+           std::tie(assignments_[other.assignment].document, other.q.begin);
+  }
+
+  void apply(const Piece& piece, Rank from, Rank to) {
+    change(from, -piece.cost);
+    change(to, piece.cost);
+    traffic_.bring(to, assignments_[piece.assignment].document, piece.q.end);
+    const int document = assignments_[piece.assignment].document;
+    Range& rest = assignments_[piece.assignment].q;
+    if (piece.q == rest) {
+      std::erase(on(from), piece.assignment);
+      on(to).push_back(piece.assignment);
+      assignments_[piece.assignment].server = to;
+      return;
+    }
+    if (piece.q.begin == rest.begin) {
+      rest.begin = piece.q.end;
+    } else {
+      rest.end = piece.q.begin;
+    }
+    on(to).push_back(assignments_.size());
+    assignments_.push_back({document, piece.q, to});
+  }
+
+  std::int64_t block_;
+  Loads& loads_;
+  Traffic& traffic_;
+  std::vector<Assignment>& assignments_;
+  std::vector<std::vector<std::size_t>> by_rank_;    // indices of assignments
+  std::set<std::pair<std::int64_t, Rank>> by_load_;  // largest first: (-load, rank)
+};
+
+}  // namespace
+
+void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Traffic& traffic,
+                   std::vector<Assignment>& assignments) {
+  BlockRefiner(workload, block, loads, traffic, assignments).run();
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement `cad`: core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and
+// appendix B), with the tolerance held on both sides, resident keys not charged again, and tasks
+// cut along their keys.
+#include <utility>
+
+#include "blocks.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/plan/cost.hpp"
+#include "cadenza/plan/placement.hpp"
+#include "keys.hpp"
+#include "pairs.hpp"
+#include "plan/assemble.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+void check(const Workload& workload, const config::Attention& attention) {
+  if (workload.servers.empty()) {
+    fail(ExitCode::usage, "placement: found no attention server, need at least 1");
+  }
+  if (attention.block < 1) {
+    fail(ExitCode::usage, "attention.block: found {}, valid: 1 or more tokens", attention.block);
+  }
+  if (!(attention.tolerance >= 0)) {
+    fail(ExitCode::usage, "attention.tolerance: found {}, valid: 0 or more", attention.tolerance);
+  }
+}
+
+}  // namespace
+
+Plan cad(const Workload& workload, const config::Attention& attention) {
+  check(workload, attention);
+  const Homes homes(workload);
+  Loads loads(workload, attention.tolerance);
+  Traffic traffic(workload, homes);
+  const std::vector<Part> parts = make_parts(workload, homes, attention.block);
+  std::vector<Assignment> assignments = balance_pairs(workload, parts, attention, loads, traffic);
+  coalesce(assignments);
+  // DistCA's code knows pairs alone.
+  if (attention.bound == config::Bound::two_sided) {
+    refine_blocks(workload, attention.block, loads, traffic, assignments);
+  }
+  if (!attention.split_keys) return assemble(workload, homes, std::move(assignments));
+  coalesce(assignments);
+  tile_documents(workload, homes, attention.block, loads, traffic, assignments);
+  std::vector<Assignment> cut = assignments;
+  const bool faster = cut_keys(workload, attention.block, loads, cut);
+  Plan plan = assemble(workload, homes, std::move(assignments));
+  if (!faster) return plan;
+  Plan other = assemble(workload, homes, std::move(cut));
+  const CostModel model;
+  const bool falls =
+      predict(other, model).predicted_seconds < predict(plan, model).predicted_seconds;
+  return falls ? other : plan;
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "cadenza/base/task.hpp"
+#include "keys.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+/// The keys of a task, as it is.
+Range keys_of(const Assignment& a) {
+  return a.k.empty() ? Range{0, a.q.end} : Range{a.k.begin, std::min(a.k.end, a.q.end)};
+}
+
+/// A task's keys in front of `key`, to be computed elsewhere.
+struct Cut {
+  std::size_t assignment = 0;
+  std::int64_t key = 0;
+  std::int64_t pairs = 0;
+  double gain = 0;  ///< pairs per row that travels
+};
+
+class KeyCutter {
+ public:
+  KeyCutter(const Workload& workload, std::int64_t block, Loads& loads,
+            std::vector<Assignment>& assignments)
+      : block_(block),
+        loads_(loads),
+        assignments_(assignments),
+        by_rank_(static_cast<std::size_t>(workload.ranks)) {
+    for (std::size_t i = 0; i < assignments_.size(); ++i) on(assignments_[i].server).push_back(i);
+  }
+
+  bool run() {
+    std::vector<Rank> over;
+    for (Rank server : loads_.servers()) {
+      if (loads_.over(server)) over.push_back(server);
+    }
+    std::stable_sort(over.begin(), over.end(),
+                     [&](Rank a, Rank b) { return loads_.load(a) > loads_.load(b); });
+    if (over.empty()) return false;
+    const std::int64_t before = loads_.load(over.front());
+    for (const Rank from : over) {
+      while (loads_.over(from) && give(from, loads_.least())) {
+      }
+    }
+    return std::all_of(over.begin(), over.end(),
+                       [&](Rank server) { return loads_.load(server) < before; });
+  }
+
+ private:
+  std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
+
+  /// Each cut brings both servers nearer to the mean, so cutting ends.
+  bool give(Rank from, Rank to) {
+    const std::int64_t limit = std::min(loads_.surplus(from), loads_.deficit(to));
+    Cut best;
+    for (std::size_t i : on(from)) consider(i, limit, best);
+    if (best.pairs == 0) return false;
+    Assignment& rest = assignments_[best.assignment];
+    const Range keys = keys_of(rest);
+    const Assignment gone{rest.document, rest.q, to, {keys.begin, best.key}};
+    rest.k = {best.key, keys.end};
+    loads_.add(from, -best.pairs);
+    loads_.add(to, best.pairs);
+    on(to).push_back(assignments_.size());
+    assignments_.push_back(gone);
+    return true;
+  }
+
+  /// The most blocks of keys that cost at most `limit`.
+  void consider(std::size_t i, std::int64_t limit, Cut& best) const {
+    const Assignment& a = assignments_[i];
+    const Range keys = keys_of(a);
+    const auto pairs_to = [&](std::int64_t key) {
+      return allowed_pairs(a.q, {keys.begin, key}, Rule::causal);
+    };
+    const std::int64_t first = keys.begin / block_;
+    std::int64_t count = 0;
+    std::int64_t above = (keys.end - 1) / block_ - first + 1;
+    while (above - count > 1) {
+      const std::int64_t middle = (count + above) / 2;
+      (pairs_to((first + middle) * block_) <= limit ? count : above) = middle;
+    }
+    if (count == 0) return;
+    const std::int64_t key = (first + count) * block_;
+    const std::int64_t pairs = pairs_to(key);
+    const double gain =
+        static_cast<double>(pairs) / static_cast<double>(a.q.size() + key - keys.begin);
+    if (gain > best.gain) best = {i, key, pairs, gain};
+  }
+
+  std::int64_t block_;
+  Loads& loads_;
+  std::vector<Assignment>& assignments_;
+  std::vector<std::vector<std::size_t>> by_rank_;  // indices of assignments
+};
+
+}  // namespace
+
+bool cut_keys(const Workload& workload, std::int64_t block, Loads& loads,
+              std::vector<Assignment>& assignments) {
+  return KeyCutter(workload, block, loads, assignments).run();
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "items.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace cadenza::plan {
+
+Items::Items(const Workload& workload, const std::vector<Part>& parts, const Score& judge,
+             Loads& loads, Traffic& traffic, bool offer_nothing)
+    : parts_(parts),
+      judge_(judge),
+      loads_(loads),
+      traffic_(traffic),
+      offer_nothing_(offer_nothing),
+      last_of_document_(workload.lengths.size(), -1),
+      by_rank_(static_cast<std::size_t>(workload.ranks)),
+      shared_(static_cast<std::size_t>(workload.ranks)),
+      best_(static_cast<std::size_t>(workload.ranks)) {
+  items_.reserve(parts.size() + 4 * by_rank_.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    add(static_cast<int>(i), {0, parts[i].pairs()}, parts[i].home);
+  }
+  // Where a document spans ranks, each has rows of it: moves between them cost less.
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const bool alone = (i == 0 || parts[i - 1].document != parts[i].document) &&
+                       (i + 1 == parts.size() || parts[i + 1].document != parts[i].document);
+    std::vector<int>& shared = shared_[static_cast<std::size_t>(parts[i].home)];
+    if (!alone && (shared.empty() || shared.back() != parts[i].document)) {
+      shared.push_back(parts[i].document);
+    }
+  }
+  for (Rank rank = 0; rank < loads_.ranks(); ++rank) refresh(rank);
+}
+
+void Items::add(int part, Range pairs, Rank server) {
+  const int id = static_cast<int>(items_.size());
+  const Part& shape = parts_[static_cast<std::size_t>(part)];
+  int& last = last_of_document_[static_cast<std::size_t>(shape.document)];
+  items_.push_back({part, last, pairs, server, shape.cost(pairs), 0});
+  last = id;
+  enlist(id);
+  loads_.add(server, items_.back().cost);
+}
+
+// The inner part of an item gains less the smaller it is, but for pair 0, which may hold back the
+// rest by a short last block.
+void Items::enlist(int id) {
+  Item& of = item(id);
+  const Part& shape = part(of);
+  of.bound = judge_.gain(shape, of.pairs, of.cost, {of.pairs, of.cost, of.cost});
+  if (of.pairs.begin == 0 && of.pairs.end > 1) {
+    const Range rest{1, of.pairs.end};
+    const std::int64_t cost = shape.cost(rest);
+    of.bound = std::max(of.bound, judge_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
+  }
+  by_rank_[static_cast<std::size_t>(of.server)].insert({-of.bound, id});
+}
+
+void Items::delist(int id) {
+  by_rank_[static_cast<std::size_t>(item(id).server)].erase({-item(id).bound, id});
+}
+
+/// Brings what donors_ says of a rank up to date, after its load or its items changed.
+void Items::refresh(Rank rank) {
+  const auto before = [](const Donor& a, const Donor& b) {
+    return std::tuple(-a.bound, a.rank) < std::tuple(-b.bound, b.rank);
+  };
+  Candidate& best = best_[static_cast<std::size_t>(rank)];
+  if (best.item >= 0) {
+    const Donor old{best.gain, rank};
+    donors_.erase(std::lower_bound(donors_.begin(), donors_.end(), old, before));
+  }
+  best = {};
+  const std::int64_t surplus = loads_.surplus(rank);
+  if (surplus <= 0) return;
+  for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(rank)]) {
+    if (best.item >= 0 && -bound <= best.gain) break;
+    consider(id, surplus, 0, best);
+  }
+  if (best.item < 0) return;
+  const Donor now{best.gain, rank};
+  donors_.insert(std::upper_bound(donors_.begin(), donors_.end(), now, before), now);
+}
+
+bool Items::gives(Rank rank, Sources which) const {
+  switch (which) {
+    case Sources::must:
+      return loads_.over(rank);
+    case Sources::above_mean:
+      return loads_.surplus(rank) > 0;
+    default:
+      return !loads_.serves(rank) && loads_.load(rank) > 0;
+  }
+}
+
+Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
+  Candidate best;
+  if (judge_.sees_residents()) consider_shared(to, which, at_least, best);
+  const std::int64_t deficit = loads_.deficit(to);
+  for (const Donor& donor : donors_) {
+    if (best.item >= 0 && donor.bound <= best.gain) break;
+    if (donor.rank == to || !gives(donor.rank, which)) continue;
+    const std::int64_t surplus = loads_.surplus(donor.rank);
+    const Candidate& all = best_[static_cast<std::size_t>(donor.rank)];
+    if (surplus <= deficit && all.offer.pairs.size() >= at_least) {
+      take_if_better(all, best);
+      continue;
+    }
+    for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(donor.rank)]) {
+      if (best.item >= 0 && -bound <= best.gain) break;
+      consider(id, std::min(surplus, deficit), at_least, best);
+    }
+  }
+  return best;
+}
+
+/// Items of documents that are partly there already may beat their bound.
+void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const {
+  const std::int64_t deficit = loads_.deficit(to);
+  for (int document : shared_[static_cast<std::size_t>(to)]) {
+    for (int id = last_of_document_[static_cast<std::size_t>(document)]; id >= 0;
+         id = item(id).next_of_document) {
+      const Rank server = item(id).server;
+      if (server == to || !gives(server, which)) continue;
+      Candidate candidate = offer(id, std::min(loads_.surplus(server), deficit), at_least);
+      if (candidate.offer.pairs.empty()) continue;
+      candidate.gain = judge_.gain_at(to, part(item(id)), candidate.offer);
+      take_if_better(candidate, best);
+    }
+  }
+}
+
+/// The source keeps the outer pairs, the inner ones go: fewer keys travel.
+Candidate Items::offer(int id, std::int64_t limit, std::int64_t at_least) const {
+  const Item& from = item(id);
+  const Part& shape = part(from);
+  const std::int64_t count = std::max(at_least, shape.fitting(from.pairs, from.cost, limit));
+  const Range pairs{from.pairs.end - count, from.pairs.end};
+  const std::int64_t cost = count == 0 ? 0 : shape.cost(pairs);
+  return {id, {pairs, cost, std::max(cost, std::min(limit, from.cost))}, 0};
+}
+
+void Items::consider(int id, std::int64_t limit, std::int64_t at_least, Candidate& best) const {
+  Candidate candidate = offer(id, limit, at_least);
+  if (candidate.offer.pairs.empty() && !(offer_nothing_ && limit > 0)) return;
+  const Item& from = item(id);
+  candidate.gain = judge_.gain(part(from), from.pairs, from.cost, candidate.offer);
+  take_if_better(candidate, best);
+}
+
+void Items::take_if_better(const Candidate& candidate, Candidate& best) const {
+  if (best.item >= 0) {
+    if (candidate.gain < best.gain) return;
+    if (candidate.gain == best.gain) {
+      const auto key = [&](const Candidate& c) {
+        const Item& from = item(c.item);
+        return std::tuple(part(from).document, c.offer.pairs.begin, from.server, c.item);
+      };
+      if (key(best) <= key(candidate)) return;
+    }
+  }
+  best = candidate;
+}
+
+void Items::share(Rank rank, int document) {
+  std::vector<int>& shared = shared_[static_cast<std::size_t>(rank)];
+  if (std::find(shared.begin(), shared.end(), document) == shared.end()) {
+    shared.push_back(document);
+  }
+}
+
+void Items::apply(const Candidate& move, Rank to) {
+  const Item before = item(move.item);
+  const Part& shape = part(before);
+  const Range pairs = move.offer.pairs;
+  if (pairs != Range{0, shape.pairs()}) {
+    share(before.server, shape.document);
+    share(to, shape.document);
+  }
+  traffic_.bring(to, shape.document, shape.tail_of(pairs).end);
+  loads_.add(before.server, -move.offer.cost);
+  delist(move.item);
+  if (pairs == before.pairs) {
+    item(move.item).server = to;
+    enlist(move.item);
+    loads_.add(to, before.cost);
+  } else {
+    item(move.item).pairs.end = pairs.begin;
+    item(move.item).cost -= move.offer.cost;
+    enlist(move.item);
+    add(before.part, pairs, to);
+  }
+  refresh(before.server);
+  refresh(to);
+}
+
+std::vector<Assignment> Items::assignments() const {
+  std::vector<Assignment> list;
+  list.reserve(2 * items_.size());
+  for (const Item& from : items_) {
+    const Part& shape = part(from);
+    list.push_back({shape.document, shape.head_of(from.pairs), from.server});
+    list.push_back({shape.document, shape.tail_of(from.pairs), from.server});
+  }
+  return list;
+}
+
+}  // namespace cadenza::plan

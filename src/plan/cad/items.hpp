@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has which pairs while CAD balances, and the best of them to move.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "loads.hpp"
+#include "part.hpp"
+#include "plan/assemble.hpp"
+#include "score.hpp"
+#include "traffic.hpp"
+
+namespace cadenza::plan {
+
+enum class Sources {
+  must,        ///< above the tolerance, or outside the pool with work left
+  above_mean,  ///< any that has more than the mean, or outside the pool
+  outside,     ///< outside the pool
+};
+
+struct Candidate {
+  int item = -1;
+  Offer offer;
+  double gain = 0;  ///< query-key pairs balanced per byte moved
+};
+
+class Items {
+ public:
+  /// @param offer_nothing  offers that fit no pair compete as well: DistCA's code stops where such
+  /// a one wins
+  Items(const Workload& workload, const std::vector<Part>& parts, const Score& judge, Loads& loads,
+        Traffic& traffic, bool offer_nothing);
+
+  /// The best move to `to` from the donors; item -1 where there is none.
+  /// @param at_least  pairs to offer even where they exceed what the receiver lacks
+  Candidate search(Rank to, Sources which, std::int64_t at_least) const;
+
+  void apply(const Candidate& move, Rank to);
+
+  std::vector<Assignment> assignments() const;
+
+ private:
+  struct Item {
+    int part = 0;
+    int next_of_document = -1;
+    Range pairs;
+    Rank server = 0;
+    std::int64_t cost = 0;
+    double bound = 0;  ///< no part of the item gains more where nothing of its document is present
+  };
+  /// A rank that could give.
+  struct Donor {
+    double bound;  ///< gain of its best offer to somebody who takes all it can spare
+    Rank rank;
+  };
+
+  const Part& part(const Item& item) const { return parts_[static_cast<std::size_t>(item.part)]; }
+  Item& item(int id) { return items_[static_cast<std::size_t>(id)]; }
+  const Item& item(int id) const { return items_[static_cast<std::size_t>(id)]; }
+  bool gives(Rank rank, Sources which) const;
+  void add(int part, Range pairs, Rank server);
+  void enlist(int id);
+  void delist(int id);
+  void refresh(Rank rank);
+  void share(Rank rank, int document);
+  void consider(int id, std::int64_t limit, std::int64_t at_least, Candidate& best) const;
+  void consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const;
+  void take_if_better(const Candidate& candidate, Candidate& best) const;
+  Candidate offer(int id, std::int64_t limit, std::int64_t at_least) const;
+
+  const std::vector<Part>& parts_;
+  const Score& judge_;
+  Loads& loads_;
+  Traffic& traffic_;
+  bool offer_nothing_;
+  std::vector<Item> items_;
+  std::vector<int> last_of_document_;                      // items of a document are a chain
+  std::vector<std::set<std::pair<double, int>>> by_rank_;  // best bound first: (-bound, item)
+  std::vector<std::vector<int>> shared_;  // by rank: documents in part there, in part elsewhere
+  std::vector<Donor> donors_;             // best bound first
+  std::vector<Candidate> best_;           // by rank: what its bound in donors_ stands for
+};
+
+}  // namespace cadenza::plan

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CAD cuts and moves: the queries of a document that live on one rank, in pairs of blocks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "loads.hpp"
+#include "plan/workload/homes.hpp"
+
+namespace cadenza::plan {
+
+/// Two ranges of blocks, paired from the outside inwards: pair i is the i-th block of the head and
+/// the i-th block from the end of the tail. All pairs have the same number of query-key pairs, but
+/// for the one with a short block and a last block of the tail that is alone: FLOPs of a pair do
+/// not depend on where in the part it lies. A whole document is its first half and its second.
+struct Part {
+  int document = 0;
+  Rank home = 0;
+  std::int64_t block = 1;
+  Range head;  ///< its last block may be short
+  Range tail;  ///< its last block may be short; as many blocks as the head, or one more
+
+  static constexpr std::int64_t blocks(Range range, std::int64_t block) {
+    return (range.size() + block - 1) / block;
+  }
+  std::int64_t pairs() const { return blocks(tail, block); }
+  Range head_of(Range pairs) const {
+    return {std::min(head.begin + pairs.begin * block, head.end),
+            std::min(head.begin + pairs.end * block, head.end)};
+  }
+  Range tail_of(Range pairs) const {
+    const std::int64_t count = blocks(tail, block);
+    return {tail.begin + (count - pairs.end) * block,
+            std::min(tail.begin + (count - pairs.begin) * block, tail.end)};
+  }
+  std::int64_t cost(Range pairs) const {
+    return causal_pairs(head_of(pairs)) + causal_pairs(tail_of(pairs));
+  }
+  /// Query-key pairs of a token of the head and its mirror image in the tail; for a whole document
+  /// its length + 1.
+  std::int64_t span() const { return head.begin + tail.begin + pairs() * block + 1; }
+
+  /// The most inner ones of `pairs` whose cost does not exceed `limit`.
+  /// @param cost  of all `pairs`
+  std::int64_t fitting(Range pairs, std::int64_t cost, std::int64_t limit) const {
+    if (limit <= 0) return 0;
+    if (limit >= cost) return pairs.size();
+    std::int64_t count = std::min(pairs.size(), limit / (block * span()));
+    // A pair with a short or a missing block costs less and may leave room for one more.
+    while (count < pairs.size() && this->cost({pairs.end - count - 1, pairs.end}) <= limit) {
+      ++count;
+    }
+    return count;
+  }
+};
+
+/// The queries of the workload as parts, by document. Where a document spans ranks, each rank's
+/// ranges are parts of their own (the first paired with the last: zigzag sharding keeps its
+/// balance), so that nothing moves before it is balanced.
+std::vector<Part> make_parts(const Workload& workload, const Homes& homes, std::int64_t block);
+
+}  // namespace cadenza::plan

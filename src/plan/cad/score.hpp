@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention.priority: the query-key pairs that a move balances per byte it costs.
+#pragma once
+
+#include "cadenza/config/experiment.hpp"
+#include "part.hpp"
+#include "traffic.hpp"
+
+namespace cadenza::plan {
+
+/// A part of what an item has, on its way from one server to another.
+struct Offer {
+  Range pairs;              ///< the inner ones that move
+  std::int64_t cost = 0;    ///< of `pairs`
+  std::int64_t wanted = 0;  ///< cost that giver and receiver could exchange; at least `cost`
+};
+
+class Score {
+ public:
+  Score(config::Priority priority, const AttentionShape& shape, const Traffic& traffic)
+      : priority_(priority),
+        traffic_(traffic),
+        query_elements_(static_cast<double>(shape.heads) * shape.head_dim),
+        key_elements_(2.0 * shape.kv_heads * shape.head_dim) {}
+
+  /// Whether rows that are already at the destination change the judgement.
+  bool sees_residents() const { return priority_ == config::Priority::resident; }
+
+  /// The gain where nothing of the document is at the destination.
+  /// @param item  pairs of the part that the giver has, and their cost
+  double gain(const Part& part, Range item, std::int64_t item_cost, const Offer& offer) const {
+    switch (priority_) {
+      case config::Priority::resident:
+        return elsewhere(part, offer);
+      case config::Priority::paper:
+        return paper(part, item, item_cost, offer);
+      default:
+        return public_code(part, offer);
+    }
+  }
+
+  /// `resident`, the destination known.
+  double gain_at(Rank to, const Part& part, const Offer& offer) const {
+    const std::int64_t bytes =
+        traffic_.bytes(to, part.document, {part.head_of(offer.pairs), part.tail_of(offer.pairs)});
+    return per_byte(offer.cost, bytes);
+  }
+
+ private:
+  static double per_byte(std::int64_t cost, std::int64_t bytes) {
+    return static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
+  }
+  double elsewhere(const Part& part, const Offer& offer) const {
+    const Range head = part.head_of(offer.pairs);
+    const Range tail = part.tail_of(offer.pairs);
+    const std::int64_t rows = head.size() + tail.size();
+    return per_byte(offer.cost, rows * traffic_.query_bytes() + tail.end * traffic_.key_bytes());
+  }
+  double paper(const Part& part, Range item, std::int64_t item_cost, const Offer& offer) const;
+  double public_code(const Part& part, const Offer& offer) const;
+
+  config::Priority priority_;
+  const Traffic& traffic_;
+  double query_elements_;  // of Q, a row
+  double key_elements_;    // of K and V, a row
+};
+
+}  // namespace cadenza::plan

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "flows.hpp"
+#include "keys.hpp"
+#include "tiling.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+// Tilings of a document that are compared.
+constexpr std::int64_t kTrials = 12;
+
+class DocumentTiler {
+ public:
+  DocumentTiler(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
+                const Traffic& traffic)
+      : workload_(workload),
+        homes_(homes),
+        block_(block),
+        loads_(loads),
+        flows_(traffic, workload.ranks) {}
+
+  std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
+    for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
+    flows_.set_limits();
+    for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.load(server));
+    std::vector<Assignment> result;
+    result.reserve(assignments.size());
+    for_each_document(assignments, [&](std::span<const Assignment> of) {
+      if (!retile(of, result)) result.insert(result.end(), of.begin(), of.end());
+    });
+    return result;
+  }
+
+ private:
+  template <typename Visit>
+  static void for_each_document(const std::vector<Assignment>& assignments, Visit&& visit) {
+    const std::span<const Assignment> all(assignments);
+    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+      while (end < all.size() && all[end].document == all[begin].document) ++end;
+      visit(all.subspan(begin, end - begin));
+    }
+  }
+
+  /// What a server has of a document.
+  struct Held {
+    Rank server = 0;
+    std::int64_t queries = 0;
+    std::int64_t pairs = 0;
+    std::int64_t key_end = 0;
+  };
+
+  void gather(std::span<const Assignment> of) {
+    held_.clear();
+    for (const Assignment& a : of) {
+      held_.push_back({a.server, a.q.size(), causal_pairs(a.q), a.q.end});
+    }
+    std::sort(held_.begin(), held_.end(),
+              [](const Held& a, const Held& b) { return a.server < b.server; });
+    std::size_t kept = 0;
+    for (const Held& next : held_) {
+      if (kept > 0 && held_[kept - 1].server == next.server) {
+        Held& last = held_[kept - 1];
+        last.queries += next.queries;
+        last.pairs += next.pairs;
+        last.key_end = std::max(last.key_end, next.key_end);
+      } else {
+        held_[kept++] = next;
+      }
+    }
+    held_.resize(kept);
+  }
+
+  /// Rows of a document travel to a server once, whatever tasks share them there.
+  void add_flows(std::span<const Assignment> of) {
+    const int document = of.front().document;
+    for (const Assignment& a : of) {
+      homes_.for_each_part(document, a.q, [&](const Home& part) {
+        if (part.rank != a.server) flows_.add(part.rank, a.server, {part.tokens.size(), 0});
+      });
+    }
+    gather(of);
+    for (const Held& held : held_) {
+      homes_.for_each_part(document, {0, held.key_end}, [&](const Home& part) {
+        if (part.rank != held.server) {
+          flows_.add(part.rank, held.server, {0, part.tokens.size()});
+        }
+      });
+    }
+  }
+
+  bool whole_on_one_rank(int document) {
+    const std::span<const Home> homes = homes_.of(document);
+    home_ = homes.front().rank;
+    return std::all_of(homes.begin(), homes.end(),
+                       [&](const Home& home) { return home.rank == home_; });
+  }
+
+  /// Appends the document's best tiling if it is better than what it has.
+  bool retile(std::span<const Assignment> of, std::vector<Assignment>& result) {
+    const int document = of.front().document;
+    if (!whole_on_one_rank(document)) return false;
+    gather(of);
+    shares_.clear();
+    old_bytes_ = 0;
+    std::int64_t kept = 0;
+    for (const Held& held : held_) {
+      if (held.server == home_) {
+        kept = held.pairs;
+      } else {
+        shares_.push_back({held.server, held.pairs});
+        old_bytes_ += flows_.bytes({held.queries, held.key_end});
+      }
+    }
+    if (shares_.empty()) return false;
+    std::stable_sort(shares_.begin(), shares_.end(),
+                     [](const Share& a, const Share& b) { return a.pairs > b.pairs; });
+    add_held(-1);
+    find_best(workload_.queries_of(static_cast<std::size_t>(document)), kept);
+    if (best_.empty()) {
+      add_held(1);
+      return false;
+    }
+    accept(kept);
+    for (const Tile& tile : best_) result.push_back({document, tile.q, tile.server, tile.k});
+    return true;
+  }
+
+  void add_held(std::int64_t sign) {
+    for (const Held& held : held_) {
+      if (held.server != home_) {
+        flows_.add(home_, held.server, {held.queries, held.key_end}, sign);
+      }
+    }
+  }
+
+  /// The others compute queries [x, end) x keys [0, c), the home what is left: keys near the
+  /// diagonal, which few queries share. With x goes the form of the rectangle; the best is kept.
+  void find_best(Range queries, std::int64_t kept) {
+    best_.clear();
+    std::int64_t least = old_bytes_;
+    const std::int64_t away = causal_pairs(queries) - kept;
+    std::int64_t last = queries.begin;  // queries from here on have enough pairs
+    if (kept > 0) {
+      std::int64_t enough = 0, blocks = (queries.size() + block_ - 1) / block_;
+      while (blocks - enough > 1) {
+        const std::int64_t middle = (enough + blocks) / 2;
+        const std::int64_t x = queries.begin + middle * block_;
+        (causal_pairs({x, queries.end}) >= away ? enough : blocks) = middle;
+      }
+      last += enough * block_;
+    }
+    const std::int64_t steps = (last - queries.begin) / block_;
+    const std::int64_t trials = std::min(steps, kTrials - 1);
+    for (std::int64_t trial = 0; trial <= trials; ++trial) {
+      const std::int64_t step = trials == 0 ? 0 : steps * trial / trials;
+      try_tiling(queries, queries.begin + step * block_, kept, least);
+    }
+  }
+
+  void try_tiling(Range queries, std::int64_t x, std::int64_t kept, std::int64_t& least) {
+    const Range q{x, queries.end};
+    const std::int64_t away = causal_pairs(queries) - kept;
+    const std::int64_t c = kept > 0 ? keys_for(q, away, block_) : queries.end;
+    tiles_.clear();
+    divide({0, q, {0, c}}, shares_, block_, flows_, tiles_);
+    std::int64_t bytes = 0;
+    for (const Tile& tile : tiles_) bytes += flows_.bytes(tile.flow());
+    if (bytes >= least || !admissible(kept)) return;
+    least = bytes;
+    best_ = tiles_;
+    if (x > queries.begin) best_.push_back({home_, {queries.begin, x}, {0, x}});
+    if (c < queries.end) best_.push_back({home_, q, {c, queries.end}});
+  }
+
+  bool admissible(std::int64_t kept) {
+    std::int64_t moved = 0;
+    std::size_t next = 0;  // tiles are in the order of shares, at most one for each
+    for (const Share& share : shares_) {
+      const bool has = next < tiles_.size() && tiles_[next].server == share.server;
+      const std::int64_t more = (has ? tiles_[next++].pairs() : 0) - share.pairs;
+      moved += more;
+      if (!fits(share.server, more)) return false;
+    }
+    if (moved != 0 && (kept == 0 || !fits(home_, -moved))) return false;
+    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow());
+    bool within = flows_.within_limits(home_);
+    for (const Tile& tile : tiles_) within = within && flows_.within_limits(tile.server);
+    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(), -1);
+    return within;
+  }
+
+  /// No slower than the slowest, and not further below the tolerance than it is.
+  bool fits(Rank server, std::int64_t more) const {
+    const std::int64_t load = loads_.load(server) + more;
+    return load <= slowest_ && (more >= 0 || !loads_.below(load));
+  }
+
+  void accept(std::int64_t kept) {
+    std::int64_t home = -kept;
+    for (const Share& share : shares_) loads_.add(share.server, -share.pairs);
+    for (const Tile& tile : best_) {
+      if (tile.server == home_) {
+        home += tile.pairs();
+      } else {
+        loads_.add(tile.server, tile.pairs());
+        flows_.add(home_, tile.server, tile.flow());
+      }
+    }
+    if (home != 0) loads_.add(home_, home);
+  }
+
+  const Workload& workload_;
+  const Homes& homes_;
+  std::int64_t block_;
+  Loads& loads_;
+  Flows flows_;
+  std::int64_t slowest_ = 0;
+  // Of the document at hand.
+  Rank home_ = 0;
+  std::int64_t old_bytes_ = 0;
+  std::vector<Held> held_;     // ascending by server
+  std::vector<Share> shares_;  // of servers that are not its home
+  std::vector<Tile> tiles_;
+  std::vector<Tile> best_;  // with the home's
+};
+
+}  // namespace
+
+void tile_documents(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
+                    const Traffic& traffic, std::vector<Assignment>& assignments) {
+  assignments = DocumentTiler(workload, homes, block, loads, traffic).run(assignments);
+}
+
+}  // namespace cadenza::plan

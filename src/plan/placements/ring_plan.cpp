@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring_plan.hpp"
+
+#include <algorithm>
+
+#include "plan/merges.hpp"
+#include "plan/order.hpp"
+#include "plan/workload/homes.hpp"
+#include "plan/workload/sharding.hpp"
+#include "plan/workload/token_order.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+/// Rows of one ring position.
+struct Position {
+  std::vector<Home> queries;      ///< as they live on its ranks
+  std::vector<Home> keys;         ///< those that are needed
+  std::vector<Home> all_queries;  ///< over its ranks: rank is 0 in both
+  std::vector<Home> all_keys;
+};
+
+class RingBuilder {
+ public:
+  RingBuilder(const Workload& workload, const RingShape& shape)
+      : workload_(workload),
+        slices_(shape.head_parallel),
+        window_(shape.window),
+        positions_(workload.context / shape.head_parallel),
+        first_(slices_ > 1 ? 1 : 0) {
+    stages_.resize(index(first_ + positions_ + 1));
+  }
+
+  std::vector<Stage> stages() {
+    std::vector<Position> positions(static_cast<std::size_t>(workload_.ranks / slices_ + 1));
+    for (const Home& home : workload_.homes) add_home(positions, home);
+    for (Position& position : positions) {
+      position.all_queries = joined(position.queries);
+      position.all_keys = joined(position.keys);
+    }
+    const int groups = workload_.ranks / workload_.context;
+    for (int group = 0; group < groups; ++group) {
+      add_group(std::span(positions).subspan(index(group * positions_), index(positions_)),
+                group * workload_.context);
+    }
+    while (stages_.size() > 1 && stages_.back().moves.empty() && stages_.back().tasks.empty()) {
+      stages_.pop_back();
+    }
+    for (Stage& stage : stages_) sort_stage(stage);
+    return std::move(stages_);
+  }
+
+ private:
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  std::int64_t length(int document) const { return workload_.lengths[index(document)]; }
+
+  void add_home(std::vector<Position>& positions, const Home& home) const {
+    Position& position = positions[index(home.rank / slices_)];
+    const Range queries = workload_.queries_of(index(home.document));
+    const Range own = intersect(home.tokens, queries);
+    if (!own.empty()) position.queries.push_back({home.rank, home.document, own});
+    for (Range seen : seen_keys(workload_.order, length(home.document), queries, home.tokens)) {
+      position.keys.push_back({home.rank, home.document, seen});
+    }
+  }
+
+  static std::vector<Home> joined(std::vector<Home> rows) {
+    for (Home& row : rows) row.rank = 0;
+    join_homes(rows);
+    return rows;
+  }
+
+  void add_group(std::span<const Position> positions, Rank base) {
+    const auto rank = [&](int position, int slice) { return base + position * slices_ + slice; };
+    for (int own = 0; own < positions_; ++own) {
+      for (int slice = 0; slice < slices_; ++slice) {
+        const Rank to = rank(own, slice);
+        gather_slice(positions[index(own)], to, slice);
+        for (int step = 0; step < positions_; ++step) {
+          const Position& source = positions[index(source_of(own, step))];
+          if (step > 0) pass_keys(source, rank(neighbour_of(own, step), slice), to, slice, step);
+          add_tasks(positions[index(own)], source, to, slice, step);
+        }
+      }
+    }
+  }
+
+  // Positions as (node, place): see the header.
+  int before(int position, int nodes, int places) const {
+    const int count = positions_ / window_;
+    const int node = (position / window_ - nodes % count + count) % count;
+    const int place = (position % window_ - places % window_ + window_) % window_;
+    return node * window_ + place;
+  }
+  int source_of(int position, int step) const {
+    return before(position, step / window_, step % window_);
+  }
+  int neighbour_of(int position, int step) const {
+    return step % window_ == 0 ? before(position, 1, 0) : before(position, 0, 1);
+  }
+
+  Range heads(int slice) const {
+    const std::int64_t each = workload_.shape.heads / slices_;
+    return {slice * each, (slice + 1) * each};
+  }
+  Stage& stage_of(int step) { return stages_[index(first_ + step)]; }
+
+  void gather_slice(const Position& position, Rank to, int slice) {
+    for (const Home& row : position.queries) {
+      if (row.rank == to) continue;
+      add_move(stage_of(0), row.rank, to, Tensor::q, row, slice);
+      add_move(stages_.back(), to, row.rank, Tensor::o, row, slice);
+      add_move(stages_.back(), to, row.rank, Tensor::lse, row, slice);
+    }
+    for (const Home& row : position.keys) {
+      if (row.rank != to) add_keys(stage_of(0), row.rank, to, row, slice);
+    }
+  }
+
+  void pass_keys(const Position& source, Rank from, Rank to, int slice, int step) {
+    for (const Home& row : source.keys) add_keys(stage_of(step), from, to, row, slice);
+  }
+
+  void add_tasks(const Position& own, const Position& source, Rank server, int slice, int step) {
+    for (const Home& q : own.all_queries) {
+      auto k = std::partition_point(source.all_keys.begin(), source.all_keys.end(),
+                                    [&](const Home& row) { return row.document < q.document; });
+      for (; k != source.all_keys.end() && k->document == q.document; ++k) {
+        const Task rectangle{q.document, q.tokens, k->tokens, heads(slice)};
+        for (const Task& task : masked_tasks(workload_.order, length(q.document), rectangle)) {
+          stage_of(step).tasks.push_back(
+              {server, task, forward_flops(task, workload_.shape.head_dim)});
+        }
+      }
+    }
+  }
+
+  void add_keys(Stage& stage, Rank from, Rank to, const Home& row, int slice) const {
+    add_move(stage, from, to, Tensor::k, row, slice);
+    add_move(stage, from, to, Tensor::v, row, slice);
+  }
+  void add_move(Stage& stage, Rank from, Rank to, Tensor what, const Home& row, int slice) const {
+    const AttentionShape& shape = workload_.shape;
+    const Range all = heads(slice);
+    stage.moves.push_back(make_move(shape, from, to, what, row.document, row.tokens,
+                                    is_key_side(what) ? key_heads(shape, all) : all));
+  }
+
+  const Workload& workload_;
+  int slices_;     // of the heads
+  int window_;     // positions of a node
+  int positions_;  // of a group
+  int first_;      // stage of ring step 0
+  std::vector<Stage> stages_;
+};
+
+}  // namespace
+
+Plan ring_plan(const Workload& workload, const RingShape& shape) {
+  Plan plan;
+  plan.workload = workload;
+  plan.stages = RingBuilder(workload, shape).stages();
+  plan.merges = make_merges(workload, Homes(workload), plan.stages);
+  add_totals(plan);
+  return plan;
+}
+
+}  // namespace cadenza::plan

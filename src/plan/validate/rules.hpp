@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the validator's rules share: the pass they check, the plan by document, and the list of
+// faults.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cadenza/plan/plan.hpp"
+#include "plan/workload/homes.hpp"
+
+namespace cadenza::plan {
+
+/// What tasks read and produce in a pass. LSE is a result of the forward and an input of the
+/// backward one.
+struct Pass {
+  std::string_view name;
+  std::vector<Tensor> query_inputs;
+  std::vector<Tensor> key_inputs;
+  std::vector<Tensor> query_results;
+  std::vector<Tensor> key_results;
+  double cost_ratio = 1;  ///< cost of a task over its forward FLOPs
+
+  bool reads(Tensor what) const;
+  bool produces(Tensor what) const;
+};
+const Pass& forward_pass();
+const Pass& backward_pass();
+
+/// Faults found so far, one line each.
+class Faults {
+ public:
+  /// @param prefix  begins every line, before the rule's name
+  explicit Faults(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  template <typename... Args>
+  void add(std::string_view rule, fmt::format_string<Args...> format, Args&&... args) {
+    lines_.push_back(
+        fmt::format("{}{}: {}", prefix_, rule, fmt::format(format, std::forward<Args>(args)...)));
+  }
+  bool empty() const { return lines_.empty(); }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::string prefix_;
+  std::vector<std::string> lines_;
+};
+
+std::string describe(Range range);  ///< "[0,128)"
+std::string describe(const Move& move);
+std::string describe(const PlacedTask& placed);
+
+/// A plan's parts that concern one document, in order of stages.
+struct DocumentView {
+  template <typename Part>
+  struct Staged {
+    std::size_t stage = 0;
+    const Part* part = nullptr;
+  };
+  int document = 0;
+  std::vector<Staged<PlacedTask>> tasks;
+  std::vector<Staged<Move>> moves;
+  std::vector<const Merge*> merges;
+};
+std::vector<DocumentView> by_document(const Plan& plan);
+
+// The rules. The first must find nothing before the others may look: they rely on indices and
+// ranges.
+void check_form(const Plan& plan, const Pass& pass, Faults& faults);
+void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults);
+/// @param kept  a forward plan's part whose inputs servers kept; none: nullptr
+void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
+                    const Pass& pass, const DocumentView* kept, Faults& faults);
+/// @param merged  the plan's merges must name each row's owner and contributors
+void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
+                   const Pass& pass, bool merged, Faults& faults);
+void check_totals(const Plan& plan, const Pass& pass, Faults& faults);
+
+}  // namespace cadenza::plan

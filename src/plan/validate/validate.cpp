@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/plan/validate.hpp"
+
+#include <algorithm>
+#include <span>
+#include <tuple>
+
+#include "cadenza/base/error.hpp"
+#include "rules.hpp"
+
+namespace cadenza::plan {
+namespace {
+
+using Places = std::vector<std::pair<Rank, Task>>;
+
+Places places(const Plan& plan) {
+  Places list;
+  for (const Stage& stage : plan.stages) {
+    for (const PlacedTask& placed : stage.tasks) list.emplace_back(placed.server, placed.task);
+  }
+  const auto key = [](const std::pair<Rank, Task>& place) {
+    const Task& t = place.second;
+    return std::tuple(place.first, t.document, t.q.begin, t.q.end, t.k.begin, t.k.end,
+                      t.heads.begin, t.heads.end, t.rule, t.diagonal);
+  };
+  std::sort(list.begin(), list.end(),
+            [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  return list;
+}
+
+bool same_workload(const Workload& a, const Workload& b) {
+  return a.lengths == b.lengths && a.homes == b.homes && a.servers == b.servers &&
+         a.ranks == b.ranks && a.shape.heads == b.shape.heads &&
+         a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
+         a.shape.element_bytes == b.shape.element_bytes &&
+         a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&
+         a.order == b.order && a.queries == b.queries;
+}
+
+/// Whether a document never leaves its one home: nothing moves, so nothing can be missing.
+bool stays_home(const Homes& homes, const DocumentView& view) {
+  const std::span<const Home> parts = homes.of(view.document);
+  return view.moves.empty() && parts.size() == 1 &&
+         std::all_of(view.tasks.begin(), view.tasks.end(),
+                     [&](const auto& staged) { return staged.part->server == parts.front().rank; });
+}
+
+}  // namespace
+
+std::vector<std::string> violations(const Plan& forward) {
+  const Pass& pass = forward_pass();
+  Faults faults("");
+  check_form(forward, pass, faults);
+  if (!faults.empty()) return faults.lines();
+  const Homes homes(forward.workload);
+  for (const DocumentView& view : by_document(forward)) {
+    check_coverage(forward.workload, view, faults);
+    if (!stays_home(homes, view)) {
+      check_presence(forward.workload, homes, view, pass, nullptr, faults);
+    }
+    check_merging(forward.workload, homes, view, pass, true, faults);
+  }
+  check_totals(forward, pass, faults);
+  return faults.lines();
+}
+
+std::vector<std::string> mirror_violations(const Plan& forward, const Plan& backward) {
+  const Pass& pass = backward_pass();
+  Faults faults("mirror: ");
+  if (!same_workload(forward.workload, backward.workload)) {
+    faults.add("coverage", "the backward plan has another workload");
+    return faults.lines();
+  }
+  if (forward.keeps_inputs != backward.keeps_inputs) {
+    faults.add("presence", "the forward plan keeps its inputs: {}, the backward plan: {}",
+               forward.keeps_inputs, backward.keeps_inputs);
+  }
+  check_form(backward, pass, faults);
+  if (!faults.empty()) return faults.lines();
+  if (places(forward) != places(backward)) {
+    faults.add("coverage", "the backward plan has other tasks, or has them on other servers");
+  }
+  if (!backward.merges.empty()) {
+    faults.add("merging", "gradients are sums: found {} merges, valid: none",
+               backward.merges.size());
+  }
+  const Homes homes(backward.workload);
+  const std::vector<DocumentView> before = by_document(forward);
+  for (const DocumentView& view : by_document(backward)) {
+    if (stays_home(homes, view)) continue;
+    const DocumentView* kept =
+        forward.keeps_inputs ? &before[static_cast<std::size_t>(view.document)] : nullptr;
+    check_presence(backward.workload, homes, view, pass, kept, faults);
+    check_merging(backward.workload, homes, view, pass, false, faults);
+  }
+  check_totals(backward, pass, faults);
+  return faults.lines();
+}
+
+void require_valid(const Plan& forward, const Plan& backward) {
+  std::vector<std::string> faults = violations(forward);
+  if (faults.empty()) faults = mirror_violations(forward, backward);
+  if (faults.empty()) return;
+  fail(ExitCode::usage, "plan is broken in {} places, first {}", faults.size(), faults.front());
+}
+
+}  // namespace cadenza::plan

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perturbation.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cadenza/base/hash.hpp"
+#include "cadenza/base/random.hpp"
+#include "operation_category.hpp"
+
+namespace cadenza::simulate {
+namespace {
+
+constexpr std::uint64_t kSpeedStream = Hasher().add("cluster.speed").value();
+constexpr std::uint64_t kJitterStream = Hasher().add("cluster.jitter").value();
+constexpr std::uint64_t kPauseStream = Hasher().add("cluster.pause").value();
+
+config::FaultPhase phase_of(const program::Step& operation) {
+  if (operation.tick < 0) return config::FaultPhase::optimizer;
+  const bool backward = operation.again || operation.pass == program::Pass::backward;
+  return backward ? config::FaultPhase::backward : config::FaultPhase::forward;
+}
+
+bool is_of(config::FaultWork work, program::Operation operation) {
+  if (work == config::FaultWork::all) return true;
+  const trace::Category category = category_of(operation);
+  return category == (work == config::FaultWork::attention ? trace::Category::compute_attention
+                                                           : trace::Category::compute_dense);
+}
+
+bool concerns(const config::Fault& fault, Rank rank, const program::Step& operation) {
+  return fault.rank == rank &&
+         (fault.phase == config::FaultPhase::all || fault.phase == phase_of(operation)) &&
+         is_of(fault.work, operation.operation);
+}
+
+}  // namespace
+
+Perturbation::Perturbation(const config::Experiment& experiment, std::int64_t step)
+    : seed_(experiment.seed ^ mix64(static_cast<std::uint64_t>(step))),
+      jitter_(experiment.cluster.jitter) {
+  const config::Cluster& cluster = experiment.cluster;
+  if (!cluster.varies()) return;
+  for (std::int64_t rank = 0; rank < experiment.ranks(); ++rank) {
+    // A rank is as fast in every step.
+    rank_.push_back(
+        std::exp(cluster.speed_spread *
+                 random_normal(experiment.seed, kSpeedStream, static_cast<std::uint64_t>(rank))));
+  }
+  for (const auto& [rank, speed] : cluster.slow_ranks) {
+    rank_.at(static_cast<std::size_t>(rank)) /= speed;
+  }
+  std::ranges::copy_if(cluster.faults, std::back_inserter(faults_), [&](const auto& fault) {
+    return fault.steps.empty() || std::ranges::count(fault.steps, step) > 0;
+  });
+}
+
+void Perturbation::place_pauses(const program::Program& program,
+                                const std::function<bool(const program::Step&)>& computes) {
+  for (std::size_t i = 0; i < faults_.size(); ++i) {
+    if (faults_[i].pause == 0) continue;
+    std::vector<std::size_t> numbers;
+    for (std::size_t n = 0; n < program.steps.size(); ++n) {
+      const program::Step& operation = program.steps[n];
+      if (concerns(faults_[i], program.rank, operation) && computes(operation)) {
+        numbers.push_back(n);
+      }
+    }
+    if (numbers.empty()) continue;
+    const auto at = random_bits(seed_, kPauseStream, i) % numbers.size();
+    pauses_[{program.rank, numbers[at]}] += faults_[i].pause;
+  }
+}
+
+double Perturbation::pause(Rank rank, std::size_t number) const {
+  const auto pause = pauses_.find({rank, number});
+  return pause == pauses_.end() ? 0.0 : pause->second;
+}
+
+double Perturbation::seconds(Rank rank, std::size_t number, const program::Step& operation,
+                             double seconds) const {
+  if (rank_.empty()) return seconds;
+  double factor = rank_[static_cast<std::size_t>(rank)];
+  if (jitter_ > 0) {
+    const std::uint64_t stream = kJitterStream ^ mix64(static_cast<std::uint64_t>(rank));
+    factor *= std::exp(jitter_ * random_normal(seed_, stream, number));
+  }
+  for (const config::Fault& fault : faults_) {
+    if (concerns(fault, rank, operation)) factor /= fault.speed;
+  }
+  return seconds * factor + pause(rank, number);
+}
+
+}  // namespace cadenza::simulate

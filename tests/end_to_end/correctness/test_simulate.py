@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cadenza simulate: the same operations as a run, in the same traces, without ranks."""
+
+from collections import Counter
+
+import h5py
+import numpy as np
+import pytest
+
+import harness
+import trace_reader
+from harness import DATA, USAGE
+
+STEPS = 2
+MESSAGES = (4, 5, 7, 8)  # p2p_send, p2p_receive, attention_dispatch, attention_return
+COLLECTIVE = 6
+PLAN = 14  # waiting for the planner, which is no operation of a program
+COMPUTE = 0  # lane
+SIMULATED, SENDS = 2, 8  # flags
+OF_THE_MODEL = slice(0, 4)  # kinds of memory: parameters, gradients, optimizer, activations
+
+# By experiment: what is changed of the defaults. 2 ranks where nothing else is said.
+EXPERIMENTS = {
+    "colocated": {"parallel": {"data": 2}},
+    "cad": {"parallel": {"data": 2}, "attention": {"placement": "cad"}},
+    "cad-recompute-attention": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "run": {"recompute": "attention"},
+    },
+    "cad-ping_pong-keeps": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "overlap": "ping_pong", "inputs": "keep"},
+    },
+    "servers": {"parallel": {"data": 2}, "attention": {"placement": "cad", "servers": 1}},
+    "ring-float64": {
+        "parallel": {"context": 2},
+        "attention": {"placement": "ring"},
+        "run": {"dtype": "float64"},
+    },
+    "zigzag-ping_pong": {
+        "parallel": {"context": 2},
+        "attention": {"placement": "zigzag", "overlap": "ping_pong"},
+    },
+    "ulysses": {"parallel": {"context": 2}, "attention": {"placement": "ulysses"}},
+    "tensor-recompute-layer": {"parallel": {"tensor": 2}, "run": {"recompute": "layer"}},
+    "pipeline-recompute-mlp": {"parallel": {"pipeline": 2}, "run": {"recompute": "mlp"}},
+    "pipeline-pools-attention": {
+        "parallel": {"pipeline": 2},
+        "attention": {"placement": "cad", "servers": 1, "mixed": True},
+        "run": {"recompute": "attention"},
+    },
+    "interleaved": {
+        "parallel": {"pipeline": 2, "chunks": 2},
+        "model": {"layers": 4},
+        "batch": {"tokens": 4 * 128},
+    },
+    "tensor-pipeline-recompute-mlp": {  # a vocabulary whose logits are made in pieces
+        "parallel": {"tensor": 2, "pipeline": 2},
+        "model": {"vocab": 80000},
+        "run": {"recompute": "mlp"},
+    },
+    "tensor-recompute-attention-float64": {
+        "parallel": {"tensor": 2},
+        "attention": {"placement": "cad"},
+        "run": {"recompute": "attention", "dtype": "float64"},
+    },
+    "tensor-context": {
+        "parallel": {"tensor": 2, "context": 2},
+        "attention": {"placement": "striped"},
+    },
+    "empty-microbatches": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "data": {"max_document": 512},
+        "batch": {"packing": "pooled", "microbatch": 32, "tokens": 512, "longest": 20.0},
+    },
+    "ulysses_ring-4": {
+        "parallel": {"context": 4},
+        "attention": {"placement": "ulysses_ring", "head_parallel": 2},
+    },
+    "sharded-4": {
+        "parallel": {"data": 2, "tensor": 2, "shard": "optimizer"},
+        "attention": {"placement": "cad"},
+    },
+}
+
+
+def simulate(experiment, *arguments, **options):
+    return harness.run_well(1, ["simulate", experiment, *arguments], **options)
+
+
+@pytest.fixture(scope="module", params=EXPERIMENTS, ids=str)
+def both(request, corpus, tmp_path_factory):
+    """The folders of a run and of its simulation."""
+    folder = tmp_path_factory.mktemp(request.param)
+    changes = harness.merged(
+        {"data": harness.tokens_data(corpus), "run": {"steps": STEPS}}, EXPERIMENTS[request.param]
+    )
+    run = harness.train(folder, changes).folder
+    simulated = folder / "simulated"
+    simulate(folder / "experiment.yaml", "--trace", "full", "--output", simulated)
+    return run, simulated
+
+
+def traces(folder):
+    return sorted((folder / "trace").glob("rank-*.h5"))
+
+
+def named(path):
+    """Events of a rank's trace, each with its name."""
+    with h5py.File(path, "r") as file:
+        names = [name.decode() for name in file["/meta/strings"][:]]
+        return [(names[event["name_id"]], event) for event in file["/events"][:]]
+
+
+def place(event):
+    fields = ("step", "cat", "phase", "mb", "layer", "tick", "half", "stage")
+    return tuple(int(event[field]) for field in fields)
+
+
+def place_of_operation(event):
+    return tuple(int(event[field]) for field in ("step", "phase", "mb", "layer"))
+
+
+def operations(events):
+    """What a rank did on its compute lane, in order."""
+    return [
+        (name, *place(event))
+        for name, event in events
+        if event["lane"] == COMPUTE and event["cat"] != PLAN
+    ]
+
+
+def messages(events):
+    """Who exchanged how much with whom: order is the network's."""
+    return Counter(
+        (name, *place(event), int(event["peer"]), int(event["bytes"]), int(event["flags"] & SENDS))
+        for name, event in events
+        if event["cat"] in MESSAGES
+    )
+
+
+def tensor_collectives(events):
+    """What a rank did with its tensor group within operations, in order."""
+    return [
+        (name, *place(event), int(event["bytes"]))
+        for name, event in events
+        if name.startswith("tensor_")
+    ]
+
+
+def work(events):
+    """Bytes that were packed and unpacked, FLOPs, in the order of operations."""
+    copies = ("pack", "unpack", "pack_stream", "unpack_stream")
+    copied = [int(e["bytes"]) for name, e in events if name in copies]
+    return copied, [float(e["flops"]) for _, e in events if e["lane"] == COMPUTE and e["flops"]]
+
+
+def test_same_operations_and_messages_on_every_rank(both):
+    run, simulated = both
+    assert [p.name for p in traces(run)] == [p.name for p in traces(simulated)]
+    for real, clocked in zip(map(named, traces(run)), map(named, traces(simulated)), strict=True):
+        assert operations(clocked) == operations(real)
+        assert messages(clocked) == messages(real)
+        assert tensor_collectives(clocked) == tensor_collectives(real)
+        bytes_real, flops_real = work(real)
+        bytes_clocked, flops_clocked = work(clocked)
+        assert bytes_clocked == bytes_real
+        np.testing.assert_allclose(flops_clocked, flops_real, rtol=1e-9)
+        assert all(event["flags"] & SIMULATED for _, event in clocked)
+
+
+def test_a_missing_event_is_found(both):
+    run, _ = both
+    events = named(traces(run)[0])
+    for missing, (name, event) in list(enumerate(events))[::7]:
+        if event["cat"] in MESSAGES:
+            sees = messages
+        elif name.startswith("tensor_"):
+            sees = tensor_collectives
+        else:
+            sees = operations if event["lane"] == COMPUTE and event["cat"] != PLAN else None
+        kept = events[:missing] + events[missing + 1 :]
+        for find in (operations, messages, tensor_collectives):
+            assert (find(kept) != find(events)) == (find is sees)
+
+
+def test_tensor_collectives_lie_within_operations(both):
+    for path in map(traces, both):
+        for events in map(named, path):
+            spans = {}
+            for _, event in events:
+                if event["lane"] == COMPUTE:
+                    begin_end = (int(event["t_begin_ns"]), int(event["t_end_ns"]))
+                    spans.setdefault(place_of_operation(event), []).append(begin_end)
+            for name, event in events:
+                if name.startswith("tensor_") and event["layer"] >= 0:
+                    begin, end = int(event["t_begin_ns"]), int(event["t_end_ns"])
+                    assert any(b <= begin and end <= e for b, e in spans[place_of_operation(event)])
+
+
+def paired(folder):
+    """Messages by (step, flow, sender, receiver), collectives by (step, flow): who has them."""
+    ends, members = {}, {}
+    for rank, path in enumerate(traces(folder)):
+        for name, event in named(path):
+            flow = int(event["flow"])
+            if event["cat"] in MESSAGES:
+                peer, sends = int(event["peer"]), bool(event["flags"] & SENDS)
+                pair = (rank, peer) if sends else (peer, rank)
+                key = (int(event["step"]), flow, *pair)
+                ends.setdefault(key, []).append((sends, int(event["bytes"])))
+            elif event["cat"] == COLLECTIVE:
+                members.setdefault((int(event["step"]), flow), []).append((rank, name))
+            else:
+                assert flow == 0
+    return ends, members
+
+
+def test_flows_join_the_ends_of_messages_and_the_members_of_collectives(both):
+    for folder in both:
+        ends, members = paired(folder)
+        for (_, flow, _, _), found in ends.items():
+            assert flow != 0
+            assert sorted(sends for sends, _ in found) == [False, True]
+            assert len({size for _, size in found}) == 1
+        for (_, flow), found in members.items():
+            assert flow != 0
+            ranks = [rank for rank, _ in found]
+            assert len(ranks) == len(set(ranks)), "one flow, two collectives"
+            assert len({name for _, name in found}) == 1
+        for step in range(STEPS):
+            everybody = [
+                found for (of, _), found in members.items()
+                if of == step and found[0][1] == "agree_on_plan"
+            ]  # fmt: skip
+            assert [len(found) for found in everybody] == [len(traces(folder))]
+
+
+def test_same_steps_plans_and_ranks(both):
+    run, simulated = both
+    for real, clocked in zip(traces(run), traces(simulated), strict=True):
+        with h5py.File(real, "r") as r, h5py.File(clocked, "r") as s:
+            np.testing.assert_array_equal(s["/plan"][:], r["/plan"][:])
+            np.testing.assert_array_equal(s["/plan_summary"][:], r["/plan_summary"][:])
+            for column in ("step", "docs", "tokens", "sum_len2", "model_flops", "bytes_sent",
+                           "bytes_recv"):  # fmt: skip
+                np.testing.assert_array_equal(s["/steps"][column], r["/steps"][column], column)
+            np.testing.assert_allclose(
+                s["/steps"]["executed_flops"], r["/steps"]["executed_flops"], rtol=1e-9
+            )
+            for column in ("rank", "world", "role", "data", "pipeline", "tensor", "context",
+                           "server"):  # fmt: skip
+                assert s["/meta/rank"][column] == r["/meta/rank"][column]
+            for name in ("code_version", "code_revision", "build"):
+                assert len(s.attrs[name]) > 0
+                assert s.attrs[name] == r.attrs[name]
+            assert s.attrs["producer"] == b"simulator"
+
+
+def test_memory_is_that_of_the_run(both):
+    run, simulated = both
+    for real, clocked in zip(traces(run), traces(simulated), strict=True):
+        with h5py.File(real, "r") as r, h5py.File(clocked, "r") as s:
+            measured, estimated = r["/memory/highwater"][:], s["/memory/highwater"][:]
+            np.testing.assert_allclose(estimated["peak_total"], measured["peak_total"], rtol=0.05)
+            # What a step alone does not say: how much of what earlier steps needed is still held.
+            np.testing.assert_allclose(
+                estimated["peak"][:, OF_THE_MODEL], measured["peak"][:, OF_THE_MODEL], rtol=0.01
+            )
+
+
+def test_steps_follow_one_another(both):
+    _, simulated = both
+    seconds = [line["seconds"] for line in harness.read_metrics(simulated)]
+    for path in traces(simulated):
+        steps = harness.committed_steps(path)
+        assert steps["t_begin"][0] == 0
+        np.testing.assert_array_equal(steps["t_begin"][1:], steps["t_end"][:-1])
+        np.testing.assert_allclose((steps["t_end"] - steps["t_begin"]) / 1e9, seconds, rtol=1e-6)
+        lane = [event for _, event in named(path) if event["lane"] == COMPUTE]
+        ends = [event["t_end_ns"] for event in lane]
+        begins = [event["t_begin_ns"] for event in lane]
+        assert all(begin >= end for end, begin in zip(ends, begins[1:], strict=False))
+        assert ends[-1] == steps["t_end"][-1]
+
+
+@pytest.fixture(scope="module")
+def experiment(corpus, tmp_path_factory):
+    changes = {
+        "data": harness.tokens_data(corpus),
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad"},
+        "run": {"steps": STEPS},
+    }
+    return harness.write_experiment(tmp_path_factory.mktemp("simulated") / "e.yaml", changes)
+
+
+def test_metrics_have_the_keys_of_a_run(experiment, tmp_path):
+    simulate(experiment, "--output", tmp_path / "simulated", "--steps", 3, "--step", 1)
+    harness.run_well(2, ["train", experiment, "--output", tmp_path / "run"])
+    lines = harness.read_metrics(tmp_path / "simulated")
+    real = harness.read_metrics(tmp_path / "run")
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    for line in lines:
+        assert list(line) == list(real[0])
+        assert line["loss"] is None
+        assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["seconds"])
+    # The step that both have: the same batch, the same messages.
+    for key in ("tokens", "bytes_moved"):
+        assert lines[0][key] == real[1][key]
+
+
+def test_summary_has_no_events(experiment, tmp_path):
+    for detail, present in (("summary", False), ("full", True)):
+        simulate(experiment, "--output", tmp_path / detail, "--trace", detail)
+        for path in traces(tmp_path / detail):
+            with h5py.File(path, "r") as file:
+                assert (file["/events"].shape[0] > 0) == present
+                assert file["/steps"].shape[0] == STEPS
+                assert file["/memory/highwater"].shape[0] == STEPS
+                assert file["/plan"].shape[0] > 0
+                assert np.all(file["/steps"]["executed_flops"] > 0)
+
+
+def test_nothing_is_written_unless_asked(experiment, tmp_path):
+    result = simulate(experiment, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    for word in ("step time", "attention", "dense", "wait", "other", "slowest", "memory"):
+        assert word in result.out
+    simulate(experiment, "--trace", "none", cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    simulate(experiment, "--trace", "summary", cwd=tmp_path)
+    assert (tmp_path / "runs/small-simulated/metrics.jsonl").is_file()
+
+
+def test_is_the_same_every_time(experiment, tmp_path):
+    for folder in ("first", "second"):
+        simulate(
+            experiment, "--set", "cluster.jitter=0.1", "--trace", "full", "--output",
+            tmp_path / folder
+        )  # fmt: skip
+    for first, second in zip(
+        traces(tmp_path / "first"), traces(tmp_path / "second"), strict=True
+    ):
+        assert named(first) == named(second)
+
+
+def test_out_of_memory_names_rank_and_part(experiment):
+    assert "memory: fits in" in simulate(experiment, "--set", "run.memory=1000000000").out
+    result = simulate(experiment, "--set", "run.memory=100000")
+    assert "out of memory on 2 ranks" in result.out
+    for rank in range(2):
+        assert f"rank {rank} needs" in result.out
+    assert "most of it" in result.out
+
+
+def test_the_analysis_opens_it(experiment, tmp_path):
+    pytest.importorskip("cadenza.cli", reason="the package analysis/ is not installed here")
+
+    from cadenza.read.run import open_run
+
+    simulate(experiment, "--trace", "full", "--output", tmp_path / "run")
+    assert "imbalance" in harness.analyze("summary", tmp_path / "run").stdout
+    run = open_run(tmp_path / "run")
+    assert not run.truncated
+    assert set(run.events()["rank"]) == {0, 1}
+    simulate(experiment, "--output", tmp_path / "summary")
+    assert "no events" in harness.analyze("summary", tmp_path / "summary").stderr
+
+
+def test_a_simulation_that_is_stopped_keeps_its_steps(experiment, tmp_path):
+    arguments = ["simulate", experiment, "--trace", "full", "--output", tmp_path / "run"]
+    process = harness.start(harness.command(1, [*arguments, "--steps", 100000]))
+    try:
+        harness.wait_for_steps(process, tmp_path / "run", 3)
+    finally:
+        process.kill()
+        harness.finish(process)
+    for path in traces(tmp_path / "run"):
+        assert len(harness.committed_steps(path)) >= 3
+        with trace_reader.open_trace(path) as file:
+            assert file["/meta/status"]["state"][0] == 0
+
+
+def refuse(code, words, arguments, **options):
+    result = harness.run(1, ["simulate", *arguments], **options)
+    assert result.code == code, str(result)
+    assert len(result.complaints) == 1, str(result)
+    for word in words:
+        assert word in result.complaints[0], str(result)
+    return result
+
+
+def test_bad_input(experiment, tmp_path):
+    (tmp_path / "bad.yaml").write_text("name: bad\nspeed: 3\n")
+    (tmp_path / "file").write_text("")
+    cases = [
+        (USAGE, ["nowhere.yaml", "inputs/machines"], ["--set", "cluster.machine=nowhere.yaml"]),
+        (USAGE, ["is a folder"], ["--set", f"cluster.machine={tmp_path}"]),
+        (USAGE, ["bad.yaml:2", "speed"], ["--set", f"cluster.machine={tmp_path}/bad.yaml"]),
+        (USAGE, ["batch.tokens"], ["--set", "parallel.data=5"]),
+        (USAGE, ["cluster.jitter"], ["--set", "cluster.jitter=-1"]),
+        (USAGE, ["--steps"], ["--steps", "0"]),
+        (USAGE, ["--trace"], ["--trace", "some"]),
+        (USAGE, ["--output", "--trace none"], ["--trace", "none", "--output", tmp_path / "o"]),
+        (DATA, ["cannot be made"], ["--output", tmp_path / "file/below"]),
+    ]
+    for code, words, arguments in cases:
+        refuse(code, words, [experiment, *arguments])
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_machine_of_another_dtype_is_refused(experiment, tmp_path):
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("name: other\nsource: a test\ndtype: bfloat16\n")
+    refuse(USAGE, ["bfloat16", "float32"], [experiment, "--set", f"cluster.machine={machine}"])
+
+
+def test_a_full_disk_is_told(experiment, tmp_path):
+    result = harness.run_limited(
+        16, 1, ["simulate", experiment, "--trace", "full", "--output", tmp_path / "run"]
+    )
+    assert result.code == DATA, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert str(tmp_path / "run") in result.complaints[0]

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement auto: what it chooses from, that it keeps what is given and honours memory, that its
+// bound is one, and what it says.
+#include "app/search/choose.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "app/plan/forecast.hpp"
+#include "app/search/candidates.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/simulate/least_time.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kExperiment =
+    "model: {layers: 4, d_model: 256, heads: 8, kv_heads: 4, ffn: 704, vocab: 512}\n"
+    "data:\n"
+    "  source: synthetic\n"
+    "  lengths: {distribution: list, values: [4096, 1024, 512, 2560, 512, 3584, 3072, 1024]}\n"
+    "batch: {tokens: 32768, microbatch: 4096}\n"
+    "parallel: {data: 8}\n"
+    "attention: {placement: auto}\n";
+
+config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
+  return config::parse_experiment(kExperiment, "e.yaml", overrides);
+}
+
+config::Machine machine() {
+  config::Machine m;
+  m.name = "of the test";
+  m.ranks_per_node = 4;
+  m.element_wise.bytes_per_second = 1e10;
+  m.attention.launch_seconds = 1e-5;
+  return m;
+}
+
+data::Packer packer(const config::Experiment& e) {
+  return {*data::open_corpus(e.data, e.model.vocab, e.seed), e};
+}
+
+Choice choose(const config::Experiment& e, const config::Machine& m) {
+  return choose_layout(e, packer(e), m);
+}
+
+std::int64_t bytes_of(const config::Experiment& e, const config::Machine& m) {
+  return forecast(e, packer(e).batch(0), m).peak_bytes();
+}
+
+std::string refusal(const config::Experiment& e, const config::Machine& m) {
+  try {
+    choose(e, m);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Candidates, WhatIsGivenIsKept) {
+  const config::Experiment e =
+      experiment({"parallel.data=4", "parallel.tensor=2", "run.recompute=mlp",
+                  "parallel.shard=optimizer", "attention.overlap=none", "parallel.context=auto"});
+  std::size_t contexts = 0;
+  for (const Candidate& arrangement : arrangements(e)) {
+    EXPECT_EQ(arrangement.parallel.tensor, 2);
+    EXPECT_EQ(arrangement.parallel.trainers(), 8);
+    EXPECT_EQ(arrangement.attention.overlap, config::Overlap::none);
+    contexts += arrangement.parallel.context > 1;
+    const std::vector<Candidate> all = variants(e, arrangement);
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].recompute, config::Recompute::mlp);
+    EXPECT_EQ(all[0].parallel.shard, config::Shard::optimizer);
+  }
+  EXPECT_GT(contexts, 0u);
+}
+
+TEST(Candidates, WhatIsLeftOpenIsTried) {
+  const config::Experiment e = experiment();
+  std::size_t pipelines = 0, in_turns = 0, most = 0;
+  for (const Candidate& arrangement : arrangements(e)) {
+    pipelines += arrangement.parallel.pipeline > 1;
+    in_turns += arrangement.attention.overlap == config::Overlap::ping_pong;
+    most = std::max(most, variants(e, arrangement).size());
+  }
+  EXPECT_GT(pipelines, 0u);
+  EXPECT_GT(in_turns, 0u);
+  EXPECT_EQ(most, 8u);  // four ways to recompute, the optimizer whole or in shards
+}
+
+TEST(Candidates, RanksThatTheBatchDoesNotFeedAreSharedOutOtherwise) {
+  const config::Experiment e = experiment({"parallel.data=32"});  // of 8 microbatches
+  const std::vector<Candidate> all = arrangements(e);
+  ASSERT_FALSE(all.empty());
+  for (const Candidate& one : all) EXPECT_LE(one.parallel.data, 8);
+}
+
+TEST(LeastTime, NoCandidateIsFaster) {
+  const config::Experiment e = experiment();
+  const data::Batch batch = packer(e).batch(0);
+  const config::Machine m = machine();
+  const simulate::Costs costs(m, e, program::Layout(e));
+  const simulate::LeastTime least(batch, costs);
+  double tightest = 0;
+  for (const Candidate& arrangement : arrangements(e)) {
+    for (const Candidate& one : variants(e, arrangement)) {
+      const config::Experiment candidate = one.of(e);
+      const double seconds = forecast(candidate, batch, m).result.seconds;
+      const double bound = least.seconds(candidate);
+      EXPECT_GT(bound, 0);
+      EXPECT_LE(bound, seconds * (1 + 1e-9))
+          << layout_text(one.parallel) << ", " << placement_text(one.attention);
+      tightest = std::max(tightest, bound / seconds);
+    }
+  }
+  EXPECT_GT(tightest, 0.9);
+}
+
+TEST(Choose, TheMachinesMemoryIsHonoured) {
+  config::Machine m = machine();
+  const Choice rich = choose(experiment(), m);
+  EXPECT_THAT(rich.explanation, HasSubstr("how much memory a rank has is not known"));
+  m.memory = bytes_of(rich.experiment, m) - 1;
+  const Choice poor = choose(experiment(), m);
+  EXPECT_LE(bytes_of(poor.experiment, m), m.memory);
+  EXPECT_THAT(poor.explanation, HasSubstr("do not fit into"));
+  EXPECT_THAT(poor.explanation, HasSubstr("does not fit: "));
+  EXPECT_THAT(poor.explanation, HasSubstr("(the machine's)"));
+  // run.memory says less than the machine has: it is what counts.
+  const Choice told = choose(experiment({fmt::format("run.memory={}", m.memory)}), machine());
+  EXPECT_EQ(bytes_of(told.experiment, m), bytes_of(poor.experiment, m));
+}
+
+TEST(Choose, WhereNoneFitsItSaysWhichNeedsLeast) {
+  config::Machine m = machine();
+  m.memory = 1 << 20;
+  EXPECT_THAT(refusal(experiment(), m),
+              StartsWith("cluster.machine: found of the test with 1 MiB a rank, but all "));
+  EXPECT_THAT(refusal(experiment(), m), HasSubstr("the least is "));
+  EXPECT_THAT(refusal(experiment(), m), HasSubstr("run.recompute layer, parallel.shard optimizer"));
+  EXPECT_THAT(refusal(experiment({"run.memory=1000"}), m), StartsWith("run.memory: found 1000 B"));
+}
+
+TEST(Choose, WhereLittleFitsItIsFound) {
+  config::Machine m = machine();
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  const config::Experiment e = experiment();
+  for (const Candidate& arrangement : arrangements(e)) {
+    for (const Candidate& one : variants(e, arrangement)) {
+      least = std::min(least, bytes_of(one.of(e), m));
+    }
+  }
+  m.memory = least;
+  EXPECT_EQ(bytes_of(choose(e, m).experiment, m), least);
+  m.memory = least - 1;
+  EXPECT_THAT(refusal(e, m), HasSubstr("the least is "));
+}
+
+// The best of all, found without looking at all.
+TEST(Choose, NoCandidateThatFitsIsFaster) {
+  const config::Experiment e = experiment();
+  const config::Machine m = machine();
+  const Choice choice = choose(e, m);
+  const data::Batch batch = packer(e).batch(0);
+  const double chosen = forecast(choice.experiment, batch, m).result.seconds;
+  std::size_t all = 0;
+  for (const Candidate& arrangement : arrangements(e)) {
+    for (const Candidate& one : variants(e, arrangement)) {
+      EXPECT_GE(forecast(one.of(e), batch, m).result.seconds, chosen * (1 - 1e-9));
+      ++all;
+    }
+  }
+  EXPECT_LE(choice.simulated, kMostSimulated * 2);
+  EXPECT_LT(static_cast<std::size_t>(choice.simulated), all / 4);
+}
+
+TEST(Choose, TheTableIsRankedAndNarrow) {
+  const Choice choice = choose(experiment(), machine());
+  EXPECT_THAT(choice.explanation, StartsWith("auto: 8 devices, predicted for nominal rates"));
+  EXPECT_THAT(choice.explanation, HasSubstr("cad gets "));
+  EXPECT_THAT(choice.explanation, HasSubstr("; chosen\n"));
+  std::istringstream lines(choice.explanation);
+  std::size_t losers = 0;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80u) << line;
+    losers += line.find("; +") != std::string::npos;
+  }
+  EXPECT_GT(losers, 1u);
+  config::Experiment e = experiment();
+  e.cluster.machine = "inputs/machines/x.yaml";
+  EXPECT_THAT(choose(e, machine()).explanation,
+              HasSubstr("predicted for machine of the test (inputs/machines/x.yaml)"));
+}
+
+TEST(Choose, TheSameEveryTime) {
+  const Choice first = choose(experiment(), machine());
+  const Choice second = choose_layout(experiment(), packer(experiment()), machine(), false);
+  EXPECT_EQ(first.explanation, second.explanation);
+  EXPECT_EQ(config::to_yaml(first.experiment), config::to_yaml(second.experiment));
+  EXPECT_EQ(config::to_yaml(first.experiment).find("auto"),
+            config::to_yaml(first.experiment).find("schedule: auto") + 10);  // nothing else is open
+}
+
+TEST(Choose, WhatCannotBeLaidOutIsRefused) {
+  EXPECT_THAT(refusal(experiment({"parallel.data=7", "parallel.pipeline=1", "parallel.tensor=1",
+                                  "parallel.context=1"}),
+                      machine()),
+              StartsWith("attention.placement: found auto, but no layout of 7 trainers"));
+}
+
+}  // namespace
+}  // namespace cadenza::app

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of /plan and /plan_summary against sums over the plans' own tasks and moves.
+#include "app/train/plan_rows.hpp"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "cadenza/program/step_plan.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using program::Pass;
+
+/// Heavy-tailed documents on two data-parallel ranks.
+config::Experiment small() {
+  config::Experiment e;
+  e.model.layers = 2;
+  e.model.d_model = 32;
+  e.model.heads = 4;
+  e.model.kv_heads = 2;
+  e.data.source = config::Source::synthetic;
+  e.data.documents = 200;
+  e.data.max_document = 512;
+  e.data.lengths.median = 60;
+  e.batch.tokens = 4096;
+  e.batch.microbatch = 512;
+  e.parallel.data = 2;
+  e.attention.placement = config::PlacementKind::cad;
+  e.attention.block = 16;
+  return e;
+}
+
+struct Step {
+  explicit Step(const config::Experiment& experiment) : outline(experiment) {
+    const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+    ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(3));
+  }
+  std::vector<trace::PlannedStage> stages(Rank rank) const {
+    return planned_stages(3, outline, ticks, rank);
+  }
+  program::StepShape outline;
+  std::vector<program::TickPlans> ticks;
+};
+
+void expect_stage(const trace::PlannedStage& row, const plan::Stage& stage, Rank server) {
+  double cost = 0;
+  int tasks = 0;
+  for (const plan::PlacedTask& task : stage.tasks) {
+    if (task.server == server) cost += task.cost, ++tasks;
+  }
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  std::set<std::pair<Rank, bool>> senders;
+  const bool forward = row.phase == static_cast<std::uint32_t>(trace::Phase::forward);
+  for (const plan::Move& move : stage.moves) {
+    if (move.from == server) out += move.bytes;
+    if (move.to != server) continue;
+    in += move.bytes;
+    senders.emplace(move.from,
+                    program::is_result(move.what, forward ? Pass::forward : Pass::backward));
+  }
+  EXPECT_EQ(row.tasks, tasks);
+  EXPECT_DOUBLE_EQ(row.cost_flops, cost);
+  EXPECT_EQ(row.bytes_in, in);
+  EXPECT_EQ(row.bytes_out, out);
+  EXPECT_EQ(row.messages_in, static_cast<int>(senders.size()));
+  EXPECT_DOUBLE_EQ(row.attend_seconds, cost / 5e10);
+  EXPECT_DOUBLE_EQ(row.receive_seconds, static_cast<double>(in) / 5e9);
+}
+
+TEST(PlanRows, SumUpEveryStageOfEveryPlan) {
+  for (const auto overlap : {config::Overlap::none, config::Overlap::ping_pong}) {
+    config::Experiment e = small();
+    e.attention.overlap = overlap;
+    const Step step(e);
+    const int parts = step.outline.parts;
+    for (Rank rank = 0; rank < 2; ++rank) {
+      std::set<std::tuple<int, int, int, int>> seen;
+      for (const trace::PlannedStage& row : step.stages(rank)) {
+        EXPECT_EQ(row.step, 3u);
+        EXPECT_EQ(row.server, rank);
+        EXPECT_EQ(row.half >= 0, parts == 2);
+        const auto plan = static_cast<std::size_t>(row.tick * parts + std::max(row.half, 0));
+        const bool forward = row.phase == static_cast<std::uint32_t>(trace::Phase::forward);
+        const plan::Plan& of = step.ticks.at(plan).of(forward ? Pass::forward : Pass::backward);
+        expect_stage(row, of.stages.at(static_cast<std::size_t>(row.stage)), rank);
+        seen.emplace(row.tick, row.half, row.phase, row.stage);
+      }
+      std::size_t expected = 0;
+      for (const auto& tick : step.ticks) {
+        expected += tick.forward.stages.size() + tick.backward.stages.size();
+      }
+      EXPECT_EQ(seen.size(), expected);
+      EXPECT_EQ(step.stages(rank).size(), expected);
+    }
+  }
+}
+
+TEST(PlanRows, AreOfServersAlone) {
+  config::Experiment e = small();
+  e.attention.servers = 2;
+  const Step step(e);
+  EXPECT_THAT(step.stages(0), testing::IsEmpty());
+  EXPECT_THAT(step.stages(2), testing::Not(testing::IsEmpty()));
+}
+
+TEST(PlanRows, AreOfThePhaseThatATickIsIn) {
+  config::Experiment e = small();
+  e.parallel.data = 1;
+  e.parallel.pipeline = 2;
+  e.attention.servers = 1;
+  e.attention.mixed = true;
+  const Step step(e);
+  ASSERT_TRUE(step.outline.layout.pools_stages());
+  const auto ticks = step.outline.ticks();
+  for (const trace::PlannedStage& row : step.stages(0)) {
+    const bool forward = row.phase == static_cast<std::uint32_t>(trace::Phase::forward);
+    EXPECT_EQ(ticks.at(static_cast<std::size_t>(row.tick)).phase == Pass::forward, forward);
+  }
+}
+
+TEST(PlanRows, TasksKnowTheirTickAndHalf) {
+  config::Experiment e = small();
+  e.attention.overlap = config::Overlap::ping_pong;
+  const Step step(e);
+  const auto tasks = planned_tasks(3, step.outline, step.ticks);
+  std::map<std::pair<int, int>, double> found;
+  for (const auto& of_server : tasks) {
+    for (const trace::PlannedTask& task : of_server) {
+      found[{task.tick, task.half}] += task.cost_flops;
+    }
+  }
+  for (std::size_t i = 0; i < step.ticks.size(); ++i) {
+    double cost = 0;
+    for (const double of_rank : step.ticks[i].forward.cost_per_rank) cost += of_rank;
+    const std::pair key(static_cast<int>(i) / 2, static_cast<int>(i) % 2);
+    EXPECT_NEAR(found[key], cost, 1e-9 * cost);
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::app

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <cctype>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "unit/program/support.hpp"
+
+namespace cadenza::program {
+namespace {
+
+using plan::Tensor;
+using test::lines;
+using test::outline_of;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(Program, OfTheTrainerThatGivesATaskAway) {
+  const std::vector ticks = {test::one_move()};
+  EXPECT_THAT(lines(make_program(outline_of(2, 0, 1, 1), 0, ticks)),
+              ElementsAre("tick 0 forward load",                           //
+                          "tick 0 forward embed",                          //
+                          "tick 0 layer 0 forward attention_inputs",       //
+                          "tick 0 layer 0 forward post stage 1",           // inputs leave first
+                          "tick 0 layer 0 forward attend stage 0",         //
+                          "tick 0 layer 0 forward post_results stage 2",   //
+                          "tick 0 layer 0 forward wait_results stage 2",   //
+                          "tick 0 layer 0 forward attention_outputs",      //
+                          "tick 0 backward loss",                          //
+                          "tick 0 layer 0 backward attention_outputs",     //
+                          "tick 0 layer 0 backward begin_attention",       //
+                          "tick 0 layer 0 backward post stage 1",          //
+                          "tick 0 layer 0 backward attend stage 0",        //
+                          "tick 0 layer 0 backward post_results stage 2",  //
+                          "tick 0 layer 0 backward wait_results stage 2",  //
+                          "tick 0 layer 0 backward attention_inputs",      //
+                          "tick 0 layer 0 backward reduce_layer",          //
+                          "tick 0 backward embed_gradient",                //
+                          "backward reduce_gradients",                     //
+                          "backward gradient_norm",                        //
+                          "backward optimize"));
+}
+
+TEST(Program, OfADedicatedServerIsAttentionAlone) {
+  const std::vector ticks = {test::one_server()};
+  EXPECT_THAT(lines(make_program(outline_of(1, 1, 1, 1), 1, ticks)),
+              ElementsAre("tick 0 layer 0 forward post stage 0",          //
+                          "tick 0 layer 0 forward wait stage 0",          //
+                          "tick 0 layer 0 forward attend stage 0",        //
+                          "tick 0 layer 0 forward post_results stage 1",  //
+                          "tick 0 layer 0 backward post stage 0",         //
+                          "tick 0 layer 0 backward wait stage 0",         //
+                          "tick 0 layer 0 backward attend stage 0",       //
+                          "tick 0 layer 0 backward post_results stage 1"));
+}
+
+TEST(Program, OfAnIdleDedicatedServerIsEmpty) {
+  const std::vector ticks = {test::one_server()};
+  EXPECT_THAT(make_program(outline_of(1, 2, 3, 1), 2, ticks).steps, IsEmpty());
+}
+
+TEST(Program, RunsLayersBackwardAndTicksInOrder) {
+  const std::vector ticks = {test::one_move(), test::one_move()};
+  std::vector<std::tuple<int, Pass, int>> found;
+  for (const Step& step : make_program(outline_of(2, 0, 3, 2), 0, ticks).steps) {
+    if (step.operation == Operation::attend) {
+      found.emplace_back(step.tick, step.pass, step.layer);
+    }
+  }
+  std::vector<std::tuple<int, Pass, int>> expected;
+  for (const int tick : {0, 1}) {
+    for (const int layer : {0, 1, 2}) expected.emplace_back(tick, Pass::forward, layer);
+    for (const int layer : {2, 1, 0}) expected.emplace_back(tick, Pass::backward, layer);
+  }
+  EXPECT_EQ(found, expected);
+}
+
+/// Experiment of two trainers with two halves.
+TEST(Program, HalvesTakeTurns) {
+  config::Experiment e;
+  e.model.layers = 2;
+  e.batch.microbatch = 8;
+  e.batch.tokens = 16;
+  e.parallel.data = 2;
+  e.attention.overlap = config::Overlap::ping_pong;
+  std::vector<TickPlans> ticks = {test::one_move(), test::one_move()};
+  ticks[1].part = 1;
+  std::string order;  // of what rank 1 does in the forward pass; capital: the second half
+  for (const Step& step : make_program(StepShape(e), 1, ticks).steps) {
+    if (step.pass != Pass::forward) break;
+    using enum Operation;
+    const std::map<Operation, char> letters = {
+        {attention_inputs, 'i'}, {post, 'p'},         {wait, 'w'},
+        {attend, 'a'},           {post_results, 'r'}, {attention_outputs, 'o'}};
+    const auto found = letters.find(step.operation);
+    if (found == letters.end()) continue;
+    order += static_cast<char>(step.part == 0 ? found->second : std::toupper(found->second));
+  }
+  // Messages of one half are under way (p, r) while the other computes (i, a, o).
+  EXPECT_EQ(order,
+            "ip"
+            "IP"
+            "awar"
+            "AWAR"
+            "oip"
+            "OIP"
+            "awar"
+            "AWAR"
+            "o"
+            "O");
+}
+
+TEST(Program, WithoutTicksOnlyUpdates) {
+  EXPECT_THAT(
+      lines(make_program(outline_of(1, 0, 4, 0), 0, {})),
+      ElementsAre("backward reduce_gradients", "backward gradient_norm", "backward optimize"));
+}
+
+TEST(Program, SlotsAreThoseThatTheScheduleNeeds) {
+  const auto slots = [](const char* schedule, int chunks, Rank rank) {
+    config::Experiment e;
+    e.model.layers = 8;
+    e.batch.microbatch = 8;
+    e.batch.tokens = 8 * 12;
+    e.parallel.pipeline = 4;
+    e.parallel.chunks = chunks;
+    e.attention.placement = config::PlacementKind::colocated;
+    const std::string word = schedule;
+    e.parallel.schedule = word == "aligned" ? config::PipelineSchedule::phase_aligned
+                          : chunks > 1      ? config::PipelineSchedule::interleaved
+                                            : config::PipelineSchedule::one_f_one_b;
+    const StepShape outline(e);
+    const std::vector<TickPlans> ticks(outline.ticks().size());
+    return make_program(outline, rank, ticks).slots;
+  };
+  for (Rank stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(slots("1f1b", 1, stage), 4 - stage);
+    EXPECT_EQ(slots("aligned", 1, stage), 2 * (4 - stage) - 1);
+  }
+  EXPECT_EQ(slots("1f1b", 2, 0), 2 * 3 + 4 + 1);  // Megatron's warm-up and one more
+}
+
+TEST(Program, LseIsAResultForwardAndAnInputBackward) {
+  for (const Tensor what : {Tensor::o, Tensor::dq, Tensor::dk, Tensor::dv}) {
+    EXPECT_TRUE(is_result(what, Pass::forward));
+    EXPECT_TRUE(is_result(what, Pass::backward));
+  }
+  for (const Tensor what : {Tensor::q, Tensor::k, Tensor::v, Tensor::dout, Tensor::delta}) {
+    EXPECT_FALSE(is_result(what, Pass::forward));
+    EXPECT_FALSE(is_result(what, Pass::backward));
+  }
+  EXPECT_TRUE(is_result(Tensor::lse, Pass::forward));
+  EXPECT_FALSE(is_result(Tensor::lse, Pass::backward));
+}
+
+TEST(Program, EveryOperationHasAName) {
+  std::set<std::string_view> names;
+  for (int i = 0; i < kOperations; ++i) {
+    const std::string_view text = name(static_cast<Operation>(i));
+    EXPECT_FALSE(text.empty());
+    EXPECT_TRUE(names.insert(text).second) << text;
+  }
+  EXPECT_EQ(name(Operation::load), "load");
+  EXPECT_EQ(name(Operation::gather_parameters), "gather_parameters");
+}
+
+/// How often a rank does what, in each attention.
+TEST(Program, PostsWaitsAndTasksFollowThePlan) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const test::RandomStep step(seed);
+    for (const Program& program : step.programs) {
+      using Key = std::tuple<int, Pass, bool, int, int, bool>;
+      std::map<Key, std::vector<std::size_t>> posts, waits;
+      for (std::size_t i = 0; i < program.steps.size(); ++i) {
+        const Step& s = program.steps[i];
+        const bool results =
+            s.operation == Operation::post_results || s.operation == Operation::wait_results;
+        const Key key{s.tick, s.pass, s.again, s.layer, s.stage, results};
+        if (s.operation == Operation::post || s.operation == Operation::post_results) {
+          posts[key].push_back(i);
+        }
+        if (s.operation == Operation::wait || s.operation == Operation::wait_results) {
+          waits[key].push_back(i);
+        }
+      }
+      // Whoever waits has posted before; what is only sent is not waited for.
+      for (const auto& [key, at] : posts) ASSERT_EQ(at.size(), 1U);
+      for (const auto& [key, at] : waits) {
+        ASSERT_EQ(at.size(), 1U);
+        ASSERT_EQ(posts[key].size(), 1U);
+        EXPECT_LT(posts[key][0], at[0]);
+      }
+    }
+  }
+}
+
+TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
+  using enum Operation;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const test::RandomStep step(seed);
+    const StepShape& outline = *step.outline;
+    const long units = static_cast<long>(outline.pipeline.microbatches) * outline.pipeline.chunks;
+    for (const Program& program : step.programs) {
+      std::map<std::pair<Operation, Pass>, long> count;
+      long again = 0;
+      for (const Step& done : program.steps) {
+        if (done.again) {
+          again += done.operation == attention_inputs;
+        } else {
+          ++count[{done.operation, done.pass}];
+        }
+      }
+      const long trains = outline.layout.trains(program.rank) ? 1 : 0;
+      const long layers = trains * units * outline.layers * outline.parts;
+      EXPECT_EQ((count[{load, Pass::forward}]), trains * units);
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        EXPECT_EQ((count[{attention_inputs, pass}]), layers);
+        EXPECT_EQ((count[{attention_outputs, pass}]), layers);
+      }
+      const bool recomputes = outline.recompute == config::Recompute::attention ||
+                              outline.recompute == config::Recompute::layer;
+      EXPECT_EQ(again, recomputes ? layers : 0);
+      EXPECT_EQ((count[{reduce_layer, Pass::backward}]),
+                trains * outline.layers * outline.pipeline.chunks);
+      EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);
+      EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
+      EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
+      EXPECT_EQ((count[{receive, Pass::forward}]), (count[{send, Pass::backward}]));
+    }
+  }
+}
+
+/// A slot holds one microbatch from its load to the end of its backward pass.
+TEST(Program, SlotsAreNeverShared) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const test::RandomStep step(seed);
+    for (const Program& program : step.programs) {
+      std::map<int, std::pair<int, int>> holds;  // slot -> (microbatch, chunk)
+      for (const Step& done : program.steps) {
+        if (done.slot < 0) continue;
+        ASSERT_LT(done.slot, program.slots);
+        const std::pair unit(done.microbatch, done.chunk);
+        if (done.operation == Operation::load) holds[done.slot] = unit;
+        EXPECT_EQ(holds[done.slot], unit) << seed << ": " << to_string(done);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::program

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step's plans and programs are a pure function of experiment, corpus and step, from any thread.
+#include "cadenza/program/step_plan.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+#include <thread>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/plan/validate.hpp"
+#include "unit/program/support.hpp"
+
+namespace cadenza::program {
+namespace {
+
+using ::testing::Each;
+using ::testing::IsEmpty;
+
+struct Case {
+  explicit Case(int servers = 0) {
+    experiment.model.layers = 2;
+    experiment.model.d_model = 32;
+    experiment.model.heads = 4;
+    experiment.model.kv_heads = 2;
+    experiment.parallel.data = 3;
+    experiment.batch.tokens = 3 * 2 * 512;
+    experiment.batch.microbatch = 512;
+    experiment.data.shuffle = true;
+    experiment.attention.servers = servers;
+    experiment.attention.block = 16;
+    experiment.attention.tolerance = 0.05;
+  }
+  data::Packer packer() const { return {test::Lengths(1), experiment}; }
+  config::Experiment experiment;
+};
+
+void expect_equal(const StepPlan& a, const StepPlan& b) {
+  EXPECT_EQ(a.hash, b.hash);
+  EXPECT_EQ(a.program.rank, b.program.rank);
+  EXPECT_EQ(a.program.steps, b.program.steps);
+  EXPECT_EQ(a.batch.lengths(), b.batch.lengths());
+  ASSERT_EQ(a.ticks.size(), b.ticks.size());
+  for (std::size_t tick = 0; tick < a.ticks.size(); ++tick) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      EXPECT_EQ(plan::hash(a.ticks[tick].of(pass)), plan::hash(b.ticks[tick].of(pass)));
+    }
+  }
+}
+
+TEST(StepPlan, EqualInputsGiveEqualPlans) {
+  const Case one;
+  for (const std::int64_t step : {0, 1, 7}) {
+    expect_equal(plan_step(one.experiment, one.packer(), 1, step),
+                 plan_step(one.experiment, one.packer(), 1, step));
+  }
+}
+
+TEST(StepPlan, RanksAgreeOnTheHashAndDifferInTheirPrograms) {
+  const Case one(2);
+  const data::Packer packer = one.packer();
+  std::set<std::uint64_t> hashes;
+  for (Rank rank = 0; rank < 5; ++rank) {
+    const StepPlan plan = plan_step(one.experiment, packer, rank, 3);
+    hashes.insert(plan.hash);
+    EXPECT_EQ(plan.program.rank, rank);
+    EXPECT_EQ(plan.program.steps, make_program(StepShape(one.experiment), rank, plan.ticks).steps);
+  }
+  EXPECT_EQ(hashes.size(), 1U);
+}
+
+TEST(StepPlan, StepsHaveDifferentPlans) {
+  const Case one;
+  const data::Packer packer = one.packer();
+  std::set<std::uint64_t> hashes;
+  for (std::int64_t step = 0; step < 20; ++step) {
+    hashes.insert(plan_step(one.experiment, packer, 0, step).hash);
+  }
+  EXPECT_EQ(hashes.size(), 20U);
+}
+
+TEST(StepPlan, HashSeesThePlacementAndTheServers) {
+  Case colocated;
+  colocated.experiment.attention.placement = config::PlacementKind::colocated;
+  const Case in_place, dedicated(1);
+  std::set<std::uint64_t> hashes;
+  for (const Case* one : {&std::as_const(colocated), &in_place, &dedicated}) {
+    hashes.insert(plan_step(one->experiment, one->packer(), 0, 0).hash);
+  }
+  EXPECT_EQ(hashes.size(), 3U);
+}
+
+TEST(StepPlan, TicksCoverTheBatchWithValidPlans) {
+  for (const int servers : {0, 1, 2}) {
+    const Case one(servers);
+    const data::Packer packer = one.packer();
+    for (std::int64_t step = 0; step < 4; ++step) {
+      const StepPlan plan = plan_step(one.experiment, packer, 0, step);
+      ASSERT_EQ(plan.ticks.size(), 2U);
+      std::int64_t tokens = 0;
+      for (const TickPlans& tick : plan.ticks) {
+        EXPECT_THAT(plan::violations(tick.forward), IsEmpty());
+        EXPECT_THAT(plan::mirror_violations(tick.forward, tick.backward), IsEmpty());
+        for (const std::int64_t length : tick.forward.workload.lengths) tokens += length;
+      }
+      EXPECT_EQ(tokens, one.experiment.batch.tokens);
+      EXPECT_EQ(plan.batch.step, step);
+    }
+  }
+}
+
+TEST(StepPlan, PlanTicksMakesTheSamePlans) {
+  const Case one;
+  const data::Packer packer = one.packer();
+  const StepPlan plan = plan_step(one.experiment, packer, 0, 5);
+  const std::vector<TickPlans> ticks = plan_ticks(one.experiment, packer.batch(5));
+  ASSERT_EQ(ticks.size(), plan.ticks.size());
+  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
+    EXPECT_EQ(plan::hash(ticks[tick].forward), plan::hash(plan.ticks[tick].forward));
+    EXPECT_EQ(plan::hash(ticks[tick].backward), plan::hash(plan.ticks[tick].backward));
+  }
+}
+
+TEST(StepPlan, ThreadsGetWhatOneThreadGets) {
+  constexpr int kThreads = 4;
+  constexpr std::int64_t kSteps = 8;
+  const Case one;
+  const data::Packer packer = one.packer();
+  std::vector<StepPlan> expected;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    expected.push_back(plan_step(one.experiment, one.packer(), 0, step));
+  }
+  std::vector<std::vector<StepPlan>> found(kThreads, std::vector<StepPlan>(kSteps));
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::int64_t i = 0; i < kSteps; ++i) {  // each begins elsewhere
+        const std::int64_t step = (i + 2 * thread) % kSteps;
+        found[static_cast<std::size_t>(thread)][static_cast<std::size_t>(step)] =
+            plan_step(one.experiment, packer, 0, step);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& plans : found) {
+    for (std::size_t step = 0; step < plans.size(); ++step) {
+      expect_equal(plans[step], expected[step]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::program

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that cannot end: none of real plans, and all with planted faults.
+#include <gmock/gmock.h>
+
+#include "cadenza/simulate/simulator.hpp"
+#include "unit/program/support.hpp"
+
+namespace cadenza::simulate {
+namespace {
+
+using program::Operation;
+using program::Pass;
+using program::Program;
+using program::Step;
+using program::StepShape;
+using program::TickPlans;
+using program::test::one_move;
+using program::test::one_server;
+using program::test::RandomStep;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using Steps = std::vector<Step>;
+
+struct Setting {
+  Setting(int trainers, int servers, int layers, int ticks)
+      : experiment(program::test::experiment_of(trainers, servers, layers, ticks)),
+        outline(experiment) {}
+  std::vector<Program> programs(const std::vector<TickPlans>& ticks) const {
+    return program::test::make_programs(outline, ticks);
+  }
+  std::vector<std::string> faults(const std::vector<Program>& programs,
+                                  const std::vector<TickPlans>& ticks) const {
+    return simulate::faults(experiment, outline, programs, ticks);
+  }
+  config::Experiment experiment;
+  StepShape outline;
+};
+
+/// First operation of this kind, pass and stage.
+Steps::iterator find(Program& program, Operation operation, Pass pass = Pass::forward,
+                     int stage = -1) {
+  const auto found = std::ranges::find_if(program.steps, [&](const Step& step) {
+    return step.operation == operation && step.pass == pass && step.stage == stage;
+  });
+  EXPECT_NE(found, program.steps.end()) << program::name(operation);
+  return found;
+}
+
+TEST(Faults, NoneInProgramsOfRealPlans) {
+  int exchanges = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const RandomStep step(seed);
+    EXPECT_THAT(faults(step.experiment, *step.outline, step.programs, step.ticks), IsEmpty())
+        << seed;
+    for (const TickPlans& tick : step.ticks) {
+      for (const plan::Stage& stage : tick.forward.stages) exchanges += !stage.moves.empty();
+    }
+  }
+  EXPECT_GT(exchanges, 100) << "the random plans hardly move anything";
+}
+
+TEST(Faults, AnyRemovedPostIsFoundOnBothSides) {
+  const std::vector ticks = {one_move(), one_move()};
+  const std::vector<Program> sound = Setting(2, 0, 2, 2).programs(ticks);
+  ASSERT_THAT(Setting(2, 0, 2, 2).faults(sound, ticks), IsEmpty());
+  int removed = 0;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (std::size_t i = 0; i < sound[rank].steps.size(); ++i) {
+      const Operation operation = sound[rank].steps[i].operation;
+      if (operation != Operation::post && operation != Operation::post_results) continue;
+      std::vector<Program> broken = sound;
+      broken[rank].steps.erase(broken[rank].steps.begin() + static_cast<std::ptrdiff_t>(i));
+      EXPECT_THAT(Setting(2, 0, 2, 2).faults(broken, ticks),
+                  ElementsAre(StartsWith("rank 0"), StartsWith("rank 1")))
+          << to_string(sound[rank].steps[i]);
+      ++removed;
+    }
+  }
+  EXPECT_EQ(removed, 2 * 2 * 2 * 2 * 2);  // ranks, ticks, layers, passes, stages
+}
+
+TEST(Faults, AWaitWhosePeerNeverPostsIsNamed) {
+  const std::vector ticks = {one_move()};
+  const Setting setting(2, 0, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  Steps& steps = programs[1].steps;
+  steps.erase(find(programs[1], Operation::post_results, Pass::backward, 2));
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre(HasSubstr("rank 0 never gets past operation 14: "
+                                    "tick 0 layer 0 backward wait_results stage 2"),
+                          HasSubstr("rank 1 never gets past operation 19: "
+                                    "backward reduce_gradients")));
+}
+
+TEST(Faults, AServerThatEndsEarlyHoldsItsTrainerUp) {
+  const std::vector ticks = {one_server()};
+  const Setting setting(1, 1, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  programs[1].steps.resize(4);  // it leaves after the forward pass
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre(HasSubstr("backward wait_results stage 1")));
+  programs.pop_back();  // it was never there
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre(HasSubstr("forward wait_results stage 1")));
+}
+
+TEST(Faults, WaitBeforePostIsFound) {
+  const std::vector ticks = {one_move()};
+  const Setting setting(2, 0, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  std::iter_swap(find(programs[0], Operation::post_results, Pass::forward, 2),
+                 find(programs[0], Operation::wait_results, Pass::forward, 2));
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre(HasSubstr("rank 0 never gets past operation 5: tick 0 layer 0 forward "
+                                    "wait_results stage 2"),
+                          // what it sends lies where the backward pass begins
+                          HasSubstr("backward begin_attention")));
+}
+
+TEST(Faults, ACycleOfWaitsIsFound) {
+  // Rank 0 ends the first tick before it posts the second; rank 1 the other way round.
+  const std::vector ticks = {one_move(), one_move()};
+  const Setting setting(2, 0, 1, 2);
+  const auto exchange = [](int tick) {
+    Step post{.operation = Operation::post, .tick = tick, .layer = 0, .stage = 1};
+    Step wait = post;
+    wait.operation = Operation::wait;
+    return Steps{post, wait};
+  };
+  std::vector<Program> programs(2);
+  programs[1].rank = 1;
+  for (const int tick : {0, 1}) {
+    for (const Step& step : exchange(tick)) programs[0].steps.push_back(step);
+    for (const Step& step : exchange(1 - tick)) programs[1].steps.push_back(step);
+  }
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre("rank 0 never gets past operation 2: tick 1 layer 0 forward post stage 1",
+                          "rank 1 never gets past operation 1: "
+                          "tick 1 layer 0 forward wait stage 1"));
+  // With both posts first there is none.
+  for (Program& program : programs) std::swap(program.steps[1], program.steps[2]);
+  EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
+}
+
+TEST(Faults, ARankThatSkipsACollectiveIsFound) {
+  const std::vector ticks = {one_move()};
+  const Setting setting(2, 0, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  programs[1].steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre("rank 0 never gets past operation 18: backward reduce_gradients",
+                          "rank 1 never gets past operation 20: backward gradient_norm"));
+  programs[0].steps.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
+  EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
+}
+
+TEST(Faults, ACollectiveTooManyIsFound) {
+  const std::vector ticks = {one_move()};
+  const Setting setting(2, 0, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  programs[0].steps.push_back({.operation = Operation::reduce_gradients, .pass = Pass::backward});
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre("rank 0 never gets past operation 21: backward reduce_gradients"));
+}
+
+TEST(Faults, WhatNobodyReceivesIsFound) {
+  const std::vector ticks = {one_move()};
+  const Setting setting(2, 0, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  // Rank 1 sends its last results; the owner neither posts nor waits for them, so nobody is stuck.
+  Steps& steps = programs[0].steps;
+  steps.erase(find(programs[0], Operation::post_results, Pass::backward, 2));
+  steps.erase(find(programs[0], Operation::wait_results, Pass::backward, 2));
+  EXPECT_THAT(setting.faults(programs, ticks),
+              ElementsAre("rank 1: rank 0 never receives what it posts: tick 0 layer 0 backward "
+                          "stage 2 results"));
+}
+
+TEST(Faults, CollectiveAndWaitCrossedIsFound) {
+  // Rank 1 reduces before it posts what rank 0 needs in order to reach its own reduction.
+  const std::vector ticks = {one_move()};
+  const Setting setting(2, 0, 1, 1);
+  std::vector<Program> programs = setting.programs(ticks);
+  Steps& steps = programs[1].steps;
+  const Step reduce = *find(programs[1], Operation::reduce_gradients, Pass::backward);
+  steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
+  steps.insert(find(programs[1], Operation::post_results, Pass::backward, 2), reduce);
+  EXPECT_THAT(
+      setting.faults(programs, ticks),
+      ElementsAre(HasSubstr("backward wait_results stage 2"), HasSubstr("reduce_gradients")));
+}
+
+TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
+  int planted = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    RandomStep step(seed);
+    plan::test::Draw draw(seed + 1000);
+    std::vector<std::pair<std::size_t, std::size_t>> posts;
+    for (std::size_t rank = 0; rank < step.programs.size(); ++rank) {
+      for (std::size_t i = 0; i < step.programs[rank].steps.size(); ++i) {
+        const Operation operation = step.programs[rank].steps[i].operation;
+        if (operation == Operation::post || operation == Operation::post_results ||
+            operation == Operation::send) {
+          posts.emplace_back(rank, i);
+        }
+      }
+    }
+    if (posts.empty()) continue;
+    const auto [rank, i] = draw.of(posts);
+    Steps& steps = step.programs[rank].steps;
+    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_THAT(faults(step.experiment, *step.outline, step.programs, step.ticks), Not(IsEmpty()))
+        << seed;
+    ++planted;
+  }
+  EXPECT_GT(planted, 50);
+}
+
+}  // namespace
+}  // namespace cadenza::simulate
