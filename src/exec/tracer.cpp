@@ -43,11 +43,11 @@ void Tracer::begin_step(std::int64_t step) {
 std::string Tracer::activity() const {
   std::string text = doing_ ? recorder_.names()[*doing_] + " " : "";
   text += fmt::format("(step {}", step_);
-  if (place_.phase != trace::Phase::other) {
-    text += fmt::format(", {}", kPhases[static_cast<std::size_t>(place_.phase)]);
+  if (context_.phase != trace::Phase::other) {
+    text += fmt::format(", {}", kPhases[static_cast<std::size_t>(context_.phase)]);
   }
-  if (place_.microbatch >= 0) text += fmt::format(", microbatch {}", place_.microbatch);
-  if (place_.layer >= 0) text += fmt::format(", layer {}", place_.layer);
+  if (context_.microbatch >= 0) text += fmt::format(", microbatch {}", context_.microbatch);
+  if (context_.layer >= 0) text += fmt::format(", layer {}", context_.layer);
   return text + ")";
 }
 
@@ -80,7 +80,7 @@ trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::
   event.category = category;
   event.lane = lane;
   if (work.sends) event.flags |= trace::flag::kSends;
-  event.set_context(place_);
+  event.set_context(context_);
   return event;
 }
 

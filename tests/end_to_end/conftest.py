@@ -7,6 +7,23 @@ import pytest
 import harness
 
 
+# Modules that measure times, pin threads or start daemons: nothing else runs beside them.
+ALONE = {
+    "test_bench", "test_bench_simulation", "test_calibrate", "test_interrupted", "test_pauses",
+    "test_quickstart", "test_signals", "test_slurm", "test_threads", "test_watchdog",
+}  # fmt: skip
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: nothing else may run beside it")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem in ALONE:
+            item.add_marker("alone")
+
+
 def pytest_sessionstart(session):
     if not harness.PROGRAM.is_file():
         pytest.exit(
