@@ -55,7 +55,7 @@ def test_a_large_run_is_read_in_parts(run_folder, reads, monkeypatch):
     """For a page in one pass, and once more for the typical step, which shows its events."""
     whole = cadenza.Study(cadenza.open(run_folder)).parts
     reads.clear()
-    for module in ("run", "study"):
+    for module in ("read.run", "study"):
         monkeypatch.setattr(f"cadenza.{module}.EVENTS_AT_ONCE", 16)
     study = cadenza.Study(cadenza.open(run_folder))
     study.prepare()
