@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,6 @@ from cadenza import intervals
 from cadenza.colours import MESSAGE_NAMES, PART_NAMES
 from cadenza.errors import DataError
 from cadenza.parts import rank_totals
-from cadenza.pieces import lane_pieces
 from cadenza.study import Study
 from cadenza.typical import typical
 from cadenza.words import role_name
@@ -65,12 +65,15 @@ def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | Non
     ranks = study.ranks
     if chosen is not None:
         ranks = ranks[ranks["rank"].isin(chosen)]
-    events = study.step_events(step)
-    pieces = lane_pieces(events, study.ranks)
+    events, pieces = (
+        frame[frame["rank"].isin(ranks["rank"]).to_numpy()]
+        for frame in (study.step_events(step), study.step_pieces(step))
+    )
+    of_rank = [dict(list(frame.groupby("rank"))) for frame in (events, pieces)]
     bars = []
     for row, rank in enumerate(ranks["rank"]):
-        mine = pieces[(pieces["rank"] == rank).to_numpy()]
-        names = _names(events[(events["rank"] == rank).to_numpy()])
+        names = _names(of_rank[0].get(rank, events[:0]))
+        mine = of_rank[1].get(rank, pieces[:0])
         bars.append(pd.DataFrame([(row, LANES[0], PART_NAMES["other"], 0, end - begin, "no event")],
                                  columns=_COLUMNS))  # fmt: skip
         for lane, kinds in zip(LANES, _labelled(mine), strict=True):
@@ -104,15 +107,17 @@ def _bars(
 ) -> pd.DataFrame:
     """Long pieces as they are, short ones merged: label, begin_ns, end_ns, what."""
     begin, end = window
-    inside = pieces[(pieces["end_ns"] > begin) & (pieces["begin_ns"] < end)]
+    inside = pieces[((pieces["end_ns"] > begin) & (pieces["begin_ns"] < end)).to_numpy()]
     inside = inside[["label", "begin_ns", "end_ns"]].copy()
-    inside[["begin_ns", "end_ns"]] = inside[["begin_ns", "end_ns"]].clip(begin, end)
+    for name in ("begin_ns", "end_ns"):
+        inside[name] = np.clip(inside[name].to_numpy(), begin, end)
     long = (inside["end_ns"] - inside["begin_ns"] >= resolution_ns).to_numpy()
     kept = inside[long].sort_values("begin_ns", kind="stable")
     kept["what"] = _what(kept, names)
     edges = begin + np.arange(0, end - begin + resolution_ns, resolution_ns).astype(np.int64)
     bars = pd.concat([_merged(inside[~long], edges), kept], ignore_index=True)
-    bars[["begin_ns", "end_ns"]] = bars[["begin_ns", "end_ns"]].clip(begin, end) - begin
+    for name in ("begin_ns", "end_ns"):
+        bars[name] = np.clip(bars[name].to_numpy(), begin, end) - begin
     return bars
 
 
@@ -156,17 +161,20 @@ def _what(pieces: pd.DataFrame, names: pd.DataFrame) -> list[str]:
     if names.empty:
         return [""] * len(pieces)
     last = np.searchsorted(names["begin_ns"].to_numpy(), pieces["begin_ns"].to_numpy(), "right") - 1
-    rows = names.iloc[np.maximum(last, 0)]
-    holds = rows["end_ns"].to_numpy() >= pieces["end_ns"].to_numpy()
-    return [_text(row) if held else "" for row, held in zip(rows.itertuples(), holds, strict=True)]
+    last = np.maximum(last, 0)
+    holds = names["end_ns"].to_numpy()[last] >= pieces["end_ns"].to_numpy()
+    columns = (names[column].iloc[last] for column in ("name", "phase", "microbatch", "layer"))
+    rows = zip(*columns, holds, strict=True)
+    return [_text(*event) if held else "" for *event, held in rows]
 
 
-def _text(event: tuple) -> str:
-    parts = [f"{event.name} · {event.phase}"]
-    if event.microbatch >= 0:
-        parts.append(f"microbatch {event.microbatch}")
-    if event.layer >= 0:
-        parts.append(f"layer {event.layer}")
+@lru_cache(maxsize=4096)
+def _text(name: str, phase: str, microbatch: int, layer: int) -> str:
+    parts = [f"{name} · {phase}"]
+    if microbatch >= 0:
+        parts.append(f"microbatch {microbatch}")
+    if layer >= 0:
+        parts.append(f"layer {layer}")
     return " · ".join(parts)
 
 
