@@ -135,29 +135,35 @@ def innermost_of_lanes(
     """innermost() of many lanes at once; `lanes` holds the number of each interval's lane."""
     if len(begins) == 0:
         return EMPTY, np.empty(0, np.int64)
-    index = np.unique(lanes, return_inverse=True)[1]
-    origin = begins.min()
-    shift = index * (ends.max() - origin + 1) - origin
+    shift = _one_behind_the_other(begins, ends, lanes)
     cut, owner = innermost(begins + shift, ends + shift)
     return cut - shift[owner][:, None], owner
+
+
+def _one_behind_the_other(begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    """What to add to the times of each interval for its lane to begin after the one before."""
+    index = np.unique(lanes, return_inverse=True)[1]
+    origin = begins.min()
+    return index * (ends.max() - origin + 1) - origin
 
 
 def crossings(begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray) -> np.ndarray:
     """Whether each interval begins inside another one of its lane and ends behind it: neither
     nested nor apart."""
-    order = np.lexsort((-ends, begins, lanes))
-    begin, end, lane = begins[order], ends[order], lanes[order]
-    found = np.zeros(len(order), bool)
-    if len(order) == 0:
+    found = np.zeros(len(begins), bool)
+    if len(begins) == 0:
         return found
-    changes = np.flatnonzero(np.diff(lane)) + 1
-    for first, last in zip([0, *changes], [*changes, len(lane)], strict=True):
-        if (begin[first + 1 : last] >= np.maximum.accumulate(end[first : last - 1])).all():
-            continue  # flat, as most lanes are
+    shift = _one_behind_the_other(begins, ends, lanes)
+    begins, ends = begins + shift, ends + shift
+    order = np.lexsort((-ends, begins))
+    parent = _nesting(begins[order], ends[order])[0]
+    outlives = (parent >= 0) & (ends[order[parent]] < ends[order])
+    # All nest in a sound trace. In the others' lanes each is held against those that are open.
+    for lane in np.unique(lanes[order[outlives]]):
         open_: list[int] = []
-        for index in range(first, last):
-            while open_ and end[open_[-1]] <= begin[index]:
+        for index in order[lanes[order] == lane].tolist():
+            while open_ and ends[open_[-1]] <= begins[index]:
                 open_.pop()
-            found[order[index]] = bool(open_) and end[index] > end[open_[-1]]
+            found[index] = bool(open_) and ends[index] > ends[open_[-1]]
             open_.append(index)
     return found

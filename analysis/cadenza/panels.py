@@ -19,6 +19,7 @@ from cadenza.words import role_name
 
 LANES = ("work", "messages")
 _COLUMNS = ["row", "lane", "label", "begin_ns", "end_ns", "what"]
+_EVENT_COLUMNS = ["rank", "begin_ns", "end_ns", "category", "name", "phase", "microbatch", "layer"]
 
 
 @dataclass
@@ -65,18 +66,14 @@ def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | Non
     ranks = study.ranks
     if chosen is not None:
         ranks = ranks[ranks["rank"].isin(chosen)]
-    events, pieces = (
-        frame[frame["rank"].isin(ranks["rank"]).to_numpy()]
-        for frame in (study.step_events(step), study.step_pieces(step))
-    )
-    of_rank = [dict(list(frame.groupby("rank"))) for frame in (events, pieces)]
+    events = _by_rank(study.step_events(step)[_EVENT_COLUMNS], ranks["rank"])
+    pieces = _by_rank(study.step_pieces(step), ranks["rank"])
     bars = []
     for row, rank in enumerate(ranks["rank"]):
-        names = _names(of_rank[0].get(rank, events[:0]))
-        mine = of_rank[1].get(rank, pieces[:0])
+        names = _names(events[rank])
         bars.append(pd.DataFrame([(row, LANES[0], PART_NAMES["other"], 0, end - begin, "no event")],
                                  columns=_COLUMNS))  # fmt: skip
-        for lane, kinds in zip(LANES, _labelled(mine), strict=True):
+        for lane, kinds in zip(LANES, _labelled(pieces[rank]), strict=True):
             bars.append(_bars(kinds, names, (begin, end), resolution_ns).assign(row=row, lane=lane))
     busy = _busy_shares(study, step)
     return Panel(
@@ -91,15 +88,27 @@ def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | Non
     )
 
 
+def _by_rank(frame: pd.DataFrame, ranks: pd.Series) -> dict[int, pd.DataFrame]:
+    """The rows of each of `ranks`, in one pass over those of all."""
+    frame = frame[frame["rank"].isin(ranks).to_numpy()]
+    return dict.fromkeys(ranks, frame[:0]) | dict(list(frame.groupby("rank")))
+
+
 def _labelled(pieces: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Pieces of the lane of work, where a nanosecond has one part, and messages under way."""
     flight = pieces["in_flight"].to_numpy()
     work, messages = pieces[~flight], pieces[flight]
     work_names = {**PART_NAMES, "inside": PART_NAMES["communication"]}
     return (
-        work.assign(label=work["part"].astype(str).map(work_names)),
-        messages.assign(label=messages["category"].astype(str).map(MESSAGE_NAMES)),
+        work.assign(label=_renamed(work["part"], work_names)),
+        messages.assign(label=_renamed(messages["category"], MESSAGE_NAMES)),
     )
+
+
+def _renamed(values: pd.Series, names: dict[str, str]) -> np.ndarray:
+    """Categories by other names."""
+    known = np.array([names.get(name) for name in values.cat.categories], object)
+    return known[values.cat.codes.to_numpy()]
 
 
 def _bars(
@@ -127,16 +136,12 @@ def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
     What is shorter than a column does not get lost: a column is empty only if less than a quarter
     of it is covered.
     """
-    labels = list(pieces["label"].unique())
-    if not labels:
+    code, labels = pd.factorize(pieces["label"])
+    if not len(labels):
         return pd.DataFrame({"label": [], "begin_ns": [], "end_ns": [], "what": []})
-    covered = np.stack([
-        intervals.coverage(
-            intervals.union(intervals.make(part["begin_ns"].to_numpy(), part["end_ns"].to_numpy())),
-            edges,
-        )
-        for part in (pieces[pieces["label"] == label] for label in labels)
-    ])  # fmt: skip
+    pairs = intervals.make(pieces["begin_ns"].to_numpy(), pieces["end_ns"].to_numpy())
+    covered = np.stack([intervals.coverage(intervals.union(pairs[code == one]), edges)
+                        for one in range(len(labels))])  # fmt: skip
     kind = np.where(covered.sum(axis=0) < 0.25 * np.diff(edges), -1, np.argmax(covered, axis=0))
     change = np.flatnonzero(np.diff(kind)) + 1
     starts, ends = np.concatenate(([0], change)), np.concatenate((change, [len(kind)]))
