@@ -45,6 +45,7 @@ class Study:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._step_events: dict[int, pd.DataFrame] = {}
+        self._step_pieces: dict[int, pd.DataFrame] = {}
         self._graphs: dict[int, StepGraph] = {}
         self._frames: dict[str, pd.DataFrame] = {}
 
@@ -135,6 +136,13 @@ class Study:
         if step == self.typical_step:
             self._step_events[step] = found
         return found
+
+    def step_pieces(self, step: int) -> pd.DataFrame:
+        """lane_pieces() of one step, of all ranks; the last one asked for is kept, as pictures show
+        the same step of some ranks each."""
+        if step not in self._step_pieces:
+            self._step_pieces = {step: lane_pieces(self.step_events(step), self.ranks)}
+        return self._step_pieces[step]
 
     @property
     def _in_memory(self) -> bool:

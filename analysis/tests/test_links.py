@@ -93,7 +93,7 @@ def test_turns_at_ports_are_taken_off_and_put_on_again(seed):
                           "ready_ns": np.sort(random.integers(0, 50_000, count))})  # fmt: skip
     ports = Ports(frame, Machine(ranks_per_node=2))
     alone = random.integers(1, 2_000, count).astype(float)
-    there = ports.there(alone)
+    there = ports.there(alone[:, None])[:, 0]
     assert (there - frame["ready_ns"] > alone + 1_000).any()  # some waited for their turn
     np.testing.assert_allclose(ports.alone(there), alone, atol=1e-6)
 

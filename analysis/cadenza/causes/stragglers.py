@@ -225,14 +225,16 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """
     worst = _slowest(found[found["why"].isin(["cost", *_ITSELF])])
     steps = max(found["step"].nunique(), 1)
+    of_rank = dict(list(worst.groupby("rank")))
     rows = []
     for rank in sorted(int(r) for r in ranks["rank"]):
-        mine = _counted(worst[worst["rank"] == rank])
+        if rank not in of_rank:  # most of a large run
+            rows.append((rank, 0.0, "none", "", 0.0, "never the slowest"))
+            continue
+        mine = _counted(of_rank[rank])
         late_in = mine["step"].nunique()
         kind = _persistence(late_in / steps, mine)
-        text = "never the slowest"
-        if late_in:
-            text = f"{_usual_cause(rank, mine)}, in {late_in} of {steps} steps"
+        text = f"{_usual_cause(rank, mine)}, in {late_in} of {steps} steps"
         late = mine["late_seconds"].sum()
         rows.append((rank, late_in / steps, kind, _main_phase(mine), late, text))
     columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "explanation"]
@@ -266,8 +268,6 @@ def _slowest(late: pd.DataFrame) -> pd.DataFrame:
 
 
 def _persistence(share: float, mine: pd.DataFrame) -> str:
-    if share == 0:
-        return "none"
     late = mine.groupby("why")["late_seconds"].sum()
     if late.get("cost", 0.0) >= late.sum() / 2:
         return "data"

@@ -60,6 +60,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     seconds = graph.replay(own=np.stack(own, axis=1)).max(axis=0) / 1e9
     rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
             (*_OF_ALL[3], network_free(graph))]  # fmt: skip
+    alone = _alone(nodes)
     if graph.pause.any():
         longest = pauses(graph).iloc[0]
         text = "longest pause: rank {rank}, {seconds:.3g} s in {name}".format(**longest)
@@ -68,7 +69,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
         number = int(graph.lanes.ranks[rank])
         share = _speed(nodes, factors, rank)
         beside = "the median rate" if len(graph.ranks) > 2 else "the other rank's rate"
-        beside = "its machine's rate" if _alone(nodes, rank) else beside
+        beside = "its machine's rate" if alone[rank] else beside
         text = f"rank {number} computes at {share:.2f} x {beside}"
         rows.append(("rank as fast as the median", number, text, value))
     frame = pd.DataFrame(rows, columns=["scenario", "rank", "explanation", "seconds"])
@@ -189,13 +190,13 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     return np.where(np.isnan(factor), overall[nodes["rank"].to_numpy()], factor)
 
 
-def _alone(nodes: pd.DataFrame, rank: int) -> bool:
-    """Whether no other rank does what a rank does."""
-    mine = nodes["rank"] == rank
-    keys = [nodes[key].astype(object) for key in ("name", "phase")]
+def _alone(nodes: pd.DataFrame) -> pd.Series:
+    """By rank (index): whether no other rank does what it does."""
+    keys = ["name", "phase"]
     counted = (nodes["flops"] > 0) & (nodes["category"] != "data")
-    ranks = nodes["rank"].where(counted).groupby(keys).transform("nunique")
-    return bool((ranks[mine] <= 1).all())
+    pairs = nodes.assign(of=nodes["rank"].where(counted)).groupby([*keys, "rank"], observed=True)
+    ranks = pairs["of"].max().groupby(level=keys, observed=True).transform("nunique")
+    return (ranks <= 1).groupby(level="rank").all()
 
 
 def _beside_machine(graph: StepGraph, nodes: pd.DataFrame) -> pd.Series:

@@ -28,7 +28,11 @@ def with_usual_links(
     columns = ["scenario", "rank", "seconds", "saved_seconds", "explanation"]
     if not slow:
         return pd.DataFrame(columns=columns)
-    saved = np.stack([_saved(graph, machine, one) for one in slow], axis=1)
+    by_event = _save_messages(graph, machine, slow)
+    for case, one in enumerate(slow):
+        for group in one.groups:
+            _save_collectives(graph, machine, one, group, by_event[:, case])
+    saved = by_event[graph.meetings.end_event]  # (ends, cases): ns by which its data is earlier
     transfer = graph.transfer[:, None] - saved
     seconds = graph.replay(transfer=transfer).max(axis=0) / 1e9
     rows = [
@@ -38,40 +42,40 @@ def with_usual_links(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _saved(graph: StepGraph, machine: Machine | None, link: SlowLink) -> np.ndarray:
-    """Per end of a meeting: ns by which its data would be there earlier."""
-    by_event = np.zeros(len(graph.lanes.events))
-    if link.known:
-        _save_messages(graph, machine, link, by_event)
-    for group in link.groups:
-        _save_collectives(graph, machine, link, group, by_event)
-    return by_event[graph.meetings.end_event]
-
-
-def _save_messages(
-    graph: StepGraph, machine: Machine | None, link: SlowLink, by_event: np.ndarray
-) -> None:
-    frame, ends = wires(graph, machine), message_numbers(graph)
-    mine = frame["sender"].isin(link.pairs[0]) & frame["receiver"].isin(link.pairs[0])
-    if frame.empty or not mine.any():
-        return
+def _save_messages(graph: StepGraph, machine: Machine | None, slow: list[SlowLink]) -> np.ndarray:
+    """Per event and slow link: ns by which a message would be there earlier; 0 where it is not
+    known which link is slow."""
+    by_event = np.zeros((len(graph.lanes.events), len(slow)))
+    known = [case for case, link in enumerate(slow) if link.known]
+    frame = wires(graph, machine) if known else pd.DataFrame()
+    if frame.empty:
+        return by_event
+    ends = message_numbers(graph)
+    mine = np.stack([_goes_over(frame, slow[case]) for case in known], axis=1)
+    share = np.array([slow[case].share for case in known])
     if not graph.lanes.events["simulated"].iloc[frame["event"].iloc[0]]:
-        rows = ends.loc[ends["message"].isin(frame.loc[mine, "message"]), "event"]
-        at = np.isin(graph.meetings.end_event, rows)
-        taken = np.maximum(graph.transfer[at], 0)
-        by_event[graph.meetings.end_event[at]] = taken * (1 - link.share)
-        return
+        for case, chosen in zip(known, mine.T, strict=True):
+            rows = ends.loc[ends["message"].isin(frame.loc[chosen, "message"]), "event"]
+            at = np.isin(graph.meetings.end_event, rows)
+            taken = np.maximum(graph.transfer[at], 0)
+            by_event[graph.meetings.end_event[at], case] = taken * (1 - slow[case].share)
+        return by_event
     ports = Ports(frame, machine)
-    there = frame["there_ns"].to_numpy(float)
-    alone = ports.alone(there)
-    usual = alone * link.share
+    alone = ports.alone(frame["there_ns"].to_numpy(float))[:, None]
+    usual = alone * share
     if machine is not None:
         rate = machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
-        usual = frame["bytes"].to_numpy() / rate * 1e9
-    earlier = ports.there(alone) - ports.there(np.where(mine, usual, alone))
-    saved = np.zeros(int(frame["message"].max()) + 1)
-    saved[frame["message"]] = earlier
-    by_event[ends["event"]] = saved[ends["message"]]
+        usual = (frame["bytes"].to_numpy() / rate * 1e9)[:, None]
+    saved = np.zeros((int(frame["message"].max()) + 1, len(known)))
+    saved[frame["message"]] = ports.there(alone) - ports.there(np.where(mine, usual, alone))
+    by_event[np.ix_(ends["event"], known)] = saved[ends["message"]]
+    return by_event
+
+
+def _goes_over(frame: pd.DataFrame, link: SlowLink) -> np.ndarray:
+    """Whether each message of `frame` goes over the link."""
+    own = link.pairs[0]
+    return (frame["sender"].isin(own) & frame["receiver"].isin(own)).to_numpy()
 
 
 def _save_collectives(

@@ -4,10 +4,14 @@ and in a simulation without its turn at the ports where it leaves and arrives.""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+
 import numpy as np
 import pandas as pd
 
 from cadenza.graph.graph import StepGraph
+from cadenza.graph.levels import levels
 from cadenza.read.machine import Machine
 from cadenza.read.partners import alike, both_ends, message_ends
 from cadenza.read.schema import PACK
@@ -112,32 +116,48 @@ class Ports:
         self._in = np.where(far, inside + machine.adapter_of(receiver), receiver)
 
     def alone(self, there: np.ndarray) -> np.ndarray:
-        """ns that each message, which was there at `there`, took at its ports."""
-        out, into = self._free(self._out), self._free(self._in)
-        taken = []
-        for ready, latency, end, leave, arrive in self._rows(there):
-            leaves = ready if ready > out[leave] else out[leave]
-            begins = leaves + latency if leaves + latency > into[arrive] else into[arrive]
-            taken.append(end - begins if end > begins else 0.0)
-            out[leave], into[arrive] = leaves + taken[-1], end
-        return np.array(taken)
+        """ns that each message, which was there at `there` (ns), took at its ports: (messages,)"""
+
+        def taken(turn: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            end = there[turn, None]
+            return np.maximum(end - begins, 0.0), end
+
+        return self._walk(taken, 1)[0][:, 0]
 
     def there(self, alone: np.ndarray) -> np.ndarray:
-        """When each message is there, ns, if it takes `alone` at its ports."""
-        out, into = self._free(self._out), self._free(self._in)
-        found = []
-        for ready, latency, taken, leave, arrive in self._rows(alone):
-            leaves = ready if ready > out[leave] else out[leave]
-            begins = leaves + latency if leaves + latency > into[arrive] else into[arrive]
-            found.append(begins + taken)
-            out[leave], into[arrive] = leaves + taken, begins + taken
-        return np.array(found)
+        """When each message is there, ns, if it takes `alone` (ns) at its ports: (messages, cases),
+        as `alone`."""
 
-    @staticmethod
-    def _free(ports: np.ndarray) -> list[float]:
-        """Since when each port is free."""
-        return [0.0] * (int(ports.max()) + 1)
+        def taken(turn: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return alone[turn], begins + alone[turn]
 
-    def _rows(self, values: np.ndarray):
-        columns = (self._ready, self.latency, values, self._out, self._in)
-        return zip(*(column.tolist() for column in columns), strict=True)
+        return self._walk(taken, alone.shape[1])[1]
+
+    def _walk(self, taken: Callable, cases: int) -> tuple[np.ndarray, np.ndarray]:
+        """@param taken  (messages, when they begin to arrive) -> how long they take, when they are
+                         there; (messages, cases)
+        @returns the same of all messages
+        """
+        took, over = np.empty((2, len(self._ready), cases))
+        # Since when each port is free.
+        out, into = (np.zeros((ports.max() + 1, cases)) for ports in (self._out, self._in))
+        for turn in self._turns:
+            leave, arrive = self._out[turn], self._in[turn]
+            leaves = np.maximum(self._ready[turn, None], out[leave])
+            begins = np.maximum(leaves + self.latency[turn, None], into[arrive])
+            took[turn], over[turn] = taken(turn, begins)
+            out[leave], into[arrive] = leaves + took[turn], over[turn]
+        return took, over
+
+    @cached_property
+    def _turns(self) -> list[np.ndarray]:
+        """Messages in groups that share no port: each comes after all before it at its ports."""
+        before = [_neighbours(ports) for ports in (self._out, self._in)]
+        return levels(len(self._ready), *(np.concatenate(ends) for ends in zip(*before)))[0]
+
+
+def _neighbours(ports: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Messages and those that are next at their port."""
+    order = np.argsort(ports, kind="stable")
+    follows = ports[order[1:]] == ports[order[:-1]]
+    return order[:-1][follows], order[1:][follows]

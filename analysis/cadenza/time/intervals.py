@@ -68,47 +68,65 @@ def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Time for which each of the nested intervals of a lane is the innermost one. Empty intervals
     are pieces too, and cut those that they lie in.
 
+    Where one begins inside another and ends behind it, the one that began last counts.
+
     @returns pieces (n, 2) and the index of the interval that each piece belongs to
     """
     order = np.lexsort((-ends, begins))
-    begins, ends = begins[order], ends[order]
+    begins, ends = begins[order], np.maximum(begins, ends)[order]
     if len(begins) == 0:
         return EMPTY, order
-    reach = np.maximum.accumulate(ends)
-    first = np.concatenate(([True], begins[1:] >= reach[:-1]))
-    group = np.cumsum(first) - 1
-    single = (np.bincount(group) == 1)[group]  # most of them, as most lanes are flat
-    nested = np.flatnonzero(~single)
-    pieces, owner = _walk(begins[nested].tolist(), ends[nested].tolist())
-    owner = np.concatenate([np.flatnonzero(single), nested[owner]])
-    table = np.concatenate([make(begins[single], ends[single]), pieces])
-    ordered = np.argsort(table[:, 0], kind="stable")
-    return table[ordered], order[owner[ordered]]
+    parent, closing = _nesting(begins, ends)
+    if (ends[parent[parent >= 0]] < ends[parent >= 0]).any():
+        ends = _cut_at_crossings(begins, ends)
+        parent, closing = _nesting(begins, ends)
+    # Edges in the order of time: what closes at a time comes before what opens then.
+    opens = np.arange(len(begins)) + np.searchsorted(ends[closing], begins, side="right")
+    closes = np.arange(len(closing)) + np.searchsorted(begins, ends[closing], side="left")
+    empty = ends == begins
+    edges = np.empty(len(opens) + len(closes), np.int64)
+    edges[opens], edges[closes] = begins, ends[closing]
+    after = np.empty_like(edges)  # the innermost one from an edge on, -1 for none
+    after[opens] = np.where(empty, parent, np.arange(len(begins)))
+    after[closes] = parent[closing]
+    long = np.flatnonzero((edges[1:] > edges[:-1]) & (after[:-1] >= 0))
+    at = np.concatenate([opens[empty], long])
+    inner = np.concatenate([np.flatnonzero(empty), after[long]])
+    until = np.concatenate([begins[empty], edges[long + 1]])
+    turn = np.argsort(at, kind="stable")  # of an edge, an empty one before what goes on
+    return make(edges[at], until)[turn], order[inner[turn]]
 
 
-def _walk(begins: list[int], ends: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """innermost() of sorted intervals, one after the other with a stack of the open ones."""
-    pieces: list[tuple[int, int, int]] = []
+def _nesting(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How sorted intervals (by begin, then the longest first) lie in one another.
+
+    @returns of each the index of the one around it or -1; and indices of those that are not empty
+             in the order in which they end, of those that end together the last one first
+    """
+    whole = np.flatnonzero(ends > begins)[::-1]
+    closing = whole[np.argsort(ends[whole], kind="stable")]
+    holds = ends > begins
+    depth = np.cumsum(holds) - holds - np.searchsorted(ends[closing], begins, side="right")
+    parent = np.full(len(begins), -1)
+    for level in range(int(depth.max())):
+        outer = np.flatnonzero(holds & (depth == level))
+        inner = np.flatnonzero(depth == level + 1)
+        parent[inner] = outer[np.searchsorted(outer, inner) - 1]
+    return parent, closing
+
+
+def _cut_at_crossings(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Ends of sorted intervals, earlier where one that began later goes on behind them: from its
+    begin on that one counts. After that all are nested."""
+    ends = ends.copy()
     open_: list[int] = []
-    now = 0
-    for index in range(len(begins) + 1):
-        until = begins[index] if index < len(begins) else None
-        while open_ and (until is None or ends[open_[-1]] <= until):
-            top = open_.pop()
-            if ends[top] > now:
-                pieces.append((now, ends[top], top))
-                now = ends[top]
-        if until is None:
-            break
-        if open_ and until > now:
-            pieces.append((now, until, open_[-1]))
-        now = max(now, until)
-        if ends[index] == begins[index]:
-            pieces.append((now, now, index))
-        else:
-            open_.append(index)
-    table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
-    return table[:, :2], table[:, 2]
+    for index, begin in enumerate(begins.tolist()):
+        while open_ and ends[open_[-1]] <= begin:
+            open_.pop()
+        while open_ and ends[open_[-1]] < ends[index]:
+            ends[open_.pop()] = begin
+        open_.append(index)
+    return ends
 
 
 def innermost_of_lanes(
@@ -117,29 +135,35 @@ def innermost_of_lanes(
     """innermost() of many lanes at once; `lanes` holds the number of each interval's lane."""
     if len(begins) == 0:
         return EMPTY, np.empty(0, np.int64)
-    index = np.unique(lanes, return_inverse=True)[1]
-    origin = begins.min()
-    shift = index * (ends.max() - origin + 1) - origin
+    shift = _one_behind_the_other(begins, ends, lanes)
     cut, owner = innermost(begins + shift, ends + shift)
     return cut - shift[owner][:, None], owner
+
+
+def _one_behind_the_other(begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    """What to add to the times of each interval for its lane to begin after the one before."""
+    index = np.unique(lanes, return_inverse=True)[1]
+    origin = begins.min()
+    return index * (ends.max() - origin + 1) - origin
 
 
 def crossings(begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray) -> np.ndarray:
     """Whether each interval begins inside another one of its lane and ends behind it: neither
     nested nor apart."""
-    order = np.lexsort((-ends, begins, lanes))
-    begin, end, lane = begins[order], ends[order], lanes[order]
-    found = np.zeros(len(order), bool)
-    if len(order) == 0:
+    found = np.zeros(len(begins), bool)
+    if len(begins) == 0:
         return found
-    changes = np.flatnonzero(np.diff(lane)) + 1
-    for first, last in zip([0, *changes], [*changes, len(lane)], strict=True):
-        if (begin[first + 1 : last] >= np.maximum.accumulate(end[first : last - 1])).all():
-            continue  # flat, as most lanes are
+    shift = _one_behind_the_other(begins, ends, lanes)
+    begins, ends = begins + shift, ends + shift
+    order = np.lexsort((-ends, begins))
+    parent = _nesting(begins[order], ends[order])[0]
+    outlives = (parent >= 0) & (ends[order[parent]] < ends[order])
+    # All nest in a sound trace. In the others' lanes each is held against those that are open.
+    for lane in np.unique(lanes[order[outlives]]):
         open_: list[int] = []
-        for index in range(first, last):
-            while open_ and end[open_[-1]] <= begin[index]:
+        for index in order[lanes[order] == lane].tolist():
+            while open_ and ends[open_[-1]] <= begins[index]:
                 open_.pop()
-            found[order[index]] = bool(open_) and end[index] > end[open_[-1]]
+            found[index] = bool(open_) and ends[index] > ends[open_[-1]]
             open_.append(index)
     return found

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -12,13 +13,13 @@ from cadenza.time import intervals
 from cadenza.colours import MESSAGE_NAMES, PART_NAMES
 from cadenza.errors import DataError
 from cadenza.time.parts import rank_totals
-from cadenza.time.pieces import lane_pieces
 from cadenza.study import Study
 from cadenza.time.typical import typical
 from cadenza.words import role_name
 
 LANES = ("work", "messages")
 _COLUMNS = ["row", "lane", "label", "begin_ns", "end_ns", "what"]
+_EVENT_COLUMNS = ["rank", "begin_ns", "end_ns", "category", "name", "phase", "microbatch", "layer"]
 
 
 @dataclass
@@ -65,15 +66,14 @@ def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | Non
     ranks = study.ranks
     if chosen is not None:
         ranks = ranks[ranks["rank"].isin(chosen)]
-    events = study.step_events(step)
-    pieces = lane_pieces(events, study.ranks)
+    events = _by_rank(study.step_events(step)[_EVENT_COLUMNS], ranks["rank"])
+    pieces = _by_rank(study.step_pieces(step), ranks["rank"])
     bars = []
     for row, rank in enumerate(ranks["rank"]):
-        mine = pieces[(pieces["rank"] == rank).to_numpy()]
-        names = _names(events[(events["rank"] == rank).to_numpy()])
+        names = _names(events[rank])
         bars.append(pd.DataFrame([(row, LANES[0], PART_NAMES["other"], 0, end - begin, "no event")],
                                  columns=_COLUMNS))  # fmt: skip
-        for lane, kinds in zip(LANES, _labelled(mine), strict=True):
+        for lane, kinds in zip(LANES, _labelled(pieces[rank]), strict=True):
             bars.append(_bars(kinds, names, (begin, end), resolution_ns).assign(row=row, lane=lane))
     busy = _busy_shares(study, step)
     return Panel(
@@ -88,15 +88,27 @@ def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | Non
     )
 
 
+def _by_rank(frame: pd.DataFrame, ranks: pd.Series) -> dict[int, pd.DataFrame]:
+    """The rows of each of `ranks`, in one pass over those of all."""
+    frame = frame[frame["rank"].isin(ranks).to_numpy()]
+    return dict.fromkeys(ranks, frame[:0]) | dict(list(frame.groupby("rank")))
+
+
 def _labelled(pieces: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Pieces of the lane of work, where a nanosecond has one part, and messages under way."""
     flight = pieces["in_flight"].to_numpy()
     work, messages = pieces[~flight], pieces[flight]
     work_names = {**PART_NAMES, "inside": PART_NAMES["communication"]}
     return (
-        work.assign(label=work["part"].astype(str).map(work_names)),
-        messages.assign(label=messages["category"].astype(str).map(MESSAGE_NAMES)),
+        work.assign(label=_renamed(work["part"], work_names)),
+        messages.assign(label=_renamed(messages["category"], MESSAGE_NAMES)),
     )
+
+
+def _renamed(values: pd.Series, names: dict[str, str]) -> np.ndarray:
+    """Categories by other names."""
+    known = np.array([names.get(name) for name in values.cat.categories], object)
+    return known[values.cat.codes.to_numpy()]
 
 
 def _bars(
@@ -104,15 +116,17 @@ def _bars(
 ) -> pd.DataFrame:
     """Long pieces as they are, short ones merged: label, begin_ns, end_ns, what."""
     begin, end = window
-    inside = pieces[(pieces["end_ns"] > begin) & (pieces["begin_ns"] < end)]
+    inside = pieces[((pieces["end_ns"] > begin) & (pieces["begin_ns"] < end)).to_numpy()]
     inside = inside[["label", "begin_ns", "end_ns"]].copy()
-    inside[["begin_ns", "end_ns"]] = inside[["begin_ns", "end_ns"]].clip(begin, end)
+    for name in ("begin_ns", "end_ns"):
+        inside[name] = np.clip(inside[name].to_numpy(), begin, end)
     long = (inside["end_ns"] - inside["begin_ns"] >= resolution_ns).to_numpy()
     kept = inside[long].sort_values("begin_ns", kind="stable")
     kept["what"] = _what(kept, names)
     edges = begin + np.arange(0, end - begin + resolution_ns, resolution_ns).astype(np.int64)
     bars = pd.concat([_merged(inside[~long], edges), kept], ignore_index=True)
-    bars[["begin_ns", "end_ns"]] = bars[["begin_ns", "end_ns"]].clip(begin, end) - begin
+    for name in ("begin_ns", "end_ns"):
+        bars[name] = np.clip(bars[name].to_numpy(), begin, end) - begin
     return bars
 
 
@@ -122,16 +136,12 @@ def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
     What is shorter than a column does not get lost: a column is empty only if less than a quarter
     of it is covered.
     """
-    labels = list(pieces["label"].unique())
-    if not labels:
+    code, labels = pd.factorize(pieces["label"])
+    if not len(labels):
         return pd.DataFrame({"label": [], "begin_ns": [], "end_ns": [], "what": []})
-    covered = np.stack([
-        intervals.coverage(
-            intervals.union(intervals.make(part["begin_ns"].to_numpy(), part["end_ns"].to_numpy())),
-            edges,
-        )
-        for part in (pieces[pieces["label"] == label] for label in labels)
-    ])  # fmt: skip
+    pairs = intervals.make(pieces["begin_ns"].to_numpy(), pieces["end_ns"].to_numpy())
+    covered = np.stack([intervals.coverage(intervals.union(pairs[code == one]), edges)
+                        for one in range(len(labels))])  # fmt: skip
     kind = np.where(covered.sum(axis=0) < 0.25 * np.diff(edges), -1, np.argmax(covered, axis=0))
     change = np.flatnonzero(np.diff(kind)) + 1
     starts, ends = np.concatenate(([0], change)), np.concatenate((change, [len(kind)]))
@@ -156,17 +166,20 @@ def _what(pieces: pd.DataFrame, names: pd.DataFrame) -> list[str]:
     if names.empty:
         return [""] * len(pieces)
     last = np.searchsorted(names["begin_ns"].to_numpy(), pieces["begin_ns"].to_numpy(), "right") - 1
-    rows = names.iloc[np.maximum(last, 0)]
-    holds = rows["end_ns"].to_numpy() >= pieces["end_ns"].to_numpy()
-    return [_text(row) if held else "" for row, held in zip(rows.itertuples(), holds, strict=True)]
+    last = np.maximum(last, 0)
+    holds = names["end_ns"].to_numpy()[last] >= pieces["end_ns"].to_numpy()
+    columns = (names[column].iloc[last] for column in ("name", "phase", "microbatch", "layer"))
+    rows = zip(*columns, holds, strict=True)
+    return [_text(*event) if held else "" for *event, held in rows]
 
 
-def _text(event: tuple) -> str:
-    parts = [f"{event.name} · {event.phase}"]
-    if event.microbatch >= 0:
-        parts.append(f"microbatch {event.microbatch}")
-    if event.layer >= 0:
-        parts.append(f"layer {event.layer}")
+@lru_cache(maxsize=4096)
+def _text(name: str, phase: str, microbatch: int, layer: int) -> str:
+    parts = [f"{name} · {phase}"]
+    if microbatch >= 0:
+        parts.append(f"microbatch {microbatch}")
+    if layer >= 0:
+        parts.append(f"layer {layer}")
     return " · ".join(parts)
 
 
