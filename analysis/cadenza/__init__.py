@@ -9,7 +9,7 @@
 """
 
 from cadenza.time.bubbles import pipeline_bubbles
-from cadenza.read.checks import check
+from cadenza.checks import check
 from cadenza.comparison import compare, step_time_ratio, waterfall
 from cadenza.graph.critical_path import critical_path
 from cadenza.time.efficiency import efficiencies, utilization

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 
-from cadenza.read import checks
+from cadenza import checks
 from cadenza.time import efficiency, memory
 from cadenza.causes.alone import Alone, lone_ranks, sentence
 from cadenza.time.bubbles import pipeline_bubbles
@@ -25,6 +25,7 @@ from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
 from cadenza.graph.pauses import pauses
 from cadenza.time.pieces import lane_pieces
+from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
 from cadenza.read.run import EVENTS_AT_ONCE, Run, of_step
 from cadenza.causes.stragglers import persistent, stragglers, wait_causes
@@ -163,8 +164,8 @@ class Study:
         """Without events one pass over none of them makes the frames, with columns but no rows."""
         names = [name for name in names if name not in self._frames]
         made: dict[str, list[pd.DataFrame]] = {}
-        for step, events in self._events_by_step():
-            for name, frame in self._of_step(step, events, names).items():
+        for found in self._of_steps(names):
+            for name, frame in found.items():
                 made.setdefault(name, []).append(frame)
         self._frames |= {name: pd.concat(all_, ignore_index=True) for name, all_ in made.items()}
 
@@ -197,15 +198,21 @@ class Study:
             found["paths"] = critical_path(graph).assign(step=step)
         return found
 
-    def _events_by_step(self) -> Iterator[tuple[int | None, pd.DataFrame]]:
-        """Complete steps with their events."""
+    def _of_steps(self, names: Sequence[str]) -> Iterator[dict[str, pd.DataFrame]]:
+        """_of_step() of all complete steps."""
         complete = [int(step) for step in self.step_times["step"]]
         if not self.has_events:
-            yield None, self.run.events(ranks=[])
-        elif self._in_memory:
-            yield from ((step, self.step_events(step)) for step in complete)
-        else:
-            yield from self.run.events_by_step(complete)
+            yield self._of_step(None, self.run.events(ranks=[]), names)
+            return
+        batches = [(complete, self.events)] if self._in_memory else None
+        for batch, events in batches or self.run.events_of_steps(complete):
+            yield from mapped(partial(self._of_one_step, events, names), batch, len(events))
+
+    def _of_one_step(
+        self, events: pd.DataFrame, names: Sequence[str], step: int
+    ) -> dict[str, pd.DataFrame]:
+        """_of_step() of a step that `events` has among others."""
+        return self._of_step(step, of_step(events, step), names)
 
     @property
     def replayed_steps(self) -> list[int]:
@@ -359,10 +366,12 @@ class Study:
         are steps replayed once more."""
         if not self.slow_links:
             return []
-        return [
-            with_usual_links(self.graph(step), self.run.machine, self.slow_links).assign(step=step)
-            for step in self.replayed_steps
-        ]
+
+        def one(step: int) -> pd.DataFrame:
+            graph = self.graph(step)
+            return with_usual_links(graph, self.run.machine, self.slow_links).assign(step=step)
+
+        return list(mapped(one, self.replayed_steps, self.run.event_count))
 
     def critical_path(self, step: int | None = None) -> pd.DataFrame:
         """The critical path of a step (default: the typical one)."""

@@ -16,7 +16,7 @@ from trace_files import (
 )
 
 import cadenza
-from cadenza.read.checks import check
+from cadenza.checks import check
 
 
 def findings(tmp_path, *ranks, **options):

@@ -40,3 +40,41 @@ def test_innermost_pieces_are_disjoint_and_cover_the_union():
         union = intervals.union(intervals.make(begins, ends))
         assert intervals.union(cut).tolist() == union.tolist()
         assert intervals.length(cut) == intervals.length(union)
+
+
+def some_intervals(rng):
+    """Of any kind: apart, nested, crossing, empty."""
+    count = int(rng.integers(0, 12))
+    begins = rng.integers(0, 20, count)
+    return begins, begins + rng.integers(0, 12, count) * (rng.random(count) < 0.8)
+
+
+def test_innermost_is_what_began_last():
+    """By looking at every nanosecond."""
+    rng = np.random.default_rng(6)
+    for _ in range(300):
+        begins, ends = some_intervals(rng)
+        cut, owner = intervals.innermost(begins, ends)
+        order = np.lexsort((-ends, begins))
+        for now in range(40):
+            open_ = [index for index in order if begins[index] <= now < ends[index]]
+            found = owner[(cut[:, 0] <= now) & (now < cut[:, 1])]
+            assert found.tolist() == open_[-1:]
+        empty = owner[cut[:, 0] == cut[:, 1]]
+        assert sorted(empty) == np.flatnonzero(begins == ends).tolist()
+
+
+def test_crossings_of_lanes():
+    """A pair crosses where one begins inside the other and ends behind it, and nothing that began
+    later is open then."""
+    rng = np.random.default_rng(7)
+    assert not intervals.crossings(*np.array([[0, 2, 5], [9, 4, 9], [0, 0, 0]])).any()
+    for _ in range(300):
+        begins, ends = some_intervals(rng)
+        lanes = rng.integers(0, 2, len(begins))
+        found = intervals.crossings(begins, ends, lanes)
+        for lane in (0, 1):
+            mine = [index for index in np.lexsort((-ends, begins)) if lanes[index] == lane]
+            pairs = [(a, b) for at, b in enumerate(mine) for a in mine[:at]]
+            crossed = any(begins[b] < ends[a] < ends[b] for a, b in pairs)
+            assert found[lanes == lane].any() == crossed

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from cadenza.time.intervals import crossings
 from cadenza.read.partners import message_ends
-from cadenza.read.run import Run
+from cadenza.processes import mapped
+from cadenza.read.run import Run, of_step
 from cadenza.read.schema import LANES
 
 _NAMED = 8  # ranks; more are counted
@@ -43,10 +45,20 @@ def check(run: Run) -> list[Finding]:
     found += [*_memory(run), *_plans(run)]
     errors = run.clock().groupby("rank")["error_ns"].max()
     numbers = sorted(steps["step"].unique()) if run.event_count else []
-    for step, events in run.events_by_step(numbers, _COLUMNS):
-        mine = steps[(steps["step"] == step).to_numpy()]
-        found += [*_times(events, mine), *_lanes(events), *_messages(events, errors)]
+    for batch, events in run.events_of_steps(numbers, _COLUMNS):
+        one = partial(_of_step, events, steps, errors)
+        for wrong in mapped(one, batch, len(events)):
+            found += wrong
     return _merged(found)
+
+
+def _of_step(
+    all_: pd.DataFrame, steps: pd.DataFrame, errors: pd.Series, step: int
+) -> list[Finding]:
+    """What is wrong with the events of a step, of `all_` events."""
+    events = of_step(all_, step)
+    mine = steps[(steps["step"] == step).to_numpy()]
+    return [*_times(events, mine), *_lanes(events), *_messages(events, errors)]
 
 
 def _merged(found: list[Finding]) -> list[Finding]:

@@ -128,17 +128,16 @@ class Run:
             files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
         return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
 
-    def events_by_step(
+    def events_of_steps(
         self, steps: Iterable[int], columns: Sequence[str] | None = None
-    ) -> Iterator[tuple[int, pd.DataFrame]]:
-        """Each of `steps` with its events. Several steps are read at once, as opening hundreds of
-        files takes longer than reading them."""
+    ) -> Iterator[tuple[list[int], pd.DataFrame]]:
+        """Several of `steps` at a time with the events of all of them, as many as fit into memory:
+        opening hundreds of files takes longer than reading them. of_step() has those of one."""
         steps = list(steps)
         at_once = max(1, EVENTS_AT_ONCE * len(steps) // max(self.event_count, 1))
         for first in range(0, len(steps), at_once):
             batch = steps[first : first + at_once]
-            events = self.events(steps=batch, columns=columns)
-            yield from ((step, of_step(events, step)) for step in batch)
+            yield batch, self.events(steps=batch, columns=columns)
 
     def steps(self) -> pd.DataFrame:
         """Complete steps, one row per rank and step."""
