@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/app/choose.hpp"
 #include "cadenza/app/forecast.hpp"
 #include "cadenza/app/step_report.hpp"
 #include "cadenza/config/experiment.hpp"
@@ -48,6 +49,8 @@ class Simulation {
   const program::Outline& outline() const { return *outline_; }
   /// Why placement auto chose what it chose; empty where the experiment names its placement.
   const std::string& explanation() const { return explanation_; }
+  /// By placement auto.
+  const std::vector<Considered>& considered() const { return considered_; }
   /// What the machine's tables do not cover, of all steps so far.
   std::vector<std::string> extrapolations() const { return costs_->extrapolations(); }
   const simulate::Costs& costs() const { return *costs_; }
@@ -58,6 +61,7 @@ class Simulation {
  private:
   config::Experiment experiment_;
   std::string explanation_;
+  std::vector<Considered> considered_;
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;
   std::optional<program::Outline> outline_;
