@@ -33,7 +33,7 @@ constexpr std::array<SampleSize, 3> kSamples = {{{8, 1}, {64, 1}, {256, 2}}};
 constexpr double kWorkOfPair = 3000;
 constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
 /// Estimates may be that much too high.
-constexpr double kDoubt = 1.05;
+constexpr double kDoubt = 1.1;
 constexpr double kApart = 1.005;    ///< ... of variants with the same plans
 constexpr double kShortWork = 4e6;  ///< about a second
 
@@ -94,7 +94,7 @@ class Search {
   /// estimates on larger and larger parts of a step, then all of it.
   Choice run() {
     while (Group* next = next_to_look_at()) look(*next);
-    for (const bool cad : {false, true}) simulate_one(cad);
+    for (const bool cad : {false, true}) compare(cad);
     if (ranked_.empty()) visit_by_memory();
     progress_->finish();
     if (ranked_.empty()) refuse();
@@ -159,25 +159,26 @@ class Search {
                                                                                          : best;
   }
 
-  /// The best with cad or without, where none was worth it, to compare with: of those that are
+  /// The best with cad or without, where it was not worth it, to compare with: of those that are
   /// quickly simulated, looked at as the others were.
-  void simulate_one(bool cad) {
-    const auto is_simulated = [&](const Judged& judged) {
-      return disaggregates(judged.candidate) == cad;
-    };
-    const double best = std::exchange(best_, std::numeric_limits<double>::infinity());
+  void compare(bool cad) {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Judged& judged : ranked_) {
+      if (disaggregates(judged.candidate) == cad) best = std::min(best, judged.seconds);
+    }
+    const double overall = std::exchange(best_, best);
     most_work_ = work_ + kWorkToCompare;
-    while (std::ranges::none_of(ranked_, is_simulated)) {
+    while (best_ == best) {
       Group* next = nullptr;
       for (Group& group : groups_) {
-        if (group.settled || group.looks == 0 || group.work >= kWorkToCompare) continue;
-        if (group.disaggregates() != cad) continue;
+        if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
+        if (group.work >= kWorkToCompare || group.expected >= best) continue;
         if (next == nullptr || group.expected < next->expected) next = &group;
       }
       if (next == nullptr) break;
       work_ < most_work_ ? look(*next) : judge(*next);
     }
-    best_ = std::min(best, best_);
+    best_ = std::min(overall, best_);
   }
 
   /// At a larger part of its step than before; when there is none, at all of it.

@@ -23,8 +23,8 @@ config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
       "data:\n"
       "  source: synthetic\n"
       "  lengths: {distribution: list, values: [16384, 1024, 512, 8192, 512, 3584, 3072, 1024]}\n"
-      "batch: {tokens: 524288, microbatch: 16384}\n"
-      "parallel: {data: 16, tensor: 4}\n"
+      "batch: {tokens: 262144, microbatch: 16384}\n"
+      "parallel: {data: 8, tensor: 8}\n"
       "attention: {placement: auto}\n",
       "e.yaml", overrides);
 }
@@ -75,20 +75,20 @@ TEST(Sample, KeepsTheSlowestOrTheMiddle) {
   const config::Experiment given = experiment();
   const data::Batch batch = batch_of(given);
   std::vector<double> attention(batch.microbatches.size(), 1.0);
-  attention[5] = 9;  // of data rank 5 of 16
+  attention[5] = 9;  // of data rank 5 of 8
   for (const Candidate& one : arrangements(given)) {
-    if (one.parallel.data != 16) continue;
-    const Sample sample = sample_of(one.of(given), batch, attention, {8, 1});
+    if (one.parallel.data != 8) continue;
+    const Sample sample = sample_of(one.of(given), batch, attention, {4, 1});
     const bool pooled = disaggregates(one);
-    ASSERT_EQ(sample.experiment.parallel.data, pooled ? 8 : 2);
-    EXPECT_EQ(sample.batch.microbatches.size(), pooled ? 8u : 2u);
+    ASSERT_EQ(sample.experiment.parallel.data, pooled ? 4 : 1);
+    EXPECT_EQ(sample.batch.microbatches.size(), pooled ? 4u : 1u);
     EXPECT_EQ(sample.parts, pooled ? 4 : 16);
     EXPECT_EQ(sample.turns, 2);
     EXPECT_EQ(sample.batch.tokens(), sample.experiment.batch.tokens);
     if (pooled) continue;
     const auto is_slowest = [&](const data::Microbatch& m) {
       return m.documents == batch.microbatches[5].documents ||
-             m.documents == batch.microbatches[21].documents;
+             m.documents == batch.microbatches[13].documents;
     };
     EXPECT_TRUE(std::ranges::any_of(sample.batch.microbatches, is_slowest));
   }
@@ -119,10 +119,11 @@ TEST(Sample, EstimatesRankAsSimulationsDo) {
   RecordProperty("largest_error", std::to_string(most));
   RecordProperty("mean_error", std::to_string(sum / static_cast<double>(pairs.size())));
   EXPECT_LT(sum / static_cast<double>(pairs.size()), 0.05);
-  const std::string best = std::ranges::min_element(pairs, {}, &Pair::simulated)->name;
+  const Pair fastest = *std::ranges::min_element(pairs, {}, &Pair::simulated);
+  EXPECT_LT(fastest.error(), 0.05) << "a search would not simulate it";
   std::ranges::sort(pairs, {}, &Pair::estimated);
-  const auto place = std::ranges::find(pairs, best, &Pair::name) - pairs.begin();
-  EXPECT_LT(place, 3) << best;
+  const auto place = std::ranges::find(pairs, fastest.name, &Pair::name) - pairs.begin();
+  EXPECT_LT(place, 5) << fastest.name;
   RecordProperty("place_of_the_best", static_cast<int>(place + 1));
 }
 
