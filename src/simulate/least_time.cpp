@@ -30,6 +30,49 @@ bool attention_again(const config::Experiment& e) {
   return e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
 }
 
+/// Keys and values of a context group that a rank gets from the rank before it in a ring, as a part
+/// of the group's, and the number of ranks that the ring's hops span.
+struct Hops {
+  double part = 0;
+  std::int64_t span = 1;
+};
+
+/// Of the slowest kinds of hops that every key but a rank's own takes.
+std::vector<Hops> key_hops(const config::Experiment& e) {
+  const std::int64_t context = e.parallel.context;
+  const auto share = [&](std::int64_t chunks) {
+    return static_cast<double>(chunks) / static_cast<double>(context);
+  };
+  const config::Attention& a = e.attention;
+  switch (a.placement) {
+    case config::PlacementKind::zigzag:
+    case config::PlacementKind::striped:
+      return {{share(context - 1), context}};
+    case config::PlacementKind::ulysses_ring:
+      return {{share(context - a.head_parallel) / static_cast<double>(a.head_parallel), context}};
+    case config::PlacementKind::double_ring:
+      return {{share(context / a.window - 1), context},
+              {share(context - context / a.window), a.window}};
+    default:
+      return {};
+  }
+}
+
+/// What the keys and values of a token of a microbatch take to go round a context group, at the
+/// rank that is last: a ring over several nodes has a hop between nodes.
+double key_seconds(const config::Experiment& e, const Costs& costs) {
+  if (e.attention.overlap != config::Overlap::none || e.cluster.varies()) return 0;
+  const double bytes =
+      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
+      config::element_bytes(e.run.dtype).element;
+  double seconds = 0;
+  for (const Hops& hops : key_hops(e)) {
+    const auto last = static_cast<Rank>(hops.span * e.parallel.tensor - 1);
+    seconds = std::max(seconds, hops.part * bytes / costs.way(0, last).bytes_per_second);
+  }
+  return seconds;
+}
+
 /// Operations of the dense part of a layer, both passes.
 std::vector<Step> layer_steps(const config::Experiment& e) {
   const auto step = [](Operation operation, Pass pass, bool again = false) {
@@ -88,7 +131,7 @@ LeastTime::LeastTime(const data::Batch& batch, const Costs& costs)
     : machine_(costs.machine()), tokens_(batch.tokens()) {
   for (const data::Microbatch& microbatch : batch.microbatches) {
     microbatches_.push_back({head_seconds(microbatch, Pass::forward, costs),
-                             head_seconds(microbatch, Pass::backward, costs)});
+                             head_seconds(microbatch, Pass::backward, costs), microbatch.tokens()});
   }
 }
 
@@ -102,7 +145,7 @@ double LeastTime::seconds(const config::Experiment& e) const {
   const double fill = (static_cast<double>(e.parallel.pipeline) - 1.0) / outline.pipeline.chunks;
   const double dense_seconds = microbatches * (layers + loss_seconds(dense, rows));
   const double update = update_seconds(e, dense);
-  const double attention = attention_seconds(e);
+  const double attention = attention_seconds(e, costs);
   if (e.attention.overlap == config::Overlap::none) {
     return dense_seconds + fill * layers + attention + update;
   }
@@ -111,20 +154,32 @@ double LeastTime::seconds(const config::Experiment& e) const {
   return dense_seconds + std::max(fill * layers, served) + update;
 }
 
-/// Of the rank with most of it, in all layers of its stage.
-double LeastTime::attention_seconds(const config::Experiment& e) const {
+std::vector<double> LeastTime::attention() const {
+  std::vector<double> seconds;
+  for (const Attention& a : microbatches_) seconds.push_back(a.forward + a.backward);
+  return seconds;
+}
+
+/// Of the rank with most of it, in all layers of its stage: computing, or waiting for keys.
+double LeastTime::attention_seconds(const config::Experiment& e, const Costs& costs) const {
   const config::Parallel& p = e.parallel;
+  const double forwards = attention_again(e) ? 2 : 1;
   std::vector<double> of_data(static_cast<std::size_t>(p.data), 0.0);
+  std::vector<double> tokens(of_data.size(), 0.0);
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     const Attention& a = microbatches_[i];
-    of_data[i % of_data.size()] += (attention_again(e) ? 2 : 1) * a.forward + a.backward;
+    of_data[i % of_data.size()] += forwards * a.forward + a.backward;
+    tokens[i % of_data.size()] += static_cast<double>(a.tokens);
   }
   const double heads = static_cast<double>(e.model.heads) / static_cast<double>(p.tensor);
   const double layers = static_cast<double>(e.model.layers);
   const double group = static_cast<double>(p.pipeline * p.context);
   const bool stays = e.attention.placement != config::PlacementKind::cad;
   if (stays && e.attention.servers == 0) {
-    return *std::ranges::max_element(of_data) * heads * layers / group;
+    const double computing = *std::ranges::max_element(of_data) * heads * layers / group;
+    const double passes = forwards + (e.attention.inputs == config::Inputs::keep ? 0 : 1);
+    return std::max(computing, *std::ranges::max_element(tokens) * passes * layers /
+                                   static_cast<double>(p.pipeline) * key_seconds(e, costs));
   }
   const double all = std::accumulate(of_data.begin(), of_data.end(), 0.0) * heads * layers;
   const double servers = static_cast<double>(e.attention.servers) / static_cast<double>(p.tensor);

@@ -19,17 +19,21 @@ class LeastTime {
 
   /// Seconds that a step takes where only the work that its layout gives to the busiest rank
   /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the
-  /// attention of a context group (of cad: spread evenly), the last sum of gradients, the update.
-  /// Messages cost nothing.
+  /// attention of a context group (of cad: spread evenly) or, where it takes longer, a ring's keys
+  /// over its slowest hop, the last sum of gradients, the update. Other messages cost nothing.
   double seconds(const config::Experiment& experiment) const;
+
+  /// By microbatch: of the attention of one head of one layer, both passes.
+  std::vector<double> attention() const;
 
  private:
   /// Of one head of one layer over a microbatch.
   struct Attention {
     double forward = 0;
     double backward = 0;
+    std::int64_t tokens = 0;
   };
-  double attention_seconds(const config::Experiment& experiment) const;
+  double attention_seconds(const config::Experiment& experiment, const Costs& costs) const;
 
   const config::Machine& machine_;
   std::vector<Attention> microbatches_;

@@ -53,15 +53,31 @@ bool tensor_ranks_alike(const config::Experiment& experiment, const program::Lay
   return true;
 }
 
+exec::MemoryEstimate least_memory(const config::Experiment& e) {
+  const program::StepShape outline(e);
+  const Rank last = outline.layout.rank({0, outline.layout.pipeline() - 1, 0, 0});
+  return std::max(exec::least_memory(e, outline, 0), exec::least_memory(e, outline, last),
+                  [](const auto& a, const auto& b) { return a.total() < b.total(); });
+}
+
+std::vector<program::Program> make_programs(const program::StepShape& outline,
+                                            std::span<const program::TickPlans> ticks,
+                                            bool all_ranks) {
+  std::vector<program::Program> programs;
+  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
+    if (!all_ranks && outline.layout.tensor_of(rank) > 0) continue;
+    programs.push_back(program::make_program(outline, rank, ticks));
+  }
+  return programs;
+}
+
 Forecast prepare(const config::Experiment& experiment, const program::StepShape& outline,
                  std::vector<program::TickPlans> ticks, bool all_ranks) {
   Forecast step;
   step.ticks = std::move(ticks);
-  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
-    if (!all_ranks && outline.layout.tensor_of(rank) > 0) continue;
-    step.programs.push_back(program::make_program(outline, rank, step.ticks));
-    step.memory.push_back(
-        exec::estimate_memory(experiment, outline, step.programs.back(), step.ticks));
+  step.programs = make_programs(outline, step.ticks, all_ranks);
+  for (const program::Program& program : step.programs) {
+    step.memory.push_back(exec::estimate_memory(experiment, outline, program, step.ticks));
   }
   return step;
 }

@@ -3,6 +3,7 @@
 // should take.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct Forecast {
 /// the neighbours and the adapter that tensor coordinate 0 has.
 bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
                         const simulate::Costs& costs);
+
+/// The larger of the first and the last stage, whatever the plans are.
+exec::MemoryEstimate least_memory(const config::Experiment& experiment);
+
+/// @param all_ranks  @see forecast
+std::vector<program::Program> make_programs(const program::StepShape& outline,
+                                            std::span<const program::TickPlans> ticks,
+                                            bool all_ranks);
 
 /// Plans and programs with their memory; the clock has not run yet.
 /// @param all_ranks  @see forecast

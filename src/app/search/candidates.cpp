@@ -132,6 +132,10 @@ std::vector<Candidate> variants(const config::Experiment& given, const Candidate
   return all;
 }
 
+bool disaggregates(const Candidate& candidate) {
+  return candidate.attention.placement == PlacementKind::cad;
+}
+
 std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (a.placement == PlacementKind::ulysses_ring) text += fmt::format(" {}", a.head_parallel);

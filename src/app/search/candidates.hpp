@@ -28,6 +28,9 @@ std::vector<Candidate> arrangements(const config::Experiment& given);
 /// sharded optimizer. All have the same plans.
 std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement);
 
+/// Whether attention is taken out of the model and placed: cad.
+bool disaggregates(const Candidate& candidate);
+
 /// "cad, ping-pong", "ulysses_ring 4".
 std::string placement_text(const config::Attention& attention);
 /// "data 8 x pipeline 1 x tensor 8 x context 1".

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "app/plan/forecast.hpp"
@@ -18,26 +19,45 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
 #include "choose_table.hpp"
+#include "sample.hpp"
 
 namespace cadenza::app {
 namespace {
+
+using Ticks = std::vector<program::TickPlans>;
+
+/// Parts of a step that are looked at before all of it. What ranks of a pool send grows with their
+/// number.
+constexpr std::array<SampleSize, 3> kSamples = {{{8, 1}, {64, 1}, {256, 2}}};
+/// Of a pair of ranks of a context group in a sample's microbatch, about.
+constexpr double kWorkOfPair = 3000;
+constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
+/// Estimates may be that much too high.
+constexpr double kDoubt = 1.1;
+constexpr double kApart = 1.005;    ///< ... of variants with the same plans
+constexpr double kShortWork = 4e6;  ///< about a second
 
 /// A layout with a placement: one set of plans for all of its variants.
 struct Group {
   Candidate arrangement;
   std::vector<Judged> variants;  ///< by bound
-  double bound() const { return variants.front().bound; }
-  bool disaggregates() const {
-    return arrangement.attention.placement == config::PlacementKind::cad;
-  }
+  double expected = 0;           ///< seconds of the fastest variant; before any look its bound
+  double work = 0;               ///< that simulating it will take
+  std::size_t looks = 0;
+  bool settled = false;  ///< simulated, too large, or there is no time for it
+  bool disaggregates() const { return app::disaggregates(arrangement); }
 };
 
-/// The larger of the first and the last stage, whatever the plans are.
-exec::MemoryEstimate least_memory(const config::Experiment& e) {
-  const program::StepShape outline(e);
-  const Rank last = outline.layout.rank({0, outline.layout.pipeline() - 1, 0, 0});
-  return std::max(exec::least_memory(e, outline, 0), exec::least_memory(e, outline, last),
-                  [](const auto& a, const auto& b) { return a.total() < b.total(); });
+/// What plans and clocks take, in operations of a clock: the same on every host.
+double work_of(const Ticks& ticks, double operations) {
+  constexpr double kEntry = 20;  // of a plan: made, checked, mirrored, bound to rows
+  double entries = 0;
+  for (const program::TickPlans& tick : ticks) {
+    for (const plan::Stage& stage : tick.forward.stages) {
+      entries += static_cast<double>(stage.tasks.size() + stage.moves.size());
+    }
+  }
+  return kEntry * entries + operations;
 }
 
 double imbalance_of(const config::Experiment& e, const simulate::Result& step) {
@@ -48,6 +68,16 @@ double imbalance_of(const config::Experiment& e, const simulate::Result& step) {
   return attention_imbalance(ranks, attention_servers(e));
 }
 
+/// Of the first sample, before its plans are made: entries by rank and source of keys.
+double work_of_sample(const config::Experiment& e) {
+  const config::Parallel& p = e.parallel;
+  const auto context = static_cast<double>(p.context);
+  const auto stages = static_cast<double>(p.pipeline);
+  const bool pools = e.attention.placement == config::PlacementKind::cad;
+  const double microbatches = p.pipeline == 1 ? 1 : 2 * stages;
+  return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
+}
+
 class Search {
  public:
   Search(const config::Experiment& given, const data::Packer& packer,
@@ -55,39 +85,36 @@ class Search {
       : given_(given),
         machine_(machine),
         batch_(packer.batch(0)),
-        limit_(given.run.memory > 0 ? given.run.memory : machine.memory),
-        most_(most_on(given.ranks())),
-        progress_(progress, most_, "candidate", 0, stderr) {
+        limit_(given.run.memory > 0 ? given.run.memory : machine.memory) {
     add_groups();
+    progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
 
+  /// The most promising one is looked at more closely until the best is simulated: bounds, then
+  /// estimates on larger and larger parts of a step, then all of it.
   Choice run() {
-    std::ranges::stable_sort(groups_, {}, &Group::bound);
-    for (Group& group : groups_) visit(group);
+    while (Group* next = next_to_look_at()) look(*next);
+    for (const bool cad : {false, true}) compare(cad);
     if (ranked_.empty()) visit_by_memory();
-    progress_.finish();
+    progress_->finish();
     if (ranked_.empty()) refuse();
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
-    const SearchReport report{given_,     machine_, limit_,   groups_.size(),
-                              simulated_, slower_,  untried_, static_cast<double>(batch_.tokens()),
-                              ranked_,    large_};
-    return {ranked_.front().candidate.of(given_), describe(report), simulated_};
+    const SearchReport found = report();
+    return {ranked_.front().candidate.of(given_), describe(found), simulated_, considered(found)};
   }
 
  private:
-  static int most_on(std::int64_t ranks) {
-    constexpr std::int64_t kRanks = 256;  // on which all are
-    return static_cast<int>(std::clamp<std::int64_t>(kMostSimulated * kRanks / ranks,
-                                                     kFewestSimulated, kMostSimulated));
-  }
-
   void add_groups() {
     for (const Candidate& arrangement : arrangements(given_)) {
       Group group{arrangement, {}};
       for (const Candidate& variant : variants(given_, arrangement)) {
-        group.variants.push_back({variant, bound_of(variant.of(given_)), 0, "", 0, 1, {}});
+        Judged& judged = group.variants.emplace_back();
+        judged.candidate = variant;
+        judged.bound = bound_of(variant.of(given_));
       }
       std::ranges::stable_sort(group.variants, {}, &Judged::bound);
+      group.expected = group.variants.front().bound;
+      group.work = work_of_sample(arrangement.of(given_));
       groups_.push_back(std::move(group));
     }
     if (!groups_.empty()) return;
@@ -102,75 +129,167 @@ class Search {
     if (!least_time_) {
       costs_.emplace(machine_, e, program::Layout(e));
       least_time_.emplace(batch_, *costs_);
+      attention_ = least_time_->attention();
     }
     return least_time_->seconds(e);
   }
 
-  double& best(const Group& group) { return best_[group.disaggregates() ? 1 : 0]; }
-
   bool fits(const Judged& judged) const { return limit_ == 0 || judged.bytes <= limit_; }
 
-  void visit(Group& group) {
-    if (group.bound() >= best(group)) {
-      ++slower_;
-    } else if (tried_ >= most_) {
-      ++untried_;
-    } else {
-      judge(group);
-    }
+  /// The seconds that a group may be expected to take and still win.
+  double most_of(const Group& group) const {
+    return group.looks == 0 ? best_ : best_ * kDoubt;  // a bound leaves no doubt
   }
 
-  /// Candidates that need least first, until one fits.
-  void visit_by_memory() {
-    const auto least = [](const Group& group) {
-      return std::ranges::min(group.variants, {}, &Judged::bytes).bytes;
-    };
+  /// The next one to look at, null when the best is known or there is no time left. At first those
+  /// whose samples take least work, as bounds say little of messages; then the most promising one.
+  Group* next_to_look_at() {
+    Group* fresh = nullptr;
+    Group* best = nullptr;
     for (Group& group : groups_) {
-      for (Judged& variant : group.variants) measure_least(variant);
+      if (group.settled || group.expected >= most_of(group)) continue;
+      if (group.looks == 0) {
+        if (fresh == nullptr || group.work < fresh->work) fresh = &group;
+      } else if (best == nullptr || group.expected < best->expected) {
+        best = &group;
+      }
     }
-    std::ranges::stable_sort(groups_, {}, least);
-    tried_ = 0;
-    large_.clear();
-    for (Group& group : groups_) {
-      if (tried_ < most_ && ranked_.empty()) judge(group);
-    }
+    if (work_ >= most_work_) return nullptr;
+    return best == nullptr || (fresh != nullptr && work_ + fresh->work < most_work_ / 4) ? fresh
+                                                                                         : best;
   }
 
-  void measure_least(Judged& judged) const {
-    const exec::MemoryEstimate memory = least_memory(judged.candidate.of(given_));
-    judged.bytes = memory.total();
-    judged.fullest = memory.largest();
+  /// The best with cad or without, where it was not worth it, to compare with: of those that are
+  /// quickly simulated, looked at as the others were.
+  void compare(bool cad) {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Judged& judged : ranked_) {
+      if (disaggregates(judged.candidate) == cad) best = std::min(best, judged.seconds);
+    }
+    const double overall = std::exchange(best_, best);
+    most_work_ = work_ + kWorkToCompare;
+    while (best_ == best) {
+      Group* next = nullptr;
+      for (Group& group : groups_) {
+        if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
+        if (group.work >= kWorkToCompare || group.expected >= best) continue;
+        if (next == nullptr || group.expected < next->expected) next = &group;
+      }
+      if (next == nullptr) break;
+      work_ < most_work_ ? look(*next) : judge(*next);
+    }
+    best_ = std::min(overall, best_);
+  }
+
+  /// At a larger part of its step than before; when there is none, at all of it.
+  void look(Group& group) {
+    while (group.looks < kSamples.size()) {
+      const SampleSize& size = kSamples[group.looks++];
+      const Sample sample = sample_of(group.arrangement.of(given_), batch_, attention_, size);
+      if (sample.parts == 1) break;
+      if (sample.text == group.variants.front().sample) continue;
+      return estimate_by(group, sample, size);
+    }
+    group.settled = true;  // if only for lack of time
+    if (ranked_.empty() || work_ + group.work < most_work_) judge(group);
   }
 
   /// Of the variants with and without optimizer shards the first that fits: more recomputation is
   /// only slower.
-  void judge(Group& group) {
-    std::vector<program::TickPlans> ticks;
+  template <class Look>
+  void first_that_fit(Group& group, Look look_at) {
     std::array<bool, 2> done{};
     for (Judged& variant : group.variants) {
       bool& mine = done[variant.candidate.parallel.shard == config::Shard::optimizer ? 1 : 0];
-      if (mine || variant.bound >= best(group)) continue;
+      if (mine || variant.outcome == Outcome::too_large) continue;
       measure_least(variant);
-      mine = fits(variant) && simulate(variant, ticks);
-      if (!mine) {
-        large_.push_back(variant);
-        continue;
-      }
-      best(group) = std::min(best(group), variant.seconds);
-      ranked_.push_back(variant);
+      mine = fits(variant) && (look_at(variant), fits(variant));
+      if (mine) continue;
+      variant.outcome = Outcome::too_large;
+      large_.push_back(variant);
     }
   }
 
+  void estimate_by(Group& group, const Sample& part, SampleSize size) {
+    const Ticks ticks = program::plan_ticks(part.experiment, part.batch);
+    const exec::MemoryEstimate more = memory_of_plans(part, ticks);
+    double operations = 0;
+    double expected = std::numeric_limits<double>::infinity();
+    first_that_fit(group, [&](Judged& variant) {
+      measure_least(variant, more);
+      if (!fits(variant)) return;
+      const Sample sample = sample_of(variant.candidate.of(given_), batch_, attention_, size);
+      const Estimate found = estimate(sample, ticks, variant.bound, machine_);
+      variant.expected = found.seconds;
+      variant.sample = sample.text;
+      operations += found.operations;
+      expected = std::min(expected, found.seconds);
+    });
+    group.variants.front().sample = part.text;
+    group.settled = std::isinf(expected);
+    group.expected = expected;
+    group.work = part.parts * work_of(ticks, 0) + operations;
+    work_ += work_of(ticks, 0) + operations / part.parts;
+    show(group.arrangement,
+         group.settled ? "does not fit" : fmt::format("estimated {}", format_duration(expected)));
+  }
+
+  /// Variants with the same plans are apart by what estimates say: where a clock takes long, those
+  /// that an estimate has behind one of them need none.
+  void judge(Group& group) {
+    group.settled = true;
+    Ticks ticks;
+    double least = std::numeric_limits<double>::infinity();
+    std::ranges::stable_sort(group.variants, {}, [](const Judged& judged) {
+      return std::pair(judged.expected == 0, judged.expected);
+    });
+    first_that_fit(group, [&](Judged& variant) {
+      const bool behind = group.work > kShortWork && variant.expected > kApart * least;
+      if (behind || variant.expected >= best_ * kDoubt) return;
+      simulate(variant, ticks);
+      if (fits(variant)) least = std::min(least, variant.expected);
+    });
+  }
+
+  /// Candidates that need least first, until one fits.
+  void visit_by_memory() {
+    large_.clear();
+    for (Group& group : groups_) {
+      for (Judged& variant : group.variants) {
+        variant.outcome = Outcome::bound;
+        variant.expected = 0;
+        measure_least(variant);
+      }
+    }
+    std::ranges::stable_sort(groups_, {}, [](const Group& group) {
+      return std::ranges::min(group.variants, {}, &Judged::bytes).bytes;
+    });
+    int looks = 0;
+    for (Group& group : groups_) {
+      if (ranked_.empty() && looks++ < kMostByMemory) judge(group);
+    }
+  }
+
+  /// @param more  than the least, of plans
+  void measure_least(Judged& judged, const exec::MemoryEstimate& more = {}) const {
+    exec::MemoryEstimate memory = least_memory(judged.candidate.of(given_));
+    memory.activations += more.activations;
+    memory.attention += more.attention;
+    memory.communication += more.communication;
+    judged.bytes = memory.total();
+    judged.fullest = memory.largest();
+  }
+
   /// @param ticks  of the group; made for its first variant
-  /// @return whether it fits
-  bool simulate(Judged& judged, std::vector<program::TickPlans>& ticks) {
+  void simulate(Judged& judged, Ticks& ticks) {
     const config::Experiment e = judged.candidate.of(given_);
     const program::StepShape outline(e);
     const simulate::Costs costs(machine_, e, outline.layout);
     if (ticks.empty()) {
-      ++tried_;
       ticks = program::plan_ticks(e, batch_);
+      work_ += kPlanning * work_of(ticks, 0);
     }
+    work_ += (1 - kPlanning) * work_of(ticks, 0);
     Forecast step =
         prepare(e, outline, std::move(ticks), !tensor_ranks_alike(e, outline.layout, costs));
     judged.bytes = step.peak_bytes();
@@ -178,21 +297,53 @@ class Search {
     if (fits(judged)) {
       advance(step, e, outline, costs, batch_.step);
       ++simulated_;
+      judged.outcome = Outcome::simulated;
       judged.seconds = step.result.seconds;
       judged.parts = parts_of(step.result);
       judged.attention_imbalance = imbalance_of(e, step.result);
-      show(judged);
+      best_ = std::min(best_, judged.seconds);
+      work_ += static_cast<double>(step.result.operations);
+      ranked_.push_back(judged);
+      show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
     }
     ticks = std::move(step.ticks);
-    return fits(judged);
   }
 
-  void show(const Judged& judged) {
-    const double least = std::min({best_[0], best_[1], judged.seconds});
-    progress_.show(std::min(simulated_, most_),
-                   fmt::format("{}, {}: {}; best {}", layout_text(judged.candidate.parallel),
-                               placement_text(judged.candidate.attention),
-                               format_duration(judged.seconds), format_duration(least)));
+  void show(const Candidate& candidate, const std::string& found) {
+    const auto looked = [](const Group& group) { return group.looks > 0; };
+    const std::string best =
+        std::isinf(best_) ? "" : fmt::format("; best {}", format_duration(best_));
+    progress_->show(std::max<std::int64_t>(1, std::ranges::count_if(groups_, looked)),
+                    fmt::format("{}, {}: {}{}", layout_text(candidate.parallel),
+                                placement_text(candidate.attention), found, best));
+  }
+
+  /// What became of a group that was not simulated: its most promising variant.
+  Judged unsimulated(const Group& group) const {
+    const auto hope = [](const Judged& judged) {  // without an estimate none had to be looked at
+      return std::tuple(judged.outcome == Outcome::too_large, judged.expected == 0, judged.expected,
+                        judged.bound);
+    };
+    Judged most = *std::ranges::min_element(group.variants, {}, hope);
+    if (most.outcome == Outcome::too_large) return most;
+    if (most.expected > 0) {
+      most.outcome = most.expected < best_ * kDoubt ? Outcome::late : Outcome::slower;
+    } else {
+      most.outcome = most.bound < best_ ? Outcome::untried : Outcome::bound;
+    }
+    return most;
+  }
+
+  SearchReport report() const {
+    SearchReport found{given_, machine_, limit_, groups_.size(), 0, ranked_, large_, {}};
+    found.tokens = static_cast<double>(batch_.tokens());
+    for (const Group& group : groups_) {
+      const bool simulated = std::ranges::any_of(
+          group.variants, [](const Judged& judged) { return judged.seconds > 0; });
+      if (!simulated) found.others.push_back(unsimulated(group));
+    }
+    std::ranges::stable_sort(found.others, {}, &Judged::expected);
+    return found;
   }
 
   [[noreturn]] void refuse() const {
@@ -216,26 +367,26 @@ class Search {
   const config::Machine& machine_;
   data::Batch batch_;
   std::int64_t limit_;
-  int most_;  ///< groups that are planned
-  Progress progress_;
+  std::optional<Progress> progress_;
   std::optional<simulate::Costs> costs_;
   std::optional<simulate::LeastTime> least_time_;
+  std::vector<double> attention_;  ///< by microbatch
   std::vector<Group> groups_;
   std::vector<Judged> ranked_;
   std::vector<Judged> large_;
-  std::array<double, 2> best_ = {std::numeric_limits<double>::infinity(),
-                                 std::numeric_limits<double>::infinity()};  ///< without cad, with
-  int tried_ = 0;
+  double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
+  double work_ = 0;
+  double most_work_ = kMostWork;
   int simulated_ = 0;
-  std::size_t slower_ = 0;
-  std::size_t untried_ = 0;
 };
 
 }  // namespace
 
 Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress) {
-  if (experiment.attention.placement != config::PlacementKind::automatic) return {experiment, ""};
+  if (experiment.attention.placement != config::PlacementKind::automatic) {
+    return {experiment, "", 0, {}};
+  }
   return Search(experiment, packer, machine, progress).run();
 }
 

@@ -2,33 +2,50 @@
 // `attention.placement: auto`: a search over layouts, placements and ways to save memory.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
+#include "candidates.hpp"
 
 namespace cadenza::app {
+
+/// A candidate and what became of it.
+struct Considered {
+  Candidate candidate;
+  std::string status;  ///< simulated, estimated, excluded, not tried
+  std::string why;     ///< it is not simulated in full
+  double seconds = 0;  ///< simulated or estimated; 0: neither
+  double bound_seconds = 0;
+  std::int64_t bytes = 0;  ///< of the fullest rank, simulated or estimated; 0: neither
+};
 
 struct Choice {
   config::Experiment experiment;  ///< with a layout and a placement
   std::string explanation;        ///< a ranked table of what was simulated and why the first one
                                   ///< won; empty where the experiment names its placement
-  int simulated = 0;              ///< steps that the search ran a clock for
+  int simulated = 0;              ///< whole steps that the search ran a clock for
+  std::vector<Considered> considered;
 };
 
 /// With placement auto: of all candidates (candidates.hpp) that fit into run.memory or, where that
-/// is 0, into the machine's, the one with the least predicted time of the first step. A candidate
-/// is simulated only while its bound (simulate::LeastTime) is less than the best step so far, with
-/// cad and without, and at most kMostSimulated are. Otherwise the experiment as it is.
-/// A function of its arguments alone: all ranks, on any host, choose the same.
+/// is 0, into the machine's, the one with the least simulated time of the first step. Bounds
+/// (simulate::LeastTime) and estimates on a part of the step (sample.hpp) say which are simulated
+/// whole: all that may be faster than the best, until kMostWork is done. Otherwise the experiment
+/// as it is. A function of its arguments alone: all ranks, on any host, choose the same.
 /// @param progress  on stderr
 /// @throws Error(usage) where none fits, naming the one that needs least
 Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress = false);
 
-/// Fewer on more than 256 ranks, as plans and clocks take longer there: 8 on 2048 and more.
-inline constexpr int kMostSimulated = 64;
-inline constexpr int kFewestSimulated = 8;
+/// Work for a search: entries of plans and operations of clocks, so that it ends at the same place
+/// on every host; about 25 s of a core.
+inline constexpr double kMostWork = 9e7;
+/// And for the best with cad, or without, where none was worth it.
+inline constexpr double kWorkToCompare = 2e7;
+inline constexpr int kMostByMemory = 64;
 
 }  // namespace cadenza::app

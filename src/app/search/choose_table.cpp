@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "app/plan/forecast.hpp"
 #include "cadenza/base/units.hpp"
@@ -15,9 +16,10 @@ namespace {
 
 constexpr std::size_t kShown = 6;
 constexpr std::size_t kTooLargeShown = 3;
+constexpr std::size_t kEstimatedShown = 3;
 
 bool disaggregates(const Judged& judged) {
-  return judged.candidate.attention.placement == config::PlacementKind::cad;
+  return disaggregates(judged.candidate);
 }
 
 std::string bytes_text(std::int64_t bytes) {
@@ -98,6 +100,26 @@ std::string limit_text(const SearchReport& report) {
                      report.given.run.memory > 0 ? "run.memory" : "the machine's");
 }
 
+/// Why a candidate was not simulated.
+std::string why(const Judged& j, const SearchReport& report) {
+  const double best = report.ranked.front().seconds;
+  switch (j.outcome) {
+    case Outcome::bound:
+      return fmt::format("no less than {}", step_text(j.bound));
+    case Outcome::slower:
+      return fmt::format("on {}: {:.2f} x the best", j.sample, j.expected / best);
+    case Outcome::late:
+      return fmt::format("on {}: no time to simulate it", j.sample);
+    case Outcome::untried:
+      return "no time";
+    case Outcome::too_large:
+      return fmt::format("does not fit: {}", j.fullest);
+    case Outcome::simulated:
+      break;
+  }
+  return "";
+}
+
 std::string without_memory(const SearchReport& report) {
   std::vector<Judged> large = report.too_large;
   std::erase_if(large, [&](const Judged& j) { return j.bound >= report.ranked.front().seconds; });
@@ -109,9 +131,65 @@ std::string without_memory(const SearchReport& report) {
       head(">=");
   for (std::size_t i = 0; i < std::min(kTooLargeShown, large.size()); ++i) {
     text += row("-", large[i], step_text(large[i].bound));
-    text += fmt::format("{:>6}does not fit: {}\n", "", large[i].fullest);
+    text += fmt::format("{:>6}{}\n", "", why(large[i], report));
   }
   return text;
+}
+
+/// Of those that were simulated: how far estimates were from it.
+std::string errors_text(const SearchReport& report) {
+  double least = 0, most = 0;
+  std::size_t count = 0;
+  for (const Judged& judged : report.ranked) {
+    if (judged.expected == 0) continue;
+    const double error = 100.0 * (judged.expected / judged.seconds - 1.0);
+    least = count == 0 ? error : std::min(least, error);
+    most = count == 0 ? error : std::max(most, error);
+    ++count;
+  }
+  if (count == 0) return "";
+  return fmt::format("{} of those above were estimated first: {:+.1f} to {:+.1f} % off\n", count,
+                     least, most);
+}
+
+std::int64_t count(const SearchReport& report, Outcome outcome) {
+  return std::ranges::count(report.others, outcome, &Judged::outcome);
+}
+
+bool only_estimated(const Judged& judged) {
+  return judged.outcome == Outcome::slower || judged.outcome == Outcome::late;
+}
+
+std::string estimates(const SearchReport& report) {
+  std::vector<Judged> all;
+  std::ranges::copy_if(report.others, std::back_inserter(all), only_estimated);
+  if (all.empty()) return "";
+  std::string text =
+      fmt::format("{} layouts and placements were only estimated, for instance\n", all.size()) +
+      head("about");
+  for (std::size_t i = 0; i < std::min(kEstimatedShown, all.size()); ++i) {
+    text += row("-", all[i], step_text(all[i].expected));
+    text += fmt::format("{:>6}{}\n", "", why(all[i], report));
+  }
+  return text + errors_text(report) + "\n";
+}
+
+/// How many layouts and placements there are, and what was done with them.
+std::string counts(const SearchReport& report) {
+  const auto estimated = count(report, Outcome::slower) + count(report, Outcome::late);
+  std::string text = fmt::format(
+      "{} layouts and placements: {} simulated, {} estimated on a part of the step,\n"
+      "      {} do not fit, {} cannot be faster by their bound",
+      report.arrangements, report.arrangements - report.others.size(), estimated,
+      count(report, Outcome::too_large), count(report, Outcome::bound));
+  if (const auto untried = count(report, Outcome::untried); untried > 0) {
+    text += fmt::format(", {} not tried", untried);
+  }
+  if (count(report, Outcome::untried) + count(report, Outcome::late) > 0) {
+    text += "\nThe search's time ran out: a better one may be among those not simulated";
+  }
+  return text +
+         fmt::format("\n{} candidates simulated, the best of them:\n\n", report.ranked.size());
 }
 
 /// What disaggregation gets: the best with it against the best without.
@@ -145,13 +223,11 @@ StepParts parts_of(const simulate::Result& step) {
 std::string describe(const SearchReport& report) {
   const Judged& best = report.ranked.front();
   std::string text = fmt::format(
-      "auto: {} devices, predicted for {}\n      {}\n"
-      "{} layouts and placements: {} cannot be faster by their bound",
-      report.given.parallel.trainers(), machine_text(report.given.cluster, report.machine),
-      limit_text(report), report.arrangements, report.slower);
-  if (report.untried > 0) text += fmt::format(", {} not tried", report.untried);
-  text += fmt::format("\n{} candidates simulated, the best of them:\n\n", report.simulated);
+      "auto: {} devices, predicted for {}\n      {}\n", report.given.parallel.trainers(),
+      machine_text(report.given.cluster, report.machine), limit_text(report));
+  text += counts(report);
   text += ranking(report) + "\n";
+  text += estimates(report);
   const std::string large = without_memory(report);
   if (!large.empty()) text += large + "\n";
   text += verdict(report);
@@ -160,6 +236,22 @@ std::string describe(const SearchReport& report) {
                             placement_text(best.candidate.attention),
                             config::word_of(best.candidate.recompute),
                             config::word_of(best.candidate.parallel.shard), shares(best));
+}
+
+std::vector<Considered> considered(const SearchReport& report) {
+  std::vector<Considered> all;
+  for (const Judged& j : report.ranked) {
+    all.push_back({j.candidate, "simulated", "", j.seconds, j.bound, j.bytes});
+  }
+  for (const Judged& j : report.others) {
+    const bool estimated = only_estimated(j);
+    const char* status = estimated                       ? "estimated"
+                         : j.outcome == Outcome::untried ? "not tried"
+                                                         : "excluded";
+    all.push_back({j.candidate, status, why(j, report), estimated ? j.expected : 0.0, j.bound,
+                   estimated || j.outcome == Outcome::too_large ? j.bytes : 0});
+  }
+  return all;
 }
 
 }  // namespace cadenza::app

@@ -9,6 +9,7 @@
 #include "cadenza/config/machine.hpp"
 #include "cadenza/simulate/simulator.hpp"
 #include "candidates.hpp"
+#include "choose.hpp"
 
 namespace cadenza::app {
 
@@ -20,13 +21,26 @@ struct StepParts {
   double exposed = 0;    ///< the rest: messages, collectives, pipeline bubbles
 };
 
+/// What became of a candidate.
+enum class Outcome {
+  bound,      ///< its bound says that it is slower
+  slower,     ///< its estimate does
+  late,       ///< its estimate says that it might be the best; no time was left
+  untried,    ///< its bound does not say that it is slower; no time was left
+  too_large,  ///< it does not fit
+  simulated,  ///< in full
+};
+
 /// A candidate that was looked at.
 struct Judged {
   Candidate candidate;
   double bound = 0;        ///< seconds
   std::int64_t bytes = 0;  ///< of the fullest rank; where no plans were made, at least
   std::string fullest;     ///< what takes most of them
-  double seconds = 0;      ///< 0: not simulated, as it does not fit
+  Outcome outcome = Outcome::bound;
+  double expected = 0;  ///< seconds, estimated on a sample; 0: it was not
+  std::string sample;   ///< that it was last estimated on
+  double seconds = 0;   ///< 0: not simulated
   double attention_imbalance = 1;
   StepParts parts;
 };
@@ -38,15 +52,17 @@ struct SearchReport {
   const config::Machine& machine;
   std::int64_t limit = 0;  ///< bytes of a rank; 0: not known
   std::size_t arrangements = 0;
-  int simulated = 0;
-  std::size_t slower = 0;      ///< arrangements whose bound is no less than what was found
-  std::size_t untried = 0;     ///< arrangements beyond the most that are simulated
   double tokens = 0;           ///< of the step
   std::vector<Judged> ranked;  ///< simulated, best first
   std::vector<Judged> too_large;
+  /// Of each arrangement that was not simulated the most promising: by estimate, where it has one.
+  std::vector<Judged> others;
 };
 
 /// The table, at most 80 columns wide.
 std::string describe(const SearchReport& report);
+
+/// What was simulated, best first, and what was not.
+std::vector<Considered> considered(const SearchReport& report);
 
 }  // namespace cadenza::app

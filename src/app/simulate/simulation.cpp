@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "app/experiment_file.hpp"
-#include "app/search/choose.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -36,6 +35,7 @@ Simulation::Simulation(const config::Experiment& experiment, const config::Machi
   Choice choice = choose_layout(experiment_, *packer_, machine, progress);
   experiment_ = std::move(choice.experiment);
   explanation_ = std::move(choice.explanation);
+  considered_ = std::move(choice.considered);
   outline_.emplace(experiment_);
   costs_.emplace(machine, experiment_, outline_->layout);
   all_ranks_ = !tensor_ranks_alike(experiment_, outline_->layout, *costs_);

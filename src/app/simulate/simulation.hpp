@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/plan/forecast.hpp"
+#include "app/search/choose.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
@@ -48,6 +49,8 @@ class Simulation {
   const program::StepShape& outline() const { return *outline_; }
   /// Why placement auto chose what it chose; empty where the experiment names its placement.
   const std::string& explanation() const { return explanation_; }
+  /// By placement auto.
+  const std::vector<Considered>& considered() const { return considered_; }
   /// What the machine's tables do not cover, of all steps so far.
   std::vector<std::string> extrapolations() const { return costs_->extrapolations(); }
   const simulate::Costs& costs() const { return *costs_; }
@@ -58,6 +61,7 @@ class Simulation {
  private:
   config::Experiment experiment_;
   std::string explanation_;
+  std::vector<Considered> considered_;
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;
   std::optional<program::StepShape> outline_;

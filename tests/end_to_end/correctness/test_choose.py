@@ -3,6 +3,7 @@
 the machine file's alone."""
 
 import json
+import re
 
 import harness
 
@@ -25,8 +26,8 @@ def test_the_question_is_answered_with_progress_beside_it():
     assert "predicted for machine h100 (inputs/machines/h100.yaml)" in found.out
     assert "cad gets " in found.out
     assert "fits in 74.5 GiB" in found.out
-    assert "candidate  1/64  data " in found.err
-    assert "candidate" not in found.out.split("chosen: ")[1]
+    assert re.search(r"^layout +1/\d+  data ", found.err, re.MULTILINE)
+    assert not re.search(r"^layout ", found.out, re.MULTILINE)
 
 
 def test_the_answer_is_the_same_on_any_host():
@@ -34,6 +35,16 @@ def test_the_answer_is_the_same_on_any_host():
     one = answer(words, env={"OMP_NUM_THREADS": "1"}).out
     assert answer(words, env={"OMP_NUM_THREADS": "7"}).out == one
     assert json.loads(one)["summary"]["rates"] == "machine h100 (inputs/machines/h100.yaml)"
+
+
+def test_programs_get_every_layout_and_what_became_of_it():
+    found = json.loads(answer(["simulate", QUESTION, "--steps", "1", "--format", "json"]).out)
+    rows = found["search"]
+    assert rows[0]["status"] == "simulated" and rows[0]["seconds"] == found["seconds"]
+    for row in rows:
+        assert row["status"] in ("simulated", "estimated", "excluded", "not tried")
+        assert (row["why"] == "") == (row["status"] == "simulated")
+        assert (row["seconds"] is None) == (row["status"] in ("excluded", "not tried"))
 
 
 def test_one_basis_of_rates():

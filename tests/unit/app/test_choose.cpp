@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "app/plan/forecast.hpp"
@@ -177,8 +178,26 @@ TEST(Choose, NoCandidateThatFitsIsFaster) {
       ++all;
     }
   }
-  EXPECT_LE(choice.simulated, kMostSimulated * 2);
   EXPECT_LT(static_cast<std::size_t>(choice.simulated), all / 4);
+}
+
+TEST(Choose, EveryArrangementIsAccountedFor) {
+  const config::Experiment e = experiment();
+  const Choice choice = choose(e, machine());
+  std::set<std::pair<std::string, std::string>> seen;
+  int simulated = 0;
+  for (const Considered& one : choice.considered) {
+    seen.insert({layout_text(one.candidate.parallel), placement_text(one.candidate.attention)});
+    simulated += one.status == "simulated";
+    EXPECT_EQ(one.why.empty(), one.status == "simulated");
+    EXPECT_EQ(one.seconds > 0, one.status == "simulated" || one.status == "estimated");
+    if (one.status == "excluded") {
+      EXPECT_THAT(one.why, HasSubstr("no less than "));
+    }
+  }
+  EXPECT_EQ(seen.size(), arrangements(e).size());
+  EXPECT_EQ(simulated, choice.simulated);
+  EXPECT_EQ(choice.considered.front().candidate.parallel.data, choice.experiment.parallel.data);
 }
 
 TEST(Choose, TheTableIsRankedAndNarrow) {

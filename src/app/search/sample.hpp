@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step estimated from a part of it: some of its data-parallel ranks, microbatches and layers.
+// Replicas are statistically alike and layers are the same, so a part says how much a layer of a
+// microbatch takes beyond the bound, and the bound says the rest.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/exec/memory.hpp"
+#include "cadenza/program/step_plan.hpp"
+
+namespace cadenza::app {
+
+/// How much of a step is looked at, at least.
+struct SampleSize {
+  std::int64_t ranks = 0;         ///< that exchange messages with each other
+  std::int64_t microbatches = 0;  ///< of a data-parallel rank
+  friend bool operator==(const SampleSize&, const SampleSize&) = default;
+};
+
+struct Sample {
+  config::Experiment experiment;  ///< with fewer data-parallel ranks and tokens
+  data::Batch batch;
+  double turns = 1;  ///< of the step's pipeline, for one of the sample's
+  double parts = 1;  ///< of the step's plans, for one of the sample's
+  /// "8 of 512 data ranks, 1 of 4 microbatches".
+  std::string text;
+};
+
+/// Data-parallel ranks that exchange nothing but gradients: the slowest ones, which end the step.
+/// Those of a pool: the middle ones of equal parts, by attention. Microbatches likewise.
+/// @param experiment  with a layout
+/// @param attention   of each microbatch of `batch`, in any unit
+Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,
+                 std::span<const double> attention, SampleSize size);
+
+struct Estimate {
+  double seconds = 0;
+  double operations = 0;  ///< that a clock would go through in the whole step
+};
+
+/// @param sample  of the whole step
+/// @param ticks   plans of the sample
+/// @param bound   of the whole step (simulate::LeastTime), seconds
+Estimate estimate(const Sample& sample, std::span<const program::TickPlans> ticks, double bound,
+                  const config::Machine& machine);
+
+/// What plans add to the least memory (least_memory in forecast.hpp) of the sample's fullest rank.
+exec::MemoryEstimate memory_of_plans(const Sample& sample,
+                                     std::span<const program::TickPlans> ticks);
+
+}  // namespace cadenza::app
