@@ -31,8 +31,8 @@ constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 out of memory or a fault of the program, 2 usage or configuration, 3 data "
     "or file,\n4 non-finite loss or attention, or a calibration that is too noisy, 5 "
     "communication,\n"
-    "85 ended its step after SIGUSR1 (train --from goes on), 143 after SIGTERM, 130 after Ctrl-C.\n"
-    "Every key of an experiment: docs/experiment.md. What a run leaves: docs/trace.md.";
+    "85 stopped by SIGUSR1 after its step (continue with train --from), 143 by SIGTERM, 130 by "
+    "Ctrl-C.\nKeys of an experiment: docs/experiment.md. Files of a run: docs/trace.md.";
 
 /// The option that names what a command makes. Nothing else could later say or find a name that
 /// breaks lines.
@@ -64,13 +64,12 @@ void add_train(CLI::App& app, CommandLine& line) {
   add_common(*train, line);
   add_output(
       *train, line,
-      "Folder for the run (default: runs/<name>), of one run at a time. An earlier run there "
-      "is kept: it is renamed to <folder>.1, .2, ...");
+      "Folder for the run (default: runs/<name>); only one run at a time may use it. An earlier "
+      "run there is renamed to <folder>.1, .2, ...");
   train->add_option(
       "--from", line.from,
-      "Go on from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder for "
-      "its newest. Any layout reads what any other wrote; the batches are those that an "
-      "uninterrupted run would take");
+      "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder "
+      "(its newest). The layout may differ; the batches are those of an uninterrupted run");
   train->add_flag(
       "--dry-run", line.dry_run,
       "Check everything, print layout, memory estimate and plan; run and write nothing");
@@ -125,13 +124,13 @@ void add_sweep(CLI::App& app, CommandLine& line) {
 void add_simulate(CLI::App& app, CommandLine& line) {
   CLI::App* simulate = app.add_subcommand(
       "simulate",
-      "Run the steps of an experiment on a clock instead of ranks: how long they take on the "
-      "machine that cluster.machine names (no MPI needed). With attention.placement: auto it first "
+      "Simulate the steps of an experiment: how long they take on the machine of "
+      "cluster.machine (no MPI needed). With attention.placement: auto it first "
       "searches for the layout and placement to run (docs/what_to_run.md)");
   add_common(*simulate, line);
-  simulate->add_option("--steps", line.steps, "How many (default: run.steps)")
+  simulate->add_option("--steps", line.steps, "Steps to simulate (default: run.steps)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  simulate->add_option("--step", line.step, "The first, from 0")
+  simulate->add_option("--step", line.step, "First step to simulate, from 0")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   simulate
@@ -151,8 +150,8 @@ void add_simulate(CLI::App& app, CommandLine& line) {
 void add_calibrate(CLI::App& app, CommandLine& line) {
   CLI::App* calibrate = app.add_subcommand(
       "calibrate",
-      "Measure the machine at hand for an experiment's model and dtype, under mpirun with one rank "
-      "or, for messages too, more: a file for cluster.machine");
+      "Measure this machine for an experiment's model and dtype and write a file for "
+      "cluster.machine; mpirun with two or more ranks also measures messages");
   add_common(*calibrate, line);
   add_output(*calibrate, line, "Machine file (YAML)")->required();
   calibrate->callback([&line] { line.command = Command::calibrate; });

@@ -72,8 +72,8 @@ bool OutputFolder::lock() {
   if (file_ < 0) return false;  // who renamed the folder just now does not work in it any more
   if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     const std::string who = holder(std::exchange(file_, -1));
-    fail(ExitCode::data, "{}: {} writes into it; valid: another --output, or wait for its end",
-         folder, who);
+    fail(ExitCode::data, "{}: in use by {}; valid: another --output, or wait until it ends", folder,
+         who);
   }
   // Some network file systems lock nothing: there the run goes on without.
   struct stat held {

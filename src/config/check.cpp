@@ -134,7 +134,7 @@ void check_tensor(const Checker& check, const Parallel& p, const Model& m) {
   check_divides(check, p.tensor, "parallel.tensor", m.kv_heads, "model.kv_heads");
   check_divides(check, p.tensor, "parallel.tensor", m.ffn, "model.ffn");
   check.require(p.tensor <= m.vocab, "parallel.tensor",
-                "found {}, more than model.vocab = {} has tokens; valid: at most that", p.tensor,
+                "found {}, more than model.vocab = {}; valid: at most model.vocab", p.tensor,
                 m.vocab);
 }
 

@@ -31,7 +31,8 @@ Plan place(const config::Attention& attention, const Workload& workload) {
       break;
   }
   fail(ExitCode::usage,
-       "attention.placement: found {}, valid here: a placement that auto was resolved to",
+       "attention.placement: found {}; valid: a placement other than auto, which must be resolved "
+       "first",
        static_cast<int>(attention.placement));
 }
 

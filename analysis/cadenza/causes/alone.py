@@ -73,6 +73,6 @@ def sentence(one: Alone, machine_known: bool) -> str:
         text = (f"Rank {one.rank} ran at {one.rate:.2f} x the rate of its own best steps in "
                 f"step{'s' if len(one.steps) > 1 else ''} {few}. ")  # fmt: skip
     if not machine_known:
-        text += (f"No other rank does what rank {one.rank} does: whether it is always slower than "
-                 "it should be cannot be told.")  # fmt: skip
+        text += (f"No other rank does the work of rank {one.rank}, so the trace cannot show "
+                 "whether it is always slow.")  # fmt: skip
     return text.strip()

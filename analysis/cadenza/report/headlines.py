@@ -25,9 +25,9 @@ _WITH = {
 }
 
 
-_CLASSES = {"persistent": "persistent", "data": "following its data",
+_CLASSES = {"persistent": "persistent", "data": "because of its data",
             "intermittent": "intermittent", "paused": "paused",
-            "none": "as often as others"}  # fmt: skip
+            "none": "no more often than others"}  # fmt: skip
 
 
 @dataclass
@@ -113,7 +113,7 @@ def _gain(study: Study) -> str:
     row = found.loc[_own_savings(found).idxmax()]
     after, saved = float(row["seconds"]), float(row["saved_seconds"])
     if saved < _WORTH * (after + saved):
-        return "Neither balanced ranks nor a faster network would make it shorter."
+        return "Neither balanced ranks nor a faster network would shorten a step."
     low, high = float(row["low_share"]), float(row["high_share"])
     spread = f"; {low:.0%} to {high:.0%} in most" if high - low >= _SPREAD else ""
     return (

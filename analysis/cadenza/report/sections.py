@@ -185,10 +185,9 @@ _BUBBLES = (
     "step are shorter than the mean, the pipeline fills and drains faster."
 )
 _STRAGGLERS = (
-    "Per phase the rank that lost most: to its work, against peers (same role and pipeline stage), "
-    "or to its rate, against all ranks that do the same operations. A rank is persistent when it "
-    "is "
-    "the slowest in more than half of the steps."
+    "For each phase, the rank that lost the most time: because it had more work than its peers "
+    "(same role and pipeline stage), or because it ran slower than all ranks that do the same "
+    "operations. A rank is persistent when it is the slowest in more than half of the steps."
 )
 _LINKS = (
     "Which rank sends to which, in the transfers' own time, without waiting for the other end. "
@@ -196,17 +195,17 @@ _LINKS = (
     "kind reach."
 )
 _WHAT_IF = (
-    "Every step, run again through its dependencies with changed durations: means over the steps, "
-    "what saves most first. The first bar is what was recorded."
+    "Each step replayed through its dependencies with changed durations. Means over the steps, "
+    "largest saving first. The first bar is the recorded step."
 )
 _PATH = (
     "The chain of operations and messages that decides how long a step takes: making anything else "
-    "shorter does not help. The picture is of the typical step, whose time went where most steps' "
-    "time goes."
+    "shorter does not help. The picture shows the typical step: the one whose parts are nearest to "
+    "the median of all steps."
 )
 _TIMELINE = (
     "What each rank does, and its messages in a thinner line beneath. The typical step is the one "
-    "whose time went where most steps' time goes. Drag over a span to zoom in, "
+    "whose parts are nearest to the median of all steps. Drag over a span to zoom in, "
     "double-click to see all again. Pieces narrower than a pixel are merged."
 )
 _MEMORY = (

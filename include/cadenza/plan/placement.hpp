@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placements: pure functions from a tick's workload to its plan. One file per placement in
-// src/plan; nothing outside plan/ knows their names.
+// src/plan/placements.
 #pragma once
 
 #include <array>

@@ -42,7 +42,8 @@ std::vector<std::int64_t> read_lengths(const storage::File& file, std::int64_t t
   for (std::size_t document = 0; document < lengths.size(); ++document) {
     if (lengths[document] < 1 || lengths[document] > left) {
       fail(ExitCode::data,
-           "{}: {}: found {} tokens in document {}, after {}; valid: lengths of at least 1 that "
+           "{}: {}: found {} tokens in document {}, which begins at token {}; valid: lengths of at "
+           "least 1 that "
            "sum to the {} tokens of q",
            file.path(), kName, lengths[document], document, tokens - left, tokens);
     }

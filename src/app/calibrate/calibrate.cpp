@@ -189,11 +189,10 @@ void calibrate_as(comm::Communicator& world, const config::Experiment& experimen
   });
   const std::string doubts = calibration.doubts();
   if (!doubts.empty()) {
-    throw CollectiveError(
-        ExitCode::numerics,
-        fmt::format("{}: too noisy to be relied upon, as its source says: {}; calibrate again "
-                    "while nothing else runs here",
-                    line.output, doubts));
+    throw CollectiveError(ExitCode::numerics,
+                          fmt::format("{}: measurements too noisy to rely on: {}; calibrate again "
+                                      "while nothing else runs here",
+                                      line.output, doubts));
   }
   if (world.rank() != 0) return;
   print(machine.source + "\n");

@@ -64,7 +64,7 @@ class Candidates {
     const model::CheckpointReader checkpoint(path);
     checkpoint.require(experiment.model);
     if (checkpoint.step() >= experiment.run.steps) {
-      fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} that {} has behind it",
+      fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} steps already done in {}",
            experiment.run.steps, checkpoint.step(), path);
     }
     notes_ = describe(checkpoint, experiment);
