@@ -9,8 +9,8 @@ import harness
 
 # Modules that measure times, pin threads or start daemons: nothing else runs beside them.
 ALONE = {
-    "test_bench", "test_bench_simulation", "test_calibrate", "test_interrupted", "test_pauses",
-    "test_quickstart", "test_signals", "test_slurm", "test_threads", "test_watchdog",
+    "test_bench", "test_bench_simulation", "test_calibrate", "test_equal_bits", "test_interrupted",
+    "test_pauses", "test_quickstart", "test_signals", "test_slurm", "test_threads", "test_watchdog",
 }  # fmt: skip
 
 
