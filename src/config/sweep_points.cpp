@@ -87,7 +87,8 @@ void spread_ranks(Experiment& e, std::int64_t ranks) {
 
 void cut_batch(Experiment& e, const Shape& shape) {
   if (shape.sequence.has_value() != shape.sequences.has_value()) {
-    fail(ExitCode::usage, "shape.{}: missing; valid: shape.sequence and shape.sequences together",
+    fail(ExitCode::usage,
+         "shape.{}: found nothing; valid: shape.sequence and shape.sequences together",
          shape.sequence ? "sequences" : "sequence");
   }
   if (!shape.sequence) return;
