@@ -45,7 +45,7 @@ def test_a_second_run_is_refused(command, long_run, corpus, tmp_path):
     result = harness.run(1, [command, *arguments])
     assert result.code == DATA, str(result)
     (line,) = result.complaints
-    assert f"{tmp_path / 'run'}: process {process.pid} on " in line
+    assert f"{tmp_path / 'run'}: in use by process {process.pid} on " in line
     assert files_below(tmp_path / "run") == before
     assert not (tmp_path / "run.1").exists()
     os.kill(process.pid, signal.SIGTERM)
