@@ -128,21 +128,21 @@ class Study:
         return self.run.event_count > 0
 
     def step_events(self, step: int) -> pd.DataFrame:
-        """Events of one step, of all ranks; the typical step's are kept."""
-        if self._in_memory:
-            return of_step(self.events, step)
+        """Events of one step, of all ranks; those of the last step asked for are kept, or, where
+        they have to be read, the typical step's."""
         if step in self._step_events:
             return self._step_events[step]
-        found = self.run.events(steps=[step])
-        if step == self.typical_step:
-            self._step_events[step] = found
+        read = not self._in_memory
+        found = self.run.events(steps=[step]) if read else of_step(self.events, step)
+        if not read or step == self.typical_step:
+            self._step_events = {step: found}
         return found
 
     def step_pieces(self, step: int) -> pd.DataFrame:
-        """lane_pieces() of one step, of all ranks; the last one asked for is kept, as pictures show
-        the same step of some ranks each."""
+        """lane_pieces() of one step, of all ranks; kept, as several pictures show the same step.
+        Few steps have a picture."""
         if step not in self._step_pieces:
-            self._step_pieces = {step: lane_pieces(self.step_events(step), self.ranks)}
+            self._step_pieces[step] = lane_pieces(self.step_events(step), self.ranks)
         return self._step_pieces[step]
 
     @property

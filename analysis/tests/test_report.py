@@ -203,8 +203,8 @@ def test_waterfall_bars_meet(tmp_path):
 def test_timeline_of_few_ranks_shows_all(run_folder):
     one = study(run_folder)
     assert figures_timeline.chosen_ranks(one) == [0, 1]
-    drawn, bars = figures_timeline.timeline(one, 100, 0, [0, 1], 1000)
-    assert set(bars["row"]) == {0, 1}
+    drawn = next(iter(figures_timeline.timelines(one, 100).values()))
+    assert {round(row) for bars in drawn.data for row in bars.y} == {0, 1}
     assert drawn.layout.xaxis.range[1] == pytest.approx(100e-9)
 
 

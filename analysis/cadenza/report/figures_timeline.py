@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from cadenza.colours import LABEL_COLOURS
-from cadenza.timeline.panels import panel
+from cadenza.processes import mapped
+from cadenza.timeline.panels import Panel, panel
 from cadenza.time.parts import BUSY
 from cadenza.report import style
 from cadenza.study import Study
@@ -65,8 +68,11 @@ def timelines(study: Study, longest_ns: int) -> dict[str, go.Figure]:
     step = study.typical_step
     wanted += [(f"step {step}, ranks {mine[0]} to {mine[-1]}", step, mine) for mine in others]
     most = min(_BARS, _ALL_BARS // len(wanted))
-    return {label: timeline(study, longest_ns, step, ranks, most)[0]
-            for label, step, ranks in wanted}  # fmt: skip
+    study.step_pieces(step)  # of which most of the pictures are
+    which = [(step, ranks) for _, step, ranks in wanted]
+    panels = mapped(partial(_panel, study, longest_ns, most), which, study.run.event_count)
+    return {label: _drawn(made_of, longest_ns)
+            for (label, *_), made_of in zip(wanted, panels, strict=True)}  # fmt: skip
 
 
 def rank_sets(study: Study) -> list[list[int]]:
@@ -86,20 +92,24 @@ def _tensor_groups(study: Study) -> pd.Series:
     return ranks.assign(server=server).groupby(keys, sort=False).ngroup()
 
 
-def timeline(
-    study: Study, longest_ns: int, step: int, chosen: list[int], most: int
-) -> tuple[go.Figure, pd.DataFrame]:
-    """A step of the chosen ranks: what each does above, its messages beneath.
+def _panel(study: Study, longest_ns: int, most: int, which: tuple[int, list[int]]) -> Panel:
+    """What to draw of a step and ranks (`which`).
 
     @param longest_ns  least length of the time axis
     @param most        bars: shorter pieces are merged until there are no more
-    Frame: Panel.bars of all pieces shown.
     """
+    step, ranks = which
     resolution = max(1.0, longest_ns / _COLUMNS)
-    made_of = panel(study, step, resolution, chosen)
+    made_of = panel(study, step, resolution, ranks)
     if len(made_of.bars) > most:
-        made_of = panel(study, step, resolution * len(made_of.bars) / most, chosen)
-    made = style.figure(max(170, 58 + 46 * len(chosen)), "seconds of the step", barmode="overlay")
+        made_of = panel(study, step, resolution * len(made_of.bars) / most, ranks)
+    return made_of
+
+
+def _drawn(made_of: Panel, longest_ns: int) -> go.Figure:
+    """A step of some ranks: what each does above, its messages beneath."""
+    rows = len(made_of.labels)
+    made = style.figure(max(170, 58 + 46 * rows), "seconds of the step", barmode="overlay")
     for (lane, label), bars in made_of.bars.groupby(["lane", "label"], sort=False):
         centre, height = _LANES[str(lane)]
         seconds = (bars["end_ns"] - bars["begin_ns"]) / 1e9
@@ -112,4 +122,4 @@ def timeline(
         )  # fmt: skip
     style.rank_rows(made, [label.split(" · ")[0] for label in made_of.labels])
     made.update_xaxes(range=[0, max(longest_ns, made_of.duration_ns) / 1e9])
-    return made, made_of.bars
+    return made
