@@ -57,7 +57,7 @@ PLACEMENTS = {
     "block-striped": placed("block_striped", CONTEXT),
     "Ulysses": placed("ulysses", CONTEXT),
     "Ulysses × ring": placed("ulysses_ring", CONTEXT, head_parallel=2),
-    "double ring": placed("double_ring", CONTEXT, window=2),
+    "double ring": placed("double_ring", CONTEXT, inner_ring=2),
     "CAD": placed("cad", DATA, tolerance=TOLERANCE),
     "CAD, ping-pong": placed("cad", DATA, tolerance=TOLERANCE, overlap="ping_pong"),
     "CAD, context 2": placed("cad", CONTEXT, tolerance=TOLERANCE),

@@ -194,7 +194,7 @@ void check_context(const Checker& check, const Experiment& e) {
                   "model.heads / parallel.tensor");
   }
   if (a.placement == PlacementKind::double_ring) {
-    check_divides(check, a.window, "attention.window", context, "parallel.context");
+    check_divides(check, a.inner_ring, "attention.inner_ring", context, "parallel.context");
   }
 }
 

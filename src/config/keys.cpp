@@ -82,7 +82,31 @@ void check_block(const Value& value, const KeyList::Block& block, const KeyList&
   }
 }
 
+struct OldKey {
+  const char* block;
+  const char* old_name;
+  const char* name;
+};
+constexpr OldKey kOldKeys[] = {{"attention", "window", "inner_ring"}};
+
 }  // namespace
+
+void rename_old_keys(Value& root) {
+  for (const OldKey& key : kOldKeys) {
+    Value* const block = root.find(key.block);
+    Value* const old = block == nullptr ? nullptr : block->find(key.old_name);
+    if (old == nullptr) continue;
+    if (Value* const value = block->find(key.name)) {
+      if (value->place.in_file() == old->place.in_file()) {
+        fail_at(old->place, join_path(key.block, key.old_name),
+                fmt::format("found together with {}, its new name; valid: one of the two",
+                            join_path(key.block, key.name)));
+      }
+      std::erase_if(block->entries, [&](const Entry& entry) { return entry.name == key.name; });
+    }
+    std::ranges::find(block->entries, key.old_name, &Entry::name)->name = key.name;
+  }
+}
 
 template <typename File>
 void check_keys(const Value& root) {

@@ -136,7 +136,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("sharding", attention.sharding);
   visit.key("shard_unit", attention.shard_unit);
   visit.key("head_parallel", attention.head_parallel, Integers{1, kMostRanks});
-  visit.key("window", attention.window, Integers{1, kMostRanks});
+  visit.key("inner_ring", attention.inner_ring, Integers{1, kMostRanks});
   visit.key("servers", attention.servers, ServerCount{{1, kMostRanks}});
   visit.key("mixed", attention.mixed);
   visit.key("block", attention.block, Integers{1, kMaxSize});

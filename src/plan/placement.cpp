@@ -20,7 +20,7 @@ Plan place(const config::Attention& attention, const Workload& workload) {
     case PlacementKind::block_striped:
       return ring(workload);
     case PlacementKind::double_ring:
-      return double_ring(workload, attention.window);
+      return double_ring(workload, attention.inner_ring);
     case PlacementKind::ulysses:
       return ulysses(workload);
     case PlacementKind::ulysses_ring:

@@ -51,8 +51,8 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
     case config::PlacementKind::ulysses_ring:
       return {{share(context - a.head_parallel) / static_cast<double>(a.head_parallel), context}};
     case config::PlacementKind::double_ring:
-      return {{share(context / a.window - 1), context},
-              {share(context - context / a.window), a.window}};
+      return {{share(context / a.inner_ring - 1), context},
+              {share(context - context / a.inner_ring), a.inner_ring}};
     default:
       return {};
   }

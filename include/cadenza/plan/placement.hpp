@@ -46,9 +46,9 @@ Plan all_gather(const Workload& workload);
 /// attention, as homes and order have it.
 Plan ring(const Workload& workload);
 
-/// Rings of `window` ranks inside a ring of such nodes.
-/// @throws Error(usage) where window does not divide workload.context
-Plan double_ring(const Workload& workload, std::int64_t window);
+/// Rings of `inner_ring` ranks, a node each, inside a ring of nodes.
+/// @throws Error(usage) where inner_ring does not divide workload.context
+Plan double_ring(const Workload& workload, std::int64_t inner_ring);
 
 /// Heads instead of tokens (DeepSpeed-Ulysses).
 /// @throws Error(usage) where workload.context does not divide the heads

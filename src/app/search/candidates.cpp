@@ -77,7 +77,7 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   for (const std::int64_t part : divisors(context)) {
     if (part == 1 || part == context) continue;
     add(PlacementKind::ulysses_ring, [&](config::Attention& a) { a.head_parallel = part; });
-    add(PlacementKind::double_ring, [&](config::Attention& a) { a.window = part; });
+    add(PlacementKind::double_ring, [&](config::Attention& a) { a.inner_ring = part; });
   }
   return all;
 }
@@ -139,7 +139,7 @@ bool disaggregates(const Candidate& candidate) {
 std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (a.placement == PlacementKind::ulysses_ring) text += fmt::format(" {}", a.head_parallel);
-  if (a.placement == PlacementKind::double_ring) text += fmt::format(" {}", a.window);
+  if (a.placement == PlacementKind::double_ring) text += fmt::format(" {}", a.inner_ring);
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }

@@ -25,7 +25,7 @@ class RingBuilder {
   RingBuilder(const Workload& workload, const RingShape& shape)
       : workload_(workload),
         slices_(shape.head_parallel),
-        window_(shape.window),
+        inner_ring_(shape.inner_ring),
         positions_(workload.context / shape.head_parallel),
         first_(slices_ > 1 ? 1 : 0) {
     stages_.resize(index(first_ + positions_ + 1));
@@ -87,16 +87,16 @@ class RingBuilder {
 
   // Positions as (node, place): see the header.
   int before(int position, int nodes, int places) const {
-    const int count = positions_ / window_;
-    const int node = (position / window_ - nodes % count + count) % count;
-    const int place = (position % window_ - places % window_ + window_) % window_;
-    return node * window_ + place;
+    const int count = positions_ / inner_ring_;
+    const int node = (position / inner_ring_ - nodes % count + count) % count;
+    const int place = (position % inner_ring_ - places % inner_ring_ + inner_ring_) % inner_ring_;
+    return node * inner_ring_ + place;
   }
   int source_of(int position, int step) const {
-    return before(position, step / window_, step % window_);
+    return before(position, step / inner_ring_, step % inner_ring_);
   }
   int neighbour_of(int position, int step) const {
-    return step % window_ == 0 ? before(position, 1, 0) : before(position, 0, 1);
+    return step % inner_ring_ == 0 ? before(position, 1, 0) : before(position, 0, 1);
   }
 
   Range heads(int slice) const {
@@ -147,10 +147,10 @@ class RingBuilder {
   }
 
   const Workload& workload_;
-  int slices_;     // of the heads
-  int window_;     // positions of a node
-  int positions_;  // of a group
-  int first_;      // stage of ring step 0
+  int slices_;      // of the heads
+  int inner_ring_;  // positions of a node
+  int positions_;   // of a group
+  int first_;       // stage of ring step 0
   std::vector<Stage> stages_;
 };
 

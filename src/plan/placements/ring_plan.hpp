@@ -8,20 +8,20 @@
 namespace cadenza::plan {
 
 /// A context group as ring positions of `head_parallel` ranks each: rank = position x head_parallel
-/// + slice. Positions are nodes of `window` positions.
+/// + slice. Every `inner_ring` positions are a node.
 struct RingShape {
   int head_parallel = 1;  ///< divides the group and the heads
-  int window = 1;         ///< divides the group's positions; all of them: one plain ring
+  int inner_ring = 1;     ///< divides the group's positions; all of them: one plain ring
 };
 
 /// Every rank computes one slice of the heads for all queries of its position.
 ///
 /// Head slices (stage 1, where there are several): Q, K and V of a position go to the ranks of the
-/// position that have their heads; in the last stage O and LSE go home. Ring: with P = window, at
-/// ring step t a rank has the keys of the position (t mod P) before its own on the node that is t /
-/// P before its own. It got them from the position before its own, or, where t is a multiple of P,
-/// from the same place on the node before; both held them a step (P steps) ago. Keys are passed on
-/// to every rank, also to those that see none of them, as all published rings do; rows that no
+/// position that have their heads; in the last stage O and LSE go home. Ring: with P = inner_ring,
+/// at ring step t a rank has the keys of the position (t mod P) before its own on the node that is
+/// t / P before its own. It got them from the position before its own, or, where t is a multiple of
+/// P, from the same place on the node before; both held them a step (P steps) ago. Keys are passed
+/// on to every rank, also to those that see none of them, as all published rings do; rows that no
 /// query of workload.queries sees stay at home.
 Plan ring_plan(const Workload& workload, const RingShape& shape);
 

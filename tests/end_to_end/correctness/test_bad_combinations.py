@@ -86,9 +86,9 @@ COMBINATIONS = {
             "attention": {"placement": "ulysses_ring", "head_parallel": 3},
         },
     ),
-    "window and context": (
-        ["attention.window", "parallel.context", "1 or 2"],
-        {"parallel": {"context": 2}, "attention": {"placement": "double_ring", "window": 3}},
+    "inner_ring and context": (
+        ["attention.inner_ring", "parallel.context", "1 or 2"],
+        {"parallel": {"context": 2}, "attention": {"placement": "double_ring", "inner_ring": 3}},
     ),
     "servers for a ring": (
         ["attention.servers", "ring", "in_place"],

@@ -47,7 +47,7 @@ LAYOUTS = {
     },
     "double_ring-4": {
         "parallel": {"context": 4},
-        "attention": {"placement": "double_ring", "window": 2},
+        "attention": {"placement": "double_ring", "inner_ring": 2},
     },
     "tensor-2": {"parallel": {"tensor": 2}, "run": {"recompute": "layer"}},
     "pipeline-2": {"parallel": {"pipeline": 2}, "run": {"recompute": "mlp"}},

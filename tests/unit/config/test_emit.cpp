@@ -61,7 +61,7 @@ class Draw {
     e.attention.sharding = Sharding(integer(0, 1));
     e.attention.shard_unit = ShardUnit(integer(0, 2));
     e.attention.head_parallel = integer(1, 4);
-    e.attention.window = integer(1, 4);
+    e.attention.inner_ring = integer(1, 4);
     e.attention.block = integer(1, 512);
     e.attention.tolerance = unit();
     e.attention.bound = Bound(integer(0, 1));

@@ -6,6 +6,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(Read, FillsValuesAndDefaults) {
@@ -74,6 +75,24 @@ TEST(Override, UnknownKeysAreLikeTheFiles) {
               AllOf(StartsWith("--set modl.layers=1: modl: "), HasSubstr("'model'")));
   EXPECT_THAT(error_of(kGood, {"optimizer={lrr: 1}"}),
               StartsWith("--set optimizer={lrr: 1}: optimizer.lrr: "));
+}
+
+TEST(OldKey, MeansWhatItsNewNameMeans) {
+  const std::string old =
+      kGood + "attention: {placement: double_ring, window: 2}\n" + "parallel: {context: 4}\n";
+  EXPECT_EQ(parse(old).attention.inner_ring, 2);
+  EXPECT_THAT(to_yaml(parse(old)), Not(HasSubstr("window")));
+  EXPECT_EQ(parse(old, {"attention.window=4"}).attention.inner_ring, 4);
+  EXPECT_EQ(parse(old, {"attention.inner_ring=4"}).attention.inner_ring, 4);
+  EXPECT_EQ(parse(to_yaml(parse(old)), {"attention.window=4"}).attention.inner_ring, 4);
+}
+
+TEST(OldKey, IsRefusedBesideItsNewName) {
+  EXPECT_EQ(error_of(kGood + "attention:\n  inner_ring: 2\n  window: 2\n"),
+            "e.yaml:16: attention.window: found together with attention.inner_ring, its new name; "
+            "valid: one of the two");
+  EXPECT_THAT(error_of(kGood, {"attention.inner_ring=2", "attention.window=2"}),
+              StartsWith("--set attention.window=2: found together with attention.inner_ring"));
 }
 
 struct BadValue {

@@ -141,6 +141,12 @@ TEST(SweepExperiment, FollowsFromItsShape) {
   EXPECT_EQ(e.parallel.data, 4);
 }
 
+TEST(SweepExperiment, MayUseAnOldKey) {
+  const Base base = parse_base(kGood + "attention: {window: 2}\n", "base.yaml");
+  EXPECT_EQ(experiment_of({{}, {}}, base, {}).attention.inner_ring, 2);
+  EXPECT_EQ(experiment_of({{}, {"attention.window=1"}}, base, {}).attention.inner_ring, 1);
+}
+
 TEST(SweepExperiment, IsRefusedWhereTheShapeDoesNotDivide) {
   EXPECT_THAT(complaint_of({"parallel.context=3", "shape.ranks=8"}),
               StartsWith("shape.ranks: found 8, with 0 dedicated servers no multiple of"));

@@ -68,7 +68,7 @@ inline void draw_attention(Draw& draw, config::Experiment& e) {
   a.sharding = config::Sharding(draw.between(0, 1));
   a.shard_unit = config::ShardUnit(draw.between(0, 2));
   a.head_parallel = draw.between(1, 4);
-  a.window = draw.between(1, 4);
+  a.inner_ring = draw.between(1, 4);
   a.block = draw.of(std::vector<std::int64_t>{4, 16, 128});
   a.tolerance = draw.of(std::vector<double>{0.02, 0.3});
   a.bound = config::Bound(draw.between(0, 1));

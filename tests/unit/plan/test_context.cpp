@@ -103,7 +103,7 @@ TEST(Context, BytesOfRingsAndTheGather) {
         PlacementKind::block_striped, PlacementKind::all_gather, PlacementKind::double_ring}) {
     config::Experiment e = experiment(placement, kRanks);
     e.attention.block = 8;
-    e.attention.window = 2;
+    e.attention.inner_ring = 2;
     const Bytes bytes(planned(e, {{kRanks * kEach}}));
     EXPECT_THAT(bytes.keys_sent, testing::Each((kRanks - 1) * kKeys));
     EXPECT_THAT(bytes.keys_received, testing::Each((kRanks - 1) * kKeys));
@@ -141,7 +141,7 @@ TEST(Context, RingsHandOnWhatTheyGot) {
 
 TEST(Context, DoubleRingsCrossNodesOncePerNode) {
   config::Experiment e = experiment(PlacementKind::double_ring, 6);
-  e.attention.window = 3;  // 2 nodes
+  e.attention.inner_ring = 3;  // 2 nodes
   const Plan plan = planned(e, {{600}});
   std::vector<std::pair<int, int>> sent(6);  // stages with a message to the own node, to another
   for (const Stage& stage : plan.stages) {
@@ -200,9 +200,9 @@ TEST(Context, WhatDoesNotDivideIsRefused) {
     }
   };
   refused(experiment(PlacementKind::ulysses, 3), "parallel.context: found 3");
-  config::Experiment window = experiment(PlacementKind::double_ring, 4);
-  window.attention.window = 3;
-  refused(window, "attention.window: found 3");
+  config::Experiment double_ring = experiment(PlacementKind::double_ring, 4);
+  double_ring.attention.inner_ring = 3;
+  refused(double_ring, "attention.inner_ring: found 3");
   config::Experiment split = experiment(PlacementKind::ulysses_ring, 8);
   split.attention.head_parallel = 8;
   refused(split, "attention.head_parallel: found 8");
@@ -229,7 +229,7 @@ config::Experiment random_experiment(Draw& draw) {
   if (heads % slices != 0) heads *= slices;
   config::Experiment e = experiment(placement, context, heads, kv);
   e.attention.head_parallel = slices;
-  e.attention.window = context % 2 == 0 ? context / 2 : 1;
+  e.attention.inner_ring = context % 2 == 0 ? context / 2 : 1;
   e.attention.block = draw.between(1, 20);
   e.attention.sharding = draw.of(
       std::vector<config::Sharding>{config::Sharding::contiguous, config::Sharding::zigzag});

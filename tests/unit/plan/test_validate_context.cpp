@@ -17,7 +17,7 @@ using test::group_workload;
 Plan sample(PlacementKind placement, int half = -1) {
   config::Experiment e = experiment(placement, 4);
   e.attention.block = 4;
-  e.attention.window = 2;
+  e.attention.inner_ring = 2;
   e.attention.head_parallel = 2;
   Workload w = group_workload(e, {{64, 3}});
   if (half >= 0) w = halves(w)[static_cast<std::size_t>(half)];

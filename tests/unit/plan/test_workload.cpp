@@ -81,7 +81,7 @@ TEST(MakeWorkload, Bfloat16AddsUpInFloat) {
 TEST(MakePlan, TakesTheNamedPlacement) {
   config::Attention attention;
   attention.tolerance = 0;
-  attention.window = 2;
+  attention.inner_ring = 2;
   attention.head_parallel = 2;
   config::Experiment e = test::experiment(PlacementKind::ring, 4);
   const Workload w = group_workload(e, {{5000, 200}});
