@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   const config::Experiment experiment = config::parse_experiment(read(file), file, overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Batch batch = data::Packer(*corpus, experiment).batch(step);
-  const program::StepShape outline(experiment);
+  const program::StepShape step_shape(experiment);
 
   auto begin = std::clock();
   const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
@@ -75,9 +75,9 @@ int main(int argc, char** argv) {
   begin = std::clock();
   std::vector<program::Program> programs;
   std::size_t operations = 0;
-  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
-    if (outline.layout.tensor_of(rank) != 0) continue;
-    programs.push_back(program::make_program(outline, rank, ticks));
+  for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
+    if (step_shape.layout.tensor_of(rank) != 0) continue;
+    programs.push_back(program::make_program(step_shape, rank, ticks));
     operations += programs.back().steps.size();
   }
   const double made = cpu_seconds_since(begin);
@@ -85,15 +85,16 @@ int main(int argc, char** argv) {
   begin = std::clock();
   std::int64_t bytes = 0;
   for (const program::Program& program : programs) {
-    bytes = std::max(bytes, exec::estimate_memory(experiment, outline, program, ticks).total());
+    bytes = std::max(bytes, exec::estimate_memory(experiment, step_shape, program, ticks).total());
   }
   const double memory = cpu_seconds_since(begin);
   begin = std::clock();
   const std::string& path = experiment.cluster.machine;
   const config::Machine machine =
       path.empty() ? config::Machine{} : config::parse_machine(read(path), path);
-  const simulate::Costs costs(machine, experiment, outline.layout);
-  const simulate::Result result = simulate::simulate(experiment, outline, programs, ticks, costs);
+  const simulate::Costs costs(machine, experiment, step_shape.layout);
+  const simulate::Result result =
+      simulate::simulate(experiment, step_shape, programs, ticks, costs);
   const double clock = cpu_seconds_since(begin);
   std::size_t moves = 0;
   for (const program::TickPlans& tick : ticks) {
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
   fmt::print(
       "ranks {}  plans {}  moves {}  operations {}  events {}  plan {:.3f} s ({:.0f} MB)  programs "
       "{:.3f} s  memory {:.3f} s  clock {:.3f} s  peak {:.0f} MB  hash {:016x}  needs {}\n",
-      outline.layout.ranks(), ticks.size(), moves, operations, result.operations, plans, plans_peak,
-      made, memory, clock, peak_megabytes(), hash_of(ticks), bytes);
+      step_shape.layout.ranks(), ticks.size(), moves, operations, result.operations, plans,
+      plans_peak, made, memory, clock, peak_megabytes(), hash_of(ticks), bytes);
   return 0;
 }

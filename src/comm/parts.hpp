@@ -37,13 +37,13 @@ inline void check_parts(const char* call, std::span<const std::int64_t> counts,
   }
 }
 
-/// Calls part(rank, offset, count) for every rank's part in turn.
-template <typename Part>
-void for_each_part(std::span<const std::int64_t> counts, Part part) {
+/// Calls each(rank, offset, count) for every rank's part in turn.
+template <typename Each>
+void for_each_part(std::span<const std::int64_t> counts, Each each) {
   std::size_t offset = 0;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     const auto count = static_cast<std::size_t>(counts[rank]);
-    part(static_cast<int>(rank), offset, count);
+    each(static_cast<int>(rank), offset, count);
     offset += count;
   }
 }

@@ -215,14 +215,15 @@ void check_attention(const Checker& check, const Experiment& e) {
                 a.servers, word(a.placement));
   const bool aligned =
       p.pipeline > 1 && p.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
-  const bool again = e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
+  const bool recomputes_attention =
+      e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
   check.require(a.inputs == Inputs::resend || !aligned, "attention.inputs",
                 "found keep with schedule phase_aligned: the backward pass of a microbatch may run "
                 "on other servers than its forward pass; valid: resend");
-  check.require(a.inputs == Inputs::resend || !again, "attention.inputs",
+  check.require(a.inputs == Inputs::resend || !recomputes_attention, "attention.inputs",
                 "found keep with run.recompute = {}, which makes Q, K and V again; valid: resend",
                 word(e.run.recompute));
-  check.require(a.overlap == Overlap::none || !again, "attention.overlap",
+  check.require(a.overlap == Overlap::none || !recomputes_attention, "attention.overlap",
                 "found ping_pong with run.recompute = {}: the two halves are in different layers "
                 "and one recomputed layer is held at a time; valid: none, or run.recompute none or "
                 "mlp",

@@ -43,12 +43,12 @@ struct Stream::Pass {
 
 /// The last two shuffled passes in use, for a step may lie on the border of two.
 struct Stream::Recent {
-  struct Slot {
+  struct Entry {
     std::int64_t index = -1;
     std::shared_ptr<const Pass> pass;
   };
   std::mutex mutex;
-  std::array<Slot, 2> slots;
+  std::array<Entry, 2> entries;
 };
 
 Stream::Stream(std::span<const std::int64_t> lengths, bool shuffle, std::uint64_t seed)
@@ -63,8 +63,8 @@ Stream::Stream(std::span<const std::int64_t> lengths, bool shuffle, std::uint64_
 std::shared_ptr<const Stream::Pass> Stream::pass(std::int64_t index) const {
   if (!shuffle_) return file_order_;
   const std::lock_guard lock(recent_->mutex);
-  Recent::Slot& slot = recent_->slots[static_cast<std::size_t>(index % 2)];
-  if (slot.index == index) return slot.pass;
+  Recent::Entry& entry = recent_->entries[static_cast<std::size_t>(index % 2)];
+  if (entry.index == index) return entry.pass;
 
   auto pass = std::make_shared<Pass>();
   pass->order = shuffled(static_cast<std::size_t>(file_order_->size()), seed_, index);
@@ -73,8 +73,8 @@ std::shared_ptr<const Stream::Pass> Stream::pass(std::int64_t index) const {
   for (const std::int64_t document : pass->order) {
     pass->begins.push_back(pass->begins.back() + file_order_->length(document));
   }
-  slot = {index, std::move(pass)};
-  return slot.pass;
+  entry = {index, std::move(pass)};
+  return entry.pass;
 }
 
 Stream::Cursor Stream::at(std::int64_t position) const {

@@ -38,15 +38,15 @@ std::int64_t rotation_bytes(const config::Experiment& e) {
          config::element_bytes(e.run.dtype).accumulator;
 }
 
-void add_trainer(const config::Experiment& e, const program::StepShape& outline,
+void add_trainer(const config::Experiment& e, const program::StepShape& step_shape,
                  const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
-  const program::Layout& layout = outline.layout;
+  const program::Layout& layout = step_shape.layout;
   const model::ModelPart part = model_part(e, layout, program.rank);
   const model::ParameterTable table = model::make_parameter_table(e.model, part);
   const int replicas = layout.data() * layout.context();
   const std::int64_t sum = config::element_bytes(e.run.dtype).accumulator;
   std::int64_t owned = table.elements;
-  if (outline.shards_optimizer) {
+  if (step_shape.shards_optimizer) {
     const program::Coordinates at = layout.coordinates(program.rank);
     owned = 0;
     for (const Range& range :
@@ -87,29 +87,29 @@ std::string MemoryEstimate::largest() const {
   return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
 }
 
-MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepShape& outline,
+MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepShape& step_shape,
                                const program::Program& program,
                                std::span<const program::TickPlans> ticks) {
-  const program::Layout& layout = outline.layout;
+  const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   std::int64_t rows = 0;
-  const int copies = program.slots * outline.layers * outline.pipeline.chunks;
-  for (int part = 0; part < outline.parts; ++part) {
+  const int copies = program.slots * step_shape.layers * step_shape.pipeline.chunks;
+  for (int part = 0; part < step_shape.parts; ++part) {
     add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
   }
   memory.attention += rotation_bytes(e);
   if (!layout.trains(program.rank)) return memory;
-  add_trainer(e, outline, program, std::max(rows, usual_rows(e)), memory);
+  add_trainer(e, step_shape, program, std::max(rows, usual_rows(e)), memory);
   return memory;
 }
 
-MemoryEstimate least_memory(const config::Experiment& e, const program::StepShape& outline,
+MemoryEstimate least_memory(const config::Experiment& e, const program::StepShape& step_shape,
                             Rank trainer) {
-  const int stage = outline.layout.coordinates(trainer).pipeline;
+  const int stage = step_shape.layout.coordinates(trainer).pipeline;
   MemoryEstimate memory;
   memory.attention = rotation_bytes(e);
-  add_trainer(e, outline, {trainer, program::slots_of_stage(outline, stage), {}}, usual_rows(e),
-              memory);
+  add_trainer(e, step_shape, {trainer, program::slots_of_stage(step_shape, stage), {}},
+              usual_rows(e), memory);
   return memory;
 }
 

@@ -28,19 +28,19 @@ std::vector<Range> owned_elements(const model::ParameterTable& table, bool shard
 }  // namespace
 
 template <typename Real>
-Trainer<Real>::Trainer(const config::Experiment& experiment, const program::StepShape& outline,
+Trainer<Real>::Trainer(const config::Experiment& experiment, const program::StepShape& step_shape,
                        comm::Communicator& world, Groups& groups,
                        const kernels::RotaryTable<Sum>& rotary, const data::Corpus& corpus,
                        Tracer& tracer, MemoryLedger& ledger)
     : experiment_(experiment),
-      layout_(outline.layout),
+      layout_(step_shape.layout),
       groups_(groups),
       world_(world),
       corpus_(corpus),
       tracer_(tracer),
-      at_(outline.layout.coordinates(world.rank())),
-      part_(model_part(experiment, outline.layout, world.rank())),
-      shards_(outline.shards_optimizer),
+      at_(step_shape.layout.coordinates(world.rank())),
+      part_(model_part(experiment, step_shape.layout, world.rank())),
+      shards_(step_shape.shards_optimizer),
       parameters_(model::make_parameters<Real>(
           experiment.model, part_, experiment.seed, ledger,
           owned_elements(model::make_parameter_table(experiment.model, part_), shards_,
@@ -59,11 +59,11 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
 template <typename Real>
 void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                                double loss_scale) {
-  if (!llama_ || plan.program.slots > slots_) {
-    slots_ = plan.program.slots;
+  if (!llama_ || plan.program.slots > buffers_) {
+    buffers_ = plan.program.slots;
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
-    llama_.emplace(experiment_.model, part_, model::Capacity{room, slots_},
+    llama_.emplace(experiment_.model, part_, model::Capacity{room, buffers_},
                    experiment_.run.recompute, rotary_, parameters_,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }
@@ -104,7 +104,7 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
                               [&] { gradients_.gather_parameters(); });
       break;
     default: {
-      const Range rows = home.parts[static_cast<std::size_t>(step.part)];
+      const Range rows = home.halves[static_cast<std::size_t>(step.part)];
       if (!rows.empty()) run_dense(step, rows);
     }
   }

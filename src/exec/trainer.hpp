@@ -22,7 +22,7 @@ class Trainer {
  public:
   using Sum = Accumulator<Real>;
 
-  Trainer(const config::Experiment& experiment, const program::StepShape& outline,
+  Trainer(const config::Experiment& experiment, const program::StepShape& step_shape,
           comm::Communicator& world, Groups& groups, const kernels::RotaryTable<Sum>& rotary,
           const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
 
@@ -32,8 +32,8 @@ class Trainer {
   /// @param home  where this rank's tokens are among the rows of the step's microbatch
   void run(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
 
-  model::AttentionSlot<Real> slot(const program::Step& step) {
-    return llama_->slot(step.slot, step.layer);
+  model::AttentionBuffers<Real> attention_buffers(const program::Step& step) {
+    return llama_->attention_buffers(step.slot, step.layer);
   }
   const model::Parameters<Real>& parameters() const { return parameters_; }
   double loss_sum() const { return loss_sum_; }  ///< of this rank, of the step so far
@@ -71,7 +71,7 @@ class Trainer {
   PipelineP2p<Sum> streams_;
   model::TokenBatch batch_;
   std::array<std::uint16_t, program::kOperations> names_{};
-  int slots_ = 0;
+  int buffers_ = 0;
   MemoryLedger& ledger_;
   const kernels::RotaryTable<Sum>& rotary_;
   double loss_scale_ = 0;

@@ -28,14 +28,14 @@ class Builder {
 
   Activations<Real> build() {
     Activations<Real> work;
-    LayerActivations<Real> again;  // what all layers share
-    if (!keeps_attention()) make_attention(again);
-    if (!keeps_middle()) make_middle(again);
-    if (!keeps_gate_up()) make_(again.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
-    SlotActivations<Real> passing;
+    LayerActivations<Real> shared;  // what all layers share
+    if (!keeps_attention()) make_attention(shared);
+    if (!keeps_middle()) make_middle(shared);
+    if (!keeps_gate_up()) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    ActivationBuffer<Real> passing;
     if (!part_.head) make_(passing.last, "last", held_ * shape_.width);
-    for (int slot = 0; slot < capacity_.slots; ++slot) {
-      work.slots.push_back(make_slot(again, passing));
+    for (int buffer = 0; buffer < capacity_.buffers; ++buffer) {
+      work.buffers.push_back(make_buffer(shared, passing));
     }
     make_backward(work);
     make_scratch(work);
@@ -67,21 +67,21 @@ class Builder {
     make_(l.rstd2, "rstd2", held_);
   }
 
-  SlotActivations<Real> make_slot(const LayerActivations<Real>& again,
-                                  const SlotActivations<Real>& passing) {
-    SlotActivations<Real> slot = passing;
-    make_(slot.tokens, "tokens", rows_);
-    make_(slot.positions, "positions", rows_);
-    make_(slot.targets, "targets", rows_);
+  ActivationBuffer<Real> make_buffer(const LayerActivations<Real>& shared,
+                                     const ActivationBuffer<Real>& passing) {
+    ActivationBuffer<Real> buffer = passing;
+    make_(buffer.tokens, "tokens", rows_);
+    make_(buffer.positions, "positions", rows_);
+    make_(buffer.targets, "targets", rows_);
     for (std::int64_t layer = 0; layer < shape_.chunk_layers; ++layer) {
-      LayerActivations<Real>& l = slot.layers.emplace_back(again);
+      LayerActivations<Real>& l = buffer.layers.emplace_back(shared);
       make_(l.input, "input", held_ * shape_.width);
       if (keeps_attention()) make_attention(l);
       if (keeps_middle()) make_middle(l);
       if (keeps_gate_up()) make_(l.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
     }
-    if (part_.head) make_(slot.last, "last", held_ * shape_.width);
-    return slot;
+    if (part_.head) make_(buffer.last, "last", held_ * shape_.width);
+    return buffer;
   }
 
   void make_backward(Activations<Real>& work) {

@@ -49,16 +49,16 @@ void Llama<Real>::reserve(std::int64_t rows) {
 }
 
 template <typename Real>
-void Llama<Real>::set_batch(int slot, const TokenBatch& batch) {
-  at(slot).rows = static_cast<std::int64_t>(batch.tokens.size());
-  copy_in(batch.tokens, at(slot).tokens);
-  copy_in(batch.positions, at(slot).positions);
-  copy_in(batch.targets, at(slot).targets);
+void Llama<Real>::set_batch(int buffer, const TokenBatch& batch) {
+  at(buffer).rows = static_cast<std::int64_t>(batch.tokens.size());
+  copy_in(batch.tokens, at(buffer).tokens);
+  copy_in(batch.positions, at(buffer).positions);
+  copy_in(batch.targets, at(buffer).targets);
 }
 
 template <typename Real>
-AttentionSlot<Real> Llama<Real>::slot(int slot, int layer) {
-  const LayerActivations<Real>& l = at(slot, layer);
+AttentionBuffers<Real> Llama<Real>::attention_buffers(int buffer, int layer) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   return {l.q.data(),        l.k.data(),         l.v.data(),      l.out.data(),    l.lse.data(),
           work_.dout.data(), work_.delta.data(), work_.dq.data(), work_.dk.data(), work_.dv.data()};
 }
@@ -69,16 +69,16 @@ typename Llama<Real>::Span Llama<Real>::span(Range rows) const {
 }
 
 template <typename Real>
-Accumulator<Real>* Llama<Real>::stream_after(int slot, int layer) {
+Accumulator<Real>* Llama<Real>::stream_after(int buffer, int layer) {
   const int next = in_chunk(layer) + 1;
-  return next < shape_.chunk_layers ? at(slot, next).input.data() : at(slot).last.data();
+  return next < shape_.chunk_layers ? at(buffer, next).input.data() : at(buffer).last.data();
 }
 
 template <typename Real>
-const Accumulator<Real>* Llama<Real>::residual(int slot, std::int64_t layer, const Span& rows) {
+const Accumulator<Real>* Llama<Real>::residual(int buffer, std::int64_t layer, const Span& rows) {
   const bool completed = layer == shape_.chunk_layers && !keeps_layers();
   if (layer == 0 || completed) return nullptr;
-  return at(slot, static_cast<int>(layer) - 1).middle.data() + rows.row * shape_.width;
+  return at(buffer, static_cast<int>(layer) - 1).middle.data() + rows.row * shape_.width;
 }
 
 template <typename Real>
@@ -117,10 +117,10 @@ std::int64_t Llama<Real>::boundary_elements(Range rows) const {
 }
 
 template <typename Real>
-void Llama<Real>::output(int slot, Range rows, Sum* to) {
+void Llama<Real>::output(int buffer, Range rows, Sum* to) {
   const Span s = span(rows);
-  const Sum* stream = at(slot).last.data() + s.row * shape_.width;
-  const Sum* before = residual(slot, shape_.chunk_layers, s);
+  const Sum* stream = at(buffer).last.data() + s.row * shape_.width;
+  const Sum* before = residual(buffer, shape_.chunk_layers, s);
   if (before == nullptr) {
     copy(stream, boundary_elements(rows), to);
   } else {
@@ -129,8 +129,8 @@ void Llama<Real>::output(int slot, Range rows, Sum* to) {
 }
 
 template <typename Real>
-void Llama<Real>::set_input(int slot, Range rows, const Sum* from) {
-  copy(from, boundary_elements(rows), at(slot, 0).input.data() + span(rows).row * shape_.width);
+void Llama<Real>::set_input(int buffer, Range rows, const Sum* from) {
+  copy(from, boundary_elements(rows), at(buffer, 0).input.data() + span(rows).row * shape_.width);
 }
 
 template <typename Real>
@@ -160,7 +160,7 @@ void Llama<Real>::reduce_norm_gradients() {
                               TensorGroup<Sum>*, MemoryLedger&);                                   \
   template void Llama<Real>::reserve(std::int64_t);                                                \
   template void Llama<Real>::set_batch(int, const TokenBatch&);                                    \
-  template AttentionSlot<Real> Llama<Real>::slot(int, int);                                        \
+  template AttentionBuffers<Real> Llama<Real>::attention_buffers(int, int);                        \
   template typename Llama<Real>::Span Llama<Real>::span(Range) const;                              \
   template Accumulator<Real>* Llama<Real>::stream_after(int, int);                                 \
   template const Accumulator<Real>* Llama<Real>::residual(int, std::int64_t, const Span&);         \

@@ -10,16 +10,16 @@
 namespace cadenza::model {
 
 template <typename Real>
-double Llama<Real>::loss(int slot, Range rows, double scale) {
+double Llama<Real>::loss(int buffer, Range rows, double scale) {
   const Span s = span(rows);
   const std::int64_t width = shape_.width;
   const std::int64_t first = s.row * width;
   const std::int64_t norm = parameters_.table.final_norm;
-  Sum* last = at(slot).last.data() + first;
-  rms_norm(residual(slot, shape_.chunk_layers, s), last, value(norm), s.held, width,
+  Sum* last = at(buffer).last.data() + first;
+  rms_norm(residual(buffer, shape_.chunk_layers, s), last, value(norm), s.held, width,
            model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
   const double sum =
-      token_losses(slot, gather(work_.normed.data(), s), scale, s, partial(work_.dnormed.data()));
+      token_losses(buffer, gather(work_.normed.data(), s), scale, s, partial(work_.dnormed.data()));
   reduce(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), value(norm)},
                           {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
@@ -29,7 +29,7 @@ double Llama<Real>::loss(int slot, Range rows, double scale) {
 }
 
 template <typename Real>
-double Llama<Real>::token_losses(int slot, const Real* normed, double scale, const Span& s,
+double Llama<Real>::token_losses(int buffer, const Real* normed, double scale, const Span& s,
                                  Sum* dnormed) {
   const std::int64_t width = shape_.width;
   const std::int64_t vocab = shape_.vocab.size();
@@ -40,7 +40,7 @@ double Llama<Real>::token_losses(int slot, const Real* normed, double scale, con
     const std::int64_t count = std::min(work_.logit_rows, s.count - row);
     const Real* hidden = normed + row * width;
     project(hidden, head, count, width, vocab, work_.logits.data());
-    sum += chunk_loss(at(slot).targets.data() + s.begin + row, count, scale);
+    sum += chunk_loss(at(buffer).targets.data() + s.begin + row, count, scale);
     input_gradient_gemm(dlogits, head, count, width, vocab, dnormed + row * width);
     weight_gradient(hidden, dlogits, count, width, vocab, gradient_of(parameters_.table.head));
   }
@@ -68,15 +68,15 @@ double Llama<Real>::chunk_loss(const std::int32_t* targets, std::int64_t count, 
 }
 
 template <typename Real>
-void Llama<Real>::attention_outputs_gradient(int slot, int layer, Range rows) {
-  const LayerActivations<Real>& l = at(slot, layer);
+void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const Span s = span(rows);
   const std::int64_t width = shape_.width, ffn = shape_.ffn, queries = shape_.queries;
   const Real* rounded = work_.rounded.data() + s.row * width;
   Real* hidden = work_.hidden.data();
   Real* gate_up = l.gate_up.data() + s.begin * 2 * ffn;
-  if (recompute_ == config::Recompute::mlp) make_gate_up(slot, layer, nullptr, s);
+  if (recompute_ == config::Recompute::mlp) make_gate_up(buffer, layer, nullptr, s);
   // The feed-forward activation and its normed input are recomputed, not kept.
   const Real* dx = gather(rounded, s);
   input_gradient_gemm(dx, weight(w.down), s.count, ffn, width, hidden);
@@ -99,8 +99,8 @@ void Llama<Real>::attention_outputs_gradient(int slot, int layer, Range rows) {
 }
 
 template <typename Real>
-void Llama<Real>::attention_inputs_gradient(int slot, int layer, Range rows) {
-  const LayerActivations<Real>& l = at(slot, layer);
+void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const Span s = span(rows);
   const std::int64_t width = shape_.width, joined = shape_.joined();
@@ -109,7 +109,7 @@ void Llama<Real>::attention_inputs_gradient(int slot, int layer, Range rows) {
       rotary_, attention_shape(model_, part_.tensor_size),
       {work_.dq.data() + s.begin * shape_.queries, work_.dk.data() + s.begin * shape_.keys,
        work_.dv.data() + s.begin * shape_.keys},
-      Kokkos::subview(at(slot).positions, std::pair(s.begin, s.begin + s.count)), s.count,
+      Kokkos::subview(at(buffer).positions, std::pair(s.begin, s.begin + s.count)), s.count,
       work_.hidden.data());
   // Q, K and V are neighbours in the parameters.
   input_gradient_gemm(gradients, weight(w.q), s.count, width, joined,
@@ -131,7 +131,7 @@ void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weig
 }
 
 template <typename Real>
-void Llama<Real>::embed_gradient(int slot, Range rows) {
+void Llama<Real>::embed_gradient(int buffer, Range rows) {
   const Span s = span(rows);
   const Sum* dx = work_.dx.data() + s.row * shape_.width;
   if (group_ != nullptr) {
@@ -143,7 +143,7 @@ void Llama<Real>::embed_gradient(int slot, Range rows) {
             std::span(work_.partial.data(), held * static_cast<std::size_t>(part_.tensor_size))));
     dx = work_.partial.data();
   }
-  model::embed_gradient(dx, shape_.vocab, at(slot).tokens.data() + s.begin, s.count, shape_.width,
+  model::embed_gradient(dx, shape_.vocab, at(buffer).tokens.data() + s.begin, s.count, shape_.width,
                         gradient_of(parameters_.table.embedding));
 }
 

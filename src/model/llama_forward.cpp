@@ -8,28 +8,28 @@
 namespace cadenza::model {
 
 template <typename Real>
-void Llama<Real>::embed(int slot, Range rows) {
+void Llama<Real>::embed(int buffer, Range rows) {
   const Span s = span(rows);
-  Sum* stream = at(slot, 0).input.data() + s.row * shape_.width;
-  model::embed(value(parameters_.table.embedding), shape_.vocab, at(slot).tokens.data() + s.begin,
+  Sum* stream = at(buffer, 0).input.data() + s.row * shape_.width;
+  model::embed(value(parameters_.table.embedding), shape_.vocab, at(buffer).tokens.data() + s.begin,
                s.count, shape_.width, partial(stream));
   reduce(stream, s);
 }
 
 template <typename Real>
-void Llama<Real>::attention_inputs(int slot, int layer, Range rows) {
+void Llama<Real>::attention_inputs(int buffer, int layer, Range rows) {
   const Span s = span(rows);
-  make_inputs(slot, layer, residual(slot, in_chunk(layer), s), s);
+  make_inputs(buffer, layer, residual(buffer, in_chunk(layer), s), s);
 }
 
 template <typename Real>
-void Llama<Real>::recompute_inputs(int slot, int layer, Range rows) {
-  make_inputs(slot, layer, nullptr, span(rows));
+void Llama<Real>::recompute_inputs(int buffer, int layer, Range rows) {
+  make_inputs(buffer, layer, nullptr, span(rows));
 }
 
 template <typename Real>
-void Llama<Real>::make_inputs(int slot, int layer, const Sum* residual, const Span& s) {
-  const LayerActivations<Real>& l = at(slot, layer);
+void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const Span& s) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const std::int64_t width = shape_.width;
   const int head_dim = static_cast<int>(model_.head_dim());
@@ -42,7 +42,7 @@ void Llama<Real>::make_inputs(int slot, int layer, const Sum* residual, const Sp
   project(normed, weight(w.k), s.count, width, shape_.keys, k);
   project(normed, weight(w.v), s.count, width, shape_.keys, l.v.data() + s.begin * shape_.keys);
   attention::rotate_keys<Real>(
-      rotary_, k, Kokkos::subview(at(slot).positions, std::pair(s.begin, s.begin + s.count)),
+      rotary_, k, Kokkos::subview(at(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, static_cast<int>(shape_.kv_heads), head_dim);
   attention::initialise(l.out.data() + s.begin * shape_.queries,
                         l.lse.data() + s.begin * shape_.heads, s.count,
@@ -50,13 +50,13 @@ void Llama<Real>::make_inputs(int slot, int layer, const Sum* residual, const Sp
 }
 
 template <typename Real>
-void Llama<Real>::attention_outputs(int slot, int layer, Range rows) {
-  const LayerActivations<Real>& l = at(slot, layer);
+void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   const Span s = span(rows);
   const std::int64_t first = s.row * shape_.width;
-  Sum* stream = stream_after(slot, layer) + first;
-  project_attention(slot, layer, s);
-  make_gate_up(slot, layer, l.input.data() + first, s);
+  Sum* stream = stream_after(buffer, layer) + first;
+  project_attention(buffer, layer, s);
+  make_gate_up(buffer, layer, l.input.data() + first, s);
   swiglu(l.gate_up.data() + s.begin * 2 * shape_.ffn, s.count, shape_.ffn, work_.hidden.data());
   // Whoever reads the stream adds `middle`: the next norm or output(). Where the next microbatch
   // overwrites it and the reader comes later, it is added here.
@@ -69,15 +69,15 @@ void Llama<Real>::attention_outputs(int slot, int layer, Range rows) {
 }
 
 template <typename Real>
-void Llama<Real>::recompute_outputs(int slot, int layer, Range rows) {
+void Llama<Real>::recompute_outputs(int buffer, int layer, Range rows) {
   const Span s = span(rows);
-  project_attention(slot, layer, s);
-  make_gate_up(slot, layer, at(slot, layer).input.data() + s.row * shape_.width, s);
+  project_attention(buffer, layer, s);
+  make_gate_up(buffer, layer, at(buffer, layer).input.data() + s.row * shape_.width, s);
 }
 
 template <typename Real>
-void Llama<Real>::project_attention(int slot, int layer, const Span& s) {
-  const LayerActivations<Real>& l = at(slot, layer);
+void Llama<Real>::project_attention(int buffer, int layer, const Span& s) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   Sum* middle = l.middle.data() + s.row * shape_.width;
   const Real* out = as_real(l.out.data() + s.begin * shape_.queries, s.count * shape_.queries,
                             work_.normed.data());
@@ -86,8 +86,8 @@ void Llama<Real>::project_attention(int slot, int layer, const Span& s) {
 }
 
 template <typename Real>
-void Llama<Real>::make_gate_up(int slot, int layer, const Sum* residual, const Span& s) {
-  const LayerActivations<Real>& l = at(slot, layer);
+void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const Span& s) {
+  const LayerActivations<Real>& l = at(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   rms_norm(residual, l.middle.data() + s.row * shape_.width, value(w.post_norm), s.held,
            shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);

@@ -15,7 +15,7 @@ namespace cadenza::plan {
 namespace {
 
 /// Rows of a document that a server's task works with.
-struct Part {
+struct UsedRows {
   int document = 0;
   Rank server = 0;
   Range tokens;
@@ -64,29 +64,29 @@ class Mirror {
     }
   }
 
-  void add_returns(std::vector<Part>& parts, const std::vector<Tensor>& gradients) {
-    const auto same = [](const Part& a, const Part& b) {
+  void add_returns(std::vector<UsedRows>& parts, const std::vector<Tensor>& gradients) {
+    const auto same = [](const UsedRows& a, const UsedRows& b) {
       return a.document == b.document && a.server == b.server;
     };
-    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    std::stable_sort(parts.begin(), parts.end(), [](const UsedRows& a, const UsedRows& b) {
       return std::tie(a.document, a.server) < std::tie(b.document, b.server);
     });
     for (auto begin = parts.begin(); begin != parts.end();) {
-      const auto end =
-          std::find_if(begin, parts.end(), [&](const Part& part) { return !same(part, *begin); });
+      const auto end = std::find_if(begin, parts.end(),
+                                    [&](const UsedRows& part) { return !same(part, *begin); });
       return_rows({begin, end}, gradients);
       begin = end;
     }
   }
 
   /// Rows of one document from one server, those that are used last in the same stage together.
-  void return_rows(std::span<const Part> parts, const std::vector<Tensor>& gradients) {
+  void return_rows(std::span<const UsedRows> parts, const std::vector<Tensor>& gradients) {
     Grid grid;
-    for (const Part& part : parts) grid.cut(part.tokens, part.heads);
+    for (const UsedRows& part : parts) grid.cut(part.tokens, part.heads);
     grid.finish();
     constexpr std::size_t kUnused = 0;
     std::vector<std::size_t> due(grid.cells(), kUnused);  // stage in which a cell returns
-    for (const Part& part : parts) {
+    for (const UsedRows& part : parts) {
       grid.for_each(part.tokens, part.heads,
                     [&](std::size_t c) { due[c] = std::max(due[c], part.stage + 1); });
     }
@@ -102,7 +102,7 @@ class Mirror {
     }
   }
 
-  void send_home(const Part& rows, const std::vector<Tensor>& gradients) {
+  void send_home(const UsedRows& rows, const std::vector<Tensor>& gradients) {
     homes_.for_each_part(rows.document, rows.tokens, [&](const Home& part) {
       if (part.rank == rows.server) return;
       for (Tensor what : gradients) {
@@ -116,8 +116,8 @@ class Mirror {
   bool keeps_inputs_;
   Homes homes_;
   std::vector<Stage> stages_;
-  std::vector<Part> queries_;
-  std::vector<Part> keys_;
+  std::vector<UsedRows> queries_;
+  std::vector<UsedRows> keys_;
 };
 
 }  // namespace

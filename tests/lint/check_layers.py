@@ -34,10 +34,11 @@ WALLS = [
 ]
 # Names that stood for several things or that the field has another word for -> today's.
 RETIRED = {
-    "AgreedError": "CollectiveError", "AttentionPlace": "AttentionContext", "Donors": "Sources",
-    "GradientSums": "GradientReducer", "Judge": "Score", "Meeting": "Rendezvous",
-    "Outline": "StepShape", "Runner": "RankState", "Streams": "PipelineP2p",
-    "Turn": "ScheduleEntry", "Turns": "OrderedAccumulation", "Variation": "Perturbation",
+    "AgreedError": "CollectiveError", "AttentionPlace": "AttentionContext",
+    "AttentionSlot": "AttentionBuffers", "Donors": "Sources", "GradientSums": "GradientReducer",
+    "Judge": "Score", "Meeting": "Rendezvous", "Outline": "StepShape", "Runner": "RankState",
+    "SlotActivations": "ActivationBuffer", "Streams": "PipelineP2p", "Turn": "ScheduleEntry",
+    "Turns": "OrderedAccumulation", "Variation": "Perturbation", "choose_layout": "search_layout",
 }
 CPP = {".cpp", ".hpp", ".cu", ".cuh"}
 SCRIPTS = {".py", ".cmake", ".sh", ".sbatch"}

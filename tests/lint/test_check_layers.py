@@ -66,6 +66,12 @@ class CheckLayers(unittest.TestCase):
         self.write("src/plan/bad.cpp", LICENCE + "struct Judge {};\n")
         self.expect_one("src/plan/bad.cpp:2", "Judge is called Score")
 
+    def test_every_retired_name_is_found_as_a_whole_word_only(self):
+        for name, today in check_layers.RETIRED.items():
+            line = f"int my_{name}_s = {name}(0);  // {today}\n"
+            found = list(check_layers.check_names(Path("src/plan/bad.cpp"), [line]))
+            self.assertEqual(found, [(1, f"{name} is called {today}")])
+
     def test_name_of_a_test_file(self):
         self.write("tests/unit/plan/plan_test.cpp", LICENCE)
         self.expect_one("tests/unit/plan/plan_test.cpp:1", "called test_*.cpp")

@@ -28,8 +28,8 @@ struct RowPiece {
 /// second half of ping-pong after the first, each padded to a multiple of `align` rows.
 struct HomeRows {
   std::vector<RowPiece> pieces;  ///< `row` counts rows here, not head rows
-  std::array<Range, 2> parts;    ///< rows of the halves; the second empty without ping-pong
-  std::int64_t rows() const { return std::max(parts[0].end, parts[1].end); }
+  std::array<Range, 2> halves;   ///< rows of each; the second is empty without ping-pong
+  std::int64_t rows() const { return std::max(halves[0].end, halves[1].end); }
 };
 HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align);
 
@@ -52,7 +52,7 @@ struct Message {
 };
 
 /// Inputs or results of a stage, in one direction on this rank.
-struct Traffic {
+struct MessageSet {
   std::vector<Segment> segments;
   std::vector<Message> messages;
   std::int64_t bytes = 0;
@@ -60,8 +60,8 @@ struct Traffic {
 };
 
 struct Direction {
-  Traffic sends;
-  Traffic receives;
+  MessageSet sends;
+  MessageSet receives;
 };
 
 struct StageBinding {

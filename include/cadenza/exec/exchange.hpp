@@ -21,7 +21,7 @@
 
 namespace cadenza::exec {
 
-struct Block;
+struct StridedRows;
 
 /// What the attention operations that follow belong to.
 template <typename Real>
@@ -29,9 +29,9 @@ struct AttentionContext {
   int tick = 0;   ///< of this exchange: index into what was bound
   int layer = 0;  ///< of the trace
   program::Pass pass = program::Pass::forward;
-  bool again = false;               ///< the forward pass once more
-  int copy = 0;                     ///< where a server that keeps its inputs keeps this layer's
-  model::AttentionSlot<Real> home;  ///< null rows on dedicated servers
+  bool recompute = false;              ///< the forward pass, repeated in the backward pass
+  int copy = 0;                        ///< where a server that keeps its inputs keeps this layer's
+  model::AttentionBuffers<Real> home;  ///< null rows on dedicated servers
 };
 
 template <typename Real>
@@ -41,10 +41,10 @@ class AttentionExchange {
 
   /// @param pool  the ranks that plans speak of
   /// @param members  their world ranks, which traces name
-  /// @param part  half of the microbatch, 0 without ping-pong
+  /// @param half  of the microbatch, 0 without ping-pong
   AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
                     const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
-                    int part, Tracer& tracer, MemoryLedger& ledger);
+                    int half, Tracer& tracer, MemoryLedger& ledger);
 
   /// Takes a step's plans, one per tick; grows buffers where one needs more than any before: no
   /// memory is allocated until the next call.
@@ -71,47 +71,47 @@ class AttentionExchange {
   struct Names {
     std::uint16_t pack, unpack, wait, wait_for_sends, attend, begin, inputs, results;
   };
-  struct Posted {
+  struct StartTimes {
     std::int64_t sends_ns = 0;
     std::int64_t receives_ns = 0;
   };
 
   void begin();
-  void post(int stage, bool results);
-  void wait(int stage, bool results);
+  void start_messages(int stage, bool results);
+  void complete_messages(int stage, bool results);
   void attend(int stage);
   const Binding& bound() const { return binding(context_.tick); }
   const StageBinding& stage_of(int stage) const;
-  std::byte* device_bytes(const Traffic& traffic) const {
-    return messages_.data() + traffic.buffer;
+  std::byte* device_bytes(const MessageSet& messages) const {
+    return messages_.data() + messages.buffer;
   }
-  std::span<std::byte> host_bytes(const Traffic& traffic, const Message& message) const;
-  void copy_to_host(const Traffic& traffic);
-  void copy_to_device(const Traffic& traffic);
+  std::span<std::byte> host_bytes(const MessageSet& messages, const Message& message) const;
+  void copy_to_host(const MessageSet& messages);
+  void copy_to_device(const MessageSet& messages);
   void grow_messages(std::int64_t bytes);
   void grow_arriving(std::int64_t elements);
-  const model::AttentionSlot<Real>& slot_of(bool home) const;
+  const model::AttentionBuffers<Real>& buffers_of(bool home) const;
   Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
   Sum* sums_of(bool home, plan::Tensor what, std::int64_t head_row) const;
-  Block block_of(const Segment& part) const;
-  void pack(const Traffic& traffic);
-  void unpack(const Traffic& traffic);
-  void place_input(const Segment& part, const std::byte* source);
-  void merge_output(const Traffic& traffic, const Segment& out);
+  StridedRows stride_of(const Segment& segment) const;
+  void pack(const MessageSet& messages);
+  void unpack(const MessageSet& messages);
+  void place_input(const Segment& segment, const std::byte* source);
+  void merge_output(const MessageSet& messages, const Segment& out);
   void list_tasks(const StageBinding& stage);
-  void record_messages(const Traffic& traffic, int stage, bool results, bool sends,
+  void record_messages(const MessageSet& messages, int stage, bool results, bool sends,
                        std::int64_t begin);
   Rank world_rank(int in_pool) const { return members_[static_cast<std::size_t>(in_pool)]; }
   int tag(int stage, bool results) const;
   int channel(int stage, bool results) const;
-  std::size_t posted_index(int stage, bool results) const;
+  std::size_t direction_index(int stage, bool results) const;
 
   comm::Communicator& pool_;
   std::vector<Rank> members_;
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
   kernels::RotaryTable<Sum> rotary_;
-  int part_;
+  int half_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
   Names names_;
@@ -120,7 +120,7 @@ class AttentionExchange {
   Workspace<Real> workspace_;
   Array<std::byte> messages_;
   HostArray<std::byte> host_messages_;  ///< what messages are sent from and received into
-  std::vector<Posted> posted_;
+  std::vector<StartTimes> start_times_;
   std::vector<int> sending_;  ///< channels on which this rank only sends
   Array<Sum> arriving_;       ///< O, then LSE, of a segment, widened; empty if Real is Sum
   kernels::TaskList<Real> list_;

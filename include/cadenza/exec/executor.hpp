@@ -52,7 +52,6 @@ class Executor {
 
   /// Null on dedicated servers.
   const model::Parameters<Real>* parameters() const;
-  bool is_trainer() const { return trainer_ != nullptr; }
 
  private:
   void agree_on_plan(const program::StepPlan& plan);

@@ -33,12 +33,13 @@ struct MemoryEstimate {
 /// @param program  of the rank
 /// @param ticks    of its pool
 MemoryEstimate estimate_memory(const config::Experiment& experiment,
-                               const program::StepShape& outline, const program::Program& program,
+                               const program::StepShape& step_shape,
+                               const program::Program& program,
                                std::span<const program::TickPlans> ticks);
 
 /// What a trainer needs whatever the plans are: no foreign rows, no messages of attention.
-MemoryEstimate least_memory(const config::Experiment& experiment, const program::StepShape& outline,
-                            Rank trainer);
+MemoryEstimate least_memory(const config::Experiment& experiment,
+                            const program::StepShape& step_shape, Rank trainer);
 
 /// @throws Error(usage) where a rank needs more than run.memory, naming what would help
 void require_memory(const config::Experiment& experiment, Rank rank, const MemoryEstimate& memory);

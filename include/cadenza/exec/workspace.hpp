@@ -24,10 +24,10 @@ class Workspace {
   /// dV), `copies` times for Q, K and V; what the rows held is lost where it has to grow.
   void grow(std::int64_t query_rows, std::int64_t key_rows, std::int64_t copies);
 
-  /// Chooses the copy of Q, K and V that slot() shows.
+  /// Chooses the copy of Q, K and V that buffers() shows.
   void use_copy(std::int64_t copy);
 
-  const model::AttentionSlot<Real>& slot() const { return slot_; }
+  const model::AttentionBuffers<Real>& buffers() const { return buffers_; }
 
  private:
   template <typename T>
@@ -43,8 +43,8 @@ class Workspace {
   std::int64_t copies_ = 0;
   std::vector<Array<Real>> inputs_;
   std::vector<Array<Sum>> sums_;
-  model::AttentionSlot<Real> first_;  ///< with the first copy
-  model::AttentionSlot<Real> slot_;
+  model::AttentionBuffers<Real> first_;  ///< with the first copy
+  model::AttentionBuffers<Real> buffers_;
 };
 
 }  // namespace cadenza::exec

@@ -20,7 +20,7 @@ namespace cadenza::model {
 /// Room for microbatches.
 struct Capacity {
   std::int64_t rows = 0;  ///< of a microbatch, a multiple of tensor_size
-  int slots = 1;          ///< microbatches x chunks in flight
+  int buffers = 1;        ///< microbatches x chunks in flight
 };
 
 template <typename Real>
@@ -37,7 +37,7 @@ struct LayerActivations {
 
 /// One chunk of one microbatch in flight.
 template <typename Real>
-struct SlotActivations {
+struct ActivationBuffer {
   std::int64_t rows = 0;                           ///< of the microbatch, at most R
   Array<std::int32_t> tokens, positions, targets;  ///< [R]
   std::vector<LayerActivations<Real>> layers;      ///< of the chunk
@@ -47,7 +47,7 @@ struct SlotActivations {
 template <typename Real>
 struct Activations {
   using Sum = Accumulator<Real>;
-  std::vector<SlotActivations<Real>> slots;
+  std::vector<ActivationBuffer<Real>> buffers;
   // Of the backward pass of one microbatch, from one operation to the next.
   Array<Sum> dx;          ///< [r, C] residual gradient
   Array<Real> rounded;    ///< [r, C] as matrix products read it; `dx` where the types are the same

@@ -41,7 +41,7 @@ kernels::AttentionShape attention_shape(const config::Model& model, int tensor_s
 /// Rows of the attention slot of one layer, all on the device. T rows, H query heads and G
 /// key-value heads of this rank, D head_dim.
 template <typename Real>
-struct AttentionSlot {
+struct AttentionBuffers {
   using Sum = Accumulator<Real>;
   Real* q = nullptr;     ///< [T, H, D], not rotated
   Real* k = nullptr;     ///< [T, G, D], rotated
@@ -73,46 +73,46 @@ class Llama {
 
   /// Sets the microbatch of a slot: at most the reserved rows, a multiple of tensor_size (padding:
   /// token 0, position 0, target -1).
-  void set_batch(int slot, const TokenBatch& batch);
-  std::int64_t rows(int slot) const { return at(slot).rows; }
+  void set_batch(int buffer, const TokenBatch& batch);
+  std::int64_t rows(int buffer) const { return at(buffer).rows; }
 
-  void embed(int slot, Range rows);
+  void embed(int buffer, Range rows);
   /// Residual stream -> q, rotated k, v; O = 0 and LSE = -inf in these rows.
-  void attention_inputs(int slot, int layer, Range rows);
+  void attention_inputs(int buffer, int layer, Range rows);
   /// O -> residual stream of the next layer.
-  void attention_outputs(int slot, int layer, Range rows);
+  void attention_outputs(int buffer, int layer, Range rows);
 
   /// Final norm, logits in chunks, loss and the gradient of `scale` times the sum of the token
   /// losses, when the backward pass of the last chunk begins.
   /// @return the sum over the targets of all these rows, not scaled; the same on every rank of the
   ///         tensor group
-  double loss(int slot, Range rows, double scale);
+  double loss(int buffer, Range rows, double scale);
   /// Residual gradient -> dout; dq, dk and dv = 0 in these rows.
-  void attention_outputs_gradient(int slot, int layer, Range rows);
+  void attention_outputs_gradient(int buffer, int layer, Range rows);
   /// dq, dk, dv -> residual gradient.
-  void attention_inputs_gradient(int slot, int layer, Range rows);
-  void embed_gradient(int slot, Range rows);
+  void attention_inputs_gradient(int buffer, int layer, Range rows);
+  void embed_gradient(int buffer, Range rows);
 
   /// run.recompute attention and layer, before the attention of a backward pass:
   /// attention_inputs again, from the stream that was kept.
-  void recompute_inputs(int slot, int layer, Range rows);
+  void recompute_inputs(int buffer, int layer, Range rows);
   /// run.recompute layer: attention_outputs again, as far as its gradient reads it; the next
   /// layer's stream is left alone.
-  void recompute_outputs(int slot, int layer, Range rows);
+  void recompute_outputs(int buffer, int layer, Range rows);
 
   // Pipeline boundaries: rows of the residual stream that this rank holds, contiguous, on the
   // device.
   std::int64_t boundary_elements(Range rows) const;
   /// The residual stream after the last layer of the slot's chunk, right after its
   /// attention_outputs.
-  void output(int slot, Range rows, Sum* to);
+  void output(int buffer, Range rows, Sum* to);
   /// The residual stream before the first layer of the slot's chunk.
-  void set_input(int slot, Range rows, const Sum* from);
+  void set_input(int buffer, Range rows, const Sum* from);
   /// The residual gradient.
   void gradient(Range rows, Sum* to) const;
   void set_gradient(Range rows, const Sum* from);
 
-  AttentionSlot<Real> slot(int slot, int layer);
+  AttentionBuffers<Real> attention_buffers(int buffer, int layer);
 
   /// Sums the gradients of norms over the tensor group, whose ranks saw different rows: once per
   /// step, before other reductions.
@@ -125,13 +125,13 @@ class Llama {
     std::int64_t row, held;     ///< in storage of the stream: this rank's
   };
   Span span(Range rows) const;
-  SlotActivations<Real>& at(int slot) { return work_.slots[static_cast<std::size_t>(slot)]; }
-  const SlotActivations<Real>& at(int slot) const {
-    return work_.slots[static_cast<std::size_t>(slot)];
+  ActivationBuffer<Real>& at(int buffer) { return work_.buffers[static_cast<std::size_t>(buffer)]; }
+  const ActivationBuffer<Real>& at(int buffer) const {
+    return work_.buffers[static_cast<std::size_t>(buffer)];
   }
   int in_chunk(int layer) const { return layer % static_cast<int>(shape_.chunk_layers); }
-  LayerActivations<Real>& at(int slot, int layer) {
-    return at(slot).layers[static_cast<std::size_t>(in_chunk(layer))];
+  LayerActivations<Real>& at(int buffer, int layer) {
+    return at(buffer).layers[static_cast<std::size_t>(in_chunk(layer))];
   }
   const LayerOffsets& offsets(int layer) const {
     return parameters_.table.layers[static_cast<std::size_t>(layer)];
@@ -142,19 +142,19 @@ class Llama {
   bool keeps_layers() const { return recompute_ != config::Recompute::layer; }
 
   /// The residual stream after a layer: the next one's input, or the chunk's output.
-  Sum* stream_after(int slot, int layer);
+  Sum* stream_after(int buffer, int layer);
   /// What the feed-forward before a layer of the chunk (0: its first, chunk_layers: after its last)
   /// added to, still without it; null where the stream is complete.
-  const Sum* residual(int slot, std::int64_t layer, const Span& rows);
+  const Sum* residual(int buffer, std::int64_t layer, const Span& rows);
 
   /// Norm, q, k, v and empty outputs, adding `residual` to the stream unless null.
-  void make_inputs(int slot, int layer, const Sum* residual, const Span& rows);
+  void make_inputs(int buffer, int layer, const Sum* residual, const Span& rows);
   /// O and its projection into `middle`; without the stream it adds to.
-  void project_attention(int slot, int layer, const Span& rows);
+  void project_attention(int buffer, int layer, const Span& rows);
   /// Norm, gate and up, adding `residual` to `middle` unless null.
-  void make_gate_up(int slot, int layer, const Sum* residual, const Span& rows);
+  void make_gate_up(int buffer, int layer, const Sum* residual, const Span& rows);
   /// Logits in chunks; the gradient towards `normed` goes to `dnormed`. @return the loss
-  double token_losses(int slot, const Real* normed, double scale, const Span& rows, Sum* dnormed);
+  double token_losses(int buffer, const Real* normed, double scale, const Span& rows, Sum* dnormed);
   /// Of one chunk of logits, which becomes its gradient.
   double chunk_loss(const std::int32_t* targets, std::int64_t count, double scale);
   /// From the partial dnormed: dx and rounded grow by the gradient of a norm, normed is its output

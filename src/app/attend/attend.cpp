@@ -56,12 +56,12 @@ std::vector<data::Microbatch> deal(const AttendProblem& problem, std::int64_t da
 }
 
 std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
-                                           const program::StepShape& outline,
+                                           const program::StepShape& step_shape,
                                            const AttendProblem& problem) {
   const std::vector<data::Microbatch> microbatches = deal(problem, experiment.parallel.data);
   std::vector<plan::Occupant> groups;
   for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
-  plan::Workload workload = plan::make_workload(experiment, groups, outline.layout.dedicated());
+  plan::Workload workload = plan::make_workload(experiment, groups, step_shape.layout.dedicated());
   workload.shape = problem.shape;
   return program::plan_tick(experiment.attention, workload, program::first_documents(groups));
 }
@@ -88,12 +88,12 @@ std::vector<std::int64_t> file_rows(const std::vector<program::TickPlans>& plans
 /// The tensors of this rank's tokens and, on rank 0, the way of results to the output file. Files
 /// hold sums: of bfloat16, inputs are rounded on their way in.
 template <typename Real>
-class Rows {
+class AttendTensors {
  public:
   using Sum = Accumulator<Real>;
 
-  Rows(comm::Communicator& world, const AttendProblem& problem, config::Dtype dtype,
-       const std::vector<program::TickPlans>& plans, MemoryLedger& ledger)
+  AttendTensors(comm::Communicator& world, const AttendProblem& problem, config::Dtype dtype,
+                const std::vector<program::TickPlans>& plans, MemoryLedger& ledger)
       : world_(world), problem_(problem), dtype_(dtype) {
     for (Rank rank = 0; rank < world.size(); ++rank) {
       rows_.push_back(file_rows(plans, problem, rank));
@@ -107,11 +107,11 @@ class Rows {
         sums_[at] = allocate<Sum>(ledger, MemoryKind::activations, "attend", elements);
       }
     }
-    attention::initialise(slot().out, slot().lse, count(world.rank()), problem.shape.heads,
+    attention::initialise(buffers().out, buffers().lse, count(world.rank()), problem.shape.heads,
                           problem.shape.head_dim);
   }
 
-  model::AttentionSlot<Real> slot() {
+  model::AttentionBuffers<Real> buffers() {
     using plan::Tensor;
     const auto in = [&](Tensor what) { return inputs_[static_cast<std::size_t>(what)].data(); };
     const auto sum = [&](Tensor what) { return sums_[static_cast<std::size_t>(what)].data(); };
@@ -213,7 +213,7 @@ using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
 /// The attention operations of a one-layer program.
 template <typename Real>
 void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
-                 const model::AttentionSlot<Real>& home) {
+                 const model::AttentionBuffers<Real>& home) {
   for (const auto& exchange : exchanges) exchange->set_context({0, 0, pass, false, 0, home});
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
@@ -224,8 +224,8 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
 
 /// Nothing is left of the output unless all of it is finite and written.
 template <typename Real>
-void write_results(comm::Communicator& world, Rows<Real>& rows, const AttendProblem& problem,
-                   const CommandLine& line) {
+void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
+                   const AttendProblem& problem, const CommandLine& line) {
   using plan::Tensor;
   std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
   if (problem.backward) {
@@ -256,20 +256,20 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   std::optional<storage::File> input;
   AttendProblem problem;
   std::vector<program::TickPlans> plans;
-  std::optional<program::StepShape> outline;
+  std::optional<program::StepShape> step_shape;
   collectively(world, [&] {
     input = storage::File::open(line.input);
     problem = read_problem(*input);
     problem.shape.element_bytes = sizeof(Real);
     problem.shape.accumulator_bytes = sizeof(Accumulator<Real>);
-    outline.emplace(one_layer(experiment));
-    plans = make_plans(experiment, *outline, problem);
+    step_shape.emplace(one_layer(experiment));
+    plans = make_plans(experiment, *step_shape, problem);
   });
   const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
                                          problem.shape.head_dim};
   announce_kernels<Real>(world, shape);
   MemoryLedger ledger;
-  Rows<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
+  AttendTensors<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
   collectively(world, [&] {
     rows.load(*input, "q", Tensor::q);
     rows.load(*input, "k", Tensor::k);
@@ -283,13 +283,13 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        world, outline->layout.members(0), shape, kernels::RotaryTable<Accumulator<Real>>{},
+        world, step_shape->layout.members(0), shape, kernels::RotaryTable<Accumulator<Real>>{},
         part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
   }
-  const auto program = program::make_program(*outline, world.rank(), plans);
-  run_program(exchanges, program, Pass::forward, rows.slot());
-  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.slot());
+  const auto program = program::make_program(*step_shape, world.rank(), plans);
+  run_program(exchanges, program, Pass::forward, rows.buffers());
+  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers());
   for (const auto& exchange : exchanges) exchange->finish();
 
   write_results(world, rows, problem, line);

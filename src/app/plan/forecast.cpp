@@ -36,73 +36,57 @@ std::size_t Forecast::fullest() const {
   return static_cast<std::size_t>(most - memory.begin());
 }
 
-bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
-                        const simulate::Costs& costs) {
-  const Rank tensor = layout.tensor();
-  if (tensor == 1) return true;
-  if (experiment.cluster.varies()) return false;
-  if (costs.node_of(0) == costs.node_of(layout.ranks() - 1)) return true;
-  for (Rank rank = 1; rank < layout.ranks(); ++rank) {
-    const bool first = rank % tensor == 0;
-    if (!first && costs.adapter_of(rank) == costs.adapter_of(rank - 1)) return false;
-    if (first || rank < tensor) continue;
-    const Rank replica = rank - rank % tensor;
-    const auto beside = [&](Rank r) { return costs.node_of(r) == costs.node_of(r - tensor); };
-    if (beside(rank) != beside(replica)) return false;
-  }
-  return true;
-}
-
 exec::MemoryEstimate least_memory(const config::Experiment& e) {
-  const program::StepShape outline(e);
-  const Rank last = outline.layout.rank({0, outline.layout.pipeline() - 1, 0, 0});
-  return std::max(exec::least_memory(e, outline, 0), exec::least_memory(e, outline, last),
+  const program::StepShape step_shape(e);
+  const Rank last = step_shape.layout.rank({0, step_shape.layout.pipeline() - 1, 0, 0});
+  return std::max(exec::least_memory(e, step_shape, 0), exec::least_memory(e, step_shape, last),
                   [](const auto& a, const auto& b) { return a.total() < b.total(); });
 }
 
-std::vector<program::Program> make_programs(const program::StepShape& outline,
+std::vector<program::Program> make_programs(const program::StepShape& step_shape,
                                             std::span<const program::TickPlans> ticks,
                                             bool all_ranks) {
   std::vector<program::Program> programs;
-  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
-    if (!all_ranks && outline.layout.tensor_of(rank) > 0) continue;
-    programs.push_back(program::make_program(outline, rank, ticks));
+  for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
+    if (!all_ranks && step_shape.layout.tensor_of(rank) > 0) continue;
+    programs.push_back(program::make_program(step_shape, rank, ticks));
   }
   return programs;
 }
 
-Forecast prepare(const config::Experiment& experiment, const program::StepShape& outline,
+Forecast prepare(const config::Experiment& experiment, const program::StepShape& step_shape,
                  std::vector<program::TickPlans> ticks, bool all_ranks) {
   Forecast step;
   step.ticks = std::move(ticks);
-  step.programs = make_programs(outline, step.ticks, all_ranks);
+  step.programs = make_programs(step_shape, step.ticks, all_ranks);
   for (const program::Program& program : step.programs) {
-    step.memory.push_back(exec::estimate_memory(experiment, outline, program, step.ticks));
+    step.memory.push_back(exec::estimate_memory(experiment, step_shape, program, step.ticks));
   }
   return step;
 }
 
 void advance(Forecast& step, const config::Experiment& experiment,
-             const program::StepShape& outline, const simulate::Costs& costs, std::int64_t number,
-             const simulate::Observer& observer) {
-  step.result =
-      simulate::simulate(experiment, outline, step.programs, step.ticks, costs, observer, number);
+             const program::StepShape& step_shape, const simulate::Costs& costs,
+             std::int64_t number, const simulate::Observer& observer) {
+  step.result = simulate::simulate(experiment, step_shape, step.programs, step.ticks, costs,
+                                   observer, number);
   check_time(step.result.seconds);
 }
 
-Forecast forecast(const config::Experiment& experiment, const program::StepShape& outline,
+Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
                   const simulate::Observer& observer) {
-  Forecast step = prepare(experiment, outline, program::plan_ticks(experiment, batch), all_ranks);
-  advance(step, experiment, outline, costs, batch.step, observer);
+  Forecast step =
+      prepare(experiment, step_shape, program::plan_ticks(experiment, batch), all_ranks);
+  advance(step, experiment, step_shape, costs, batch.step, observer);
   return step;
 }
 
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
                   const config::Machine& machine) {
-  const program::StepShape outline(experiment);
-  const simulate::Costs costs(machine, experiment, outline.layout);
-  return forecast(experiment, outline, batch, costs, true);
+  const program::StepShape step_shape(experiment);
+  const simulate::Costs costs(machine, experiment, step_shape.layout);
+  return forecast(experiment, step_shape, batch, costs, true);
 }
 
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {

@@ -28,34 +28,29 @@ struct Forecast {
   std::vector<plan::Plan> forward_plans() const;
 };
 
-/// Whether all tensor ranks of a group do the same at the same time: they do not vary, and each has
-/// the neighbours and the adapter that tensor coordinate 0 has.
-bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
-                        const simulate::Costs& costs);
-
 /// The larger of the first and the last stage, whatever the plans are.
 exec::MemoryEstimate least_memory(const config::Experiment& experiment);
 
 /// @param all_ranks  @see forecast
-std::vector<program::Program> make_programs(const program::StepShape& outline,
+std::vector<program::Program> make_programs(const program::StepShape& step_shape,
                                             std::span<const program::TickPlans> ticks,
                                             bool all_ranks);
 
 /// Plans and programs with their memory; the clock has not run yet.
 /// @param all_ranks  @see forecast
-Forecast prepare(const config::Experiment& experiment, const program::StepShape& outline,
+Forecast prepare(const config::Experiment& experiment, const program::StepShape& step_shape,
                  std::vector<program::TickPlans> ticks, bool all_ranks);
 
 /// Runs the clock. @throws Error as forecast
 void advance(Forecast& step, const config::Experiment& experiment,
-             const program::StepShape& outline, const simulate::Costs& costs, std::int64_t number,
-             const simulate::Observer& observer = {});
+             const program::StepShape& step_shape, const simulate::Costs& costs,
+             std::int64_t number, const simulate::Observer& observer = {});
 
 /// @param all_ranks  otherwise programs and memory are those of tensor coordinate 0 alone: the
 ///                   other tensor ranks do the same at the same time
 /// @throws Error(usage) where a placement makes an invalid plan or a step takes decades,
 /// Error(communication) where programs deadlock
-Forecast forecast(const config::Experiment& experiment, const program::StepShape& outline,
+Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
                   const simulate::Observer& observer = {});
 

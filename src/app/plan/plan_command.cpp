@@ -4,7 +4,7 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/runtime/terminal.hpp"
-#include "app/search/choose.hpp"
+#include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
@@ -19,7 +19,7 @@ void print_plan(const CommandLine& line) {
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
   const config::Machine machine = load_machine(experiment.cluster);
-  const Choice choice = choose_layout(experiment, packer, machine, true);
+  const Choice choice = search_layout(experiment, packer, machine, true);
   const data::Batch batch = packer.batch(line.step);
   const Forecast step = forecast(choice.experiment, batch, machine);
   const std::vector<plan::Plan> plans = step.forward_plans();

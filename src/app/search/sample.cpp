@@ -8,6 +8,7 @@
 
 #include "app/plan/forecast.hpp"
 #include "cadenza/simulate/least_time.hpp"
+#include "cadenza/simulate/tensor_ranks.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -77,7 +78,7 @@ std::int64_t data_ranks(const config::Experiment& e, std::int64_t ranks) {
   return divisor_from(e.parallel.data, (ranks + each - 1) / each);
 }
 
-Numbers choose_data(const config::Experiment& e, const Grid& grid, std::int64_t count) {
+Numbers sample_data(const config::Experiment& e, const Grid& grid, std::int64_t count) {
   Numbers all = by_cost(e.parallel.data, [&](std::int64_t data) { return grid.of_data(data); });
   if (pools_data(e)) return middles(all, count);
   all.resize(static_cast<std::size_t>(count));
@@ -86,7 +87,7 @@ Numbers choose_data(const config::Experiment& e, const Grid& grid, std::int64_t 
 }
 
 /// A pipeline needs twice its stages to be filled, and some schedules a multiple of them.
-Numbers choose_rounds(const config::Experiment& e, const Grid& grid, const Numbers& data,
+Numbers sample_rounds(const config::Experiment& e, const Grid& grid, const Numbers& data,
                       std::int64_t least) {
   const std::int64_t stages = e.parallel.pipeline;
   const std::int64_t unit = grid.rounds() % stages == 0 ? stages : 1;
@@ -110,12 +111,12 @@ struct Excess {
 
 Excess excess(const config::Experiment& e, const Sample& sample,
               std::span<const program::TickPlans> ticks, const config::Machine& machine) {
-  const program::StepShape outline(e);
-  const simulate::Costs costs(machine, e, outline.layout);
+  const program::StepShape step_shape(e);
+  const simulate::Costs costs(machine, e, step_shape.layout);
   const auto programs =
-      make_programs(outline, ticks, !tensor_ranks_alike(e, outline.layout, costs));
+      make_programs(step_shape, ticks, !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
   const simulate::Result result =
-      simulate::simulate(e, outline, programs, ticks, costs, {}, sample.batch.step);
+      simulate::simulate(e, step_shape, programs, ticks, costs, {}, sample.batch.step);
   return {result.seconds - simulate::LeastTime(sample.batch, costs).seconds(e),
           static_cast<double>(result.operations)};
 }
@@ -143,8 +144,8 @@ Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,
   const std::int64_t whole = experiment.parallel.data;
   const std::int64_t stages = experiment.parallel.pipeline;
   const Grid grid(attention, whole);
-  const Numbers data = choose_data(experiment, grid, data_ranks(experiment, size.ranks));
-  const Numbers rounds = choose_rounds(experiment, grid, data, size.microbatches);
+  const Numbers data = sample_data(experiment, grid, data_ranks(experiment, size.ranks));
+  const Numbers rounds = sample_rounds(experiment, grid, data, size.microbatches);
   Sample sample{experiment, {batch.step, {}}, 1, 1, ""};
   for (const std::int64_t round : rounds) {
     for (const std::int64_t d : data) {
@@ -175,12 +176,12 @@ Estimate estimate(const Sample& sample, std::span<const program::TickPlans> tick
 exec::MemoryEstimate memory_of_plans(const Sample& sample,
                                      std::span<const program::TickPlans> ticks) {
   const config::Experiment& e = sample.experiment;
-  const program::StepShape outline(e);
-  const program::Layout& layout = outline.layout;
+  const program::StepShape step_shape(e);
+  const program::Layout& layout = step_shape.layout;
   exec::MemoryEstimate most;
   for (Rank rank = 0; rank < layout.trainers(); rank += layout.tensor()) {
-    const int slots = program::slots_of_stage(outline, layout.coordinates(rank).pipeline);
-    const auto memory = exec::estimate_memory(e, outline, {rank, slots, {}}, ticks);
+    const int slots = program::slots_of_stage(step_shape, layout.coordinates(rank).pipeline);
+    const auto memory = exec::estimate_memory(e, step_shape, {rank, slots, {}}, ticks);
     if (memory.total() > most.total()) most = memory;
   }
   const exec::MemoryEstimate least = least_memory(e);

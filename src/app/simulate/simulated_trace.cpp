@@ -18,7 +18,7 @@ std::vector<trace::RankInfo> rank_infos(const Simulation& simulation) {
   const config::Machine& machine = simulation.machine();
   std::vector<trace::RankInfo> ranks;
   std::int32_t local_rank = 0;
-  for (Rank rank = 0; rank < simulation.outline().layout.ranks(); ++rank) {
+  for (Rank rank = 0; rank < simulation.step_shape().layout.ranks(); ++rank) {
     const int node = simulation.costs().node_of(rank);
     const bool same_node = rank > 0 && node == simulation.costs().node_of(rank - 1);
     local_rank = same_node ? local_rank + 1 : 0;
@@ -61,7 +61,7 @@ SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& 
       steps_left_(steps),
       run_(run_info(simulation.experiment(), utc_now())),
       ranks_(rank_infos(simulation)),
-      recording_(simulation.outline().layout.ranks(), simulation.outline().parts, events) {
+      recording_(simulation.step_shape().layout.ranks(), simulation.step_shape().parts, events) {
   run_.producer = "simulator";
   run_.machine_yaml = config::to_yaml(simulation.machine());
   trace::write_run_index(folder_, run_, ranks_);
@@ -76,13 +76,13 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   std::size_t most = 0;
   for (const program::Program& program : step.programs) {
     const double end = step.result.ranks[static_cast<std::size_t>(program.rank)].end;
-    const bool trains = simulation_.outline().layout.trains(program.rank);
+    const bool trains = simulation_.step_shape().layout.trains(program.rank);
     recording_.surround(program.rank, trains, end, step.result.seconds);
     most = std::max(most, recording_.of(program.rank).events.size());
   }
   trace::Recorder recorder(most);
   for (const std::string& name : simulate::event_names()) recorder.intern(name);
-  const Tasks tasks = planned_tasks(step.batch.step, simulation_.outline(), step.ticks);
+  const Tasks tasks = planned_tasks(step.batch.step, simulation_.step_shape(), step.ticks);
   const std::int64_t end_ns = begin_ns_ + simulate::nanoseconds(step.result.seconds);
   trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
   record.loss = record.gradient_norm = record.learning_rate =
@@ -98,7 +98,7 @@ void SimulatedTrace::write(const SimulatedStep& step) {
 void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep& step,
                                 const Tasks& tasks, trace::StepRecord record,
                                 trace::Recorder& recorder) const {
-  const program::Layout& layout = simulation_.outline().layout;
+  const program::Layout& layout = simulation_.step_shape().layout;
   const Rank rank = info.rank;
   const std::size_t program = simulation_.program_of(rank);
   const Rank replica = step.programs[program].rank;
@@ -114,7 +114,7 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
       begun_ ? trace::Writer(path) : trace::Writer(path, run_, info, mine.events.size());
   writer.write_plan(
       in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout, layout.pool_of(rank)),
-      planned_stages(step.batch.step, simulation_.outline(), step.ticks, rank));
+      planned_stages(step.batch.step, simulation_.step_shape(), step.ticks, rank));
   writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
   steps_left_ > 0 ? writer.pause() : writer.finish();
 }

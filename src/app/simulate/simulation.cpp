@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/experiment_file.hpp"
+#include "cadenza/simulate/tensor_ranks.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -32,22 +33,22 @@ Simulation::Simulation(const config::Experiment& experiment, const config::Machi
     : experiment_(experiment) {
   corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
   packer_.emplace(*corpus_, experiment_);
-  Choice choice = choose_layout(experiment_, *packer_, machine, progress);
+  Choice choice = search_layout(experiment_, *packer_, machine, progress);
   experiment_ = std::move(choice.experiment);
   explanation_ = std::move(choice.explanation);
   considered_ = std::move(choice.considered);
-  outline_.emplace(experiment_);
-  costs_.emplace(machine, experiment_, outline_->layout);
-  all_ranks_ = !tensor_ranks_alike(experiment_, outline_->layout, *costs_);
+  step_shape_.emplace(experiment_);
+  costs_.emplace(machine, experiment_, step_shape_->layout);
+  all_ranks_ = !simulate::tensor_ranks_alike(experiment_, step_shape_->layout, *costs_);
 }
 
 std::size_t Simulation::program_of(Rank rank) const {
-  return static_cast<std::size_t>(all_ranks_ ? rank : rank / outline_->layout.tensor());
+  return static_cast<std::size_t>(all_ranks_ ? rank : rank / step_shape_->layout.tensor());
 }
 
 SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) {
   const data::Batch batch = packer_->batch(step);
-  SimulatedStep result{forecast(experiment_, *outline_, batch, *costs_, all_ranks_, observer),
+  SimulatedStep result{forecast(experiment_, *step_shape_, batch, *costs_, all_ranks_, observer),
                        batch};
   held_.resize(result.memory.size());
   for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = larger(held_[i], result.memory[i]);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "app/plan/forecast.hpp"
-#include "app/search/choose.hpp"
+#include "app/search/search.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
@@ -46,7 +46,7 @@ class Simulation {
 
   const config::Experiment& experiment() const { return experiment_; }
   const config::Machine& machine() const { return costs_->machine(); }
-  const program::StepShape& outline() const { return *outline_; }
+  const program::StepShape& step_shape() const { return *step_shape_; }
   /// Why placement auto chose what it chose; empty where the experiment names its placement.
   const std::string& explanation() const { return explanation_; }
   /// By placement auto.
@@ -54,7 +54,7 @@ class Simulation {
   /// What the machine's tables do not cover, of all steps so far.
   std::vector<std::string> extrapolations() const { return costs_->extrapolations(); }
   const simulate::Costs& costs() const { return *costs_; }
-  int nodes() const { return costs_->node_of(outline_->layout.ranks() - 1) + 1; }
+  int nodes() const { return costs_->node_of(step_shape_->layout.ranks() - 1) + 1; }
   /// Of a step's programs, the one that is the rank's or stands for it.
   std::size_t program_of(Rank rank) const;
 
@@ -64,7 +64,7 @@ class Simulation {
   std::vector<Considered> considered_;
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;
-  std::optional<program::StepShape> outline_;
+  std::optional<program::StepShape> step_shape_;
   std::optional<simulate::Costs> costs_;
   std::vector<exec::MemoryEstimate> held_;  ///< by program
   bool all_ranks_ = false;  ///< tensor ranks may differ: each has a program of its own

@@ -4,7 +4,7 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/plan/forecast.hpp"
-#include "app/search/choose.hpp"
+#include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/flops.hpp"
@@ -49,7 +49,7 @@ void dry_run(const CommandLine& line) {
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
   const config::Machine machine = load_machine(experiment.cluster);
-  const Choice choice = choose_layout(experiment, packer, machine, true);
+  const Choice choice = search_layout(experiment, packer, machine, true);
   experiment = choice.experiment;
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
   const auto self = comm::make_self();

@@ -10,9 +10,9 @@ namespace {
 
 /// What a plan of a step is called.
 struct Number {
-  Number(const program::StepShape& outline, std::size_t plan)
-      : tick(static_cast<std::int32_t>(plan) / outline.parts),
-        half(outline.parts > 1 ? static_cast<std::int32_t>(plan) % outline.parts : -1) {}
+  Number(const program::StepShape& step_shape, std::size_t plan)
+      : tick(static_cast<std::int32_t>(plan) / step_shape.parts),
+        half(step_shape.parts > 1 ? static_cast<std::int32_t>(plan) % step_shape.parts : -1) {}
   std::int32_t tick;
   std::int32_t half;
 };
@@ -51,8 +51,9 @@ trace::PlannedTask planned_task(const plan::PlacedTask& placed, Rank home) {
 }
 
 /// The passes that run a tick's plans: one where all stages are in one phase, else both.
-std::vector<program::Pass> passes_of(const program::StepShape& outline, const program::Tick& tick) {
-  if (outline.layout.pools_stages() && outline.layout.pipeline() > 1) return {tick.phase};
+std::vector<program::Pass> passes_of(const program::StepShape& step_shape,
+                                     const program::Tick& tick) {
+  if (step_shape.layout.pools_stages() && step_shape.layout.pipeline() > 1) return {tick.phase};
   return {program::Pass::forward, program::Pass::backward};
 }
 
@@ -83,13 +84,13 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
 }  // namespace
 
 std::vector<std::vector<trace::PlannedTask>> planned_tasks(
-    std::int64_t step, const program::StepShape& outline,
+    std::int64_t step, const program::StepShape& step_shape,
     std::span<const program::TickPlans> ticks) {
   std::vector<std::vector<trace::PlannedTask>> by_server;
   for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
     const plan::Plan& plan = ticks[tick].forward;
     const Homes homes = homes_of(plan.workload);
-    const Number place(outline, tick);
+    const Number place(step_shape, tick);
     by_server.resize(static_cast<std::size_t>(plan.workload.ranks));
     for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
       for (const plan::PlacedTask& placed : plan.stages[stage].tasks) {
@@ -115,18 +116,18 @@ std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
 }
 
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
-                                                const program::StepShape& outline,
+                                                const program::StepShape& step_shape,
                                                 std::span<const program::TickPlans> ticks,
                                                 Rank rank) {
-  const Rank server = outline.layout.in_pool(rank);
-  const std::vector<program::Tick> phases = outline.ticks();
+  const Rank server = step_shape.layout.in_pool(rank);
+  const std::vector<program::Tick> phases = step_shape.ticks();
   std::vector<trace::PlannedStage> rows;
   for (std::size_t i = 0; i < ticks.size(); ++i) {
-    const Number number(outline, i);
+    const Number number(step_shape, i);
     const std::vector<Rank>& servers = ticks[i].forward.workload.servers;
     if (!std::ranges::binary_search(servers, server)) continue;
     for (const program::Pass pass :
-         passes_of(outline, phases[static_cast<std::size_t>(number.tick)])) {
+         passes_of(step_shape, phases[static_cast<std::size_t>(number.tick)])) {
       for (int stage = 0; stage < ticks[i].traffic(pass).stages(); ++stage) {
         trace::PlannedStage& row = rows.emplace_back(planned_stage(ticks[i], pass, stage, server));
         row.step = static_cast<std::uint32_t>(step);

@@ -14,7 +14,7 @@ namespace cadenza::app {
 /// The attention tasks of a step's forward plans by the rank of the pool that computes them. Ranks
 /// in them are the pool's.
 std::vector<std::vector<trace::PlannedTask>> planned_tasks(
-    std::int64_t step, const program::StepShape& outline,
+    std::int64_t step, const program::StepShape& step_shape,
     std::span<const program::TickPlans> ticks);
 
 /// The same tasks with the ranks of the run.
@@ -24,7 +24,7 @@ std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
 /// What the plans ask of a world rank, stage by stage, in the passes that run them: one layer's
 /// work, seconds at the nominal rates of plan::CostModel. Nothing of a rank that does not serve.
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
-                                                const program::StepShape& outline,
+                                                const program::StepShape& step_shape,
                                                 std::span<const program::TickPlans> ticks,
                                                 Rank rank);
 

@@ -9,7 +9,7 @@
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/runtime/terminal.hpp"
-#include "app/search/choose.hpp"
+#include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
@@ -28,19 +28,19 @@ constexpr std::size_t kSpareEvents = 4096;
 /// Events of a step: every operation may pack, unpack and exchange a message with every rank, in
 /// each half and, with recomputation, in three passes.
 std::size_t event_capacity(const config::Experiment& e) {
-  const program::StepShape outline(e);
-  const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
-  const auto layers = static_cast<std::size_t>(outline.layers * outline.pipeline.chunks);
-  const auto per_layer = static_cast<std::size_t>(64 + 8 * outline.layout.pool_size());
+  const program::StepShape step_shape(e);
+  const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.parts);
+  const auto layers = static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks);
+  const auto per_layer = static_cast<std::size_t>(64 + 8 * step_shape.layout.pool_size());
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
 /// Events of a step, about: in each layer and half, forward and backward, dense operations, an
 /// exchange and its messages.
 std::size_t usual_events(const config::Experiment& e) {
-  const program::StepShape outline(e);
-  const auto ticks = outline.ticks().size() * static_cast<std::size_t>(outline.parts);
-  return ticks * static_cast<std::size_t>(outline.layers * outline.pipeline.chunks) * 24;
+  const program::StepShape step_shape(e);
+  const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.parts);
+  return ticks * static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks) * 24;
 }
 
 /// What a run that a signal ended says of how to go on with it.
@@ -63,7 +63,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_);
     const Choice choice =
-        choose_layout(experiment_, *packer_, load_machine(experiment_.cluster), world_.rank() == 0);
+        search_layout(experiment_, *packer_, load_machine(experiment_.cluster), world_.rank() == 0);
     experiment_ = choice.experiment;
     const bool chosen = !choice.explanation.empty();
     if (chosen && world_.rank() == 0) spdlog::info("{}", choice.explanation);
@@ -150,9 +150,9 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
   collectively(world_, [&] {
     plan = planned.get();
     if (experiment_.run.memory == 0) return;
-    const program::StepShape outline(experiment_);
+    const program::StepShape step_shape(experiment_);
     exec::require_memory(experiment_, world_.rank(),
-                         exec::estimate_memory(experiment_, outline, plan.program, plan.ticks));
+                         exec::estimate_memory(experiment_, step_shape, plan.program, plan.ticks));
   });
   return plan;
 }
@@ -225,13 +225,13 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
     memory.peak[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
   }
   memory.peak_total = ledger_.peak_total();
-  const program::StepShape outline(experiment_);
-  const program::Layout& layout = outline.layout;
+  const program::StepShape step_shape(experiment_);
+  const program::Layout& layout = step_shape.layout;
   const Rank mine = world_.rank();
-  auto tasks = planned_tasks(plan.batch.step, outline, plan.ticks);
+  auto tasks = planned_tasks(plan.batch.step, step_shape, plan.ticks);
   writer_->write_plan(in_world(std::move(tasks[static_cast<std::size_t>(layout.in_pool(mine))]),
                                layout, layout.pool_of(mine)),
-                      planned_stages(plan.batch.step, outline, plan.ticks, mine));
+                      planned_stages(plan.batch.step, step_shape, plan.ticks, mine));
   writer_->write_step(step, memory, *recorder_);
 }
 

@@ -119,13 +119,13 @@ class Binder {
   /// Moves of inputs or results to or from a peer, in plan order, token by token, which is the same
   /// on both ends.
   void add_message(const plan::Stage& stage, program::Indices moves, Rank peer,
-                   Traffic& result) const {
+                   MessageSet& result) const {
     const std::int64_t offset = result.bytes;
     for (const std::uint32_t i : moves) add_segments(stage.moves[i], result);
     result.messages.push_back({peer, offset, result.bytes - offset});
   }
 
-  void add_segments(const Move& move, Traffic& result) const {
+  void add_segments(const Move& move, MessageSet& result) const {
     std::int64_t tokens = 0;
     side(move.what).for_each(
         move.document, move.tokens, move.heads, Pieces::kAnyStage, [&](const RowPiece& piece) {
@@ -166,8 +166,8 @@ class Binder {
   /// Where nothing arrives, nothing is waited for: the sends may last till the exchange ends.
   static void place_direction(Direction& direction, int posted, int ended, int end, Arena& arena) {
     if (direction.receives.messages.empty()) ended = end;
-    for (Traffic* traffic : {&direction.sends, &direction.receives}) {
-      traffic->buffer = arena.place({posted, ended, round_up(traffic->bytes, kBufferAlignment)});
+    for (MessageSet* messages : {&direction.sends, &direction.receives}) {
+      messages->buffer = arena.place({posted, ended, round_up(messages->bytes, kBufferAlignment)});
     }
   }
 
@@ -199,9 +199,9 @@ HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
     pieces[part].push_back({at.document, at.tokens, {}, true, rows[part], -1});
     rows[part] += at.tokens.size();
   }
-  home.parts[0] = {0, round_up(rows[0], align)};
-  home.parts[1] = {home.parts[0].end, home.parts[0].end + round_up(rows[1], align)};
-  for (RowPiece& piece : pieces[1]) piece.row += home.parts[1].begin;
+  home.halves[0] = {0, round_up(rows[0], align)};
+  home.halves[1] = {home.halves[0].end, home.halves[0].end + round_up(rows[1], align)};
+  for (RowPiece& piece : pieces[1]) piece.row += home.halves[1].begin;
   home.pieces = std::move(pieces[0]);
   home.pieces.insert(home.pieces.end(), pieces[1].begin(), pieces[1].end());
   return home;
@@ -233,8 +233,9 @@ std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t que
 std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding) {
   std::int64_t head_rows = 0;
   for (const StageBinding& stage : binding.forward) {
-    for (const Segment& part : stage.results.receives.segments) {
-      if (part.what == Tensor::o) head_rows = std::max(head_rows, part.rows * part.heads.size());
+    for (const Segment& segment : stage.results.receives.segments) {
+      if (segment.what != Tensor::o) continue;
+      head_rows = std::max(head_rows, segment.rows * segment.heads.size());
     }
   }
   return head_rows * (shape.head_dim + 1);

@@ -15,7 +15,7 @@ using Elements = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
 
 /// Rows of a buffer of which `width` elements belong to a message, where they lie one after
 /// another.
-struct Block {
+struct StridedRows {
   std::int64_t rows = 0;
   std::int64_t width = 0;
   std::int64_t stride = 0;  ///< elements from a row to the next in the buffer
@@ -30,62 +30,62 @@ struct Block {
 
 /// Calls each(element of the message, element of the buffer).
 template <typename Each>
-void for_each_element(const char* label, const Block& block, const Each& each) {
-  if (block.contiguous()) {
+void for_each_element(const char* label, const StridedRows& rows, const Each& each) {
+  if (rows.contiguous()) {
     Kokkos::parallel_for(
-        label, Elements(0, block.count()), KOKKOS_LAMBDA(const std::int64_t i) { each(i, i); });
+        label, Elements(0, rows.count()), KOKKOS_LAMBDA(const std::int64_t i) { each(i, i); });
   } else {
     Kokkos::parallel_for(
-        label, Elements(0, block.count()),
-        KOKKOS_LAMBDA(const std::int64_t i) { each(i, block.place(i)); });
+        label, Elements(0, rows.count()),
+        KOKKOS_LAMBDA(const std::int64_t i) { each(i, rows.place(i)); });
   }
 }
 
 /// Buffer to message, rounded to nearest where To is shorter.
 template <typename From, typename To>
-void pack_elements(const From* buffer, To* message, const Block& block) {
+void pack_elements(const From* buffer, To* message, const StridedRows& rows) {
   for_each_element(
-      "pack_rows", block,
+      "pack_rows", rows,
       KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { message[m] = static_cast<To>(buffer[b]); });
 }
 
 /// Message to buffer, widened where To is longer.
 template <typename From, typename To>
-void place_elements(const From* message, To* buffer, const Block& block) {
+void place_elements(const From* message, To* buffer, const StridedRows& rows) {
   for_each_element(
-      "place_rows", block,
+      "place_rows", rows,
       KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] = static_cast<To>(message[m]); });
 }
 
 template <typename From, typename To>
-void add_elements(const From* message, To* buffer, const Block& block) {
+void add_elements(const From* message, To* buffer, const StridedRows& rows) {
   for_each_element(
-      "add_rows", block,
+      "add_rows", rows,
       KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] += static_cast<To>(message[m]); });
 }
 
 /// Buffer to message, or message to buffer, where the message's elements may lie at any address:
 /// statistics follow shorter elements.
 template <typename T>
-void pack_unaligned(const T* buffer, std::byte* message, const Block& block) {
+void pack_unaligned(const T* buffer, std::byte* message, const StridedRows& rows) {
   for_each_element(
-      "pack_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+      "pack_rows", rows, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
         std::memcpy(message + m * static_cast<std::int64_t>(sizeof(T)), buffer + b, sizeof(T));
       });
 }
 template <typename T>
-void place_unaligned(const std::byte* message, T* buffer, const Block& block) {
+void place_unaligned(const std::byte* message, T* buffer, const StridedRows& rows) {
   for_each_element(
-      "place_rows", block, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
+      "place_rows", rows, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) {
         std::memcpy(buffer + b, message + m * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
       });
 }
 
 /// Zeroes them in the buffer.
 template <typename T>
-void clear_elements(T* buffer, const Block& block) {
+void clear_elements(T* buffer, const StridedRows& rows) {
   for_each_element(
-      "clear_rows", block, KOKKOS_LAMBDA(std::int64_t, std::int64_t b) { buffer[b] = T(0); });
+      "clear_rows", rows, KOKKOS_LAMBDA(std::int64_t, std::int64_t b) { buffer[b] = T(0); });
 }
 
 template <typename T>

@@ -33,11 +33,11 @@ bool is_gradient(Tensor what) {
   return what == Tensor::dq || what == Tensor::dk || what == Tensor::dv;
 }
 
-/// Traffic of a direction as part of the message memory.
+/// The messages of one direction in the message memory.
 template <typename View>
-auto bytes_of(const View& view, const Traffic& traffic) {
-  const auto begin = static_cast<std::size_t>(traffic.buffer);
-  return Kokkos::subview(view, std::pair(begin, begin + static_cast<std::size_t>(traffic.bytes)));
+auto bytes_of(const View& view, const MessageSet& messages) {
+  const auto begin = static_cast<std::size_t>(messages.buffer);
+  return Kokkos::subview(view, std::pair(begin, begin + static_cast<std::size_t>(messages.bytes)));
 }
 
 void make_progress(void* pool) {
@@ -49,7 +49,7 @@ void make_progress(void* pool) {
 template <typename Real>
 AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
                                            const kernels::AttentionShape& shape,
-                                           const kernels::RotaryTable<Sum>& rotary, int part,
+                                           const kernels::RotaryTable<Sum>& rotary, int half,
                                            Tracer& tracer, MemoryLedger& ledger)
     : pool_(pool),
       members_(std::move(members)),
@@ -57,7 +57,7 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
                   static_cast<int>(sizeof(Sum))},
       rotary_(rotary),
-      part_(part),
+      half_(half),
       tracer_(tracer),
       ledger_(ledger),
       names_{tracer.intern("pack"),
@@ -90,7 +90,7 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   grow_messages(needs.message_bytes);
   if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
-  posted_.resize(std::max(posted_.size(), 2 * needs.stages));
+  start_times_.resize(std::max(start_times_.size(), 2 * needs.stages));
 }
 
 template <typename Real>
@@ -116,7 +116,7 @@ void AttentionExchange<Real>::grow_arriving(std::int64_t elements) {
 template <typename Real>
 void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context) {
   const bool same = context.tick == context_.tick && context.layer == context_.layer &&
-                    context.pass == context_.pass && context.again == context_.again;
+                    context.pass == context_.pass && context.recompute == context_.recompute;
   if (!same) finish();
   context_ = context;
   workspace_.use_copy(bound().keeps_inputs ? context.copy : 0);
@@ -131,11 +131,11 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
       break;
     case Operation::post:
     case Operation::post_results:
-      post(stage, operation == Operation::post_results);
+      start_messages(stage, operation == Operation::post_results);
       break;
     case Operation::wait:
     case Operation::wait_results:
-      wait(stage, operation == Operation::wait_results);
+      complete_messages(stage, operation == Operation::wait_results);
       break;
     default:
       attend(stage);
@@ -158,41 +158,41 @@ const StageBinding& AttentionExchange<Real>::stage_of(int stage) const {
 }
 
 template <typename Real>
-const model::AttentionSlot<Real>& AttentionExchange<Real>::slot_of(bool home) const {
-  return home ? context_.home : workspace_.slot();
+const model::AttentionBuffers<Real>& AttentionExchange<Real>::buffers_of(bool home) const {
+  return home ? context_.home : workspace_.buffers();
 }
 
 template <typename Real>
 Real* AttentionExchange<Real>::inputs_of(bool home, Tensor what, std::int64_t head_row) const {
-  const model::AttentionSlot<Real>& slot = slot_of(home);
-  Real* base = what == Tensor::q ? slot.q : what == Tensor::k ? slot.k : slot.v;
-  if (what == Tensor::dout) base = slot.dout;
+  const model::AttentionBuffers<Real>& buffers = buffers_of(home);
+  Real* base = what == Tensor::q ? buffers.q : what == Tensor::k ? buffers.k : buffers.v;
+  if (what == Tensor::dout) base = buffers.dout;
   return base + head_row * head_elements(plan_shape_, what);
 }
 
 template <typename Real>
 Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
                                                     std::int64_t head_row) const {
-  const model::AttentionSlot<Real>& slot = slot_of(home);
+  const model::AttentionBuffers<Real>& buffers = buffers_of(home);
   Sum* base = nullptr;
   switch (what) {
     case Tensor::lse:
-      base = slot.lse;
+      base = buffers.lse;
       break;
     case Tensor::delta:
-      base = slot.delta;
+      base = buffers.delta;
       break;
     case Tensor::dq:
-      base = slot.dq;
+      base = buffers.dq;
       break;
     case Tensor::dk:
-      base = slot.dk;
+      base = buffers.dk;
       break;
     case Tensor::dv:
-      base = slot.dv;
+      base = buffers.dv;
       break;
     default:
-      base = slot.out;
+      base = buffers.out;
       break;
   }
   return base + head_row * head_elements(plan_shape_, what);
@@ -201,7 +201,7 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
 template <typename Real>
 void AttentionExchange<Real>::begin() {
   tracer_.time(Category::compute_other, names_.begin, {}, [&] {
-    const Range rows = bound().home.parts[static_cast<std::size_t>(part_)];
+    const Range rows = bound().home.halves[static_cast<std::size_t>(half_)];
     const std::int64_t first = rows.begin * shape_.heads;
     attention::delta<Real>(sums_of(true, Tensor::o, first), inputs_of(true, Tensor::dout, first),
                            rows.size(), shape_.heads, shape_.head_dim,
@@ -217,91 +217,91 @@ int AttentionExchange<Real>::tag(int stage, bool results) const {
 
 template <typename Real>
 int AttentionExchange<Real>::channel(int stage, bool results) const {
-  return 4 * stage + (results ? 2 : 0) + part_;
+  return 4 * stage + (results ? 2 : 0) + half_;
 }
 
 template <typename Real>
-std::size_t AttentionExchange<Real>::posted_index(int stage, bool results) const {
+std::size_t AttentionExchange<Real>::direction_index(int stage, bool results) const {
   return static_cast<std::size_t>(2 * stage + (results ? 1 : 0));
 }
 
 template <typename Real>
-Block AttentionExchange<Real>::block_of(const Segment& part) const {
-  const std::int64_t elements = head_elements(plan_shape_, part.what);
-  return {part.rows, part.heads.size() * elements, part.row_heads * elements};
+StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
+  const std::int64_t elements = head_elements(plan_shape_, segment.what);
+  return {segment.rows, segment.heads.size() * elements, segment.row_heads * elements};
 }
 
 template <typename Real>
-void AttentionExchange<Real>::pack(const Traffic& traffic) {
-  for (const Segment& part : traffic.segments) {
-    std::byte* target = device_bytes(traffic) + part.offset;
-    const std::int64_t head_row = part.row + part.heads.begin;
-    const Block block = block_of(part);
-    if (is_input(part.what)) {
-      pack_elements(inputs_of(part.home, part.what, head_row), as<Real>(target), block);
+void AttentionExchange<Real>::pack(const MessageSet& messages) {
+  for (const Segment& segment : messages.segments) {
+    std::byte* target = device_bytes(messages) + segment.offset;
+    const std::int64_t head_row = segment.row + segment.heads.begin;
+    const StridedRows rows = stride_of(segment);
+    if (is_input(segment.what)) {
+      pack_elements(inputs_of(segment.home, segment.what, head_row), as<Real>(target), rows);
       continue;
     }
-    Sum* values = sums_of(part.home, part.what, head_row);
-    if (is_statistic(part.what)) {
-      pack_unaligned<Sum>(values, target, block);
+    Sum* values = sums_of(segment.home, segment.what, head_row);
+    if (is_statistic(segment.what)) {
+      pack_unaligned<Sum>(values, target, rows);
     } else {
-      pack_elements(values, as<Real>(target), block);
+      pack_elements(values, as<Real>(target), rows);
     }
-    if (is_gradient(part.what)) clear_elements(values, block);
+    if (is_gradient(segment.what)) clear_elements(values, rows);
   }
-  copy_to_host(traffic);
+  copy_to_host(messages);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::copy_to_host(const Traffic& traffic) {
-  Kokkos::deep_copy(bytes_of(host_messages_, traffic), bytes_of(messages_, traffic));
+void AttentionExchange<Real>::copy_to_host(const MessageSet& messages) {
+  Kokkos::deep_copy(bytes_of(host_messages_, messages), bytes_of(messages_, messages));
 }
 
 template <typename Real>
-void AttentionExchange<Real>::copy_to_device(const Traffic& traffic) {
-  Kokkos::deep_copy(bytes_of(messages_, traffic), bytes_of(host_messages_, traffic));
+void AttentionExchange<Real>::copy_to_device(const MessageSet& messages) {
+  Kokkos::deep_copy(bytes_of(messages_, messages), bytes_of(host_messages_, messages));
 }
 
 template <typename Real>
-std::span<std::byte> AttentionExchange<Real>::host_bytes(const Traffic& traffic,
+std::span<std::byte> AttentionExchange<Real>::host_bytes(const MessageSet& messages,
                                                          const Message& message) const {
-  return {host_messages_.data() + traffic.buffer + message.offset,
+  return {host_messages_.data() + messages.buffer + message.offset,
           static_cast<std::size_t>(message.bytes)};
 }
 
 template <typename Real>
-void AttentionExchange<Real>::post(int stage, bool results) {
+void AttentionExchange<Real>::start_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const int on = channel(stage, results);
-  Posted& posted = posted_[posted_index(stage, results)];
+  StartTimes& times = start_times_[direction_index(stage, results)];
   for (const Message& message : direction.receives.messages) {
     pool_.post_receive(host_bytes(direction.receives, message), message.peer, tag(stage, results),
                        on);
   }
-  posted.receives_ns = trace::now_ns();
+  times.receives_ns = trace::now_ns();
   if (direction.sends.messages.empty()) return;
   tracer_.time(Category::compute_other, names_.pack, {direction.sends.bytes},
                [&] { pack(direction.sends); });
-  posted.sends_ns = trace::now_ns();
+  times.sends_ns = trace::now_ns();
   for (const Message& message : direction.sends.messages) {
     pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(stage, results), on);
   }
   tracer_.count_sent(direction.sends.bytes);
   if (direction.receives.messages.empty()) {
     sending_.push_back(on);
-    record_messages(direction.sends, stage, results, true, posted.sends_ns);
+    record_messages(direction.sends, stage, results, true, times.sends_ns);
   }
 }
 
 template <typename Real>
-void AttentionExchange<Real>::wait(int stage, bool results) {
+void AttentionExchange<Real>::complete_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
-  const Posted& posted = posted_[posted_index(stage, results)];
+  const StartTimes& times = start_times_[direction_index(stage, results)];
   tracer_.time(Category::wait, names_.wait, {}, [&] { pool_.wait(channel(stage, results)); });
-  record_messages(direction.sends, stage, results, true, posted.sends_ns);
-  record_messages(direction.receives, stage, results, false, posted.receives_ns);
+  record_messages(direction.sends, stage, results, true, times.sends_ns);
+  record_messages(direction.receives, stage, results, false, times.receives_ns);
   if (direction.receives.messages.empty()) return;
   tracer_.time(Category::compute_other, names_.unpack, {direction.receives.bytes},
                [&] { unpack(direction.receives); });
@@ -309,10 +309,10 @@ void AttentionExchange<Real>::wait(int stage, bool results) {
 }
 
 template <typename Real>
-void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage, bool results,
+void AttentionExchange<Real>::record_messages(const MessageSet& messages, int stage, bool results,
                                               bool sends, std::int64_t begin) {
   const std::int64_t end = trace::now_ns();
-  for (const Message& message : traffic.messages) {
+  for (const Message& message : messages.messages) {
     const Rank peer = world_rank(message.peer);
     const Rank from = sends ? world_rank(pool_.rank()) : peer;
     const Rank to = sends ? peer : world_rank(pool_.rank());
@@ -322,7 +322,7 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage,
                          .add(static_cast<std::uint64_t>(to))
                          .add(static_cast<std::uint64_t>(context_.tick))
                          .add(static_cast<std::uint64_t>(context_.layer))
-                         .add(static_cast<std::uint64_t>(context_.again))
+                         .add(static_cast<std::uint64_t>(context_.recompute))
                          .add(static_cast<std::uint64_t>(tag(stage, results))));
     tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
                     results ? names_.results : names_.inputs, begin, end,
@@ -331,52 +331,55 @@ void AttentionExchange<Real>::record_messages(const Traffic& traffic, int stage,
 }
 
 template <typename Real>
-void AttentionExchange<Real>::unpack(const Traffic& traffic) {
-  copy_to_device(traffic);
-  for (const Segment& part : traffic.segments) {
-    const std::byte* source = device_bytes(traffic) + part.offset;
-    if (part.what == Tensor::o) {
-      merge_output(traffic, part);
-    } else if (is_gradient(part.what)) {
+void AttentionExchange<Real>::unpack(const MessageSet& messages) {
+  copy_to_device(messages);
+  for (const Segment& segment : messages.segments) {
+    const std::byte* source = device_bytes(messages) + segment.offset;
+    if (segment.what == Tensor::o) {
+      merge_output(messages, segment);
+    } else if (is_gradient(segment.what)) {
       add_elements(as<const Real>(source),
-                   sums_of(part.home, part.what, part.row + part.heads.begin), block_of(part));
-    } else if (!part.home) {  // LSE that arrives at home is merged with its O
-      place_input(part, source);
+                   sums_of(segment.home, segment.what, segment.row + segment.heads.begin),
+                   stride_of(segment));
+    } else if (!segment.home) {  // LSE that arrives at home is merged with its O
+      place_input(segment, source);
     }
   }
 }
 
 template <typename Real>
-void AttentionExchange<Real>::place_input(const Segment& part, const std::byte* source) {
-  const std::int64_t head_row = part.row + part.heads.begin;
-  if (is_statistic(part.what)) {
-    place_unaligned<Sum>(source, sums_of(false, part.what, head_row), block_of(part));
+void AttentionExchange<Real>::place_input(const Segment& segment, const std::byte* source) {
+  const std::int64_t head_row = segment.row + segment.heads.begin;
+  if (is_statistic(segment.what)) {
+    place_unaligned<Sum>(source, sums_of(false, segment.what, head_row), stride_of(segment));
     return;
   }
-  place_elements(as<const Real>(source), inputs_of(false, part.what, head_row), block_of(part));
-  if (part.what != Tensor::q || context_.pass == Pass::backward) return;
-  attention::initialise(sums_of(false, Tensor::o, part.row), sums_of(false, Tensor::lse, part.row),
-                        part.rows, static_cast<int>(part.row_heads), shape_.head_dim);
+  place_elements(as<const Real>(source), inputs_of(false, segment.what, head_row),
+                 stride_of(segment));
+  if (segment.what != Tensor::q || context_.pass == Pass::backward) return;
+  attention::initialise(sums_of(false, Tensor::o, segment.row),
+                        sums_of(false, Tensor::lse, segment.row), segment.rows,
+                        static_cast<int>(segment.row_heads), shape_.head_dim);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::merge_output(const Traffic& traffic, const Segment& out) {
+void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Segment& out) {
   // The LSE of the same rows follows its O in the same message.
-  const auto lse = std::ranges::find_if(traffic.segments, [&](const Segment& part) {
-    return part.what == Tensor::lse && part.row == out.row && part.rows == out.rows &&
-           part.heads == out.heads && part.offset > out.offset;
+  const auto lse = std::ranges::find_if(messages.segments, [&](const Segment& segment) {
+    return segment.what == Tensor::lse && segment.row == out.row && segment.rows == out.rows &&
+           segment.heads == out.heads && segment.offset > out.offset;
   });
-  if (lse == traffic.segments.end()) {
+  if (lse == messages.segments.end()) {
     fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", pool_.rank());
   }
-  const std::byte* part_out = device_bytes(traffic) + out.offset;
-  const std::byte* part_lse = device_bytes(traffic) + lse->offset;
+  const std::byte* part_out = device_bytes(messages) + out.offset;
+  const std::byte* part_lse = device_bytes(messages) + lse->offset;
   if constexpr (!std::is_same_v<Real, Sum>) {
     const std::int64_t statistics = out.rows * out.heads.size();
     const std::int64_t count = statistics * shape_.head_dim;
     Sum* wide = arriving_.data();
-    place_elements(as<const Real>(part_out), wide, Block{1, count, count});
-    place_unaligned<Sum>(part_lse, wide + count, Block{1, statistics, statistics});
+    place_elements(as<const Real>(part_out), wide, StridedRows{1, count, count});
+    place_unaligned<Sum>(part_lse, wide + count, StridedRows{1, statistics, statistics});
     part_out = reinterpret_cast<const std::byte*>(wide);
     part_lse = reinterpret_cast<const std::byte*>(wide + count);
   }

@@ -47,16 +47,16 @@ void Workspace<Real>::grow(std::int64_t query_rows, std::int64_t key_rows, std::
   first_.dq = allocate_rows(sums_, "workspace_dq", Tensor::dq, 1);
   first_.dk = allocate_rows(sums_, "workspace_dk", Tensor::dk, 1);
   first_.dv = allocate_rows(sums_, "workspace_dv", Tensor::dv, 1);
-  slot_ = first_;
+  buffers_ = first_;
 }
 
 template <typename Real>
 void Workspace<Real>::use_copy(std::int64_t copy) {
   const std::int64_t queries = query_rows_ * shape_.head_dim;
   const std::int64_t keys = key_rows_ * shape_.head_dim;
-  slot_.q = first_.q + copy * queries;
-  slot_.k = first_.k + copy * keys;
-  slot_.v = first_.v + copy * keys;
+  buffers_.q = first_.q + copy * queries;
+  buffers_.k = first_.k + copy * keys;
+  buffers_.v = first_.v + copy * keys;
 }
 
 template class Workspace<bfloat16>;

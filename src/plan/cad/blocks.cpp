@@ -18,11 +18,11 @@ struct Piece {
 
 class BlockRefiner {
  public:
-  BlockRefiner(const Workload& workload, std::int64_t block, Loads& loads, Traffic& traffic,
+  BlockRefiner(const Workload& workload, std::int64_t block, Loads& loads, Residency& residency,
                std::vector<Assignment>& assignments)
       : block_(block),
         loads_(loads),
-        traffic_(traffic),
+        residency_(residency),
         assignments_(assignments),
         by_rank_(static_cast<std::size_t>(workload.ranks)) {
     for (std::size_t i = 0; i < assignments_.size(); ++i) on(assignments_[i].server).push_back(i);
@@ -96,7 +96,7 @@ class BlockRefiner {
 
   void consider(std::size_t i, Range q, Rank to, Piece& best) const {
     const std::int64_t cost = causal_pairs(q);
-    const std::int64_t bytes = traffic_.bytes(to, assignments_[i].document, {q});
+    const std::int64_t bytes = residency_.bytes(to, assignments_[i].document, {q});
     const double gain =
         static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
     if (gain > best.gain || (gain == best.gain && before(i, q, best))) best = {i, q, cost, gain};
@@ -124,7 +124,7 @@ class BlockRefiner {
   void apply(const Piece& piece, Rank from, Rank to) {
     change(from, -piece.cost);
     change(to, piece.cost);
-    traffic_.bring(to, assignments_[piece.assignment].document, piece.q.end);
+    residency_.bring(to, assignments_[piece.assignment].document, piece.q.end);
     const int document = assignments_[piece.assignment].document;
     Range& rest = assignments_[piece.assignment].q;
     if (piece.q == rest) {
@@ -144,7 +144,7 @@ class BlockRefiner {
 
   std::int64_t block_;
   Loads& loads_;
-  Traffic& traffic_;
+  Residency& residency_;
   std::vector<Assignment>& assignments_;
   std::vector<std::vector<std::size_t>> by_rank_;    // indices of assignments
   std::set<std::pair<std::int64_t, Rank>> by_load_;  // largest first: (-load, rank)
@@ -152,9 +152,9 @@ class BlockRefiner {
 
 }  // namespace
 
-void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Traffic& traffic,
+void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Residency& residency,
                    std::vector<Assignment>& assignments) {
-  BlockRefiner(workload, block, loads, traffic, assignments).run();
+  BlockRefiner(workload, block, loads, residency, assignments).run();
 }
 
 }  // namespace cadenza::plan

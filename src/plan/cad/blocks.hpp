@@ -5,7 +5,7 @@
 
 #include "loads.hpp"
 #include "plan/assemble.hpp"
-#include "traffic.hpp"
+#include "residency.hpp"
 
 namespace cadenza::plan {
 
@@ -13,7 +13,7 @@ namespace cadenza::plan {
 /// move from servers above the tolerance (to servers below it, from any above the mean) as long as
 /// the gap between the two shrinks. Afterwards no server is further above the mean than its
 /// tolerance or its cheapest block, whichever is more.
-void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Traffic& traffic,
+void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Residency& residency,
                    std::vector<Assignment>& assignments);
 
 }  // namespace cadenza::plan

@@ -33,17 +33,18 @@ Plan cad(const Workload& workload, const config::Attention& attention) {
   check(workload, attention);
   const Homes homes(workload);
   Loads loads(workload, attention.tolerance);
-  Traffic traffic(workload, homes);
-  const std::vector<Part> parts = make_parts(workload, homes, attention.block);
-  std::vector<Assignment> assignments = balance_pairs(workload, parts, attention, loads, traffic);
+  Residency residency(workload, homes);
+  const std::vector<DocumentShard> shards = make_shards(workload, homes, attention.block);
+  std::vector<Assignment> assignments =
+      balance_pairs(workload, shards, attention, loads, residency);
   coalesce(assignments);
   // DistCA's code knows pairs alone.
   if (attention.bound == config::Bound::two_sided) {
-    refine_blocks(workload, attention.block, loads, traffic, assignments);
+    refine_blocks(workload, attention.block, loads, residency, assignments);
   }
   if (!attention.split_keys) return assemble(workload, homes, std::move(assignments));
   coalesce(assignments);
-  tile_documents(workload, homes, attention.block, loads, traffic, assignments);
+  tile_documents(workload, homes, attention.block, loads, residency, assignments);
   std::vector<Assignment> cut = assignments;
   const bool faster = cut_keys(workload, attention.block, loads, cut);
   Plan plan = assemble(workload, homes, std::move(assignments));

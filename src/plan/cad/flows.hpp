@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
-#include "traffic.hpp"
+#include "residency.hpp"
 
 namespace cadenza::plan {
 
@@ -19,13 +19,13 @@ struct Flow {
 
 class Flows {
  public:
-  Flows(const Traffic& traffic, int ranks)
-      : traffic_(traffic), through_(static_cast<std::size_t>(ranks)) {}
+  Flows(const Residency& residency, int ranks)
+      : residency_(residency), through_(static_cast<std::size_t>(ranks)) {}
 
   /// Adds (or, with sign -1, takes away) the bytes of a flow.
   void add(Rank home, Rank server, const Flow& flow, std::int64_t sign = 1) {
     const std::int64_t in = sign * inputs(flow);
-    const std::int64_t out = sign * flow.queries * traffic_.result_bytes();
+    const std::int64_t out = sign * flow.queries * residency_.result_bytes();
     at(home).inputs_sent += in;
     at(server).inputs_received += in;
     at(server).results_sent += out;
@@ -33,7 +33,7 @@ class Flows {
   }
 
   std::int64_t bytes(const Flow& flow) const {
-    return inputs(flow) + flow.queries * traffic_.result_bytes();
+    return inputs(flow) + flow.queries * residency_.result_bytes();
   }
 
   /// What goes through the busiest rank now is what no rank may exceed from now on.
@@ -56,11 +56,11 @@ class Flows {
   };
   Through& at(Rank rank) { return through_[static_cast<std::size_t>(rank)]; }
   std::int64_t inputs(const Flow& flow) const {
-    return flow.queries * (traffic_.query_bytes() - traffic_.result_bytes()) +
-           flow.keys * traffic_.key_bytes();
+    return flow.queries * (residency_.query_bytes() - residency_.result_bytes()) +
+           flow.keys * residency_.key_bytes();
   }
 
-  const Traffic& traffic_;
+  const Residency& residency_;
   std::vector<Through> through_;
   std::int64_t inputs_limit_ = 0;
   std::int64_t results_limit_ = 0;

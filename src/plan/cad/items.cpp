@@ -6,38 +6,38 @@
 
 namespace cadenza::plan {
 
-Items::Items(const Workload& workload, const std::vector<Part>& parts, const Score& judge,
-             Loads& loads, Traffic& traffic, bool offer_nothing)
-    : parts_(parts),
-      judge_(judge),
+Items::Items(const Workload& workload, const std::vector<DocumentShard>& shards, const Score& score,
+             Loads& loads, Residency& residency, bool offer_nothing)
+    : shards_(shards),
+      score_(score),
       loads_(loads),
-      traffic_(traffic),
+      residency_(residency),
       offer_nothing_(offer_nothing),
       last_of_document_(workload.lengths.size(), -1),
       by_rank_(static_cast<std::size_t>(workload.ranks)),
       shared_(static_cast<std::size_t>(workload.ranks)),
       best_(static_cast<std::size_t>(workload.ranks)) {
-  items_.reserve(parts.size() + 4 * by_rank_.size());
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    add(static_cast<int>(i), {0, parts[i].pairs()}, parts[i].home);
+  items_.reserve(shards.size() + 4 * by_rank_.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    add(static_cast<int>(i), {0, shards[i].pairs()}, shards[i].home);
   }
   // Where a document spans ranks, each has rows of it: moves between them cost less.
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const bool alone = (i == 0 || parts[i - 1].document != parts[i].document) &&
-                       (i + 1 == parts.size() || parts[i + 1].document != parts[i].document);
-    std::vector<int>& shared = shared_[static_cast<std::size_t>(parts[i].home)];
-    if (!alone && (shared.empty() || shared.back() != parts[i].document)) {
-      shared.push_back(parts[i].document);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const bool alone = (i == 0 || shards[i - 1].document != shards[i].document) &&
+                       (i + 1 == shards.size() || shards[i + 1].document != shards[i].document);
+    std::vector<int>& shared = shared_[static_cast<std::size_t>(shards[i].home)];
+    if (!alone && (shared.empty() || shared.back() != shards[i].document)) {
+      shared.push_back(shards[i].document);
     }
   }
   for (Rank rank = 0; rank < loads_.ranks(); ++rank) refresh(rank);
 }
 
-void Items::add(int part, Range pairs, Rank server) {
+void Items::add(int shard, Range pairs, Rank server) {
   const int id = static_cast<int>(items_.size());
-  const Part& shape = parts_[static_cast<std::size_t>(part)];
+  const DocumentShard& shape = shards_[static_cast<std::size_t>(shard)];
   int& last = last_of_document_[static_cast<std::size_t>(shape.document)];
-  items_.push_back({part, last, pairs, server, shape.cost(pairs), 0});
+  items_.push_back({shard, last, pairs, server, shape.cost(pairs), 0});
   last = id;
   enlist(id);
   loads_.add(server, items_.back().cost);
@@ -47,12 +47,12 @@ void Items::add(int part, Range pairs, Rank server) {
 // rest by a short last block.
 void Items::enlist(int id) {
   Item& of = item(id);
-  const Part& shape = part(of);
-  of.bound = judge_.gain(shape, of.pairs, of.cost, {of.pairs, of.cost, of.cost});
+  const DocumentShard& shape = shard(of);
+  of.bound = score_.gain(shape, of.pairs, of.cost, {of.pairs, of.cost, of.cost});
   if (of.pairs.begin == 0 && of.pairs.end > 1) {
     const Range rest{1, of.pairs.end};
     const std::int64_t cost = shape.cost(rest);
-    of.bound = std::max(of.bound, judge_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
+    of.bound = std::max(of.bound, score_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
   }
   by_rank_[static_cast<std::size_t>(of.server)].insert({-of.bound, id});
 }
@@ -96,7 +96,7 @@ bool Items::gives(Rank rank, Sources which) const {
 
 Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
   Candidate best;
-  if (judge_.sees_residents()) consider_shared(to, which, at_least, best);
+  if (score_.sees_residents()) consider_shared(to, which, at_least, best);
   const std::int64_t deficit = loads_.deficit(to);
   for (const Donor& donor : donors_) {
     if (best.item >= 0 && donor.bound <= best.gain) break;
@@ -125,7 +125,7 @@ void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candi
       if (server == to || !gives(server, which)) continue;
       Candidate candidate = offer(id, std::min(loads_.surplus(server), deficit), at_least);
       if (candidate.offer.pairs.empty()) continue;
-      candidate.gain = judge_.gain_at(to, part(item(id)), candidate.offer);
+      candidate.gain = score_.gain_at(to, shard(item(id)), candidate.offer);
       take_if_better(candidate, best);
     }
   }
@@ -134,7 +134,7 @@ void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candi
 /// The source keeps the outer pairs, the inner ones go: fewer keys travel.
 Candidate Items::offer(int id, std::int64_t limit, std::int64_t at_least) const {
   const Item& from = item(id);
-  const Part& shape = part(from);
+  const DocumentShard& shape = shard(from);
   const std::int64_t count = std::max(at_least, shape.fitting(from.pairs, from.cost, limit));
   const Range pairs{from.pairs.end - count, from.pairs.end};
   const std::int64_t cost = count == 0 ? 0 : shape.cost(pairs);
@@ -145,7 +145,7 @@ void Items::consider(int id, std::int64_t limit, std::int64_t at_least, Candidat
   Candidate candidate = offer(id, limit, at_least);
   if (candidate.offer.pairs.empty() && !(offer_nothing_ && limit > 0)) return;
   const Item& from = item(id);
-  candidate.gain = judge_.gain(part(from), from.pairs, from.cost, candidate.offer);
+  candidate.gain = score_.gain(shard(from), from.pairs, from.cost, candidate.offer);
   take_if_better(candidate, best);
 }
 
@@ -155,7 +155,7 @@ void Items::take_if_better(const Candidate& candidate, Candidate& best) const {
     if (candidate.gain == best.gain) {
       const auto key = [&](const Candidate& c) {
         const Item& from = item(c.item);
-        return std::tuple(part(from).document, c.offer.pairs.begin, from.server, c.item);
+        return std::tuple(shard(from).document, c.offer.pairs.begin, from.server, c.item);
       };
       if (key(best) <= key(candidate)) return;
     }
@@ -172,13 +172,13 @@ void Items::share(Rank rank, int document) {
 
 void Items::apply(const Candidate& move, Rank to) {
   const Item before = item(move.item);
-  const Part& shape = part(before);
+  const DocumentShard& shape = shard(before);
   const Range pairs = move.offer.pairs;
   if (pairs != Range{0, shape.pairs()}) {
     share(before.server, shape.document);
     share(to, shape.document);
   }
-  traffic_.bring(to, shape.document, shape.tail_of(pairs).end);
+  residency_.bring(to, shape.document, shape.tail_of(pairs).end);
   loads_.add(before.server, -move.offer.cost);
   delist(move.item);
   if (pairs == before.pairs) {
@@ -189,7 +189,7 @@ void Items::apply(const Candidate& move, Rank to) {
     item(move.item).pairs.end = pairs.begin;
     item(move.item).cost -= move.offer.cost;
     enlist(move.item);
-    add(before.part, pairs, to);
+    add(before.shard, pairs, to);
   }
   refresh(before.server);
   refresh(to);
@@ -199,7 +199,7 @@ std::vector<Assignment> Items::assignments() const {
   std::vector<Assignment> list;
   list.reserve(2 * items_.size());
   for (const Item& from : items_) {
-    const Part& shape = part(from);
+    const DocumentShard& shape = shard(from);
     list.push_back({shape.document, shape.head_of(from.pairs), from.server});
     list.push_back({shape.document, shape.tail_of(from.pairs), from.server});
   }

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "document_shard.hpp"
 #include "loads.hpp"
-#include "part.hpp"
 #include "plan/assemble.hpp"
+#include "residency.hpp"
 #include "score.hpp"
-#include "traffic.hpp"
 
 namespace cadenza::plan {
 
@@ -31,8 +31,8 @@ class Items {
  public:
   /// @param offer_nothing  offers that fit no pair compete as well: DistCA's code stops where such
   /// a one wins
-  Items(const Workload& workload, const std::vector<Part>& parts, const Score& judge, Loads& loads,
-        Traffic& traffic, bool offer_nothing);
+  Items(const Workload& workload, const std::vector<DocumentShard>& shards, const Score& score,
+        Loads& loads, Residency& residency, bool offer_nothing);
 
   /// The best move to `to` from the donors; item -1 where there is none.
   /// @param at_least  pairs to offer even where they exceed what the receiver lacks
@@ -44,7 +44,7 @@ class Items {
 
  private:
   struct Item {
-    int part = 0;
+    int shard = 0;
     int next_of_document = -1;
     Range pairs;
     Rank server = 0;
@@ -57,11 +57,13 @@ class Items {
     Rank rank;
   };
 
-  const Part& part(const Item& item) const { return parts_[static_cast<std::size_t>(item.part)]; }
+  const DocumentShard& shard(const Item& item) const {
+    return shards_[static_cast<std::size_t>(item.shard)];
+  }
   Item& item(int id) { return items_[static_cast<std::size_t>(id)]; }
   const Item& item(int id) const { return items_[static_cast<std::size_t>(id)]; }
   bool gives(Rank rank, Sources which) const;
-  void add(int part, Range pairs, Rank server);
+  void add(int shard, Range pairs, Rank server);
   void enlist(int id);
   void delist(int id);
   void refresh(Rank rank);
@@ -71,10 +73,10 @@ class Items {
   void take_if_better(const Candidate& candidate, Candidate& best) const;
   Candidate offer(int id, std::int64_t limit, std::int64_t at_least) const;
 
-  const std::vector<Part>& parts_;
-  const Score& judge_;
+  const std::vector<DocumentShard>& shards_;
+  const Score& score_;
   Loads& loads_;
-  Traffic& traffic_;
+  Residency& residency_;
   bool offer_nothing_;
   std::vector<Item> items_;
   std::vector<int> last_of_document_;                      // items of a document are a chain

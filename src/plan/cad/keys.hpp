@@ -6,7 +6,7 @@
 
 #include "loads.hpp"
 #include "plan/assemble.hpp"
-#include "traffic.hpp"
+#include "residency.hpp"
 
 namespace cadenza::plan {
 
@@ -16,7 +16,7 @@ namespace cadenza::plan {
 /// largest are. So the plan's cost does not rise.
 /// @param assignments  sorted by document; whole keys
 void tile_documents(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
-                    const Traffic& traffic, std::vector<Assignment>& assignments);
+                    const Residency& residency, std::vector<Assignment>& assignments);
 
 /// Fourth phase, where blocks of queries were too coarse (a document of few blocks and many
 /// servers): servers above the tolerance give a part of a task's keys to the one with the least

@@ -42,12 +42,13 @@ void balance_one_sided(Items& items, Loads& loads) {
 
 }  // namespace
 
-std::vector<Assignment> balance_pairs(const Workload& workload, const std::vector<Part>& parts,
+std::vector<Assignment> balance_pairs(const Workload& workload,
+                                      const std::vector<DocumentShard>& shards,
                                       const config::Attention& attention, Loads& loads,
-                                      Traffic& traffic) {
-  const Score judge(attention.priority, workload.shape, traffic);
+                                      Residency& residency) {
+  const Score score(attention.priority, workload.shape, residency);
   const bool one_sided = attention.bound == config::Bound::one_sided;
-  Items items(workload, parts, judge, loads, traffic, one_sided);
+  Items items(workload, shards, score, loads, residency, one_sided);
   if (one_sided) {
     balance_one_sided(items, loads);
   } else {

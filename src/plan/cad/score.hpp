@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cadenza/config/experiment.hpp"
-#include "part.hpp"
-#include "traffic.hpp"
+#include "document_shard.hpp"
+#include "residency.hpp"
 
 namespace cadenza::plan {
 
@@ -17,9 +17,9 @@ struct Offer {
 
 class Score {
  public:
-  Score(config::Priority priority, const AttentionShape& shape, const Traffic& traffic)
+  Score(config::Priority priority, const AttentionShape& shape, const Residency& residency)
       : priority_(priority),
-        traffic_(traffic),
+        residency_(residency),
         query_elements_(static_cast<double>(shape.heads) * shape.head_dim),
         key_elements_(2.0 * shape.kv_heads * shape.head_dim) {}
 
@@ -28,21 +28,22 @@ class Score {
 
   /// The gain where nothing of the document is at the destination.
   /// @param item  pairs of the part that the giver has, and their cost
-  double gain(const Part& part, Range item, std::int64_t item_cost, const Offer& offer) const {
+  double gain(const DocumentShard& shard, Range item, std::int64_t item_cost,
+              const Offer& offer) const {
     switch (priority_) {
       case config::Priority::resident:
-        return elsewhere(part, offer);
+        return elsewhere(shard, offer);
       case config::Priority::paper:
-        return paper(part, item, item_cost, offer);
+        return paper(shard, item, item_cost, offer);
       default:
-        return public_code(part, offer);
+        return public_code(shard, offer);
     }
   }
 
   /// `resident`, the destination known.
-  double gain_at(Rank to, const Part& part, const Offer& offer) const {
-    const std::int64_t bytes =
-        traffic_.bytes(to, part.document, {part.head_of(offer.pairs), part.tail_of(offer.pairs)});
+  double gain_at(Rank to, const DocumentShard& shard, const Offer& offer) const {
+    const std::int64_t bytes = residency_.bytes(
+        to, shard.document, {shard.head_of(offer.pairs), shard.tail_of(offer.pairs)});
     return per_byte(offer.cost, bytes);
   }
 
@@ -50,17 +51,19 @@ class Score {
   static double per_byte(std::int64_t cost, std::int64_t bytes) {
     return static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
   }
-  double elsewhere(const Part& part, const Offer& offer) const {
-    const Range head = part.head_of(offer.pairs);
-    const Range tail = part.tail_of(offer.pairs);
+  double elsewhere(const DocumentShard& shard, const Offer& offer) const {
+    const Range head = shard.head_of(offer.pairs);
+    const Range tail = shard.tail_of(offer.pairs);
     const std::int64_t rows = head.size() + tail.size();
-    return per_byte(offer.cost, rows * traffic_.query_bytes() + tail.end * traffic_.key_bytes());
+    return per_byte(offer.cost,
+                    rows * residency_.query_bytes() + tail.end * residency_.key_bytes());
   }
-  double paper(const Part& part, Range item, std::int64_t item_cost, const Offer& offer) const;
-  double public_code(const Part& part, const Offer& offer) const;
+  double paper(const DocumentShard& shard, Range item, std::int64_t item_cost,
+               const Offer& offer) const;
+  double public_code(const DocumentShard& shard, const Offer& offer) const;
 
   config::Priority priority_;
-  const Traffic& traffic_;
+  const Residency& residency_;
   double query_elements_;  // of Q, a row
   double key_elements_;    // of K and V, a row
 };

@@ -15,12 +15,12 @@ constexpr std::int64_t kTrials = 12;
 class DocumentTiler {
  public:
   DocumentTiler(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
-                const Traffic& traffic)
+                const Residency& residency)
       : workload_(workload),
         homes_(homes),
         block_(block),
         loads_(loads),
-        flows_(traffic, workload.ranks) {}
+        flows_(residency, workload.ranks) {}
 
   std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
     for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
@@ -230,8 +230,8 @@ class DocumentTiler {
 }  // namespace
 
 void tile_documents(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
-                    const Traffic& traffic, std::vector<Assignment>& assignments) {
-  assignments = DocumentTiler(workload, homes, block, loads, traffic).run(assignments);
+                    const Residency& residency, std::vector<Assignment>& assignments) {
+  assignments = DocumentTiler(workload, homes, block, loads, residency).run(assignments);
 }
 
 }  // namespace cadenza::plan

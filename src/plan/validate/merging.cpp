@@ -25,7 +25,7 @@ struct Entry {
 };
 
 /// What one server did about one cell.
-struct Part {
+struct ServerState {
   bool touched = false;
   bool computed = false;
   std::size_t last_stage = 0;
@@ -36,7 +36,7 @@ struct Cell {
   Rank owner = -1;
   int merges = 0;
   std::vector<Rank> computed;  ///< servers, ascending
-  Part part;                   ///< of the server that is looked at
+  ServerState part;            ///< of the server that is looked at
 };
 
 /// Queries or keys of one document.
@@ -125,7 +125,7 @@ class Side {
         continue;
       }
       grid_.for_each(entry.tokens, entry.heads, [&](std::size_t c) {
-        Part& part = cells_[c].part;
+        ServerState& part = cells_[c].part;
         if (!part.touched) touched.push_back(c);
         part.touched = true;
         part.computed = part.computed || entry.event == Event::computed;

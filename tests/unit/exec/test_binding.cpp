@@ -53,12 +53,13 @@ struct Bound {
 /// By peer: bytes, and of every tensor the number of head rows.
 using Contents = std::map<Rank, std::map<Tensor, std::int64_t>>;
 
-Contents contents(const Traffic& traffic) {
+Contents contents(const MessageSet& messages) {
   Contents found;
-  for (const Message& message : traffic.messages) {
-    for (const Segment& part : traffic.segments) {
-      if (part.offset < message.offset || part.offset >= message.offset + message.bytes) continue;
-      found[message.peer][part.what] += part.rows * part.heads.size();
+  for (const Message& message : messages.messages) {
+    for (const Segment& segment : messages.segments) {
+      if (segment.offset < message.offset || segment.offset >= message.offset + message.bytes)
+        continue;
+      found[message.peer][segment.what] += segment.rows * segment.heads.size();
     }
   }
   return found;
@@ -168,8 +169,8 @@ class MessageMemory {
  public:
   explicit MessageMemory(std::int64_t size) : size_(size) {}
   void post(int channel, const Direction& direction) {
-    for (const Traffic* traffic : {&direction.sends, &direction.receives}) {
-      const Range place{traffic->buffer, traffic->buffer + traffic->bytes};
+    for (const MessageSet* messages : {&direction.sends, &direction.receives}) {
+      const Range place{messages->buffer, messages->buffer + messages->bytes};
       EXPECT_LE(place.end, size_);
       live_.emplace(channel, place);
     }

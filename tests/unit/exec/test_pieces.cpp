@@ -70,8 +70,8 @@ TEST(HomeRows, PiecesLieInTheOrderOfTheHomes) {
   EXPECT_EQ(home.pieces[1].document, 3);
   EXPECT_EQ(home.pieces[1].row, 7);
   EXPECT_EQ(home.pieces[2].row, 9);
-  EXPECT_EQ(home.parts[0], (Range{0, 13}));
-  EXPECT_TRUE(home.parts[1].empty());
+  EXPECT_EQ(home.halves[0], (Range{0, 13}));
+  EXPECT_TRUE(home.halves[1].empty());
   EXPECT_EQ(home.rows(), 13);
 }
 
@@ -91,9 +91,9 @@ TEST(HomeRows, OfBothHalvesAreTheSameAndEachIsAligned) {
     for (Rank rank = 0; rank < whole.ranks; ++rank) {
       const HomeRows a = home_rows(first, rank, align);
       const HomeRows b = home_rows(second, rank, align);
-      EXPECT_EQ(a.parts, b.parts);
-      EXPECT_EQ(a.parts[0].begin, 0);
-      EXPECT_EQ(a.parts[1].begin, a.parts[0].end);
+      EXPECT_EQ(a.halves, b.halves);
+      EXPECT_EQ(a.halves[0].begin, 0);
+      EXPECT_EQ(a.halves[1].begin, a.halves[0].end);
       std::int64_t tokens = 0;
       ASSERT_EQ(a.pieces.size(), b.pieces.size());
       for (std::size_t i = 0; i < a.pieces.size(); ++i) {
@@ -101,7 +101,7 @@ TEST(HomeRows, OfBothHalvesAreTheSameAndEachIsAligned) {
         EXPECT_EQ(a.pieces[i].tokens, b.pieces[i].tokens);
         tokens += a.pieces[i].tokens.size();
       }
-      for (const Range& part : a.parts) EXPECT_EQ(part.size() % align, 0);
+      for (const Range& half : a.halves) EXPECT_EQ(half.size() % align, 0);
       EXPECT_LT(a.rows(), tokens + 2 * align);
     }
   }

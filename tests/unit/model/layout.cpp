@@ -61,32 +61,33 @@ class Piece {
   using Operations = std::vector<std::function<void()>>;
 
   /// The forward pass of these rows, in steps that end where another half may take its turn.
-  Operations forward(int slot, int chunk, const TokenBatch& batch, Range rows) {
+  Operations forward(int buffer, int chunk, const TokenBatch& batch, Range rows) {
     Operations all;
     const auto [first, last] = layers(chunk);
     for (int layer = first; layer < last; ++layer) {
       all.push_back([=, this, &batch] {
-        if (layer > first) llama.attention_outputs(slot, layer - 1, rows);
-        llama.attention_inputs(slot, layer, rows);
-        attend(slot, layer, batch, rows, true);
+        if (layer > first) llama.attention_outputs(buffer, layer - 1, rows);
+        llama.attention_inputs(buffer, layer, rows);
+        attend(buffer, layer, batch, rows, true);
       });
     }
-    all.push_back([=, this, last = last] { llama.attention_outputs(slot, last - 1, rows); });
+    all.push_back([=, this, last = last] { llama.attention_outputs(buffer, last - 1, rows); });
     return all;
   }
 
-  Operations backward(int slot, int chunk, const TokenBatch& batch, Range rows) {
+  Operations backward(int buffer, int chunk, const TokenBatch& batch, Range rows) {
     Operations all;
     const auto [first, last] = layers(chunk);
     for (int layer = last - 1; layer >= first; --layer) {
       all.push_back([=, this, &batch, last = last] {
-        if (layer + 1 < last) llama.attention_inputs_gradient(slot, layer + 1, rows);
-        recompute(slot, layer, batch, rows);
-        llama.attention_outputs_gradient(slot, layer, rows);
-        attend(slot, layer, batch, rows, false);
+        if (layer + 1 < last) llama.attention_inputs_gradient(buffer, layer + 1, rows);
+        recompute(buffer, layer, batch, rows);
+        llama.attention_outputs_gradient(buffer, layer, rows);
+        attend(buffer, layer, batch, rows, false);
       });
     }
-    all.push_back([=, this, first = first] { llama.attention_inputs_gradient(slot, first, rows); });
+    all.push_back(
+        [=, this, first = first] { llama.attention_inputs_gradient(buffer, first, rows); });
     return all;
   }
 
@@ -96,18 +97,18 @@ class Piece {
     return {chunk * size, (chunk + 1) * size};
   }
 
-  void recompute(int slot, int layer, const TokenBatch& batch, Range rows) {
+  void recompute(int buffer, int layer, const TokenBatch& batch, Range rows) {
     using config::Recompute;
     if (layout_.recompute != Recompute::attention && layout_.recompute != Recompute::layer) return;
-    llama.recompute_inputs(slot, layer, rows);
-    attend(slot, layer, batch, rows, true);
-    if (layout_.recompute == Recompute::layer) llama.recompute_outputs(slot, layer, rows);
+    llama.recompute_inputs(buffer, layer, rows);
+    attend(buffer, layer, batch, rows, true);
+    if (layout_.recompute == Recompute::layer) llama.recompute_outputs(buffer, layer, rows);
   }
 
-  void attend(int slot, int layer, const TokenBatch& whole, Range rows, bool forward) {
+  void attend(int buffer, int layer, const TokenBatch& whole, Range rows, bool forward) {
     const TokenBatch batch = rows_of(whole, rows);
     const ByKernels<Real> attention{{local_, rotary_, batch}};
-    AttentionSlot<Real> s = llama.slot(slot, layer);
+    AttentionBuffers<Real> s = llama.attention_buffers(buffer, layer);
     const std::int64_t q = rows.begin * local_.d_model, h = rows.begin * local_.heads;
     const std::int64_t k = rows.begin * local_.kv_heads * local_.head_dim();
     s = {s.q + q,    s.k + k,     s.v + k,  s.out + q, s.lse + h,
@@ -187,7 +188,7 @@ class Ranks {
     return *pieces_[static_cast<std::size_t>(group) % pieces_.size()];
   }
   int chunk(int group) const { return group / static_cast<int>(layout_.stages); }
-  int slot(int batch, int group) const {
+  int buffer(int batch, int group) const {
     return batch * static_cast<int>(layout_.chunks) + chunk(group);
   }
   const TokenBatch& batch_of(int batch) const { return batches_[static_cast<std::size_t>(batch)]; }
@@ -204,17 +205,17 @@ class Ranks {
 
   void forward(int batch, int group, bool first) {
     Piece<Real>& p = piece(group);
-    p.llama.set_batch(slot(batch, group), batch_of(batch));
+    p.llama.set_batch(buffer(batch, group), batch_of(batch));
     std::vector<typename Piece<Real>::Operations> lists;
     for (const Range rows : halves_) {
       if (first) {
-        p.llama.embed(slot(batch, group), rows);
+        p.llama.embed(buffer(batch, group), rows);
       } else {
         Piece<Real>& before = piece(group - 1);
-        before.llama.output(slot(batch, group - 1), rows, boundary_.data());
-        p.llama.set_input(slot(batch, group), rows, boundary_.data());
+        before.llama.output(buffer(batch, group - 1), rows, boundary_.data());
+        p.llama.set_input(buffer(batch, group), rows, boundary_.data());
       }
-      lists.push_back(p.forward(slot(batch, group), chunk(group), batch_of(batch), rows));
+      lists.push_back(p.forward(buffer(batch, group), chunk(group), batch_of(batch), rows));
     }
     take_turns(lists);
   }
@@ -223,7 +224,7 @@ class Ranks {
     const auto group = static_cast<int>(layout_.stages * layout_.chunks) - 1;
     double sum = 0;
     for (auto rows = halves_.rbegin(); rows != halves_.rend(); ++rows) {
-      sum += piece(group).llama.loss(slot(batch, group), *rows, kScale);
+      sum += piece(group).llama.loss(buffer(batch, group), *rows, kScale);
     }
     return sum;
   }
@@ -236,11 +237,11 @@ class Ranks {
         piece(group + 1).llama.gradient(*rows, boundary_.data());
         p.llama.set_gradient(*rows, boundary_.data());
       }
-      lists.push_back(p.backward(slot(batch, group), chunk(group), batch_of(batch), *rows));
+      lists.push_back(p.backward(buffer(batch, group), chunk(group), batch_of(batch), *rows));
     }
     take_turns(lists);
     for (const Range rows : halves_) {
-      if (group == 0) p.llama.embed_gradient(slot(batch, group), rows);
+      if (group == 0) p.llama.embed_gradient(buffer(batch, group), rows);
     }
   }
 

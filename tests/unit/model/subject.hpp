@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model under test, with attention by definition or by the kernels in its slot.
+// A small model under test, with attention by definition or by the kernels.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace cadenza::model::test {
 
-/// Fills the attention slot of a model for one microbatch.
+/// Fills the attention buffers of a model for one microbatch.
 template <typename Real>
 struct Filler {
   const config::Model& model;
@@ -29,24 +29,25 @@ struct Filler {
 /// Attention by definition, on the host.
 template <typename Real>
 struct ByDefinition : Filler<Real> {
-  AttentionInputs inputs(const AttentionSlot<Real>& slot) const {
-    return {read_rows(slot.q, this->query_elements()), read_rows(slot.k, this->key_elements()),
-            read_rows(slot.v, this->key_elements())};
+  AttentionInputs inputs(const AttentionBuffers<Real>& buffers) const {
+    return {read_rows(buffers.q, this->query_elements()),
+            read_rows(buffers.k, this->key_elements()), read_rows(buffers.v, this->key_elements())};
   }
-  void forward(const AttentionSlot<Real>& slot) const {
-    write_rows(reference_attention(this->model, this->batch.positions, inputs(slot)), slot.out);
+  void forward(const AttentionBuffers<Real>& buffers) const {
+    write_rows(reference_attention(this->model, this->batch.positions, inputs(buffers)),
+               buffers.out);
   }
-  void backward(const AttentionSlot<Real>& slot) const {
+  void backward(const AttentionBuffers<Real>& buffers) const {
     const AttentionInputs gradient =
-        reference_attention_gradient(this->model, this->batch.positions, inputs(slot),
-                                     read_rows(slot.dout, this->query_elements()));
-    write_rows(gradient.q, slot.dq);
-    write_rows(gradient.k, slot.dk);
-    write_rows(gradient.v, slot.dv);
+        reference_attention_gradient(this->model, this->batch.positions, inputs(buffers),
+                                     read_rows(buffers.dout, this->query_elements()));
+    write_rows(gradient.q, buffers.dq);
+    write_rows(gradient.k, buffers.dk);
+    write_rows(gradient.v, buffers.dv);
   }
 };
 
-/// The kernels, one task per document. They merge into what the model left in the slot.
+/// The kernels, one task per document. They merge into what the model left there.
 template <typename Real>
 struct ByKernels : Filler<Real> {
   int heads() const { return static_cast<int>(this->model.heads); }
@@ -54,7 +55,7 @@ struct ByKernels : Filler<Real> {
   kernels::AttentionShape shape() const {
     return {heads(), static_cast<int>(this->model.kv_heads), head_dim()};
   }
-  kernels::TaskList<Real> tasks(const AttentionSlot<Real>& s) const {
+  kernels::TaskList<Real> tasks(const AttentionBuffers<Real>& s) const {
     kernels::TaskList<Real> list;
     const auto& positions = this->batch.positions;
     for (std::size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
@@ -71,12 +72,13 @@ struct ByKernels : Filler<Real> {
     }
     return list;
   }
-  void forward(const AttentionSlot<Real>& slot) const {
-    kernels::attention_forward<Real>(shape(), this->rotary, tasks(slot));
+  void forward(const AttentionBuffers<Real>& buffers) const {
+    kernels::attention_forward<Real>(shape(), this->rotary, tasks(buffers));
   }
-  void backward(const AttentionSlot<Real>& slot) const {
-    attention::delta<Real>(slot.out, slot.dout, this->rows(), heads(), head_dim(), slot.delta);
-    kernels::attention_backward<Real>(shape(), this->rotary, tasks(slot));
+  void backward(const AttentionBuffers<Real>& buffers) const {
+    attention::delta<Real>(buffers.out, buffers.dout, this->rows(), heads(), head_dim(),
+                           buffers.delta);
+    kernels::attention_backward<Real>(shape(), this->rotary, tasks(buffers));
   }
 };
 
@@ -110,13 +112,13 @@ struct Subject {
     llama.embed(0, rows);
     for (int layer = 0; layer < layers; ++layer) {
       llama.attention_inputs(0, layer, rows);
-      attention.forward(llama.slot(0, layer));
+      attention.forward(llama.attention_buffers(0, layer));
       llama.attention_outputs(0, layer, rows);
     }
     const double loss = llama.loss(0, rows, scale);
     for (int layer = layers - 1; layer >= 0; --layer) {
       llama.attention_outputs_gradient(0, layer, rows);
-      attention.backward(llama.slot(0, layer));
+      attention.backward(llama.attention_buffers(0, layer));
       llama.attention_inputs_gradient(0, layer, rows);
     }
     llama.embed_gradient(0, rows);

@@ -107,8 +107,8 @@ TEST(SplitKeys, LongDocumentsMoveFewerBytes) {
 TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
   const Workload w = workload({{1}, {}});
   const Homes homes(w);
-  const Traffic traffic(w, homes);
-  const Flows flows(traffic, 2);
+  const Residency residency(w, homes);
+  const Flows flows(residency, 2);
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);

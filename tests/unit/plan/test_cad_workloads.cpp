@@ -8,7 +8,7 @@
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 #include "oracle.hpp"
-#include "plan/cad/part.hpp"
+#include "plan/cad/document_shard.hpp"
 
 namespace cadenza::plan {
 namespace {
@@ -170,21 +170,22 @@ TEST(Parts, CoverEveryQueryOnceAndPairsCostTheSame) {
     Draw draw(seed);
     const Workload w = grouped(draw, 2, 3, draw.between(0, 1) == 1, 700);
     std::int64_t pairs = 0;
-    for (const Part& part : make_parts(w, Homes(w), 16)) {
-      EXPECT_LE(Part::blocks(part.head, 16), part.pairs());
-      EXPECT_GE(Part::blocks(part.head, 16) + 1, part.pairs());
-      pairs += part.cost({0, part.pairs()});
+    for (const DocumentShard& shard : make_shards(w, Homes(w), 16)) {
+      EXPECT_LE(DocumentShard::blocks(shard.head, 16), shard.pairs());
+      EXPECT_GE(DocumentShard::blocks(shard.head, 16) + 1, shard.pairs());
+      pairs += shard.cost({0, shard.pairs()});
       std::int64_t queries = 0;
-      for (std::int64_t i = 0; i < part.pairs(); ++i) {
-        queries += part.head_of({i, i + 1}).size() + part.tail_of({i, i + 1}).size();
-        EXPECT_LE(part.cost({i, i + 1}), 16 * part.span());
+      for (std::int64_t i = 0; i < shard.pairs(); ++i) {
+        queries += shard.head_of({i, i + 1}).size() + shard.tail_of({i, i + 1}).size();
+        EXPECT_LE(shard.cost({i, i + 1}), 16 * shard.span());
       }
-      EXPECT_EQ(queries, part.head.size() + part.tail.size());
-      const std::int64_t limit = draw.between(0, part.cost({0, part.pairs()}));
-      const std::int64_t fit = part.fitting({0, part.pairs()}, part.cost({0, part.pairs()}), limit);
-      EXPECT_LE(part.cost({part.pairs() - fit, part.pairs()}), limit);
-      if (fit < part.pairs()) {
-        EXPECT_GT(part.cost({part.pairs() - fit - 1, part.pairs()}), limit);
+      EXPECT_EQ(queries, shard.head.size() + shard.tail.size());
+      const std::int64_t limit = draw.between(0, shard.cost({0, shard.pairs()}));
+      const std::int64_t fit =
+          shard.fitting({0, shard.pairs()}, shard.cost({0, shard.pairs()}), limit);
+      EXPECT_LE(shard.cost({shard.pairs() - fit, shard.pairs()}), limit);
+      if (fit < shard.pairs()) {
+        EXPECT_GT(shard.cost({shard.pairs() - fit - 1, shard.pairs()}), limit);
       }
     }
     EXPECT_EQ(pairs, total_pairs(w));

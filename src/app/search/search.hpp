@@ -38,7 +38,7 @@ struct Choice {
 /// as it is. A function of its arguments alone: all ranks, on any host, choose the same.
 /// @param progress  on stderr
 /// @throws Error(usage) where none fits, naming the one that needs least
-Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
+Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress = false);
 
 /// Work for a search: entries of plans and operations of clocks, so that it ends at the same place

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "choose_table.hpp"
+#include "search_report.hpp"
 
 #include <fmt/format.h>
 
@@ -39,14 +39,14 @@ std::string head(std::string_view step) {
                      "pipe", "tens", "ctx", "placement", "recompute", "shard", step, "memory");
 }
 
-struct Part {
+struct StepPart {
   const char* name;
   double StepParts::*seconds;
 };
-constexpr std::array<Part, 4> kParts = {{{"attention", &StepParts::attention},
-                                         {"imbalance", &StepParts::imbalance},
-                                         {"other computation", &StepParts::dense},
-                                         {"waiting", &StepParts::exposed}}};
+constexpr std::array<StepPart, 4> kParts = {{{"attention", &StepParts::attention},
+                                             {"imbalance", &StepParts::imbalance},
+                                             {"other computation", &StepParts::dense},
+                                             {"waiting", &StepParts::exposed}}};
 
 /// Two digits behind the point where candidates are apart by them.
 std::string step_text(double seconds) {
@@ -56,7 +56,7 @@ std::string step_text(double seconds) {
 /// Where the time of the best goes.
 std::string shares(const Judged& best) {
   std::string text;
-  for (const Part& part : kParts) {
+  for (const StepPart& part : kParts) {
     text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", part.name,
                         100.0 * best.parts.*part.seconds / best.seconds);
   }
@@ -65,10 +65,10 @@ std::string shares(const Judged& best) {
 
 /// What costs a loser most against the best.
 std::string loses_by(const Judged& loser, const Judged& best) {
-  const auto more = [&](const Part& part) {
+  const auto more = [&](const StepPart& part) {
     return loser.parts.*part.seconds - best.parts.*part.seconds;
   };
-  const Part& most = *std::ranges::max_element(kParts, {}, more);
+  const StepPart& most = *std::ranges::max_element(kParts, {}, more);
   return fmt::format("+{}: {} +{}", format_duration(loser.seconds - best.seconds), most.name,
                      format_duration(std::max(0.0, more(most))));
 }

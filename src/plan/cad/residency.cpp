@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "traffic.hpp"
+#include "residency.hpp"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ std::int64_t row_bytes(const AttentionShape& shape, std::initializer_list<Tensor
 
 }  // namespace
 
-Traffic::Traffic(const Workload& workload, const Homes& homes)
+Residency::Residency(const Workload& workload, const Homes& homes)
     : homes_(homes),
       query_bytes_(row_bytes(workload.shape, {Tensor::q})),
       result_bytes_(row_bytes(workload.shape, {Tensor::o, Tensor::lse})),
@@ -29,13 +29,13 @@ Traffic::Traffic(const Workload& workload, const Homes& homes)
   }
 }
 
-const Traffic::Brought* Traffic::find(Rank rank, int document) const {
+const Residency::Brought* Residency::find(Rank rank, int document) const {
   const std::vector<Brought>& there = present_[static_cast<std::size_t>(rank)];
   const auto found = std::lower_bound(there.begin(), there.end(), Brought{document, 0});
   return found != there.end() && found->first == document ? &*found : nullptr;
 }
 
-std::int64_t Traffic::bytes(Rank to, int document, std::initializer_list<Range> queries) const {
+std::int64_t Residency::bytes(Rank to, int document, std::initializer_list<Range> queries) const {
   const Brought* there = find(to, document);
   const std::int64_t brought = there == nullptr ? 0 : there->second;
   std::int64_t rows = 0;
@@ -54,7 +54,7 @@ std::int64_t Traffic::bytes(Rank to, int document, std::initializer_list<Range> 
   return rows * query_bytes() + keys * key_bytes_;
 }
 
-void Traffic::bring(Rank to, int document, std::int64_t key_end) {
+void Residency::bring(Rank to, int document, std::int64_t key_end) {
   std::vector<Brought>& there = present_[static_cast<std::size_t>(to)];
   auto place = std::lower_bound(there.begin(), there.end(), Brought{document, 0});
   if (place == there.end() || place->first != document) {

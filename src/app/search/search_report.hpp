@@ -9,7 +9,7 @@
 #include "cadenza/config/machine.hpp"
 #include "cadenza/simulate/simulator.hpp"
 #include "candidates.hpp"
-#include "choose.hpp"
+#include "search.hpp"
 
 namespace cadenza::app {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placement auto: what it chooses from, that it keeps what is given and honours memory, that its
 // bound is one, and what it says.
-#include "app/search/choose.hpp"
+#include "app/search/search.hpp"
 
 #include <gmock/gmock.h>
 
@@ -48,7 +48,7 @@ data::Packer packer(const config::Experiment& e) {
 }
 
 Choice choose(const config::Experiment& e, const config::Machine& m) {
-  return choose_layout(e, packer(e), m);
+  return search_layout(e, packer(e), m);
 }
 
 std::int64_t bytes_of(const config::Experiment& e, const config::Machine& m) {
@@ -220,7 +220,7 @@ TEST(Choose, TheTableIsRankedAndNarrow) {
 
 TEST(Choose, TheSameEveryTime) {
   const Choice first = choose(experiment(), machine());
-  const Choice second = choose_layout(experiment(), packer(experiment()), machine(), false);
+  const Choice second = search_layout(experiment(), packer(experiment()), machine(), false);
   EXPECT_EQ(first.explanation, second.explanation);
   EXPECT_EQ(config::to_yaml(first.experiment), config::to_yaml(second.experiment));
   EXPECT_EQ(config::to_yaml(first.experiment).find("auto"),

@@ -13,9 +13,9 @@
 
 namespace cadenza::plan {
 
-class Traffic {
+class Residency {
  public:
-  Traffic(const Workload& workload, const Homes& homes);
+  Residency(const Workload& workload, const Homes& homes);
 
   /// Bytes of Q, O and LSE per query row that is not at home.
   std::int64_t query_bytes() const { return query_bytes_ + result_bytes_; }

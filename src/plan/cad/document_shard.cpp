@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "part.hpp"
+#include "document_shard.hpp"
 
 namespace cadenza::plan {
 namespace {
@@ -9,12 +9,12 @@ class PartMaker {
   PartMaker(const Workload& workload, const Homes& homes, std::int64_t block)
       : workload_(workload), homes_(homes), block_(block) {}
 
-  std::vector<Part> make() {
-    parts_.reserve(workload_.homes.size());
+  std::vector<DocumentShard> make() {
+    shards_.reserve(workload_.homes.size());
     for (std::size_t document = 0; document < workload_.lengths.size(); ++document) {
       add_document(static_cast<int>(document));
     }
-    return std::move(parts_);
+    return std::move(shards_);
   }
 
  private:
@@ -43,15 +43,16 @@ class PartMaker {
   }
 
   void add_one(int document, Rank rank, Range range) {
-    const std::int64_t middle = range.begin + Part::blocks(range, block_) / 2 * block_;
-    parts_.push_back({document, rank, block_, {range.begin, middle}, {middle, range.end}});
+    const std::int64_t middle = range.begin + DocumentShard::blocks(range, block_) / 2 * block_;
+    shards_.push_back({document, rank, block_, {range.begin, middle}, {middle, range.end}});
   }
 
   /// What the longer of the two has more is a part of its own.
   void add_two(int document, Rank rank, Range head, Range tail) {
-    const std::int64_t more = Part::blocks(head, block_) - Part::blocks(tail, block_);
+    const std::int64_t more =
+        DocumentShard::blocks(head, block_) - DocumentShard::blocks(tail, block_);
     if (more > 0) {
-      const std::int64_t cut = head.begin + Part::blocks(tail, block_) * block_;
+      const std::int64_t cut = head.begin + DocumentShard::blocks(tail, block_) * block_;
       add_one(document, rank, {cut, head.end});
       head.end = cut;
     } else if (more < 0) {
@@ -59,20 +60,21 @@ class PartMaker {
       add_one(document, rank, {tail.begin, cut});
       tail.begin = cut;
     }
-    parts_.push_back({document, rank, block_, head, tail});
+    shards_.push_back({document, rank, block_, head, tail});
   }
 
   const Workload& workload_;
   const Homes& homes_;
   std::int64_t block_;
-  std::vector<Part> parts_;
+  std::vector<DocumentShard> shards_;
   std::vector<Home> held_;
   std::vector<Range> ranges_;
 };
 
 }  // namespace
 
-std::vector<Part> make_parts(const Workload& workload, const Homes& homes, std::int64_t block) {
+std::vector<DocumentShard> make_shards(const Workload& workload, const Homes& homes,
+                                       std::int64_t block) {
   return PartMaker(workload, homes, block).make();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "choose.hpp"
+#include "search.hpp"
 
 #include <fmt/format.h>
 
@@ -18,8 +18,9 @@
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
-#include "choose_table.hpp"
+#include "cadenza/simulate/tensor_ranks.hpp"
 #include "sample.hpp"
+#include "search_report.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -283,19 +284,19 @@ class Search {
   /// @param ticks  of the group; made for its first variant
   void simulate(Judged& judged, Ticks& ticks) {
     const config::Experiment e = judged.candidate.of(given_);
-    const program::StepShape outline(e);
-    const simulate::Costs costs(machine_, e, outline.layout);
+    const program::StepShape step_shape(e);
+    const simulate::Costs costs(machine_, e, step_shape.layout);
     if (ticks.empty()) {
       ticks = program::plan_ticks(e, batch_);
       work_ += kPlanning * work_of(ticks, 0);
     }
     work_ += (1 - kPlanning) * work_of(ticks, 0);
-    Forecast step =
-        prepare(e, outline, std::move(ticks), !tensor_ranks_alike(e, outline.layout, costs));
+    Forecast step = prepare(e, step_shape, std::move(ticks),
+                            !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
     judged.bytes = step.peak_bytes();
     judged.fullest = step.memory[step.fullest()].largest();
     if (fits(judged)) {
-      advance(step, e, outline, costs, batch_.step);
+      advance(step, e, step_shape, costs, batch_.step);
       ++simulated_;
       judged.outcome = Outcome::simulated;
       judged.seconds = step.result.seconds;
@@ -382,7 +383,7 @@ class Search {
 
 }  // namespace
 
-Choice choose_layout(const config::Experiment& experiment, const data::Packer& packer,
+Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress) {
   if (experiment.attention.placement != config::PlacementKind::automatic) {
     return {experiment, "", 0, {}};

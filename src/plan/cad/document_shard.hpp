@@ -15,7 +15,7 @@ namespace cadenza::plan {
 /// the i-th block from the end of the tail. All pairs have the same number of query-key pairs, but
 /// for the one with a short block and a last block of the tail that is alone: FLOPs of a pair do
 /// not depend on where in the part it lies. A whole document is its first half and its second.
-struct Part {
+struct DocumentShard {
   int document = 0;
   Rank home = 0;
   std::int64_t block = 1;
@@ -59,6 +59,7 @@ struct Part {
 /// The queries of the workload as parts, by document. Where a document spans ranks, each rank's
 /// ranges are parts of their own (the first paired with the last: zigzag sharding keeps its
 /// balance), so that nothing moves before it is balanced.
-std::vector<Part> make_parts(const Workload& workload, const Homes& homes, std::int64_t block);
+std::vector<DocumentShard> make_shards(const Workload& workload, const Homes& homes,
+                                       std::int64_t block);
 
 }  // namespace cadenza::plan
