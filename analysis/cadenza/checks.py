@@ -76,9 +76,9 @@ def _missing(run: Run) -> Iterator[Finding]:
     missing = np.setdiff1d(np.arange(run.world), list(run.files))
     where = str(run.path / "trace")
     for rank in missing[:_NAMED]:
-        yield Finding(int(rank), "there is no trace that can be read", where)
+        yield Finding(int(rank), "its trace is missing or cannot be read", where)
     if len(missing) > _NAMED:
-        what = f"of {len(missing) - _NAMED} more ranks there is no trace that can be read"
+        what = f"the traces of {len(missing) - _NAMED} more ranks are missing or cannot be read"
         yield Finding(-1, what, where)
 
 
@@ -105,7 +105,7 @@ def _steps(steps: pd.DataFrame) -> Iterator[Finding]:
         for at in np.flatnonzero(begin[1:] < end[:-1]):
             yield Finding(rank, "a step begins before the last ended", f"step {numbers[at + 1]}")
         for at in np.flatnonzero(np.diff(mine["n_events_end"].to_numpy(np.int64)) < 0):
-            yield Finding(rank, "events are committed twice", f"step {numbers[at + 1]}")
+            yield Finding(rank, "committed events decrease", f"step {numbers[at + 1]}")
 
 
 def _bytes(run: Run, steps: pd.DataFrame) -> Iterator[Finding]:
@@ -126,7 +126,7 @@ def _memory(run: Run) -> Iterator[Finding]:
     kinds = wide.drop(columns="total")
     wrong = (wide["total"] > kinds.sum(axis=1)) | (wide["total"] < kinds.max(axis=1))
     for rank, step in wide.index[wrong]:
-        yield Finding(int(rank), "peak memory does not fit its kinds", f"step {step}")
+        yield Finding(int(rank), "peak memory contradicts that of its kinds", f"step {step}")
 
 
 def _plans(run: Run) -> Iterator[Finding]:
@@ -140,7 +140,8 @@ def _plans(run: Run) -> Iterator[Finding]:
     both = pd.concat(sums, axis=1, keys=["plan", "summary"], join="inner")
     wrong = ~np.isclose(both["plan"], both["summary"], rtol=1e-6)
     for step, _, _, server in both.index[wrong]:
-        yield Finding(int(server), "the plan and its summary differ in cost", f"step {step}")
+        what = "the cost in /plan differs from that in /plan_summary"
+        yield Finding(int(server), what, f"step {step}")
 
 
 def _times(events: pd.DataFrame, steps: pd.DataFrame) -> Iterator[Finding]:
@@ -157,7 +158,7 @@ def _lanes(events: pd.DataFrame) -> Iterator[Finding]:
     lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].to_numpy(np.int64)
     begin, end = events["begin_ns"].to_numpy(np.int64), events["end_ns"].to_numpy(np.int64)
     crossing = crossings(begin, np.maximum(begin, end), lanes)
-    yield from _each(events, crossing, "two events of a lane cross")
+    yield from _each(events, crossing, "two events of a lane overlap")
 
 
 def _messages(events: pd.DataFrame, errors: pd.Series) -> Iterator[Finding]:

@@ -19,10 +19,10 @@ from cadenza.errors import CadenzaError, UsageError
 from cadenza.version import VERSION
 
 _EXAMPLES = """examples:
-  cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD got back
+  cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD saved
   cadenza-analyze summary runs/cad                    facts, and time and memory per rank
   cadenza-analyze stragglers runs/cad --json          which rank was late in which step, and why
-  cadenza-analyze what-if runs/colocated              what balanced ranks would get back
+  cadenza-analyze what-if runs/colocated              what balanced ranks would save
   cadenza-analyze links runs/cad                      which links are slow, and what that costs
   cadenza-analyze compare runs/colocated runs/cad     what changed, part by part
   cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
@@ -59,7 +59,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="cadenza-analyze",
-        description="Answers from the traces of Cadenza runs: tables, pictures, one page.",
+        description="Analyzes the traces of Cadenza runs: tables, pictures, an HTML page.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -73,34 +73,37 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--output", type=Path, metavar="FILE",
                         help="default: report.html in RUN, or in the folder that holds all "
                              "RUNs")  # fmt: skip
-    summary = _command(to, "summary", commands.summary, "facts of runs, time and memory per rank",
-                       "Facts of each run, and seconds of each part of the time per rank.",
+    summary = _command(to, "summary", commands.summary, "facts, time and memory per rank",
+                       "Prints facts about each run, and per rank the seconds of each part.",
                        "summary runs/cad --json", "+")  # fmt: skip
     stragglers = _command(to, "stragglers", commands.stragglers, "who was late, by how much, why",
-                          "The slowest rank of each step and phase, and how often a rank is it.",
-                          "stragglers runs/cad")  # fmt: skip
+                          "Names the slowest rank of each step and phase, and says how often each "
+                          "rank is the slowest.", "stragglers runs/cad")  # fmt: skip
     bubbles = _command(to, "bubbles", commands.bubbles, "where ranks had to wait",
-                       "Seconds of a step that each rank could not work, by cause, and pipeline "
-                       "bubbles beside 1F1B's formula.", "bubbles runs/cad")  # fmt: skip
-    what_if = _command(to, "what-if", commands.what_if, "what would have been, and what it saves",
-                       "Replays the steps with balanced ranks, without attention imbalance, on a "
-                       "free network, with single ranks at the usual rate.",
+                       "Prints for how many seconds of a step each rank could not work, by cause, "
+                       "and compares pipeline bubbles with 1F1B's formula.",
+                       "bubbles runs/cad")  # fmt: skip
+    what_if = _command(to, "what-if", commands.what_if, "what removing one cause would save",
+                       "Replays the steps with balanced ranks, without attention imbalance, with "
+                       "free communication, and with single ranks at the usual rate.",
                        "what-if runs/colocated")  # fmt: skip
     links = _command(to, "links", commands.links, "which links are slow, and what that costs",
-                     "What pairs of ranks and groups move, at which rate, beside the usual one: "
-                     "the machine's in simulated runs, else that of other links of their kind. "
-                     "--json has the matrix of all pairs.", "links runs/cad")  # fmt: skip
-    path = _command(to, "critical-path", commands.critical_path, "what a step's time is made of",
-                    "The chain of operations and messages of a step whose times sum to it.",
+                     "Prints what pairs and groups of ranks move, at which rate, and the usual "
+                     "rate: the machine file's in simulated runs, else that of other links of the "
+                     "same kind. --json has the matrix of all pairs.",
+                     "links runs/cad")  # fmt: skip
+    path = _command(to, "critical-path", commands.critical_path, "what decides a step's length",
+                    "Prints the chain of operations and messages whose times sum to the step.",
                     "critical-path runs/cad --step 3")  # fmt: skip
-    for one, default in ((what_if, "the mean of all"),
-                         (path, "the mean of all, and the typical one's operations")):
-        one.add_argument("--step", type=int, metavar="N", help=f"of this step; default: {default}")
-    compare = _command(to, "compare", commands.compare, "runs against the first of them",
-                       "What differs between runs: keys, step time with its interval, parts, "
-                       "phases.", "compare runs/colocated runs/cad --json", "+")  # fmt: skip
-    check = _command(to, "check", commands.check, "whether a trace keeps its promises",
-                     "Checks what docs/trace.md promises; exit code 1 where something is wrong.",
+    for one, default in ((what_if, "mean of all steps"),
+                         (path, "mean of all steps, and the typical step's operations")):
+        one.add_argument("--step", type=int, metavar="N", help=f"which step; default: {default}")
+    compare = _command(to, "compare", commands.compare, "what differs between runs",
+                       "Compares runs with the first one: changed keys, step time with its 95 % "
+                       "interval, parts, phases.", "compare runs/colocated runs/cad --json",
+                       "+")  # fmt: skip
+    check = _command(to, "check", commands.check, "whether a trace is consistent",
+                     "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
                      "check runs/cad")  # fmt: skip
     for one in (summary, stragglers, bubbles, what_if, links, path, compare, check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -126,8 +129,9 @@ def _command(
 
 def _add_detail(to: argparse.ArgumentParser) -> None:
     detail = to.add_mutually_exclusive_group()
-    detail.add_argument("--quiet", action="store_true", help="results, warnings and errors alone")
-    detail.add_argument("--verbose", action="store_true", help="say what is done, on stderr")
+    detail.add_argument("--quiet", action="store_true",
+                        help="print only results, warnings and errors")  # fmt: skip
+    detail.add_argument("--verbose", action="store_true", help="report progress on stderr")
 
 
 def _add_export(to: argparse._SubParsersAction) -> None:
@@ -136,7 +140,7 @@ def _add_export(to: argparse._SubParsersAction) -> None:
                     "ending .gz compresses) or all frames as CSV files. Viewers are slow beyond a "
                     "million events: choose ranks and steps.",
                     "export runs/cad --format perfetto --ranks 0-7 --steps 3")  # fmt: skip
-    made.add_argument("--format", required=True, choices=commands.FORMATS, help="of the output")
+    made.add_argument("--format", required=True, choices=commands.FORMATS)
     made.add_argument("--output", type=Path, metavar="PATH",
                       help="file, or folder of CSV files; default: trace.json.gz or csv/ in "
                            "RUN")  # fmt: skip
@@ -150,13 +154,13 @@ def _numbers(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not first.isdigit() or (last and not last.isdigit()) or part.endswith("-"):
-            raise argparse.ArgumentTypeError(f"'{text}' is not like 0,2,5-7")
+            raise argparse.ArgumentTypeError(f"'{text}' is not a list such as 0,2,5-7")
         found.update(range(int(first), int(last or first) + 1))
     return sorted(found)
 
 
 def _add_pictures(to: argparse._SubParsersAction) -> None:
-    picture = _command(to, "timeline", commands.timeline, "a picture of one step, rank by time",
+    picture = _command(to, "timeline", commands.timeline, "a picture of one step, ranks over time",
                        "Draws one step of each run on one time axis.",
                        "timeline runs/colocated runs/cad --output both.png", "+")  # fmt: skip
     picture.add_argument("--step", type=int, metavar="N",
@@ -166,8 +170,8 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip
     sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
-                          description="Names the best points of each sweep; of one with a report, "
-                                      "draws its views into its folder and compares them with "
+                          description="Names the best points of each sweep. If the sweep asks for "
+                                      "views, draws them into its folder and compares them with "
                                       "published numbers.")  # fmt: skip
     sweep.add_argument("sweeps", nargs="+", type=Path, metavar="DIR", help="folder of a sweep")
     sweep.add_argument("--markdown", type=Path, metavar="FILE",

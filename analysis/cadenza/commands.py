@@ -122,7 +122,7 @@ def stragglers(arguments: Namespace) -> None:
     if study.said_of_lone_ranks:
         out.print(study.said_of_lone_ranks, markup=False)
     ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
-    tables.print_frame(out, ranks, "ranks by how late they are, over all steps")
+    tables.print_frame(out, ranks, "how late each rank is, sum over all steps")
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
@@ -143,7 +143,7 @@ def what_if(arguments: Namespace) -> None:
     whose = f"step {arguments.step}"
     if arguments.step is None:
         whose = f"mean of {len(study.replayed_steps)} of {len(study.steady_steps)} steps"
-    tables.print_frame(tables.console(), found, f"a step, had something been otherwise; {whose}")
+    tables.print_frame(tables.console(), found, f"step time under changed conditions; {whose}")
 
 
 def links(arguments: Namespace) -> None:
@@ -176,10 +176,10 @@ def critical_path(arguments: Namespace) -> None:
         return
     out = tables.console()
     whose = f"step {step}" if asked is not None else f"mean of {len(steps)} steps"
-    tables.print_frame(out, shares, f"what the critical path is made of; {whose}")
+    tables.print_frame(out, shares, f"the critical path by operation; {whose}")
     tables.print_frame(out, longest_operations(path),
-                       f"the operations that it spends most time in; step {step}, where it changes "
-                       f"rank {rank_switches(path)} times")  # fmt: skip
+                       f"the longest operations on the path of step {step}, which changes rank "
+                       f"{rank_switches(path)} times")  # fmt: skip
 
 
 def _step_of(study: Study, step: int | None) -> int | None:
@@ -200,7 +200,7 @@ def bubbles(arguments: Namespace) -> None:
         return
     out = tables.console()
     tables.print_frame(out, lost.rename(columns={"window": "step", **PART_HEADERS}),
-                       "seconds of a step (mean) that a rank does not work")  # fmt: skip
+                       "seconds of a step in which a rank does not work (mean)")  # fmt: skip
     names = [name for name in pipeline if name.endswith("_ns")]
     if pipeline["bubble_ns"].sum() > 0:
         means = pipeline.groupby("rank")[[*names, "fraction", "ideal_fraction"]].mean()
@@ -212,7 +212,7 @@ def bubbles(arguments: Namespace) -> None:
 
 def compare(arguments: Namespace) -> None:
     if len(arguments.runs) < 2:
-        raise UsageError("compare needs two runs or more (see cadenza-analyze compare --help)")
+        raise UsageError("compare needs at least two runs (see cadenza-analyze compare --help)")
     studies = [_open(path) for path in arguments.runs]
     names = labels([summarize(study) for study in studies])
     found = [comparison.compare(studies[0], study, (names[0], name))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 _SEED = 20_240_607
-_APART = "ranks begin and end apart"
+_APART = "skew between ranks"
 _NO_KEY = "(not set)"
 
 

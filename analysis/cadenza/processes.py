@@ -39,7 +39,8 @@ def mapped(make: Callable[[Item], Made], items: Sequence[Item], events: int) -> 
                 done += 1
                 yield made
         except BrokenProcessPool:
-            LOG.info("the system ended a process, for its memory most likely: going on with one")
+            LOG.info("a worker process was killed, probably for lack of memory: continuing with "
+                     "one process")  # fmt: skip
     yield from map(make, items[done:])
 
 

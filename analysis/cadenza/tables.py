@@ -120,7 +120,7 @@ def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
                 f"{len(frame)} of {count} pairs of ranks, slowest first; moving: "
-                "transfers whose end is known, without waiting; share: of the usual rate "
+                "transfer time without waiting, where the end is known; share: of the usual rate "
                 "(--json: all, by direction)")  # fmt: skip
 
 
@@ -131,8 +131,8 @@ def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
             for row in frame.itertuples()]  # fmt: skip
     names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
     print_table(out, names, rows, {"ranks"},
-                f"{len(frame)} of {count} groups that meet in collectives, slowest first; "
-                "moving: from when the last rank had come")  # fmt: skip
+                f"{len(frame)} of {count} groups with collectives, slowest first; "
+                "moving: time after the last rank arrived")  # fmt: skip
 
 
 def print_comparison(out: Console, comparison: dict) -> None:
@@ -160,7 +160,7 @@ def _print_changes(out: Console, comparison: dict) -> None:
     first, other = comparison["first"], comparison["other"]
     keys = [[row["key"], row["first"], row["other"]] for row in comparison["changed_keys"]]
     if keys:
-        print_table(out, ["key", first, other], keys, {"key", first, other}, "what was changed")
+        print_table(out, ["key", first, other], keys, {"key", first, other}, "changed keys")
     form = "+.4f" if comparison["step_time"]["first"] < 1 else "+.3f"
     rows = [[row["name"], number(row["first"], form[1:]), number(row["other"], form[1:]),
              number(row["change"], form)] for row in comparison["waterfall"]]  # fmt: skip

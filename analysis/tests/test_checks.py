@@ -45,8 +45,8 @@ def test_ranks_without_a_trace(tmp_path):
     (folder / "trace/rank-00002.h5").write_bytes(b"")
     found = check(cadenza.open(folder))
     assert [finding.rank for finding in found] == [*range(1, 9), -1]
-    assert found[0].what == "there is no trace that can be read"
-    assert found[8].what == "of 3 more ranks there is no trace that can be read"
+    assert found[0].what == "its trace is missing or cannot be read"
+    assert found[8].what == "the traces of 3 more ranks are missing or cannot be read"
 
 
 def test_a_trace_that_was_cut_off(tmp_path):
@@ -63,7 +63,7 @@ def test_host_events_may_lie_between_steps(tmp_path):
 WRONG = {
     "an event ends before it begins": [rank(0, (DENSE, 50, 40))],
     "an event lies outside its step": [rank(0, (DENSE, 90, 130))],
-    "two events of a lane cross": [rank(0, (DENSE, 10, 40), (ATTENTION, 30, 60))],
+    "two events of a lane overlap": [rank(0, (DENSE, 10, 40), (ATTENTION, 30, 60))],
     "a message is not received": pair((10, 20), (5, 30), flow=(7, 8)),
     "a message was not sent": pair((10, 20), (5, 30), flow=(7, 8)),
     "bytes sent and received differ": pair((10, 20), (5, 30), size=(64, 65)),
@@ -101,7 +101,7 @@ def test_ends_of_a_stream_belong_together(tmp_path):
     assert findings(tmp_path, *sound) == []
     # With the other rank's file missing nothing is said about its messages.
     (found,) = findings(tmp_path / "alone", sound[0], world=2)
-    assert found.what == "there is no trace that can be read"
+    assert found.what == "its trace is missing or cannot be read"
 
 
 def test_memory_and_plans(tmp_path):
@@ -111,11 +111,11 @@ def test_memory_and_plans(tmp_path):
         rows["peak_total"] *= 2
         file["memory/highwater"][:] = rows
     found = check(cadenza.open(folder))
-    assert [f.what for f in found] == ["peak memory does not fit its kinds"]
+    assert [f.what for f in found] == ["peak memory contradicts that of its kinds"]
     row = (0, 0, -1, 0, 0, 0, 1, 0, 5.0, 0, 0, 0.0, 0.0)
     plan = [(0, 0, 2.0), (0, 0, 2.0)]
     found = findings(tmp_path / "plan", rank(0, plan=plan, summary=[row]))
-    assert [f.what for f in found] == ["the plan and its summary differ in cost"]
+    assert [f.what for f in found] == ["the cost in /plan differs from that in /plan_summary"]
     right = (*row[:8], 4.0, *row[9:])
     backward = (0, 1, -1, 1, *row[4:])  # a tick without a forward phase: not in the plan's summary
     assert findings(tmp_path / "sound", rank(0, plan=plan, summary=[right, backward])) == []
@@ -127,7 +127,7 @@ def test_bytes_of_a_step(tmp_path):
     unequal = [rank(0, flops={"bytes_sent": 10}), rank(1, flops={"bytes_recv": 9})]
     assert [f.where for f in findings(tmp_path, *unequal)] == ["step 0: 10 and 9"]
     (found,) = findings(tmp_path / "alone", unequal[0], world=2)
-    assert found.what == "there is no trace that can be read"
+    assert found.what == "its trace is missing or cannot be read"
 
 
 def test_the_same_of_many_steps_is_one_finding(tmp_path):

@@ -67,7 +67,7 @@ def test_links(colocated, cli):
 
 
 def test_critical_path(colocated, cli):
-    assert "critical path is made of" in cli("critical-path", colocated).stdout
+    assert "the critical path by operation" in cli("critical-path", colocated).stdout
     found = json.loads(cli("critical-path", colocated, "--step", "0", "--json").stdout)
     assert found["step"] == 0
     assert sum(piece["end_ns"] - piece["begin_ns"] for piece in found["path"]) == 100
@@ -155,12 +155,12 @@ def test_run_that_ended_before_its_first_step(command, tmp_path, cli):
         (("timeline", "{run}", "--output", "a.bmp"), 2, "valid endings are .png, .svg, .pdf"),
         (("timeline", "{run}", "--output", "{run}/no/a.png"), 3, "no such folder"),
         (("summary", "{run}/experiment.yaml"), 3, "not a run folder"),
-        (("compare", "{run}"), 2, "needs two runs"),
+        (("compare", "{run}"), 2, "needs at least two runs"),
         (("report", "{run}", "--output", "{run}/no/r.html"), 3, "no such folder"),
         (("report",), 2, "RUN"),
         (("export", "{run}"), 2, "--format"),
         (("export", "{run}", "--format", "otf"), 2, "invalid choice"),
-        (("export", "{run}", "--format", "csv", "--ranks", "1-"), 2, "not like 0,2,5-7"),
+        (("export", "{run}", "--format", "csv", "--ranks", "1-"), 2, "not a list such as 0,2,5-7"),
     ],
 )
 def test_errors_are_one_line(arguments, code, message, run_folder, inside):

@@ -272,7 +272,7 @@ DAMAGED = {
     linked(h5py.ExternalLink("rank-00001.h5", "/events")): "/events is a link",
     linked(h5py.SoftLink("/steps")): "/events is a link",
     break_schema: "attribute 'schema' is not one value",
-    break_virtual: "/steps lies in another file",
+    break_virtual: "/steps is stored in another file",
     changed("events", without("flops")): "/events has no field flops",
     changed("steps", retyped("step", "S4")): "/steps: step has type |S4, expected uint32",
     changed("meta/rank", with_value("rank", -1)): "/meta/rank says rank -1 of 2",
@@ -281,14 +281,14 @@ DAMAGED = {
     changed("clock/sync", with_value("offset_ns", 2**62)): "/clock/sync: offset_ns is out of range",
     changed("steps", with_value("t_end", -(2**63))): "/steps: t_end is out of range",
     changed("steps", with_value("step", 0)): "/steps: step 0 is followed by step 0",
-    resized("steps", 2**40): "/steps claims 1099511627776 rows, the file holds 16",
-    resized("events", 2**40): "/events claims 1099511627776 rows, the file holds 16",
+    resized("steps", 2**40): "/steps declares 1099511627776 rows, the file holds 16",
+    resized("events", 2**40): "/events declares 1099511627776 rows, the file holds 16",
     changed("memory/highwater", retyped("peak", "<f8")): "/memory/highwater: peak has",
     changed("memory/highwater", with_value("step", 0)): "step 0 is followed by step 0",
     changed("plan", retyped("step", "<f8")): "/plan: step has type float64",
     changed("plan", lambda rows: np.zeros((2, 2))): "/plan is not a table",
     changed("meta/strings", lambda rows: np.arange(20.0)): "/meta/strings has type",
-    resized("memory/highwater", 2**40): "claims 1099511627776 rows",
+    resized("memory/highwater", 2**40): "declares 1099511627776 rows",
     changed("events", with_value("t_begin_ns", 2**62)): "/events: t_begin_ns is out",
     changed("events", with_value("name_id", 999)): "/events: name_id 999 is not known",
     break_category: "/events: cat 77 is not known; valid are 0 to 15",
@@ -326,7 +326,7 @@ def test_many_damaged_files_are_few_lines(tmp_path):
         rank_path(folder, rank).write_bytes(b"")
     run = cadenza.open(folder)
     assert list(run.files) == [0, 1] and len(run.warnings) == 4
-    assert run.warnings[3].endswith("3 more rank files are damaged; going on without them")
+    assert run.warnings[3].endswith("3 more rank files are damaged; continuing without them")
 
 
 @pytest.mark.parametrize("break_it", DAMAGED, ids=name_of)
@@ -369,7 +369,7 @@ def test_damage_in_the_middle_costs_the_rank(four_ranks, inside):
     for command in ("summary", "stragglers", "bubbles", "what-if", "critical-path"):
         done = inside(command, four_ranks, "--json")
         assert done.returncode == 0, done.stderr
-        assert done.stderr.count("\n") == 1 and "going on without it" in done.stderr, done.stderr
+        assert done.stderr.count("\n") == 1 and "continuing without it" in done.stderr, done.stderr
         assert f"warning: {rank_path(four_ranks, 1)}: cannot be read: " in done.stderr
         found = json.loads(done.stdout)
         if command == "summary":
@@ -383,8 +383,9 @@ def test_damage_in_the_middle_costs_the_rank(four_ranks, inside):
 
 def test_check_names_a_rank_that_is_damaged_in_the_middle(four_ranks, inside):
     done = inside("check", four_ranks, "--json")
-    assert done.returncode == 1 and "going on without it" in done.stderr
-    missing = [f for f in json.loads(done.stdout)["findings"] if "no trace" in f["what"]]
+    assert done.returncode == 1 and "continuing without it" in done.stderr
+    found = json.loads(done.stdout)["findings"]
+    missing = [f for f in found if "its trace is missing" in f["what"]]
     assert [finding["rank"] for finding in missing] == [1]
 
 
@@ -392,7 +393,7 @@ def test_the_page_goes_on_without_the_damaged_rank(four_ranks, inside):
     done = inside("report", four_ranks)
     assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
     page = (four_ranks / "report.html").read_text()
-    assert "3 of 4 read" in page and "going on without it" in page
+    assert "3 of 4 read" in page and "continuing without it" in page
 
 
 def test_frames_of_a_run_with_damage_agree(four_ranks):

@@ -153,7 +153,7 @@ def test_late_reading_of_data_is_named():
     graph = graph_of(rows, pipeline=range(2))
     row = judged(graph).iloc[0]
     assert (row["rank"], row["why"]) == (1, "input")
-    assert row["explanation"] == "rank 1: its reading of data takes longer"
+    assert row["explanation"] == "rank 1: its data loading takes longer"
     frame = what_if(graph)
     assert frame.loc[frame["rank"] == 1, "saved_seconds"].item() == pytest.approx(0.059)
 

@@ -102,7 +102,7 @@ def test_operations_without_flops():
 
 def test_equal_ranks_have_no_straggler():
     row = stragglers(events_frame(one_operation_each([10, 10, 10.01])), ranks_frame(3)).iloc[0]
-    assert (row["why"], row["explanation"]) == ("none", "all ranks computed equally long")
+    assert (row["why"], row["explanation"]) == ("none", "all ranks computed for the same time")
 
 
 def test_a_phase_that_takes_no_time_is_not_worth_a_word():

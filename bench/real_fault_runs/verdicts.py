@@ -5,7 +5,7 @@ import cadenza
 import numpy as np
 from cadenza.read.schema import LANES
 
-SAID = {"slow": " run at ", "late data": "reading of data takes longer"}
+SAID = {"slow": " run at ", "late data": "data loading takes longer"}
 
 
 def judge(folder, kind, truth):

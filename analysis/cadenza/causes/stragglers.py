@@ -20,11 +20,11 @@ _WORDS = {
     "compute_attention": "attention tasks",
     "compute_dense": "dense operations",
     "compute_other": "copies and small operations",
-    "optimizer": "update's operations",
-    "data": "reading of data",
+    "optimizer": "optimizer operations",
+    "data": "data loading",
 }
 _ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
-_NOBODY = "all ranks computed equally long"
+_NOBODY = "all ranks computed for the same time"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
             "robust_z", "work", "why", "delay_caused_seconds", "cause", "amount",
             "explanation"]  # fmt: skip

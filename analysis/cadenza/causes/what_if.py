@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step would have taken, had something been otherwise: by replay, not by subtraction.
+"""How long a step takes under changed conditions: by replay, not by subtraction.
 
 Replaying keeps what subtraction forgets: when one cause is gone the next one shows.
 """
@@ -22,7 +22,7 @@ _OF_ALL = (  # scenario, rank, explanation
     ("all ranks balanced", -1,
      "each operation takes the mean of the ranks that run it at the same time"),
     ("no attention imbalance", -1,
-     "attention's tasks are shared out by the rates of their servers"),
+     "each server gets attention tasks in proportion to its rate"),
     (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
 )  # fmt: skip
 _NO_PAUSE = "no rank stands still"

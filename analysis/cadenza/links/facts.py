@@ -40,11 +40,11 @@ def _silence(study: Study) -> str:
         return "Ranks exchange nothing."
     compared = f"{judged[0]} of {len(pairs)} pairs and {judged[1]} of {len(of_groups)} groups"
     if study.run.machine is not None:
-        return f"No link is slow: all reach the machine's rate ({compared} of ranks compared)."
+        return f"No link is slow: all reach the machine's rate (compared: {compared})."
     if not any(judged):
-        return ("Whether a link is slow cannot be told: there is no other link of its kind to "
-                "compare with, and the trace does not say what the machine gives.")  # fmt: skip
-    return f"No link is slower than the others beyond noise ({compared} of ranks compared)."
+        return ("The links cannot be judged: no two are of the same kind, and the trace has no "
+                "machine file to compare them with.")  # fmt: skip
+    return f"No link is slower than the others beyond noise (compared: {compared})."
 
 
 def as_values(study: Study) -> dict:

@@ -92,13 +92,13 @@ class Tables:
         form = data.get_create_plist()
         layout = form.get_layout()
         if layout == h5d.VIRTUAL or form.get_external_count():
-            raise ValueError(f"{name} lies in another file")
+            raise ValueError(f"{name} is stored in another file")
         type_ = data.get_type()
         dtype = _checked_type(name, bytes(type_.encode()))
         chunk = form.get_chunk()[0] if layout == h5d.CHUNKED else 0
         held = data.get_num_chunks() * chunk if chunk else data.get_storage_size() // dtype.itemsize
         if shape[0] > held:
-            raise ValueError(f"{name} claims {shape[0]} rows, the file holds {held}")
+            raise ValueError(f"{name} declares {shape[0]} rows, the file holds {held}")
         return Table(name, data, type_, dtype, chunk, shape[0])
 
 

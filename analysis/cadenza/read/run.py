@@ -63,9 +63,9 @@ class Run:
         files, damaged = _read_files(found, whole)
         self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
-        self.warnings = [f"{error}; going on without it" for error in list(damaged.values())[:3]]
+        self.warnings = [f"{error}; continuing without it" for error in list(damaged.values())[:3]]
         if len(damaged) > 3:
-            more = f"{len(damaged) - 3} more rank files are damaged; going on without them"
+            more = f"{len(damaged) - 3} more rank files are damaged; continuing without them"
             self.warnings.append(f"{path}: {more}")
         self._check_files(set(damaged))
 
@@ -80,7 +80,7 @@ class Run:
             few = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
             self.warnings.append(
                 f"{self.path}: {len(missing)} of {self.world} rank files missing (rank {few}); "
-                "going on with the others"
+                "continuing with the others"
             )
         if self.truncated:
             ending = Counter(f.ending for f in self.files.values() if f.ending).most_common(1)[0][0]

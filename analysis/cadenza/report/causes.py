@@ -11,7 +11,7 @@ from cadenza.study import Study
 from cadenza.words import number, seconds, share
 
 _RANKS, _STEPS, _SHARES = 8, 6, 10
-_WORDS = {"gap": "nothing recorded", "host": "the host's own work"}  # kinds of a critical path
+_WORDS = {"gap": "nothing recorded", "host": "work of the host"}  # kinds of a critical path
 
 
 def straggler_tables(runs: list[tuple[Study, str]]) -> list[Table]:
@@ -28,7 +28,8 @@ def _persistent(study: Study, name: str) -> Table:
              seconds(row.late_seconds), str(row.explanation)]
             for row in frame.itertuples()]  # fmt: skip
     columns = ["rank", "slowest in", "class", "late, sum", "why"]
-    return Table(f"{name}: who is late how often", columns, rows, numbers={0, 1, 3}, wide=True)
+    title = f"{name}: how often each rank is late"
+    return Table(title, columns, rows, numbers={0, 1, 3}, wide=True)
 
 
 def _by_phase(study: Study, name: str) -> Table:
@@ -60,7 +61,7 @@ def _steps(study: Study) -> str:
 def _scenarios(frame: pd.DataFrame, name: str) -> Table:
     rows = [[str(row["name"]), seconds(row["seconds"]), seconds(row["saved_seconds"]),
              str(row["explanation"])] for row in frame.to_dict("records")]  # fmt: skip
-    return Table(f"{name}: what was assumed", ["scenario", "step", "saved", "meaning"], rows,
+    return Table(f"{name}: scenarios", ["scenario", "step", "saved", "meaning"], rows,
                  numbers={1, 2})  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def _shares(study: Study, name: str) -> Table:
     rows = [[_WORDS.get(str(row.kind)) or path_label(str(row.kind), str(row.category)),
              str(row.phase), seconds(row.seconds), share(row.share)]
             for row in study.path_shares.head(_SHARES).itertuples()]  # fmt: skip
-    return Table(f"{name}: what it is made of, mean of {_steps(study)}",
+    return Table(f"{name}: its time by operation, mean of {_steps(study)}",
                  ["what", "phase", "seconds", "share"], rows, numbers={2, 3})  # fmt: skip
 
 

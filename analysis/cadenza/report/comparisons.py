@@ -34,7 +34,7 @@ def _phases(one: dict) -> Table:
 
 def _changed(one: dict) -> Table:
     rows = [[row["key"], row["first"], row["other"]] for row in one["changed_keys"]]
-    return Table("What was changed", ["key", one["first"], one["other"]], rows)
+    return Table("Changed keys", ["key", one["first"], one["other"]], rows)
 
 
 def _operations(one: dict) -> Table:
@@ -48,8 +48,8 @@ def _operations(one: dict) -> Table:
     columns = ["operation", "phase", f"n, {first}", f"n, {other}", f"s, {first}", f"s, {other}",
                "change"]  # fmt: skip
     return Table("Operations that changed most", columns, rows, numbers={2, 3, 4, 5, 6}, wide=True,
-                 note="Of a rank in a step, means: number n and seconds s; without messages "
-                      "under way.")  # fmt: skip
+                 note="Means per rank and step: number n and seconds s. Messages under way are "
+                      "not counted.")  # fmt: skip
 
 
 def _three(first: float, other: float, change: float) -> list[str]:

@@ -46,7 +46,7 @@ def speed_up_waterfall(
 
 
 def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
-    """The mean time of a step, had something been otherwise. Frame: Study.what_if's."""
+    """The mean step time under changed conditions. Frame: Study.what_if's."""
     frame = study.what_if()
     single = (frame["rank"] >= 0).to_numpy()
     shown = frame[~single | ((frame["saved_seconds"] > 0) & (single.cumsum() <= _RANKS))]

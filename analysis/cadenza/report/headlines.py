@@ -19,15 +19,15 @@ _SPREAD = 0.02  # of a step: a saving that differs by less between steps is said
 _WITH = {
     "all ranks balanced": "With all ranks balanced",
     "no attention imbalance": "Without attention imbalance",
-    "communication free": "On a network that costs nothing",
-    "no rank stands still": "Had no rank stood still",
+    "communication free": "With free communication",
+    "no rank stands still": "Without pauses of ranks",
     "rank as fast as the median": "With rank {} at the usual rate",
 }
 
 
-_CLASSES = {"persistent": "persistent", "data": "because of its data",
+_CLASSES = {"persistent": "persistent", "data": "because of its work",
             "intermittent": "intermittent", "paused": "paused",
-            "none": "no more often than others"}  # fmt: skip
+            "none": "not more often than others"}  # fmt: skip
 
 
 @dataclass
@@ -76,10 +76,10 @@ def _late(study: Study) -> tuple[bool, str]:
     row = worst.iloc[0]
     of_run = _late_share(study)
     if not is_late(study):
-        even = "No rank is late by more than a hundredth of a step. " * (len(study.ranks) > 1)
+        even = "No rank is late by more than 1 % of a step. " * (len(study.ranks) > 1)
         return any(one.steps for one in study.lone_ranks), even + study.said_of_lone_ranks
     return True, (
-        f"Rank {row['rank']} is late, by {share(of_run)} of the time: it is the slowest in "
+        f"Rank {row['rank']} is late by {share(of_run)} of the time. It is the slowest in "
         f"{row['slowest_share']:.0%} of the steps ({_CLASSES.get(row['persistence'])}). "
         f"{_sentence(str(row['explanation']))}"
     )
@@ -115,7 +115,7 @@ def _gain(study: Study) -> str:
     if saved < _WORTH * (after + saved):
         return "Neither balanced ranks nor a faster network would shorten a step."
     low, high = float(row["low_share"]), float(row["high_share"])
-    spread = f"; {low:.0%} to {high:.0%} in most" if high - low >= _SPREAD else ""
+    spread = f"; {low:.0%} to {high:.0%} in most steps" if high - low >= _SPREAD else ""
     return (
         f"{words[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
         f"of {seconds(after + saved)} on average (−{saved / (after + saved):.0%}{spread})."
@@ -146,16 +146,16 @@ def _comparison(one: dict) -> list[Headline]:
     dense = one["rate_ratio"]["dense"]
     if dense is not None and abs(dense - 1) > _RATE and not one["simulation_error"]:
         lines.append(Headline(
-            "loss", "The machine was not equally fast:",
-            f"dense layers, which placements do not change, ran at {dense:.2f} times the rate in "
-            f"{other}. Compare the parts that wait, not the step times.",
+            "loss", "The machine's speed differed between the runs:",
+            f"dense layers, whose work no placement changes, ran at {dense:.2f} times the rate in "
+            f"{other}. Compare the waits, not the step times.",
         ))  # fmt: skip
     error = one["simulation_error"]
     if error:
         lines.append(Headline(
             "plain", "Simulated against real:",
-            f"kinds of computing differ by {share(error['median_error'])} in the median, their sum "
-            f"by {signed(error['bias'], '.1%')}."
+            f"the kinds of computation differ by {share(error['median_error'])} (median), their "
+            f"sum by {signed(error['bias'], '.1%')}."
         ))  # fmt: skip
     return lines
 

@@ -10,7 +10,7 @@ from cadenza.words import NONE, number, seconds, share
 
 _EFFICIENCIES = {
     "parallel_efficiency": "mean time computing / step time",
-    "load_balance": "mean / max time computing over ranks",
+    "load_balance": "mean / max time computing, over ranks",
     "communication_efficiency": "max time computing / step time",
     "serialization_efficiency": "max time computing / step time on a network without cost",
     "transfer_efficiency": "step time on a network without cost / step time",

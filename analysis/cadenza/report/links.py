@@ -38,6 +38,6 @@ def _link_tables(study: Study, name: str, note: str) -> list[Table]:
              seconds(row.usual_seconds), number(row.share, ".2f")]
             for row in of_groups.head(_SHOWN).itertuples()]  # fmt: skip
     columns = ["ranks", "bytes", "moving", "usual", "share"]
-    title = f"{name}: groups that meet in collectives, slowest first ({len(of_groups)} in all)"
+    title = f"{name}: groups with collectives, slowest first ({len(of_groups)} in all)"
     made.append(Table(title, columns, rows, {1, 2, 3, 4}, note))
     return [table for table in made if table.rows]

@@ -166,9 +166,9 @@ def _plans(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
 
 
 _COMPARISON = (
-    "From the first run's step time to the other's, part by part: means over ranks and the steps "
-    "that both have, so that the bars sum exactly; the first step of a real run warms up and does "
-    "not count. The interval is a bootstrap of the ratio of means over pairs of steps."
+    "From the first run's step time to the other's, part by part: means over ranks and over the "
+    "steps of both runs, so that the bars sum exactly. The first step of a real run is warm-up and "
+    "is left out. The interval is a bootstrap of the ratio of means over pairs of steps."
 )
 _TIME = (
     "Every nanosecond of every rank's step belongs to exactly one part. Cool colours are work, "
@@ -181,7 +181,7 @@ _HEAT = (
 _BUBBLES = (
     "Time in which a stage waits for its neighbours: before its own first microbatch (warm-up), "
     "after its last (cool-down) and between. 1F1B's formula, beside it, takes all microbatches and "
-    "stages to be equal. A real bubble can be smaller: where the first and last microbatches of a "
+    "stages to be equal. A real bubble can be smaller: if the first and last microbatches of a "
     "step are shorter than the mean, the pipeline fills and drains faster."
 )
 _STRAGGLERS = (
@@ -190,9 +190,9 @@ _STRAGGLERS = (
     "operations. A rank is persistent when it is the slowest in more than half of the steps."
 )
 _LINKS = (
-    "Which rank sends to which, in the transfers' own time, without waiting for the other end. "
-    "Usual is what the machine file gives in simulated runs, else what other links of the same "
-    "kind reach."
+    "Which rank sends to which. Times are those of the transfers alone, without waiting for the "
+    "other end. The usual rate is the machine file's in simulated runs, else that of other links "
+    "of the same kind."
 )
 _WHAT_IF = (
     "Each step replayed through its dependencies with changed durations. Means over the steps, "
@@ -216,7 +216,7 @@ _ROOFLINE = (
     "Each point is a kernel call: its work and the rate it reached, below the peak of matrix "
     "products. Small calls reach less."
 )
-_PLAN = "What the placement gave to whom in the typical step."
+_PLAN = "Which rank computed which attention in the typical step."
 _EFFICIENCY = (
     "POP's efficiencies, medians over steps; serialization and transfer come from the replay of "
     "the typical step. 0.8 and more is commonly called acceptable."
