@@ -43,6 +43,8 @@ class Binder {
  private:
   const Pieces& side(Tensor what) const { return plan::is_key_side(what) ? keys_ : queries_; }
 
+  /// Both ends of a message list the moves of the same flow in the order of the plan. That is all
+  /// that makes sender and receiver agree on what lies where: messages carry no headers.
   std::vector<StageBinding> bind_pass(Pass pass) {
     const plan::Plan& plan = plans_.of(pass);
     const program::Traffic& traffic = plans_.traffic(pass);
@@ -83,6 +85,8 @@ class Binder {
         bound.tasks.push_back({part, query_index(query, bound), key_index(key, bound)});
       });
     });
+    // Every pair must be found once. Fewer mean that the plan did not bring some rows in time;
+    // more, that two pieces hold the same rows.
     if (pairs != allowed_pairs(task.q, task.k, task.rule, task.diagonal)) {
       fail(ExitCode::communication,
            "rank {} does not hold all rows of its task of document {} q [{}, {}) k [{}, {})", rank_,
@@ -146,6 +150,12 @@ class Binder {
   }
 
   /// Buffers live from their post to their wait: program/exchange.cpp says when those are.
+  /// - Inputs of stage s are posted once the last row that this rank passes on has arrived
+  /// (`ready`;
+  ///   -1: before all tasks) and waited for before the tasks of s.
+  /// - Results of stage s are posted after the tasks of s - 1. They are waited for after the tasks
+  ///   of s, or, behind the last stage with tasks, when attention ends: they live to the end.
+  /// Two buffers share memory only where these spans do not overlap.
   void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
     int end_of_tasks = count;
@@ -163,7 +173,8 @@ class Binder {
     binding_.message_bytes = std::max(binding_.message_bytes, arena.size());
   }
 
-  /// Where nothing arrives, nothing is waited for: the sends may last till the exchange ends.
+  /// Where nothing arrives, nothing is waited for: the sends may last till the exchange ends, which
+  /// is when AttentionExchange::finish completes them.
   static void place_direction(Direction& direction, int posted, int ended, int end, Arena& arena) {
     if (direction.receives.messages.empty()) ended = end;
     for (MessageSet* messages : {&direction.sends, &direction.receives}) {
@@ -195,6 +206,8 @@ HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
     const plan::Home& at = workload.homes[i];
     const Range queries = workload.queries_of(static_cast<std::size_t>(at.document));
     const bool mine = workload.queries.empty() || queries.contains(at.tokens);
+    // The plans of both halves list all homes. The rows must come out the same whichever of the two
+    // is bound: index 0 has the rows of the first half.
     const std::size_t part = mine == (plans.part == 0) ? 0 : 1;
     pieces[part].push_back({at.document, at.tokens, {}, true, rows[part], -1});
     rows[part] += at.tokens.size();

@@ -80,13 +80,15 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
     if (planned.element_bytes != plan_shape_.element_bytes ||
         planned.accumulator_bytes != plan_shape_.accumulator_bytes) {
       fail(ExitCode::communication,
-           "the plan moves elements of {} and {} bytes, this run of {} and {}",
+           "the plan was made for elements of {} bytes and accumulators of {} bytes, this run has "
+           "{} and {}",
            planned.element_bytes, planned.accumulator_bytes, plan_shape_.element_bytes,
            plan_shape_.accumulator_bytes);
     }
     bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
     needs.add(plan_shape_, bindings_.back(), copies);
   }
+  // All messages of the step before are complete (finish), so nobody reads what grows here.
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   grow_messages(needs.message_bytes);
   if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
@@ -117,6 +119,9 @@ template <typename Real>
 void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context) {
   const bool same = context.tick == context_.tick && context.layer == context_.layer &&
                     context.pass == context_.pass && context.recompute == context_.recompute;
+  // All layers and ticks use the same message memory: what was sent from it must have left before
+  // the next context packs into it. A second call with the same context must not wait here: its
+  // messages are meant to travel while tasks run.
   if (!same) finish();
   context_ = context;
   workspace_.use_copy(bound().keeps_inputs ? context.copy : 0);
@@ -143,6 +148,8 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
   }
 }
 
+/// Completes the channels on which this rank only sends. No operation waits for those, because
+/// nothing on this rank depends on them; all others were completed by their wait.
 template <typename Real>
 void AttentionExchange<Real>::finish() {
   if (sending_.empty()) return;
@@ -211,7 +218,9 @@ void AttentionExchange<Real>::begin() {
 
 template <typename Real>
 int AttentionExchange<Real>::tag(int stage, bool results) const {
-  // Tags only tell stages and halves apart: order keeps layers and ticks apart.
+  // A tag names stage, direction, half and pass. It need not name tick and layer: both ends of a
+  // pair of ranks run the same ticks and layers in the same order, and messages of one tag between
+  // two ranks arrive in the order in which they were sent.
   return 4 * channel(stage, results) + (context_.pass == Pass::backward ? 2 : 0);
 }
 
@@ -231,6 +240,8 @@ StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
   return {segment.rows, segment.heads.size() * elements, segment.row_heads * elements};
 }
 
+/// Sums leave rounded to Real. Gradients that leave are cleared behind them: the workspace holds
+/// zeros whenever no backward pass is adding to it, so the next one need not clear it.
 template <typename Real>
 void AttentionExchange<Real>::pack(const MessageSet& messages) {
   for (const Segment& segment : messages.segments) {
@@ -269,6 +280,9 @@ std::span<std::byte> AttentionExchange<Real>::host_bytes(const MessageSet& messa
           static_cast<std::size_t>(message.bytes)};
 }
 
+/// Receives are posted before the sends are packed, so that what arrives early has its place. The
+/// message memory of both belongs to the communicator from here to complete_messages() or, where
+/// this rank only sends, to finish(); the rows that were packed are free at once.
 template <typename Real>
 void AttentionExchange<Real>::start_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
@@ -288,12 +302,13 @@ void AttentionExchange<Real>::start_messages(int stage, bool results) {
     pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(stage, results), on);
   }
   tracer_.count_sent(direction.sends.bytes);
-  if (direction.receives.messages.empty()) {
+  if (direction.receives.messages.empty()) {  // no wait will follow
     sending_.push_back(on);
     record_messages(direction.sends, stage, results, true, times.sends_ns);
   }
 }
 
+/// After it, the rows that arrived may be read by this stage's tasks and passed on by later stages.
 template <typename Real>
 void AttentionExchange<Real>::complete_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
@@ -312,6 +327,8 @@ template <typename Real>
 void AttentionExchange<Real>::record_messages(const MessageSet& messages, int stage, bool results,
                                               bool sends, std::int64_t begin) {
   const std::int64_t end = trace::now_ns();
+  // Both ends hash the same numbers, so the trace can join them without any exchange. `recompute`
+  // tells the repeated forward pass from the first one, whose other numbers are the same.
   for (const Message& message : messages.messages) {
     const Rank peer = world_rank(message.peer);
     const Rank from = sends ? world_rank(pool_.rank()) : peer;
@@ -330,6 +347,8 @@ void AttentionExchange<Real>::record_messages(const MessageSet& messages, int st
   }
 }
 
+/// Segments are taken in the order of the plan, whoever sent first: results merge and add up in an
+/// order that does not depend on time, so losses are the same bits in every run.
 template <typename Real>
 void AttentionExchange<Real>::unpack(const MessageSet& messages) {
   copy_to_device(messages);
@@ -356,6 +375,8 @@ void AttentionExchange<Real>::place_input(const Segment& segment, const std::byt
   }
   place_elements(as<const Real>(source), inputs_of(false, segment.what, head_row),
                  stride_of(segment));
+  // Tasks merge into O and LSE, so the rows of a query begin as those of no keys. The backward pass
+  // only reads LSE, which travels with Q.
   if (segment.what != Tensor::q || context_.pass == Pass::backward) return;
   attention::initialise(sums_of(false, Tensor::o, segment.row),
                         sums_of(false, Tensor::lse, segment.row), segment.rows,
@@ -370,11 +391,12 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
            segment.heads == out.heads && segment.offset > out.offset;
   });
   if (lse == messages.segments.end()) {
-    fail(ExitCode::communication, "O rows arrive on rank {} without their LSE", pool_.rank());
+    fail(ExitCode::communication, "rank {} received rows of O without their LSE", pool_.rank());
   }
   const std::byte* part_out = device_bytes(messages) + out.offset;
   const std::byte* part_lse = device_bytes(messages) + lse->offset;
   if constexpr (!std::is_same_v<Real, Sum>) {
+    // One buffer serves all segments: each is merged before the next one is widened.
     const std::int64_t statistics = out.rows * out.heads.size();
     const std::int64_t count = statistics * shape_.head_dim;
     Sum* wide = arriving_.data();
@@ -389,6 +411,8 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
                                 as<const Sum>(part_lse), out.rows, shape_.head_dim);
 }
 
+/// The binding holds offsets, for all layers; pointers differ from layer to layer, because the home
+/// rows are those of the layer's activations.
 template <typename Real>
 void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
   list_.queries.clear();
@@ -415,6 +439,7 @@ void AttentionExchange<Real>::attend(int stage) {
   const StageBinding& bound = stage_of(stage);
   tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
     list_tasks(bound);
+    // Messages of later stages move on inside the kernels: MPI does so only when it is called.
     list_.progress = {make_progress, &pool_};
     if (context_.pass == Pass::forward) {
       kernels::attention_forward(shape_, rotary_, list_);

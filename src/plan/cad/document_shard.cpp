@@ -4,9 +4,9 @@
 namespace cadenza::plan {
 namespace {
 
-class PartMaker {
+class ShardMaker {
  public:
-  PartMaker(const Workload& workload, const Homes& homes, std::int64_t block)
+  ShardMaker(const Workload& workload, const Homes& homes, std::int64_t block)
       : workload_(workload), homes_(homes), block_(block) {}
 
   std::vector<DocumentShard> make() {
@@ -47,7 +47,7 @@ class PartMaker {
     shards_.push_back({document, rank, block_, {range.begin, middle}, {middle, range.end}});
   }
 
-  /// What the longer of the two has more is a part of its own.
+  /// What the longer of the two has more is a shard of its own.
   void add_two(int document, Rank rank, Range head, Range tail) {
     const std::int64_t more =
         DocumentShard::blocks(head, block_) - DocumentShard::blocks(tail, block_);
@@ -75,7 +75,7 @@ class PartMaker {
 
 std::vector<DocumentShard> make_shards(const Workload& workload, const Homes& homes,
                                        std::int64_t block) {
-  return PartMaker(workload, homes, block).make();
+  return ShardMaker(workload, homes, block).make();
 }
 
 }  // namespace cadenza::plan

@@ -43,8 +43,9 @@ void Items::add(int shard, Range pairs, Rank server) {
   loads_.add(server, items_.back().cost);
 }
 
-// The inner part of an item gains less the smaller it is, but for pair 0, which may hold back the
-// rest by a short last block.
+// search() stops at the first item whose bound does not beat the best, so a bound below the gain of
+// some part of the item would lose that part. The inner part of an item gains less the smaller it
+// is, but for pair 0, which may hold back the rest by a short last block.
 void Items::enlist(int id) {
   Item& of = item(id);
   const DocumentShard& shape = shard(of);
@@ -61,15 +62,16 @@ void Items::delist(int id) {
   by_rank_[static_cast<std::size_t>(item(id).server)].erase({-item(id).bound, id});
 }
 
-/// Brings what donors_ says of a rank up to date, after its load or its items changed.
+/// Brings what sources_ says of a rank up to date. To be called after every change of its load or
+/// its items: search() trusts sources_ and best_ and does not look at the items behind them.
 void Items::refresh(Rank rank) {
-  const auto before = [](const Donor& a, const Donor& b) {
+  const auto before = [](const Source& a, const Source& b) {
     return std::tuple(-a.bound, a.rank) < std::tuple(-b.bound, b.rank);
   };
   Candidate& best = best_[static_cast<std::size_t>(rank)];
   if (best.item >= 0) {
-    const Donor old{best.gain, rank};
-    donors_.erase(std::lower_bound(donors_.begin(), donors_.end(), old, before));
+    const Source old{best.gain, rank};
+    sources_.erase(std::lower_bound(sources_.begin(), sources_.end(), old, before));
   }
   best = {};
   const std::int64_t surplus = loads_.surplus(rank);
@@ -79,8 +81,8 @@ void Items::refresh(Rank rank) {
     consider(id, surplus, 0, best);
   }
   if (best.item < 0) return;
-  const Donor now{best.gain, rank};
-  donors_.insert(std::upper_bound(donors_.begin(), donors_.end(), now, before), now);
+  const Source now{best.gain, rank};
+  sources_.insert(std::upper_bound(sources_.begin(), sources_.end(), now, before), now);
 }
 
 bool Items::gives(Rank rank, Sources which) const {
@@ -96,18 +98,21 @@ bool Items::gives(Rank rank, Sources which) const {
 
 Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
   Candidate best;
+  // First, because these may beat every bound: what they find lets the loops below end early.
   if (score_.sees_residents()) consider_shared(to, which, at_least, best);
   const std::int64_t deficit = loads_.deficit(to);
-  for (const Donor& donor : donors_) {
-    if (best.item >= 0 && donor.bound <= best.gain) break;
-    if (donor.rank == to || !gives(donor.rank, which)) continue;
-    const std::int64_t surplus = loads_.surplus(donor.rank);
-    const Candidate& all = best_[static_cast<std::size_t>(donor.rank)];
+  for (const Source& source : sources_) {
+    if (best.item >= 0 && source.bound <= best.gain) break;
+    if (source.rank == to || !gives(source.rank, which)) continue;
+    const std::int64_t surplus = loads_.surplus(source.rank);
+    const Candidate& all = best_[static_cast<std::size_t>(source.rank)];
+    // The receiver can take all that the source can spare: best_ is the answer. Otherwise the limit
+    // is smaller than the one best_ was made for, and the source's items are looked at again.
     if (surplus <= deficit && all.offer.pairs.size() >= at_least) {
       take_if_better(all, best);
       continue;
     }
-    for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(donor.rank)]) {
+    for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(source.rank)]) {
       if (best.item >= 0 && -bound <= best.gain) break;
       consider(id, std::min(surplus, deficit), at_least, best);
     }
@@ -149,6 +154,8 @@ void Items::consider(int id, std::int64_t limit, std::int64_t at_least, Candidat
   take_if_better(candidate, best);
 }
 
+/// Ties are broken by the document and the pairs, never by the order of the search: every rank
+/// makes the same plan for itself, without a message.
 void Items::take_if_better(const Candidate& candidate, Candidate& best) const {
   if (best.item >= 0) {
     if (candidate.gain < best.gain) return;
@@ -170,6 +177,8 @@ void Items::share(Rank rank, int document) {
   }
 }
 
+/// delist() finds an item by its bound and its server, so it comes before either changes. The
+/// sources are refreshed last, once loads, residency and items agree again.
 void Items::apply(const Candidate& move, Rank to) {
   const Item before = item(move.item);
   const DocumentShard& shape = shard(before);

@@ -34,7 +34,7 @@ class Items {
   Items(const Workload& workload, const std::vector<DocumentShard>& shards, const Score& score,
         Loads& loads, Residency& residency, bool offer_nothing);
 
-  /// The best move to `to` from the donors; item -1 where there is none.
+  /// The best move to `to` from the sources; item -1 where there is none.
   /// @param at_least  pairs to offer even where they exceed what the receiver lacks
   Candidate search(Rank to, Sources which, std::int64_t at_least) const;
 
@@ -52,7 +52,7 @@ class Items {
     double bound = 0;  ///< no part of the item gains more where nothing of its document is present
   };
   /// A rank that could give.
-  struct Donor {
+  struct Source {
     double bound;  ///< gain of its best offer to somebody who takes all it can spare
     Rank rank;
   };
@@ -82,8 +82,8 @@ class Items {
   std::vector<int> last_of_document_;                      // items of a document are a chain
   std::vector<std::set<std::pair<double, int>>> by_rank_;  // best bound first: (-bound, item)
   std::vector<std::vector<int>> shared_;  // by rank: documents in part there, in part elsewhere
-  std::vector<Donor> donors_;             // best bound first
-  std::vector<Candidate> best_;           // by rank: what its bound in donors_ stands for
+  std::vector<Source> sources_;           // best bound first
+  std::vector<Candidate> best_;           // by rank: what its bound in sources_ stands for
 };
 
 }  // namespace cadenza::plan
