@@ -87,7 +87,7 @@ mpi_environment() {
   # shellcheck source=scripts/mpi-environment
   source "$root/scripts/mpi-environment"
   if [ "$1" -gt "$(nproc)" ]; then
-    say "$1 ranks share $(nproc) cores: times will show it"
+    say "$1 ranks share $(nproc) cores, so times will be longer"
     export OMPI_MCA_mpi_yield_when_idle=1
   fi
 }

@@ -16,17 +16,14 @@ namespace cadenza::app {
 namespace {
 
 constexpr const char* kDescription =
-    "Cadenza trains a Llama-style transformer on long documents over MPI, places its core "
-    "attention where\n"
-    "there is time for it, and records what every rank did.\n\n"
-    "  mpirun -n 2 cadenza train inputs/quickstart.yaml --output runs/first\n"
-    "  cadenza train inputs/quickstart.yaml --dry-run\n"
-    "  cadenza plan inputs/quickstart.yaml --format json\n"
-    "  cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n"
-    "  cadenza simulate inputs/clusters/what_to_run.yaml --steps 1   (which layout and "
-    "placement?)\n"
-    "  cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n"
-    "  mpirun -n 2 cadenza attend experiment.yaml --input qkv.h5 --output out.h5\n";
+    "Cadenza trains a Llama-style transformer on long documents over MPI, computes core attention "
+    "on\nthe ranks that have time for it, and records what every rank did.\n\n  mpirun -n 2 "
+    "cadenza train inputs/quickstart.yaml --output runs/first\n  cadenza train "
+    "inputs/quickstart.yaml --dry-run\n  cadenza plan inputs/quickstart.yaml --format json\n  "
+    "cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n  "
+    "cadenza simulate inputs/clusters/what_to_run.yaml --steps 1   (which layout and placement?)\n "
+    " cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n  mpirun -n 2 cadenza attend "
+    "experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 out of memory or a fault of the program, 2 usage or configuration, 3 data "
     "or file,\n4 non-finite loss or attention, or a calibration that is too noisy, 5 "
@@ -69,10 +66,10 @@ void add_train(CLI::App& app, CommandLine& line) {
   train->add_option(
       "--from", line.from,
       "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder "
-      "(its newest). The layout may differ; the batches are those of an uninterrupted run");
-  train->add_flag(
-      "--dry-run", line.dry_run,
-      "Check everything, print layout, memory estimate and plan; run and write nothing");
+      "(its newest one). The layout may differ; the batches are those of an uninterrupted run");
+  train->add_flag("--dry-run", line.dry_run,
+                  "Check the experiment and print layout, memory estimate and plan; train nothing, "
+                  "write nothing");
   train->callback([&line] { line.command = Command::train; });
 }
 
@@ -94,8 +91,9 @@ void add_attend(CLI::App& app, CommandLine& line) {
 }
 
 void add_plan(CLI::App& app, CommandLine& line) {
-  CLI::App* plan = app.add_subcommand(
-      "plan", "Print who computes what and what moves in a step's forward plans (no MPI needed)");
+  CLI::App* plan = app.add_subcommand("plan",
+                                      "Print a step's forward plans: which rank computes which "
+                                      "attention, and what moves (no MPI needed)");
   add_common(*plan, line);
   plan->add_option("--format", line.format,
                    "table; json (docs/plan.md); dot, a graph for Graphviz; svg, a picture of who "
@@ -110,23 +108,24 @@ void add_plan(CLI::App& app, CommandLine& line) {
 
 void add_sweep(CLI::App& app, CommandLine& line) {
   CLI::App* sweep = app.add_subcommand(
-      "sweep", "Simulate all points of a grid on all cores: one table, resumed where it was left");
+      "sweep",
+      "Simulate every point of a grid, on all cores, and write one table; a second call resumes");
   sweep->add_option("sweep", line.experiment, "Sweep (YAML)")->required();
   add_set(*sweep, line);
   sweep->add_option("--steps", line.steps, "Steps to simulate at every point (default: the file's)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   add_output(*sweep, line,
-             "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same "
-             "sweep that are there are kept");
+             "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same sweep "
+             "that it already holds are kept");
   sweep->callback([&line] { line.command = Command::sweep; });
 }
 
 void add_simulate(CLI::App& app, CommandLine& line) {
   CLI::App* simulate = app.add_subcommand(
       "simulate",
-      "Simulate the steps of an experiment: how long they take on the machine of "
-      "cluster.machine (no MPI needed). With attention.placement: auto it first "
-      "searches for the layout and placement to run (docs/what_to_run.md)");
+      "Simulate the steps of an experiment on the machine of cluster.machine: how long they take "
+      "(no MPI needed). With attention.placement: auto it first searches for the layout and "
+      "placement to run (docs/what_to_run.md)");
   add_common(*simulate, line);
   simulate->add_option("--steps", line.steps, "Steps to simulate (default: run.steps)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
@@ -159,10 +158,12 @@ void add_calibrate(CLI::App& app, CommandLine& line) {
 
 void add_detail(CLI::App& app, CommandLine& line) {
   CLI::Option* quiet = app.add_flag_callback(
-      "--quiet", [&line] { line.detail = Detail::quiet; }, "Results, warnings and errors alone");
+      "--quiet", [&line] { line.detail = Detail::quiet; },
+      "Print only results, warnings and errors");
   app.add_flag_callback(
          "--verbose", [&line] { line.detail = Detail::verbose; },
-         "More: the program's build, the experiment with all defaults, single measurements")
+         "Also print the program's build, the experiment with all defaults, and single "
+         "measurements")
       ->excludes(quiet);
 }
 

@@ -71,13 +71,13 @@ void check_size(const Checker& check, const Experiment& e) {
   const double activations =
       real(e.batch.microbatch) * (real(m.layers) * (real(m.d_model) + real(m.ffn)) + real(m.vocab));
   check.require(activations <= kMostActivations, "batch.microbatch",
-                "found {}, with this model {:.3g} activations; valid: at most {:.3g}",
+                "found {}, which makes {:.3g} activations with this model; valid: at most {:.3g}",
                 e.batch.microbatch, activations, kMostActivations);
   const double angles = real(e.data.max_document) * real(m.head_dim());
-  check.require(
-      angles <= kMostActivations, "data.max_document",
-      "found {}, whose rotation by {} dimensions has {:.3g} angles; valid: at most {:.3g}",
-      e.data.max_document, m.head_dim(), angles, kMostActivations);
+  check.require(angles <= kMostActivations, "data.max_document",
+                "found {}, which with {} dimensions to rotate makes {:.3g} rotary angles; valid: "
+                "at most {:.3g}",
+                e.data.max_document, m.head_dim(), angles, kMostActivations);
 }
 
 void check_rank_count(const Checker& check, const Parallel& p, std::int64_t servers) {
@@ -95,14 +95,14 @@ void check_step(const Checker& check, const Experiment& e) {
   const double microbatches = real(e.batch.tokens) / real(e.batch.microbatch);
   const double passes = microbatches * real(e.model.layers) * real(p.tensor) * real(p.context);
   check.require(passes <= kMostPasses, "batch.tokens",
-                "found {}, {:.3g} microbatches x {} layers x tensor {} x context {}: a step of "
-                "{:.3g} passes; valid: at most {:.3g} of them",
+                "found {}: {:.3g} microbatches x {} layers x tensor {} x context {} = {:.3g} "
+                "passes through a layer in a step; valid: at most {:.3g}",
                 e.batch.tokens, microbatches, e.model.layers, p.tensor, p.context, passes,
                 kMostPasses);
   const double pairs = microbatches * real(p.context) * real(p.context);
   check.require(pairs <= kMostPairs, "parallel.context",
-                "found {}: {:.3g} microbatches in each of which every rank meets every other; "
-                "valid: at most {:.3g} pairs of ranks in a step",
+                "found {} with {:.3g} microbatches, in each of which all pairs of ranks exchange "
+                "messages; valid: at most {:.3g} pairs in a step",
                 p.context, microbatches, kMostPairs);
   const double blocks = real(e.batch.tokens) / real(e.attention.block);
   check.require(e.attention.placement != PlacementKind::cad || blocks <= kMostBlocks,
@@ -115,8 +115,8 @@ void check_model(const Checker& check, const Model& m) {
                 "found {}, which does not divide model.d_model = {}; valid: a divisor of it",
                 m.heads, m.d_model);
   check.require(m.head_dim() % 2 == 0, "model.heads",
-                "found {}, so that a head has model.d_model / model.heads = {} dimensions; valid: "
-                "an even number of them (rotary embedding turns pairs)",
+                "found {}, so that head_dim = model.d_model / model.heads = {}; valid: an even "
+                "head_dim (rotary embedding rotates pairs)",
                 m.heads, m.head_dim());
   check.require(m.heads % m.kv_heads == 0, "model.kv_heads",
                 "found {}, which does not divide model.heads = {}; valid: a divisor of it",
@@ -221,13 +221,13 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found keep with schedule phase_aligned: the backward pass of a microbatch may run "
                 "on other servers than its forward pass; valid: resend");
   check.require(a.inputs == Inputs::resend || !recomputes_attention, "attention.inputs",
-                "found keep with run.recompute = {}, which makes Q, K and V again; valid: resend",
+                "found keep with run.recompute = {}, which recomputes Q, K and V; valid: resend",
                 word(e.run.recompute));
-  check.require(a.overlap == Overlap::none || !recomputes_attention, "attention.overlap",
-                "found ping_pong with run.recompute = {}: the two halves are in different layers "
-                "and one recomputed layer is held at a time; valid: none, or run.recompute none or "
-                "mlp",
-                word(e.run.recompute));
+  check.require(
+      a.overlap == Overlap::none || !recomputes_attention, "attention.overlap",
+      "found ping_pong with run.recompute = {}: the two halves are in different layers, but only "
+      "one recomputed layer is held at a time; valid: none, or run.recompute none or mlp",
+      word(e.run.recompute));
   const bool stripes =
       a.placement == PlacementKind::striped || a.placement == PlacementKind::block_striped;
   check.require(a.overlap == Overlap::none || !stripes, "attention.overlap",
@@ -286,7 +286,7 @@ void check_lengths(const Checker& check, const Data& d) {
                 word(l.distribution));
   check.require(l.distribution != Distribution::constant || l.median == std::floor(l.median),
                 "data.lengths.median",
-                "found {}, but with data.lengths.distribution = constant it is the length; valid: "
+                "found {}, but data.lengths.distribution = constant takes it as the length; valid: "
                 "an integer",
                 l.median);
 }

@@ -152,8 +152,8 @@ SweepRule read_rule(const Value& block, const std::string& path, const std::vect
   rule.skip = skip != nullptr && skip->text == "true";
   if (when == nullptr || (set != nullptr) == rule.skip || (skip != nullptr && !rule.skip)) {
     fail_at(block.place, path,
-            "found no such pair; valid: when: {axis: label} with set: {key.path: value} or skip: "
-            "true");
+            "found no when, or not exactly one of set and skip; valid: when: {axis: label} with "
+            "set: {key.path: value} or skip: true");
   }
   require_kind(*when, join_path(path, "when"), Value::Kind::block, "a block of axis: label");
   for (const Entry& entry : when->entries) {

@@ -65,7 +65,8 @@ class Builder : public YAML::EventHandler {
   /// What was built. @throws Error(usage): a key that is no word
   Value take() {
     if (odd_key_) {
-      fail_at(odd_key_->place, odd_key_->path, "found a key that is no word; valid: key: value");
+      fail_at(odd_key_->place, odd_key_->path,
+              "found a key that is a list or a block; valid: key: value");
     }
     return std::move(root_);
   }
@@ -98,7 +99,7 @@ class Builder : public YAML::EventHandler {
     const auto anchored = anchors_.find(anchor);
     if (anchored == anchors_.end()) {
       fail_at(place_at(origin_, mark), path(),
-              "found an alias inside what it stands for: levels without end; valid: none there");
+              "found an alias inside the value that it stands for; valid: outside");
     }
     count(mark, extent_of(anchored->second));
     add(anchored->second);
@@ -134,13 +135,14 @@ class Builder : public YAML::EventHandler {
     const Place place = place_at(origin_, mark);
     if (open_.size() + extent.depth > kDeepest) {
       fail_at(place, path(),
-              fmt::format("found more than {} levels; valid: blocks of keys", kDeepest));
+              fmt::format("found more than {} nested levels; valid: fewer", kDeepest));
     }
     if (total_.values > kMostValues || total_.bytes > kMostYamlBytes) {
-      fail_at(place, path(),
-              fmt::format("found more than {} values or {} bytes of text, where an alias counts as "
-                          "what it stands for; valid: less, e.g. lengths in a file of their own",
-                          kMostValues, kMostYamlBytes));
+      fail_at(
+          place, path(),
+          fmt::format("found more than {} values or {} bytes of text (an alias counts as the value "
+                      "that it stands for); valid: less, e.g. with lengths in a separate file",
+                      kMostValues, kMostYamlBytes));
     }
   }
 
@@ -303,7 +305,7 @@ void apply_override(Value& root, const std::string& argument) {
   }
   const Place place{origin, 1};
   if (names.size() > kDeepest) {
-    fail_at(place, path, fmt::format("found more than {} levels; valid: a key", kDeepest));
+    fail_at(place, path, fmt::format("found more than {} nested levels; valid: a key", kDeepest));
   }
   Value* value = &root;
   Value fresh = load(argument.substr(equals + 1), origin, path);
@@ -311,8 +313,8 @@ void apply_override(Value& root, const std::string& argument) {
     if (value->kind == Value::Kind::nothing) value->kind = Value::Kind::block;
     if (value->kind != Value::Kind::block) {
       fail_at(place, path,
-              fmt::format("found {} ({}) above '{}'; valid: a block of keys there", found(*value),
-                          value->place.text(), one_line(name)));
+              fmt::format("found {} ({}) where a block with '{}' is needed; valid: a block of keys",
+                          found(*value), value->place.text(), one_line(name)));
     }
     value = &entry_of(*value, name, place);
   }

@@ -37,7 +37,7 @@ std::int64_t total_tokens(const std::vector<Waiting>& documents) {
 void check_step(std::size_t documents) {
   if (documents <= static_cast<std::size_t>(config::kMostStepDocuments)) return;
   fail(ExitCode::usage,
-       "batch.tokens: found a step of more than {} documents; valid: fewer tokens, or longer "
+       "batch.tokens: found a step with more than {} documents; valid: fewer tokens, or longer "
        "documents",
        config::kMostStepDocuments);
 }

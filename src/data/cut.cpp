@@ -42,8 +42,8 @@ void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document
     documents += max_document > 0 ? (length - 1) / max_document + 1 : 1;
     if (documents > config::kMostDocuments) {
       fail(ExitCode::data,
-           "data.max_document: found {}, which makes more than {} documents of the corpus; valid: "
-           "more, or fewer or shorter documents",
+           "data.max_document: found {}, which cuts the corpus into more than {} documents; valid: "
+           "a larger value, or a smaller corpus",
            max_document, config::kMostDocuments);
     }
   }

@@ -60,8 +60,7 @@ std::vector<std::int64_t> synthetic_lengths(const config::Data& data, std::uint6
   const config::Lengths& options = data.lengths;
   if (options.distribution == Distribution::file) return read_lengths(options.path);
   if (data.documents < 1) {
-    fail(ExitCode::data, "data.documents: the corpus is empty: found {}, at least 1 is valid",
-         data.documents);
+    fail(ExitCode::data, "data.documents: found {}; valid: at least 1", data.documents);
   }
   if (options.distribution == Distribution::histogram) {
     return sample_lengths(read_histogram(options.path), data, seed);

@@ -15,12 +15,12 @@ namespace {
 void check(const Corpus& corpus, const config::Batch& batch) {
   if (corpus.lengths().empty()) fail(ExitCode::data, "data: the corpus holds no documents");
   if (batch.tokens < 1 || batch.microbatch < 1) {
-    fail(ExitCode::usage, "batch: found tokens {} and microbatch {}; both are at least 1",
+    fail(ExitCode::usage, "batch: found tokens {} and microbatch {}; valid: both at least 1",
          batch.tokens, batch.microbatch);
   }
   if (!std::is_sorted(batch.outliers.begin(), batch.outliers.end())) {
     fail(ExitCode::usage,
-         "batch.outliers: found lengths that do not ascend, valid: ascending ones");
+         "batch.outliers: found lengths that do not ascend; valid: ascending lengths");
   }
 }
 
@@ -57,7 +57,7 @@ Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
   const std::int64_t longest = std::ranges::max(corpus.lengths());
   if (std::min(longest, options_.tokens) > bins_->longest) {
     fail(ExitCode::usage,
-         "batch.longest: found room for {} tokens in a microbatch and a document of {}, valid: "
+         "batch.longest: found room for {} tokens in a microbatch, but a document of {}; valid: "
          "data.max_document of at most {}",
          bins_->longest, longest, bins_->longest);
   }

@@ -97,7 +97,7 @@ class Walk {
     if (!visited_.emplace(base.native(), next).second) return;
     if (linked && ++behind_links_ > kMostBehindLinks) {
       fail(ExitCode::data,
-           "data.path: '{}' leads through links to more than {} folders; valid: a pattern with "
+           "data.path: '{}' follows links into more than {} folders; valid: a pattern that matches "
            "fewer",
            pattern_, kMostBehindLinks);
     }

@@ -176,8 +176,8 @@ void TokenFile::refuse_text() const {
   while (!head.empty() && (head.back() & 0x80) != 0) head.remove_suffix(1);  // a cut character
   if (head.size() < kLeast || !is_plain(head)) return;
   fail(ExitCode::data,
-       "data.path: '{}' is a file of text, which holds no tokens; valid: token ids in a flat file, "
-       ".npy or llm.c's shards, or data.source: text",
+       "data.path: '{}' is a text file, without token ids; valid: token ids in a flat file, .npy "
+       "or llm.c's shards, or data.source: text",
        file_.path());
 }
 

@@ -30,15 +30,15 @@ CheckpointReader::CheckpointReader(const std::string& path)
   const std::string schema = file_->read_text_attribute("schema");
   unprotected_ = schema == kUnprotectedSchema;
   if (schema != kCheckpointSchema && !unprotected_) {
-    fail(ExitCode::data, "{}: is no checkpoint: found schema '{}'; valid: {}", path, shown(schema),
-         kCheckpointSchema);
+    fail(ExitCode::data, "{}: is not a checkpoint: found schema '{}'; valid: {}", path,
+         shown(schema), kCheckpointSchema);
   }
   experiment_ = file_->read_text_attribute("experiment");
   step_ = file_->read_attribute("step");
   if (step_ < 0) fail(ExitCode::data, "{}: found step {}; valid: at least 0", path, step_);
   const std::int64_t named = step_of(std::filesystem::path(path).filename().string());
   if (named >= 0 && named != step_) {
-    fail(ExitCode::data, "{}: found step {}; valid: {}, as the file is named", path, step_, named);
+    fail(ExitCode::data, "{}: found step {}; valid: {}, as in the file's name", path, step_, named);
   }
 }
 

@@ -26,7 +26,7 @@ void handle(int number, siginfo_t*, void*) {
   if (path_in_use != nullptr) {
     say("cadenza: ");
     say(path_in_use);
-    say(": is damaged: the HDF5 library broke down on it\n");
+    say(": is damaged: the HDF5 library failed on it\n");
     _exit(static_cast<int>(ExitCode::data));
   }
   // The instruction runs again, under whoever handled its faults before.

@@ -96,7 +96,8 @@ struct Source {
 
 void require_own_storage(hid_t creation, const std::string& path, const std::string& dataset) {
   if (H5Pget_layout(creation) == H5D_VIRTUAL || H5Pget_external_count(creation) > 0) {
-    fail(ExitCode::data, "{}: dataset {} lies in other files; valid: in this one", path, dataset);
+    fail(ExitCode::data, "{}: dataset {} is stored in other files; valid: in this file", path,
+         dataset);
   }
 }
 
@@ -222,7 +223,7 @@ void File::require_checksums(const std::string& dataset) const {
          path_, dataset);
   }
   if (names_of(data.get()) != 1) {
-    fail(ExitCode::data, "{}: {} has a second name; valid: a dataset of its own", path_, dataset);
+    fail(ExitCode::data, "{}: {} has a second name (a hard link); valid: one name", path_, dataset);
   }
 }
 

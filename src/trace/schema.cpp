@@ -72,7 +72,7 @@ Handle reopen_file(const std::string& path) {
   const Handle access = newest_format();
   // Never open for plain writing: a process that ends then leaves a file that nobody can read.
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE, access.get());
-  return {checked(id, path, "cannot go on with the trace"), H5Fclose};
+  return {checked(id, path, "cannot continue the trace"), H5Fclose};
 }
 
 void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,

@@ -26,11 +26,10 @@ using program::Pass;
 config::Experiment one_layer(config::Experiment e) {
   const auto require_one = [](std::int64_t found, const char* key) {
     if (found == 1) return;
-    fail(
-        ExitCode::usage,
-        "{}: found {}; valid for cadenza attend: 1 (attention alone has data and context ranks and "
-        "dedicated servers)",
-        key, found);
+    fail(ExitCode::usage,
+         "{}: found {}; valid for cadenza attend: 1 (it uses only data and context ranks and "
+         "dedicated servers)",
+         key, found);
   };
   require_one(e.parallel.pipeline, "parallel.pipeline");
   require_one(e.parallel.tensor, "parallel.tensor");
@@ -166,8 +165,8 @@ class AttendTensors {
              const std::vector<Sum>& values) const {
     if (const auto found = non_finite(what, values, [](Sum value) { return value; })) {
       fail(ExitCode::numerics,
-           "{}: {}: token {}, head {} is {} though all inputs are finite: they are too large for "
-           "{}; nothing was written",
+           "{}: {}: token {}, head {} is {} although all inputs are finite: the inputs are too "
+           "large for {}; nothing was written",
            output.path(), dataset, found->token, found->head, found->value, word_of(dtype_));
     }
     output.file().write(dataset, shape(what), values.data());

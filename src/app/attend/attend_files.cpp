@@ -90,10 +90,11 @@ AttendProblem read_problem(const storage::File& file) {
 void require_output(const std::string& path, const std::string& input) {
   std::error_code unseen;  // what is not there is no obstacle
   if (fs::equivalent(path, input, unseen)) {
-    fail(ExitCode::data, "{}: is the input itself; valid: another file", path);
+    fail(ExitCode::data, "{}: is the input file; valid: another file", path);
   }
   if (fs::exists(path, unseen) && !fs::is_regular_file(path, unseen)) {
-    fail(ExitCode::data, "{}: is no regular file; valid: the name of a file or a new one", path);
+    fail(ExitCode::data, "{}: is not a regular file; valid: a file, or the name of a new one",
+         path);
   }
 }
 

@@ -32,9 +32,8 @@ std::ofstream open_output(const std::string& path, std::ios::openmode mode) {
   std::ofstream file(path, mode);
   if (file) return file;
   fail(ExitCode::data,
-       "{}: cannot be written: {}; valid: --output with a file in a folder that is "
-       "there",
-       path, std::strerror(errno));
+       "{}: cannot be written: {}; valid: --output with a file in an existing folder", path,
+       std::strerror(errno));
 }
 
 void write_machine(const std::string& path, const config::Machine& machine) {
@@ -156,12 +155,12 @@ std::string Calibration<Real>::doubts() const {
     far.insert(far.end(), error->far().begin(), error->far().end());
   }
   if (!differing.empty()) {
-    lines.push_back(fmt::format("{} of {} measurements differ from round to round: {}",
+    lines.push_back(fmt::format("{} of {} measurements vary from round to round: {}",
                                 differing.size(), works_.size(), some_of(differing)));
   }
   if (!far.empty()) {
     lines.push_back(
-        fmt::format("{} predictions are far from what was measured: {}", far.size(), some_of(far)));
+        fmt::format("{} predictions are far from the measurements: {}", far.size(), some_of(far)));
   }
   return fmt::format("{}", fmt::join(lines, "; "));
 }
@@ -169,12 +168,12 @@ std::string Calibration<Real>::doubts() const {
 template <typename Real>
 std::string Calibration<Real>::source() const {
   return fmt::format(
-      "{}cadenza calibrate, {} ranks x {} threads on {}, {}; predictions beside other "
-      "measurements: attention {}; products {}; operations {}{}",
+      "{}cadenza calibrate, {} ranks x {} threads on {}, {}; errors of predictions: attention {}; "
+      "products {}; operations {}{}",
       doubts().empty() ? "" : fmt::format("NOT RELIABLE: {}. Measured by ", doubts()),
       world_.size(), Device().concurrency(), machine_.name, utc_now(), attention_error_.text(),
       product_error_.text(), operation_error_.text(),
-      world_.size() > 1 ? "" : "; copies and links not measured, which takes two ranks");
+      world_.size() > 1 ? "" : "; copies and links need two ranks and were not measured");
 }
 
 /// Measures, writes the file, and says what to think of it.
@@ -191,7 +190,7 @@ void calibrate_as(comm::Communicator& world, const config::Experiment& experimen
   if (!doubts.empty()) {
     throw CollectiveError(ExitCode::numerics,
                           fmt::format("{}: measurements too noisy to rely on: {}; calibrate again "
-                                      "while nothing else runs here",
+                                      "while nothing else runs on this machine",
                                       line.output, doubts));
   }
   if (world.rank() != 0) return;

@@ -90,7 +90,7 @@ Forecast forecast(const config::Experiment& experiment, const data::Batch& batch
 }
 
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {
-  if (cluster.machine.empty()) return "nominal rates, of no machine";
+  if (cluster.machine.empty()) return "nominal rates";
   return fmt::format("machine {} ({})", machine.name, cluster.machine);
 }
 
@@ -123,9 +123,8 @@ std::string describe(const Forecast& step, const std::string& rates) {
   const simulate::Result& t = step.result;
   const double left = t.seconds > 0 ? 1.0 - t.lower_bound_seconds / t.seconds : 0.0;
   return fmt::format(
-      "step: predicted {} ({}), no less than {} with all computation even and no transfer exposed "
-      "({:.1f} "
-      "% of the step is left to win); up to {} on rank {}",
+      "step: predicted {} ({}); lower bound {}, with balanced computation and all transfers hidden "
+      "({:.1f} % less); memory up to {}, on rank {}",
       format_duration(t.seconds), rates, format_duration(t.lower_bound_seconds), 100.0 * left,
       format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest()].rank);
 }

@@ -58,15 +58,14 @@ Forecast forecast(const config::Experiment& experiment, const program::StepShape
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
                   const config::Machine& machine);
 
-/// What predictions are for: "machine h100 (inputs/machines/h100.yaml)", "nominal rates, of no
-/// machine".
+/// What predictions are for: "machine h100 (inputs/machines/h100.yaml)", "nominal rates".
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine);
 
 /// What reports print beside the plans. Memory and predictions are those of pool 0.
 plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
                          const Forecast& step, const config::Machine& machine);
 
-/// "step: predicted 1.2 s (machine h100), no less than 1.0 s (...)".
+/// "step: predicted 1.2 s (machine h100); lower bound 1.0 s, ...".
 std::string describe(const Forecast& step, const std::string& rates);
 
 }  // namespace cadenza::app

@@ -17,7 +17,7 @@ constexpr const char* kOutOfMemory =
     "out of memory (cadenza train --dry-run estimates the need of a run)";
 
 [[noreturn]] void end_uncaught() {
-  Failure failure{ExitCode::internal, "a fault of the program: it ended itself"};
+  Failure failure{ExitCode::internal, "a fault of the program: it aborted"};
   if (std::current_exception()) {
     try {
       throw;
@@ -52,7 +52,7 @@ Failure current_failure() {
   } catch (const std::exception& error) {
     return {ExitCode::internal, fmt::format("a fault of the program: {}", error.what())};
   } catch (...) {
-    return {ExitCode::internal, "a fault of the program: an exception without a name"};
+    return {ExitCode::internal, "a fault of the program: an unknown exception"};
   }
 }
 

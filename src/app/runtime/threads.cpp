@@ -90,7 +90,7 @@ std::string oversubscription(std::span<const ThreadFacts> ranks,
       if (std::ranges::includes(mine.cores, ranks[i].cores)) threads += places[i].threads;
     }
     if (threads > size(mine.cores)) {
-      return fmt::format("; oversubscribed: {} threads on {}, times will show it", threads,
+      return fmt::format("; oversubscribed: {} threads on {}, so times will be longer", threads,
                          counted(mine.cores.size(), "core"));
     }
   }
@@ -102,7 +102,7 @@ std::string warning(std::span<const ThreadFacts> ranks, const std::vector<Thread
   const std::string crowded = oversubscription(ranks, places);
   const int idle = ranks.front().host_cores - size(union_of_cores(ranks));
   if (idle <= 0 || (crowded.empty() && ranks.front().wanted > 0)) return crowded;
-  return fmt::format("{}; mpirun's binding leaves {} idle, --bind-to none lifts it", crowded,
+  return fmt::format("{}; mpirun's binding leaves {} idle, use --bind-to none", crowded,
                      counted(static_cast<std::size_t>(idle), "core"));
 }
 

@@ -352,7 +352,7 @@ class Search {
     const std::string found =
         given_.run.memory > 0
             ? fmt::format("run.memory: found {}", format_bytes(static_cast<double>(limit_)))
-            : fmt::format("cluster.machine: found {} with {} a rank", machine_.name,
+            : fmt::format("cluster.machine: found {} with {} of memory per rank", machine_.name,
                           format_bytes(static_cast<double>(limit_)));
     fail(ExitCode::usage,
          "{}, but all {} layouts and placements need more; the least is {} (most of it: {}): {}, "

@@ -95,7 +95,7 @@ std::string ranking(const SearchReport& report) {
 }
 
 std::string limit_text(const SearchReport& report) {
-  if (report.limit == 0) return "how much memory a rank has is not known";
+  if (report.limit == 0) return "the memory of a rank is not known";
   return fmt::format("{} of memory each ({})", bytes_text(report.limit),
                      report.given.run.memory > 0 ? "run.memory" : "the machine's");
 }
@@ -105,11 +105,11 @@ std::string why(const Judged& j, const SearchReport& report) {
   const double best = report.ranked.front().seconds;
   switch (j.outcome) {
     case Outcome::bound:
-      return fmt::format("no less than {}", step_text(j.bound));
+      return fmt::format("lower bound {}", step_text(j.bound));
     case Outcome::slower:
       return fmt::format("on {}: {:.2f} x the best", j.sample, j.expected / best);
     case Outcome::late:
-      return fmt::format("on {}: no time to simulate it", j.sample);
+      return fmt::format("on {}: out of time", j.sample);
     case Outcome::untried:
       return "no time";
     case Outcome::too_large:
@@ -126,7 +126,7 @@ std::string without_memory(const SearchReport& report) {
   if (large.empty()) return "";
   std::ranges::stable_sort(large, {}, &Judged::bound);
   std::string text =
-      fmt::format("{} candidates that might be faster do not fit into {}, for instance\n",
+      fmt::format("{} candidates that might be faster do not fit into {}, for example\n",
                   large.size(), bytes_text(report.limit)) +
       head(">=");
   for (std::size_t i = 0; i < std::min(kTooLargeShown, large.size()); ++i) {
@@ -165,7 +165,7 @@ std::string estimates(const SearchReport& report) {
   std::ranges::copy_if(report.others, std::back_inserter(all), only_estimated);
   if (all.empty()) return "";
   std::string text =
-      fmt::format("{} layouts and placements were only estimated, for instance\n", all.size()) +
+      fmt::format("{} layouts and placements were only estimated, for example\n", all.size()) +
       head("about");
   for (std::size_t i = 0; i < std::min(kEstimatedShown, all.size()); ++i) {
     text += row("-", all[i], step_text(all[i].expected));
@@ -178,15 +178,15 @@ std::string estimates(const SearchReport& report) {
 std::string counts(const SearchReport& report) {
   const auto estimated = count(report, Outcome::slower) + count(report, Outcome::late);
   std::string text = fmt::format(
-      "{} layouts and placements: {} simulated, {} estimated on a part of the step,\n"
-      "      {} do not fit, {} cannot be faster by their bound",
+      "{} layouts and placements: {} simulated, {} estimated on a part of the step,\n      {} do "
+      "not fit, {} excluded by their lower bound",
       report.arrangements, report.arrangements - report.others.size(), estimated,
       count(report, Outcome::too_large), count(report, Outcome::bound));
   if (const auto untried = count(report, Outcome::untried); untried > 0) {
     text += fmt::format(", {} not tried", untried);
   }
   if (count(report, Outcome::untried) + count(report, Outcome::late) > 0) {
-    text += "\nThe search's time ran out: a better one may be among those not simulated";
+    text += "\nThe search's time was over: a faster one may be among those not simulated";
   }
   return text +
          fmt::format("\n{} candidates simulated, the best of them:\n\n", report.ranked.size());
@@ -197,10 +197,10 @@ std::string verdict(const SearchReport& report) {
   const auto with = std::ranges::find(report.ranked, true, disaggregates);
   const auto without = std::ranges::find(report.ranked, false, disaggregates);
   if (with == report.ranked.end() || without == report.ranked.end()) return "";
-  return fmt::format("cad gets {:.2f} x: {} with it, at best {} without:\n        {}, {}\n",
-                     without->seconds / with->seconds, step_text(with->seconds),
-                     step_text(without->seconds), layout_text(without->candidate.parallel),
-                     placement_text(without->candidate.attention));
+  return fmt::format(
+      "cad is {:.2f} x as fast as the best without it, {} against {} of\n        {}, {}\n",
+      without->seconds / with->seconds, step_text(with->seconds), step_text(without->seconds),
+      layout_text(without->candidate.parallel), placement_text(without->candidate.attention));
 }
 
 }  // namespace

@@ -133,8 +133,8 @@ std::string describe(const SimulationSummary& s) {
                         s.steps.size());
   }
   text = fmt::format(
-      "step time   {}, no less than {} with all computation even and nothing exposed: {:.1f} % is "
-      "left to win\n",
+      "step time   {}; lower bound {}, with balanced computation and all transfers hidden ({:.1f} "
+      "% less)\n",
       text, format_duration(s.lower_bound_seconds),
       percent(s.seconds - s.lower_bound_seconds, s.seconds));
   text += fmt::format("throughput  {} tokens/s", format_count(s.tokens_per_second()));

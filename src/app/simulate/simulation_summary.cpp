@@ -102,9 +102,9 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
 
 std::string MemoryVerdict::text() const {
   const std::string most =
-      fmt::format("rank {} needs {} (most of it: {}), the others down to {}", fullest,
+      fmt::format("rank {} needs the most, {} (most of it: {}); the smallest need is {}", fullest,
                   bytes_text(largest), parts.largest(), bytes_text(smallest));
-  if (limit == 0) return most + "; how much a rank has is not known";
+  if (limit == 0) return most + "; the memory of a rank is not known";
   if (fits()) return fmt::format("fits in {}: {}", bytes_text(limit), most);
   return fmt::format("out of memory on {} {}: each has {}, {}", ranks_beyond,
                      ranks_beyond == 1 ? "rank" : "ranks", bytes_text(limit), most);

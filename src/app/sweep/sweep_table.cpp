@@ -122,7 +122,8 @@ std::vector<std::string> columns_of(const config::Sweep& sweep) {
   std::vector<std::string> columns;
   for (const config::Axis& axis : sweep.axes) {
     if (std::ranges::count(results, axis.name) > 0) {
-      fail(ExitCode::usage, "axes.{}: found the name of a result; valid: another name", axis.name);
+      fail(ExitCode::usage, "axes.{}: found the name of a result's column; valid: another name",
+           axis.name);
     }
     columns.push_back(axis.name);
   }

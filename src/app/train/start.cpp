@@ -75,8 +75,8 @@ class Candidates {
                               const config::Experiment& experiment) {
     if (checkpoint.unprotected()) {
       return fmt::format(
-          "warning   {}: was written by an older version: it has no checksums and does not say its "
-          "model; only shapes and numbers were checked",
+          "warning   {}: was written by an older version, without checksums and without the "
+          "model's settings; only shapes and numbers were checked",
           checkpoint.path());
     }
     std::vector<std::string> keys;

@@ -49,8 +49,8 @@ std::string describe_stop(int signal, std::int64_t steps, const config::Experime
   const bool kept = experiment.run.checkpoint.every > 0;
   return fmt::format("stopped   by {} after {} of {} steps, exit code {}; {}", signal_name(signal),
                      steps, experiment.run.steps, exit_code_of(signal),
-                     kept ? fmt::format("go on with: cadenza train EXPERIMENT --from {}", folder)
-                          : "without a checkpoint to go on from (run.checkpoint.every is 0)");
+                     kept ? fmt::format("continue with: cadenza train EXPERIMENT --from {}", folder)
+                          : "no checkpoint to continue from (run.checkpoint.every is 0)");
 }
 
 }  // namespace

@@ -17,13 +17,13 @@ namespace {
 
 void check(const Workload& workload, const config::Attention& attention) {
   if (workload.servers.empty()) {
-    fail(ExitCode::usage, "placement: found no attention server, need at least 1");
+    fail(ExitCode::usage, "placement: found no attention server; valid: at least 1");
   }
   if (attention.block < 1) {
-    fail(ExitCode::usage, "attention.block: found {}, valid: 1 or more tokens", attention.block);
+    fail(ExitCode::usage, "attention.block: found {}; valid: 1 or more tokens", attention.block);
   }
   if (!(attention.tolerance >= 0)) {
-    fail(ExitCode::usage, "attention.tolerance: found {}, valid: 0 or more", attention.tolerance);
+    fail(ExitCode::usage, "attention.tolerance: found {}; valid: 0 or more", attention.tolerance);
   }
 }
 

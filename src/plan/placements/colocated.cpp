@@ -12,7 +12,8 @@ namespace cadenza::plan {
 
 Plan colocated(const Workload& workload) {
   const std::vector<Rank>& pool = workload.servers;
-  if (pool.empty()) fail(ExitCode::usage, "placement: found no attention server, need at least 1");
+  if (pool.empty())
+    fail(ExitCode::usage, "placement: found no attention server; valid: at least 1");
   const auto server_of = [&](Rank rank) {
     if (std::binary_search(pool.begin(), pool.end(), rank)) return rank;
     return pool[static_cast<std::size_t>(rank) % pool.size()];

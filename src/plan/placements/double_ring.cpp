@@ -11,7 +11,7 @@ namespace cadenza::plan {
 Plan double_ring(const Workload& workload, std::int64_t inner_ring) {
   if (inner_ring < 1 || workload.context % inner_ring != 0) {
     fail(ExitCode::usage,
-         "attention.inner_ring: found {}, valid: a divisor of parallel.context = {}", inner_ring,
+         "attention.inner_ring: found {}; valid: a divisor of parallel.context = {}", inner_ring,
          workload.context);
   }
   return ring_plan(workload, {1, static_cast<int>(inner_ring)});

@@ -11,7 +11,7 @@ Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel) {
   if (head_parallel < 1 || workload.context % head_parallel != 0 ||
       workload.shape.heads % head_parallel != 0) {
     fail(ExitCode::usage,
-         "attention.head_parallel: found {}, valid: a divisor of parallel.context = {} and of the "
+         "attention.head_parallel: found {}; valid: a divisor of parallel.context = {} and of the "
          "{} heads",
          head_parallel, workload.context, workload.shape.heads);
   }

@@ -56,8 +56,7 @@ class Form {
     if (!std::is_sorted(pool.begin(), pool.end()) ||
         std::adjacent_find(pool.begin(), pool.end()) != pool.end() ||
         !std::all_of(pool.begin(), pool.end(), [&](Rank rank) { return is_rank(rank); })) {
-      faults_.add("presence", "the pool is not a list of ascending ranks in [0,{})",
-                  workload_.ranks);
+      faults_.add("presence", "the ranks of the pool do not ascend in [0, {})", workload_.ranks);
     }
     for (const Home& home : workload_.homes) {
       if (!is_rank(home.rank) || !is_document(home.document) ||
@@ -98,8 +97,8 @@ class Form {
       }
       if (!once || end != workload_.lengths[document]) {
         faults_.add("presence",
-                    "the homes of document {} hold its tokens not once each, found "
-                    "a gap or overlap at token {} of {}",
+                    "the homes of document {} do not hold every token once: gap or overlap at "
+                    "token {} of {}",
                     document, end, workload_.lengths[document]);
       }
     }

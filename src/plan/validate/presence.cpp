@@ -84,7 +84,7 @@ class Presence {
       });
       if (twice) faults_.add("presence", "{}: sent twice", describe(*next.move));
       if (homes_.held(next.rank, view_.document, next.rows.tokens) > 0) {
-        faults_.add("presence", "{}: sent to where it is at home", describe(*next.move));
+        faults_.add("presence", "{}: sent to its own home", describe(*next.move));
       }
       open.push_back(&next);
     }
@@ -119,8 +119,8 @@ class Presence {
     const auto require = [&](Tensor what, const Rows& rows) {
       const std::int64_t count = held(placed.server, what, rows, stage + 1);
       if (count < rows.size()) {
-        faults_.add("presence", "{}: only {} of {} rows of {} are there", describe(placed), count,
-                    rows.size(), name(what));
+        faults_.add("presence", "{}: only {} of {} rows of {} have arrived", describe(placed),
+                    count, rows.size(), name(what));
       }
     };
     for (Tensor what : pass_.query_inputs) require(what, {task.q, task.heads});
@@ -136,7 +136,7 @@ class Presence {
     const Range queries = workload_.queries_of(document);
     if (queries.begin > 0 || placed.task.k.end <= queries.end) return;
     if (queries.end < workload_.lengths[document]) {
-      faults_.add("presence", "{}: reads keys of the half that follows, from token {} on",
+      faults_.add("presence", "{}: reads keys of the later half, from token {} on",
                   describe(placed), queries.end);
     }
   }

@@ -37,7 +37,7 @@ void check_totals(const Plan& plan, const Pass& pass, Faults& faults) {
   check_parts(plan, pass, faults);
   const auto ranks = static_cast<std::size_t>(plan.workload.ranks);
   if (plan.cost_per_rank.size() != ranks || plan.bytes_sent_per_rank.size() != ranks) {
-    faults.add("totals", "costs of {} and bytes of {} ranks, there are {}",
+    faults.add("totals", "costs of {} ranks and bytes of {} ranks; valid: {} ranks",
                plan.cost_per_rank.size(), plan.bytes_sent_per_rank.size(), ranks);
     return;
   }
@@ -51,11 +51,11 @@ void check_totals(const Plan& plan, const Pass& pass, Faults& faults) {
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!same_cost(plan.cost_per_rank[rank], costs[rank])) {
-      faults.add("totals", "rank {}: cost {}, its tasks take {}", rank, plan.cost_per_rank[rank],
-                 costs[rank]);
+      faults.add("totals", "rank {}: cost {}, but its tasks cost {}", rank,
+                 plan.cost_per_rank[rank], costs[rank]);
     }
     if (plan.bytes_sent_per_rank[rank] != bytes[rank]) {
-      faults.add("totals", "rank {}: {} bytes sent, its moves have {}", rank,
+      faults.add("totals", "rank {}: {} bytes sent, but its moves have {}", rank,
                  plan.bytes_sent_per_rank[rank], bytes[rank]);
     }
   }

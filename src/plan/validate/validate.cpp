@@ -78,7 +78,7 @@ std::vector<std::string> mirror_violations(const Plan& forward, const Plan& back
   check_form(backward, pass, faults);
   if (!faults.empty()) return faults.lines();
   if (places(forward) != places(backward)) {
-    faults.add("coverage", "the backward plan has other tasks, or has them on other servers");
+    faults.add("coverage", "the backward plan has other tasks, or places them on other servers");
   }
   if (!backward.merges.empty()) {
     faults.add("merging", "gradients are sums: found {} merges, valid: none",
@@ -101,7 +101,8 @@ void require_valid(const Plan& forward, const Plan& backward) {
   std::vector<std::string> faults = violations(forward);
   if (faults.empty()) faults = mirror_violations(forward, backward);
   if (faults.empty()) return;
-  fail(ExitCode::usage, "plan is broken in {} places, first {}", faults.size(), faults.front());
+  fail(ExitCode::usage, "invalid plan: {} violations, the first: {}", faults.size(),
+       faults.front());
 }
 
 }  // namespace cadenza::plan

@@ -353,13 +353,13 @@ def many_heads(file):
 
 
 HOSTILE = {  # what is done to a good file, a word of the complaint
-    "q in external storage": (lambda file: put_outside(file, "q"), "q lies in other files"),
+    "q in external storage": (lambda file: put_outside(file, "q"), "q is stored in other files"),
     "lengths in external storage": (
         lambda file: put_outside(file, "document_lengths"),
-        "document_lengths lies in other files",
+        "document_lengths is stored in other files",
     ),
     "k behind an external link": (lambda file: link_outside(file, "k"), "k is a link"),
-    "v of another file's rows": (lambda file: virtual(file, "v"), "v lies in other files"),
+    "v of another file's rows": (lambda file: virtual(file, "v"), "v is stored in other files"),
     "2^32 query heads": (many_heads, "4294967296 query heads"),
     "a dimension of 2^62 without rows": (
         lambda file: replace(

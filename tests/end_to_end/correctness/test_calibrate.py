@@ -121,7 +121,7 @@ def test_says_what_is_too_noisy_and_does_not_recommend_it(tmp_path):
     assert result.code == TOO_NOISY, str(result)
     (complaint,) = result.complaints
     assert str(machine) in complaint and "calibrate again while nothing else runs" in complaint
-    assert re.search(r"measurements differ from round to round: \S|far from what was measured: \S",
+    assert re.search(r"measurements vary from round to round: \S|far from the measurements: \S",
                      complaint), str(result)  # fmt: skip
     assert "noisy ones:" in result.out and "next" not in result.out
     assert result.out.count(", predicted ") > 5

@@ -24,7 +24,7 @@ def answer(words, **options):
 def test_the_question_is_answered_with_progress_beside_it():
     found = answer(["simulate", QUESTION, "--steps", "1"])
     assert "predicted for machine h100 (inputs/machines/h100.yaml)" in found.out
-    assert "cad gets " in found.out
+    assert "cad is " in found.out
     assert "fits in 74.5 GiB" in found.out
     assert re.search(r"^layout +1/\d+  data ", found.err, re.MULTILINE)
     assert not re.search(r"^layout ", found.out, re.MULTILINE)
@@ -52,7 +52,7 @@ def test_one_basis_of_rates():
     assert found.count("machine h100 (inputs/machines/h100.yaml)") == 3  # choice, plans, step
     assert "nominal" not in found
     nominal = harness.run_well(1, ["plan", AUTO]).out
-    assert nominal.count("nominal rates, of no machine") == 3
+    assert nominal.count("nominal rates") == 3
 
 
 def test_where_none_fits_it_says_so():

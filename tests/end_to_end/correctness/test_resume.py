@@ -317,7 +317,7 @@ REFUSED = {
     "text": (DATA, ["cannot open as an HDF5 file"], lambda p: p.write_text("weights"), {}),
     "empty": (DATA, ["cannot open as an HDF5 file"], lambda path: os.truncate(path, 0), {}),
     "without moments": (DATA, ["lacks optimizer/second_moment/"], without_moments, {}),
-    "no checkpoint": (DATA, ["is no checkpoint", "cadenza-checkpoint/2"], not_a_checkpoint, {}),
+    "no checkpoint": (DATA, ["is not a checkpoint", "cadenza-checkpoint/2"], not_a_checkpoint, {}),
     "schema as an array": (DATA, ["schema has 9999 values; valid: 1"], schema_as_an_array, {}),
     "a flipped bit": (DATA, ["lm_head.weight", "Fletcher32"], flip_a_weight, {}),
     "another ffn": other_model("model.ffn: the checkpoint has 48, the experiment 56", {"ffn": 56}),

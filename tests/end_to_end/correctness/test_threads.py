@@ -64,14 +64,14 @@ CASES = {  # ranks, environment, the line, threads of a rank
         2,
         {**FREE, "OMP_NUM_THREADS": "2"},
         f"2 ranks x 2 threads, cores {BOTH} (not pinned); "
-        "oversubscribed: 4 threads on 2 cores, times will show it",
+        "oversubscribed: 4 threads on 2 cores, so times will be longer",
         2,
     ),
     "more ranks than cores": (
         3,
         FREE,
         f"3 ranks x 1 thread, cores {BOTH} (not pinned); "
-        "oversubscribed: 3 threads on 2 cores, times will show it",
+        "oversubscribed: 3 threads on 2 cores, so times will be longer",
         1,
     ),
     "the user's binding": (

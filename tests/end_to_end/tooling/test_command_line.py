@@ -143,7 +143,7 @@ def test_an_experiment_taken_for_tokens(tmp_path):
     for command in ("plan", "simulate"):
         result = harness.run(1, [command, experiment])
         assert result.code == DATA and len(result.complaints) == 1, str(result)
-        assert "is a file of text, which holds no tokens" in result.complaints[0]
+        assert "is a text file, without token ids" in result.complaints[0]
 
 
 def test_the_first_runs_of_the_readme(tmp_path):

@@ -189,7 +189,7 @@ def test_analysis_draws_and_checks_it(done, tmp_path):
     [
         ({"stepz": 1}, 2, "grid.yaml:"),
         ({"base": "nowhere.yaml"}, 2, "nowhere.yaml: cannot be read"),
-        ({"axes": {"seconds": {"a": {}}}, "rules": []}, 2, "found the name of a result"),
+        ({"axes": {"seconds": {"a": {}}}, "rules": []}, 2, "found the name of a result's column"),
         ({"axes": {"parallel.contxt": [1]}, "rules": []}, 2, "all points were refused"),
         (
             {"set": {"data.lengths": {"distribution": "file", "path": "none.txt"}}},

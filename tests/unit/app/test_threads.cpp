@@ -153,7 +153,7 @@ TEST(DescribeThreads, SaysRanksThreadsAndCores) {
 TEST(DescribeThreads, WarnsOfTooManyThreads) {
   EXPECT_THAT(describe_threads(alike(2, on(cores(0, 2), 2))),
               ElementsAre("2 ranks x 2 threads, cores 0-1 (not pinned); oversubscribed: 4 threads "
-                          "on 2 cores, times will show it"));
+                          "on 2 cores, so times will be longer"));
   // Together they have cores enough, but the first rank's threads all run on one.
   EXPECT_THAT(describe_threads({{on({0}, 2), on(cores(1, 8), 2)}})[0],
               testing::HasSubstr("oversubscribed: 2 threads on 1 core,"));
@@ -165,7 +165,7 @@ TEST(DescribeThreads, WarnsOfCoresThatMpirunLeavesIdle) {
   first.host_cores = second.host_cores = 16;
   EXPECT_THAT(describe_threads({{first, second}}),
               ElementsAre("2 ranks x 1 thread, cores 0 | 1 (pinned); mpirun's binding leaves 14 "
-                          "cores idle, --bind-to none lifts it"));
+                          "cores idle, use --bind-to none"));
   first.wanted = second.wanted = 1;
   EXPECT_THAT(describe_threads({{first, second}}),
               ElementsAre("2 ranks x 1 thread, cores 0 | 1 (pinned)"));

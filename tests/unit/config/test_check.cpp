@@ -13,7 +13,7 @@ TEST(Check, HeadsFitTheModel) {
             "e.yaml:5: model.heads: found 5, which does not divide model.d_model = 64; valid: a "
             "divisor of it");
   EXPECT_THAT(error_of(kGood, {"model.heads=64"}),
-              AllOf(StartsWith("--set model.heads=64: found 64, "), HasSubstr("an even number")));
+              AllOf(StartsWith("--set model.heads=64: found 64, "), HasSubstr("an even head_dim")));
   EXPECT_EQ(error_of(kGood, {"model.kv_heads=3"}),
             "--set model.kv_heads=3: found 3, which does not divide model.heads = 4; valid: a "
             "divisor of it");
@@ -84,7 +84,7 @@ TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
       {{"model.layers=4", "parallel.pipeline=2", "attention.placement=cad",
         "attention.inputs=keep"},
        "other servers than its forward pass; valid: resend"},
-      {{"attention.inputs=keep", "run.recompute=layer"}, "which makes Q, K and V again"},
+      {{"attention.inputs=keep", "run.recompute=layer"}, "which recomputes Q, K and V"},
       {{"attention.overlap=ping_pong", "run.recompute=attention"}, "valid: none, or run.recompute"},
       {{"attention.overlap=ping_pong", "attention.placement=striped"}, "sees keys of the second"},
       {{"batch.outliers=[9, 8]", "batch.packing=balanced"}, "do not ascend"},

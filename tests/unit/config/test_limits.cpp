@@ -45,8 +45,9 @@ TEST(Aliases, CountAsWhatTheyStandFor) {
   const std::string text =
       fmt::format("a: &a {}\nb: [{}1]\n", repeated("x", 100'000), repeated("*a, ", 11));
   EXPECT_THAT(error_of(text), HasSubstr("bytes of text"));
-  EXPECT_THAT(error_of("a: &a [[[[[1]]]]]\nb: [[[*a]]]\n"), HasSubstr("more than 8 levels"));
-  EXPECT_THAT(error_of("a: &a {b: *a}\n"), HasSubstr("an alias inside what it stands for"));
+  EXPECT_THAT(error_of("a: &a [[[[[1]]]]]\nb: [[[*a]]]\n"), HasSubstr("more than 8 nested levels"));
+  EXPECT_THAT(error_of("a: &a {b: *a}\n"),
+              HasSubstr("an alias inside the value that it stands for"));
 }
 
 TEST(Yaml, ManyValuesAreFineButNotAnyNumber) {
@@ -82,7 +83,7 @@ TEST(Yaml, IsUtf8) {
 
 TEST(Override, OfTooManyLevels) {
   EXPECT_THAT(error_of(kGood, {fmt::format("{}a=1", repeated("a.", 20'000))}),
-              HasSubstr("more than 8 levels"));
+              HasSubstr("more than 8 nested levels"));
 }
 
 TEST(Name, IsThatOfAFolder) {

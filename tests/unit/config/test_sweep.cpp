@@ -111,11 +111,12 @@ TEST(Sweep, SaysWhatIsWrongAndWhere) {
               HasSubstr("rules[0].when.sistem: found no such axis; valid: system, "));
   EXPECT_THAT(complaint_about(with("{system: ring", "{system: rang")),
               HasSubstr("found rang; valid: cad, ring"));
-  EXPECT_THAT(complaint_about(with(", skip: true", "")), HasSubstr("rules[0]: found no such pair"));
+  EXPECT_THAT(complaint_about(with(", skip: true", "")),
+              HasSubstr("rules[0]: found no when, or not exactly one"));
   EXPECT_THAT(complaint_about(with("skip: true", "skip: true, set: {a: b}")),
-              HasSubstr("rules[0]: found no such pair"));
+              HasSubstr("rules[0]: found no when, or not exactly one"));
   EXPECT_THAT(complaint_about(with("skip: true", "skip: perhaps")),
-              HasSubstr("rules[0]: found no such pair"));
+              HasSubstr("rules[0]: found no when, or not exactly one"));
 }
 
 TEST(Sweep, HasABoundOnItsPoints) {

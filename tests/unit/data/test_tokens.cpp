@@ -176,11 +176,11 @@ TEST_F(TokenErrors, MissingEmptyAndOdd) {
 
 TEST_F(TokenErrors, TextInsteadOfTokens) {
   const std::string yaml = "name: small\ndata: {source: tokens, path: \u00fc.bin}\n";
-  expect({"file of text", "data.source: text"}, "x.yaml", yaml);
-  expect({"file of text"}, "x.bin", yaml, config::TokenType::uint32);
+  expect({"text file", "data.source: text"}, "x.yaml", yaml);
+  expect({"text file"}, "x.bin", yaml, config::TokenType::uint32);
   const std::string cut(4095,
                         'a');  // a character of two bytes lies across the end of what is looked at
-  expect({"file of text"}, "long.bin", cut + "\u00fc and more");
+  expect({"text file"}, "long.bin", cut + "\u00fc and more");
   expect({"outside the vocabulary"}, "short.bin", as_bytes<std::uint16_t>(Values(7, 0x2020)));
 }
 

@@ -298,7 +298,7 @@ TEST(CheckpointReader, OtherFilesAreRefused) {
   EXPECT_THAT(refusal(folder / "missing.h5", model), HasSubstr("No such file or directory"));
   storage::File::create(folder / "empty.h5").close();
   EXPECT_THAT(refusal(folder / "empty.h5", model),
-              HasSubstr("is no checkpoint: found schema ''; valid: cadenza-checkpoint/2"));
+              HasSubstr("is not a checkpoint: found schema ''; valid: cadenza-checkpoint/2"));
   storage::File trace = storage::File::create(folder / "trace.h5");
   trace.write_attribute("schema", std::string("cadenza-trace/1"));
   trace.close();
@@ -307,7 +307,7 @@ TEST(CheckpointReader, OtherFilesAreRefused) {
   EXPECT_THAT(refusal(folder / "negative.h5", model), HasSubstr("found step -3"));
   CheckpointWriter(folder / checkpoint_name(12), 13, {}).finish();
   EXPECT_THAT(refusal(folder / checkpoint_name(12), model),
-              HasSubstr("found step 13; valid: 12, as the file is named"));
+              HasSubstr("found step 13; valid: 12, as in the file's name"));
 }
 
 TEST(CheckpointReader, AFileThatIsCutAnywhereIsRefused) {

@@ -227,7 +227,7 @@ TEST_F(Hostile, StorageInOtherFiles) {
   dataset("virtual", H5T_NATIVE_DOUBLE, simple({1}), virtual_);
   for (const char* name : {"external", "virtual"}) {
     EXPECT_THAT(refusal([=](const File& f) { f.read<double>(name, {1}); }),
-                AllOf(HasSubstr(name), HasSubstr("lies in other files; valid: in this one")));
+                AllOf(HasSubstr(name), HasSubstr("is stored in other files; valid: in this file")));
   }
 }
 
