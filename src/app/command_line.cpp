@@ -63,10 +63,10 @@ void add_train(CLI::App& app, CommandLine& line) {
       *train, line,
       "Folder for the run (default: runs/<name>); only one run at a time may use it. An earlier "
       "run there is renamed to <folder>.1, .2, ...");
-  train->add_option(
-      "--from", line.from,
-      "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a run's folder "
-      "(its newest one). The layout may differ; the batches are those of an uninterrupted run");
+  train->add_option("--from", line.from,
+                    "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a "
+                    "run's folder (its newest one). Training continues with the next batch as if "
+                    "never interrupted; the layout may differ");
   train->add_flag("--dry-run", line.dry_run,
                   "Check the experiment and print layout, memory estimate and plan; train nothing, "
                   "write nothing");
@@ -76,7 +76,7 @@ void add_train(CLI::App& app, CommandLine& line) {
 void add_attend(CLI::App& app, CommandLine& line) {
   CLI::App* attend = app.add_subcommand(
       "attend",
-      "Run core attention alone on given Q, K, V (HDF5), through the experiment's placement");
+      "Run core attention alone, with the experiment's placement, on Q, K, V from an HDF5 file");
   add_common(*attend, line);
   attend
       ->add_option("--input", line.input,
@@ -100,16 +100,17 @@ void add_plan(CLI::App& app, CommandLine& line) {
                    "computes which part of the attention matrix")
       ->check(CLI::IsMember({"table", "json", "dot", "svg"}))
       ->capture_default_str();
-  plan->add_option("--step", line.step, "Step whose batch is planned, from 0")
+  plan->add_option("--step", line.step, "Step to plan, from 0")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   plan->callback([&line] { line.command = Command::plan; });
 }
 
 void add_sweep(CLI::App& app, CommandLine& line) {
-  CLI::App* sweep = app.add_subcommand(
-      "sweep",
-      "Simulate every point of a grid, on all cores, and write one table; a second call resumes");
+  CLI::App* sweep =
+      app.add_subcommand("sweep",
+                         "Simulate every point of a grid of experiments, on all cores, and write "
+                         "one table; run it again to resume an interrupted sweep");
   sweep->add_option("sweep", line.experiment, "Sweep (YAML)")->required();
   add_set(*sweep, line);
   sweep->add_option("--steps", line.steps, "Steps to simulate at every point (default: the file's)")
@@ -121,11 +122,11 @@ void add_sweep(CLI::App& app, CommandLine& line) {
 }
 
 void add_simulate(CLI::App& app, CommandLine& line) {
-  CLI::App* simulate = app.add_subcommand(
-      "simulate",
-      "Simulate the steps of an experiment on the machine of cluster.machine: how long they take "
-      "(no MPI needed). With attention.placement: auto it first searches for the layout and "
-      "placement to run (docs/what_to_run.md)");
+  CLI::App* simulate =
+      app.add_subcommand("simulate",
+                         "Predict how long the steps of an experiment take on the machine of "
+                         "cluster.machine (no MPI needed). With attention.placement: auto it first "
+                         "searches for the layout and placement to run (docs/what_to_run.md)");
   add_common(*simulate, line);
   simulate->add_option("--steps", line.steps, "Steps to simulate (default: run.steps)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
@@ -140,7 +141,7 @@ void add_simulate(CLI::App& app, CommandLine& line) {
   add_output(*simulate, line, "Folder for metrics and traces (default: runs/<name>-simulated)");
   simulate
       ->add_option("--format", line.format,
-                   "table; json, everything for programs (docs/simulation.md)")
+                   "table; json, all results for other programs (docs/simulation.md)")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   simulate->callback([&line] { line.command = Command::simulate; });
@@ -149,8 +150,8 @@ void add_simulate(CLI::App& app, CommandLine& line) {
 void add_calibrate(CLI::App& app, CommandLine& line) {
   CLI::App* calibrate = app.add_subcommand(
       "calibrate",
-      "Measure this machine for an experiment's model and dtype and write a file for "
-      "cluster.machine; mpirun with two or more ranks also measures messages");
+      "Measure this machine with an experiment's model and dtype, and write a machine file for "
+      "cluster.machine; with two or more ranks under mpirun, measure messages too");
   add_common(*calibrate, line);
   add_output(*calibrate, line, "Machine file (YAML)")->required();
   calibrate->callback([&line] { line.command = Command::calibrate; });

@@ -77,10 +77,10 @@ struct Links {
 
 struct Machine {
   std::string name = "nominal";
-  std::string source = "rates to compare plans by, of no machine";  ///< of the numbers
-  Dtype dtype = Dtype::float32;      ///< that they were measured with
-  std::int64_t ranks_per_node = 0;   ///< 0: all ranks on one
-  std::int64_t memory = 0;           ///< bytes of a rank; 0: not known
+  std::string source = "not measured, only to compare plans";  ///< of the numbers
+  Dtype dtype = Dtype::float32;                                ///< that they were measured with
+  std::int64_t ranks_per_node = 0;                             ///< 0: all ranks on one
+  std::int64_t memory = 0;                                     ///< bytes of a rank; 0: not known
   double peak_flops_per_second = 0;  ///< of a rank, for utilization; 0: not known
   AttentionTimes attention;
   ProductRates products;

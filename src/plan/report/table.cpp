@@ -54,7 +54,7 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
                  title(place, !plan.workload.queries.empty()), lengths.size(),
                  std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
                  lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
-  fmt::format_to(out, "imbalance {:.3f}, at home {:.3f}; attention {} predicted, {} at best\n",
+  fmt::format_to(out, "imbalance {:.3f} (at home {:.3f}); attention {} predicted, lower bound {}\n",
                  imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
                  format_duration(prediction.predicted_seconds),
                  format_duration(prediction.lower_bound_seconds));
@@ -98,8 +98,8 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   const int ticks = plans.empty() ? 0 : where.back().tick + 1;
   text += delays(notes);
   fmt::format_to(std::back_inserter(text),
-                 "step: {} tick{}, {} FLOPs, imbalance {:.3f}, at home {:.3f}, {} sent; attention, "
-                 "forward of one layer: {} predicted ({}), {} at best\n",
+                 "step: {} tick{}, {} FLOPs, imbalance {:.3f} (at home {:.3f}), {} sent; "
+                 "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
                  ticks, ticks == 1 ? "" : "s",
                  format_count(mean_cost(summary.total) *
                               static_cast<double>(summary.total.workload.servers.size())),
