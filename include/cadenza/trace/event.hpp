@@ -8,43 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include "cadenza/base/event_context.hpp"
 #include "cadenza/base/memory.hpp"
 
 namespace cadenza::trace {
 
 inline constexpr std::string_view kSchema = "cadenza-trace/1";
 
-enum class Category : std::uint8_t {
-  step = 0,
-  compute_dense = 1,      ///< matrix products
-  compute_attention = 2,  ///< core attention tasks
-  compute_other = 3,      ///< element-wise, reductions, packing
-  p2p_send = 4,
-  p2p_receive = 5,
-  collective = 6,
-  attention_dispatch = 7,  ///< attention inputs under way (Q, K, V; dO, LSE, delta)
-  attention_return = 8,    ///< attention results under way (O, LSE; dQ, dK, dV)
-  wait = 9,                ///< blocked until messages are there
-  data = 10,
-  optimizer = 11,
-  checkpoint = 12,
-  host = 13,
-  plan = 14,
-  trace_overhead = 15,
-};
-inline constexpr auto kCategoryNames = std::to_array<std::string_view>(
-    {"step", "compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
-     "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
-     "checkpoint", "host", "plan", "trace_overhead"});
-static_assert(kCategoryNames.size() == 16);
-
-enum class Phase : std::uint8_t {
-  forward = 0,
-  backward = 1,
-  recompute = 2,
-  optimizer = 3,
-  other = 4
-};
 enum class Lane : std::uint8_t { compute = 0, compute2 = 1, communication = 2, host = 15 };
 
 /// Bits of Event::flags.
@@ -53,16 +23,6 @@ inline constexpr std::uint8_t kSimulated = 1u << 1;
 inline constexpr std::uint8_t kNonBlocking = 1u << 2;
 inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank is the message's sender
 }  // namespace flag
-
-/// Where in a step an operation belongs. -1 where a field does not apply.
-struct EventContext {
-  Phase phase = Phase::other;
-  std::int16_t microbatch = -1;
-  std::int16_t layer = -1;
-  std::int32_t tick = -1;   ///< of the step's plans
-  std::int16_t stage = -1;  ///< of the plan
-  std::int8_t half = -1;    ///< of the microbatch, in ping-pong
-};
 
 /// One timed operation. -1 where a field does not apply.
 struct Event {

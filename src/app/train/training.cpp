@@ -19,7 +19,7 @@
 namespace cadenza::app {
 namespace {
 
-using trace::Category;
+using program::OtherEvent;
 
 constexpr int kClockPings = 100;
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -121,9 +121,8 @@ int Training<Real>::run() {
   for (; step < experiment_.run.steps && signal == 0; ++step) {
     const std::int64_t begin = trace::now_ns();
     std::optional<program::StepPlan> plan;
-    tracer_->time(Category::plan, tracer_->intern("wait_for_plan"), {},
-                  [&] { plan = take_plan(next); });
-    tracer_->time_if_long(tracer_->intern("start_planner"), [&] {
+    tracer_->time(OtherEvent::wait_for_plan, {}, [&] { plan = take_plan(next); });
+    tracer_->time_if_long(OtherEvent::start_planner, [&] {
       if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
     });
     signal = run_step(*plan, begin);
@@ -167,7 +166,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   clock_due_ = ranks.front().clock_due != 0;
   collectively(world_, [&] {
     folder_->require();
-    tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"), [&] {
+    tracer_->time_host(OtherEvent::write_step, [&] {
       write_trace(plan, result, begin_ns, end_ns);
       tracer_->begin_step(plan.batch.step + 1);  // what follows is written with the next step
     });
@@ -250,7 +249,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
 
 template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
-  tracer_->time_host(Category::checkpoint, tracer_->intern("save_checkpoint"), [&] {
+  tracer_->time_host(OtherEvent::save_checkpoint, [&] {
     const std::string path = folder_->checkpoints() + "/" + model::checkpoint_name(step);
     collectively(world_, [&] { executor_->write_checkpoint(path, step); });
     if (world_.rank() == 0) kept_.add(path);
@@ -260,7 +259,7 @@ void Training<Real>::save_checkpoint(std::int64_t step) {
 template <typename Real>
 void Training<Real>::measure_clock(std::uint32_t phase) {
   comm::ClockOffset offset;
-  tracer_->time_host(Category::host, tracer_->intern("measure_clock"),
+  tracer_->time_host(OtherEvent::measure_clock,
                      [&] { offset = comm::measure_clock(world_, kClockPings, trace::now_ns); });
   last_clock_ns_ = trace::now_ns();
   if (phase == 0) first_clock_ns_ = last_clock_ns_;
