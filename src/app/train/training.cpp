@@ -112,7 +112,7 @@ void Training<Real>::open_outputs(const std::string& output) {
 template <typename Real>
 int Training<Real>::run() {
   tracer_->begin_step(first_step_);
-  measure_clock(0);
+  measure_clock(trace::ClockPhase::start);
   progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
   Planned next = plan_ahead(first_step_);
@@ -129,7 +129,7 @@ int Training<Real>::run() {
     const std::int64_t every = experiment_.run.checkpoint.every;
     const bool due = every > 0 && ((step + 1) % every == 0 || signal != 0);
     if (due) save_checkpoint(step + 1);
-    if (clock_due_) measure_clock(1);
+    if (clock_due_) measure_clock(trace::ClockPhase::periodic);
   }
   if (step == experiment_.run.steps) signal = 0;  // nothing is left to go on with
   finish(signal, step);
@@ -257,12 +257,12 @@ void Training<Real>::save_checkpoint(std::int64_t step) {
 }
 
 template <typename Real>
-void Training<Real>::measure_clock(std::uint32_t phase) {
+void Training<Real>::measure_clock(trace::ClockPhase phase) {
   comm::ClockOffset offset;
   tracer_->time_host(OtherEvent::measure_clock,
                      [&] { offset = comm::measure_clock(world_, kClockPings, trace::now_ns); });
   last_clock_ns_ = trace::now_ns();
-  if (phase == 0) first_clock_ns_ = last_clock_ns_;
+  if (phase == trace::ClockPhase::start) first_clock_ns_ = last_clock_ns_;
   trace::ClockSync sync;
   sync.t_local_ns = offset.t_local_ns;
   sync.offset_ns = offset.offset_ns;
@@ -281,7 +281,7 @@ bool Training<Real>::clock_is_due() const {
 
 template <typename Real>
 void Training<Real>::finish(int signal, std::int64_t steps) {
-  measure_clock(2);
+  measure_clock(trace::ClockPhase::end);
   collectively(world_, [&] {
     folder_->require();
     writer_->finish(signal);
