@@ -34,9 +34,10 @@ class Score {
         return elsewhere(part, offer);
       case config::Priority::paper:
         return paper(part, item, item_cost, offer);
-      default:
-        return public_code(part, offer);
+      case config::Priority::public_code:
+        break;
     }
+    return public_code(part, offer);
   }
 
   /// `resident`, the destination known.
