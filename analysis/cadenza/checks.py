@@ -14,7 +14,6 @@ from cadenza.time.intervals import crossings
 from cadenza.read.partners import message_ends
 from cadenza.processes import mapped
 from cadenza.read.run import Run, of_step
-from cadenza.read.schema import LANES
 
 _NAMED = 8  # ranks; more are counted
 _COLUMNS = ("rank", "step", "begin_ns", "end_ns", "category", "name", "lane", "peer", "flow",
@@ -134,7 +133,7 @@ def _plans(run: Run) -> Iterator[Finding]:
     summary, plans = run.plan_summary(), run.plans()
     if summary.empty or plans.empty:
         return
-    forward = summary[(summary["phase"] == 0).to_numpy()]
+    forward = summary[(summary["phase"] == "forward").to_numpy()]
     key = ["step", "tick", "half", "server"]
     sums = [frame.groupby(key)["cost"].sum() for frame in (plans, forward)]
     both = pd.concat(sums, axis=1, keys=["plan", "summary"], join="inner")
@@ -148,14 +147,14 @@ def _times(events: pd.DataFrame, steps: pd.DataFrame) -> Iterator[Finding]:
     begin, end = events["begin_ns"].to_numpy(), events["end_ns"].to_numpy()
     yield from _each(events, end < begin, "an event ends before it begins")
     windows = steps.set_index("rank")[["begin_ns", "end_ns"]].reindex(events["rank"])
-    inside = (events["lane"] != LANES["host"]).to_numpy()
+    inside = (events["lane"] != "host").to_numpy()
     outside = (begin < windows["begin_ns"].to_numpy()) | (end > windows["end_ns"].to_numpy())
     yield from _each(events, inside & outside, "an event lies outside its step")
 
 
 def _lanes(events: pd.DataFrame) -> Iterator[Finding]:
     events = events[~events["non_blocking"].to_numpy(bool)]
-    lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].to_numpy(np.int64)
+    lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].cat.codes.to_numpy(np.int64)
     begin, end = events["begin_ns"].to_numpy(np.int64), events["end_ns"].to_numpy(np.int64)
     crossing = crossings(begin, np.maximum(begin, end), lanes)
     yield from _each(events, crossing, "two events of a lane overlap")

@@ -10,7 +10,7 @@ from cadenza.graph.graph import StepGraph, build
 
 MS = 1_000_000  # ns
 _DEFAULTS = {
-    "step": 0, "category": "compute_dense", "phase": "forward", "name": "work", "lane": 0,
+    "step": 0, "category": "compute_dense", "phase": "forward", "name": "work", "lane": "compute",
     "peer": -1, "flow": 0, "microbatch": -1, "layer": -1, "document": -1, "bytes": 0,
     "flops": 0.0, "non_blocking": False, "tick": -1, "half": -1, "stage": -1, "sends": False,
     "simulated": False,
@@ -24,7 +24,7 @@ def events_frame(rows: list[dict]) -> pd.DataFrame:
     frame["begin_ns"] = np.round(frame.pop("begin") * MS).astype(np.int64)
     frame["end_ns"] = np.round(frame.pop("end") * MS).astype(np.int64)
     frame = frame.sort_values(["rank", "begin_ns"], kind="stable", ignore_index=True)
-    for column in ("category", "phase", "name"):
+    for column in ("category", "phase", "lane", "name"):
         frame[column] = frame[column].astype("category")
     return frame
 
@@ -94,8 +94,8 @@ class Cluster:
 
     def _send(self, rank: int, to: int) -> None:
         self._sent.setdefault((rank, to), []).append(self.now[rank])
-        self._add(rank, self.now[rank], self.now[rank], name="send", category="p2p_send", lane=2,
-                  peer=to, bytes=1000, non_blocking=True, sends=True,
+        self._add(rank, self.now[rank], self.now[rank], name="send", category="p2p_send",
+                  lane="communication", peer=to, bytes=1000, non_blocking=True, sends=True,
                   flow=self._flow(rank, to, "sent"))  # fmt: skip
 
     def _post(self, rank: int, source: int) -> None:
@@ -107,8 +107,8 @@ class Cluster:
         there = max(posted, self._sent[source, rank].pop(0)) + self.travel
         end = max(begin, there)
         self._add(rank, begin, end, name="wait_for_stage", category="wait")
-        self._add(rank, posted, end, name="receive", category="p2p_receive", lane=2, peer=source,
-                  bytes=1000, non_blocking=True,
+        self._add(rank, posted, end, name="receive", category="p2p_receive",
+                  lane="communication", peer=source, bytes=1000, non_blocking=True,
                   flow=self._flow(source, rank, "received"))  # fmt: skip
         self.now[rank] = end
 

@@ -113,10 +113,10 @@ def test_path_names_what_the_host_did_between_operations():
     """Of 3 ms between A and B the host plans 1 and, within it, writes half of one."""
     rows = [
         {"rank": 0, "begin": 0.0, "end": 4.0, "name": "A"},
-        {"rank": 0, "begin": 5.0, "end": 6.0, "name": "plan", "category": "host", "lane": 15},
-        {"rank": 0, "begin": 5.2, "end": 5.7, "name": "write", "category": "host", "lane": 15},
+        {"rank": 0, "begin": 5.0, "end": 6.0, "name": "plan", "category": "host", "lane": "host"},
+        {"rank": 0, "begin": 5.2, "end": 5.7, "name": "write", "category": "host", "lane": "host"},
         {"rank": 0, "begin": 7.0, "end": 9.0, "name": "B"},
-        {"rank": 0, "begin": 7.5, "end": 8.0, "name": "post", "category": "host", "lane": 15},
+        {"rank": 0, "begin": 7.5, "end": 8.0, "name": "post", "category": "host", "lane": "host"},
     ]
     path = critical_path(graph_of(rows))
     found = list(zip(path["kind"], path["name"], (path["end_ns"] - path["begin_ns"]) / MS,
@@ -173,10 +173,11 @@ def test_events_that_wait_for_one_another_are_an_error():
     for rank, other in ((0, 1), (1, 0)):
         rows += [
             {"rank": rank, "begin": 0, "end": 5, "category": "wait", "name": "wait_for_stage"},
-            {"rank": rank, "begin": 0, "end": 5, "category": "p2p_receive", "lane": 2,
+            {"rank": rank, "begin": 0, "end": 5, "category": "p2p_receive", "lane": "communication",
              "peer": other, "non_blocking": True, "flow": 1, "name": "receive"},
-            {"rank": rank, "begin": 5.5, "end": 5.5, "category": "p2p_send", "lane": 2,
-             "peer": other, "non_blocking": True, "sends": True, "flow": 1, "name": "send"},
+            {"rank": rank, "begin": 5.5, "end": 5.5, "category": "p2p_send",
+             "lane": "communication", "peer": other, "non_blocking": True, "sends": True,
+             "flow": 1, "name": "send"},
             {"rank": rank, "begin": 6, "end": 7},
         ]  # fmt: skip
     with pytest.raises(DataError, match="circle"):
@@ -234,8 +235,9 @@ def test_collectives_of_a_tensor_group_split_the_computation():
         rows += [
             {"rank": rank, "begin": 0.0, "end": begin, "name": "before"},
             {"rank": rank, "begin": begin, "end": 6.0},
-            {"rank": rank, "begin": begin + 2, "end": 5.0, "lane": 2, "category": "collective",
-             "name": "tensor_all_reduce", "non_blocking": True, "flow": 4},
+            {"rank": rank, "begin": begin + 2, "end": 5.0, "lane": "communication",
+             "category": "collective", "name": "tensor_all_reduce", "non_blocking": True,
+             "flow": 4},
         ]  # fmt: skip
     graph = graph_of([row for row in rows if row["end"] > row["begin"]], data=0)
     assert graph.replay().max() == pytest.approx(6 * MS)

@@ -68,16 +68,16 @@ def test_parts_sum_to_the_step_on_random_traces(tmp_path):
 
 
 def test_computing_counts_before_waiting(tmp_path):
-    """Against a count of every single nanosecond, over events that overlap on many lanes."""
+    """Against a count of every single nanosecond, over events that overlap on all lanes."""
     rng = np.random.default_rng(3)
     priority = [(ATTENTION, "nothing"), (DENSE, "nothing"), (3, "nothing"), (11, "nothing"),
                 (WAIT, "wait_for_sends"), (WAIT, "wait"), (WAIT, "wait_for_stage"),
                 (WAIT, "wait_for_ranks")]  # fmt: skip
-    for case in range(20):
+    for case in range(40):
         events, table = [], np.zeros((len(priority), 500), bool)
-        for lane in range(16):
+        for lane in (0, 1, 2, 15):
             kind = int(rng.integers(len(priority)))
-            begin, size = int(rng.integers(-20, 500)), int(rng.integers(1, 90))
+            begin, size = int(rng.integers(-20, 500)), int(rng.integers(1, 300))
             category, name = priority[kind]
             events.append((0, category, begin, begin + size, {"lane": lane, "name": name}))
             table[kind, max(begin, 0) : max(begin + size, 0)] = True

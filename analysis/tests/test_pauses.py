@@ -137,8 +137,8 @@ def test_pauses_of_the_host_lane_lie_in_a_gap():
         if row.get("name") in ("sum", "wait_for_ranks") and row["rank"] == 0:
             row["begin"] += PAUSE if row["name"] == "sum" else 0
             row["end"] += PAUSE
-    rows.append({"rank": 1, "begin": 500.0, "end": 500.0 + PAUSE, "category": "host", "lane": 15,
-                 "name": "progress", "still_ns": round(PAUSE * MS)})  # fmt: skip
+    rows.append({"rank": 1, "begin": 500.0, "end": 500.0 + PAUSE, "category": "host",
+                 "lane": "host", "name": "progress", "still_ns": round(PAUSE * MS)})  # fmt: skip
     graph = graph_of(rows)
     assert found(graph) == ([[1, "forward", "progress"]], [pytest.approx(PAUSE / 1e3)])
     frame = what_if(graph).set_index("scenario")

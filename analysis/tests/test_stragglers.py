@@ -116,7 +116,7 @@ def test_a_phase_that_takes_no_time_is_not_worth_a_word():
 
 def test_collectives_within_an_operation_are_not_its_work():
     """Rank 1 computes 4 of its 6 ms and waits 2 for the tensor group's sum."""
-    inner = {"category": "collective", "name": "tensor_all_reduce", "lane": 2}
+    inner = {"category": "collective", "name": "tensor_all_reduce", "lane": "communication"}
     rows = [*one_operation_each([4, 6]), {"rank": 1, "begin": 1, "end": 3, **inner}]
     loads = operation_loads(events_frame(rows), ranks_frame(2))
     assert loads["seconds"].tolist() == pytest.approx([4e-3, 4e-3])

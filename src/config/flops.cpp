@@ -49,10 +49,6 @@ double head_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
   return product(m, m.vocab, tensor, rows);
 }
 
-double feed_forward_matrix_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
-  return product(m, m.ffn, tensor, rows);
-}
-
 std::int64_t layer_parameters(const Model& m) {
   const std::int64_t attention = (2 * m.heads + 2 * m.kv_heads) * m.head_dim();
   return m.d_model * (attention + 3 * m.ffn);

@@ -36,7 +36,8 @@ double draw(const config::Lengths& lengths, double longest, std::uint64_t docume
              std::pow(1 - random_uniform(seed, kLengthStream, document), -1 / lengths.alpha);
     case Distribution::list:
       return static_cast<double>(lengths.values[document % lengths.values.size()]);
-    default:
+    case Distribution::histogram:
+    case Distribution::file:
       break;
   }
   fail(ExitCode::usage, "data.lengths.distribution: not one of the known distributions");

@@ -12,7 +12,7 @@
 namespace cadenza::exec {
 namespace {
 
-using program::Pass;
+using program::OtherEvent;
 using program::Step;
 
 template <typename Sum>
@@ -20,23 +20,6 @@ kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, Mem
   return attention::make_rotary_table<Sum>(ledger, table_positions(experiment),
                                            static_cast<int>(experiment.model.head_dim()),
                                            experiment.model.rope.theta);
-}
-
-/// Whether events of an operation leave none of its time out; of the others the whole is recorded
-/// on the host lane.
-bool records_all(program::Operation operation) {
-  switch (operation) {
-    case program::Operation::post:
-    case program::Operation::post_results:
-    case program::Operation::send:
-    case program::Operation::receive:
-    case program::Operation::reduce_layer:
-    case program::Operation::reduce_gradients:
-    case program::Operation::gradient_norm:
-      return false;
-    default:
-      return true;
-  }
 }
 
 }  // namespace
@@ -70,17 +53,12 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       activity_(
           world, [&tracer] { return tracer.activity(); },
           [&tracer](std::int64_t now) { tracer.looked(now); }),
-      rotary_(rotary_table<Sum>(experiment, ledger)),
-      progress_name_(tracer.intern("progress")) {
+      rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
         *groups_->pool, outline_.layout.members(outline_.layout.pool_of(world.rank())),
         model::attention_shape(experiment.model, outline_.layout.tensor()), rotary_, part, tracer,
         ledger));
-  }
-  for (int operation = 0; operation < program::kOperations; ++operation) {
-    names_[static_cast<std::size_t>(operation)] =
-        tracer.intern(program::name(static_cast<program::Operation>(operation)));
   }
   if (!outline_.layout.trains(world.rank())) return;
   trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,
@@ -130,14 +108,15 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
 
 template <typename Real>
 StepResult Executor<Real>::run(const program::StepPlan& plan) {
-  tracer_.time_collective(world_, "agree_on_plan", {}, [&] { agree_on_plan(plan); });
+  tracer_.time_collective(world_, OtherEvent::agree_on_plan, {}, [&] { agree_on_plan(plan); });
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
-  tracer_.time_host(trace::Category::host, tracer_.intern("bind_plan"), [&] { bind(plan); });
+  tracer_.time_host(OtherEvent::bind_plan, [&] { bind(plan); });
   for (const Step& step : plan.program.steps) run_operation(step, plan);
   tracer_.set_context({});
   for (const auto& exchange : exchange_) exchange->finish();
   StepResult result;
-  tracer_.time_collective(world_, "agree_on_loss", {}, [&] { result = agree_on_result(); });
+  tracer_.time_collective(world_, OtherEvent::agree_on_loss, {},
+                          [&] { result = agree_on_result(); });
   return result;
 }
 
@@ -154,35 +133,17 @@ StepResult Executor<Real>::agree_on_result() {
 }
 
 template <typename Real>
-void Executor<Real>::set_context(const Step& step) {
-  trace::EventContext context;
-  context.phase = step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
-  if (step.again) context.phase = trace::Phase::recompute;
-  if (step.tick < 0) context.phase = trace::Phase::optimizer;
-  context.microbatch = static_cast<std::int16_t>(step.microbatch);
-  context.layer = static_cast<std::int16_t>(step.layer);
-  if (step.tick >= 0) context.tick = step.tick / outline_.parts;
-  context.stage = static_cast<std::int16_t>(step.stage);
-  const bool halved = outline_.parts > 1 && program::is_of_half(step.operation);
-  if (halved) context.half = static_cast<std::int8_t>(step.part);
-  tracer_.set_context(context);
-}
-
-template <typename Real>
 void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
-  set_context(step);
-  const std::uint16_t name = names_[static_cast<std::size_t>(step.operation)];
-  const Tracer::Doing doing(tracer_, name);
-  if (program::is_attention(step.operation)) {
-    records_all(step.operation) ? run_attention(step)
-                                : tracer_.time_if_long(name, [&] { run_attention(step); });
-    return;
-  }
-  const HomeRows& home = exchange_.front()->binding(std::max(step.tick, 0) / outline_.parts).home;
-  records_all(step.operation)
-      ? trainer_->run(step, plan, home)
-      : tracer_.time_if_long(name, [&] { trainer_->run(step, plan, home); });
-  tracer_.time_if_long(progress_name_, [&] { groups_->pool->progress(); });
+  tracer_.set_context(program::context_of(step, outline_.parts));
+  const Tracer::Doing doing(tracer_, step.operation);
+  const auto run = [&] {
+    if (program::is_attention(step.operation)) return run_attention(step);
+    const HomeRows& home = exchange_.front()->binding(std::max(step.tick, 0) / outline_.parts).home;
+    trainer_->run(step, plan, home);
+  };
+  program::describe(step.operation).whole ? run() : tracer_.time_if_long(step.operation, run);
+  if (program::is_attention(step.operation)) return;
+  tracer_.time_if_long(OtherEvent::progress, [&] { groups_->pool->progress(); });
 }
 
 template <typename Real>

@@ -4,15 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
-#include <string_view>
 
 namespace cadenza::exec {
 namespace {
 
-constexpr std::array<std::string_view, 4> kPhases = {"forward", "backward", "recompute",
-                                                     "optimizer"};
+using program::EventKind;
 
 std::int64_t resident_bytes() {
   long total = 0;
@@ -27,11 +24,11 @@ std::int64_t resident_bytes() {
 }  // namespace
 
 Tracer::Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory)
-    : recorder_(recorder),
-      ledger_(ledger),
-      events_(events),
-      memory_(memory),
-      sample_name_(intern("sample_memory")) {}
+    : recorder_(recorder), ledger_(ledger), events_(events), memory_(memory) {
+  for (std::uint16_t kind = 0; kind < program::kEventKinds; ++kind) {
+    names_[kind] = recorder.intern(program::name(EventKind::of(kind)));
+  }
+}
 
 void Tracer::begin_step(std::int64_t step) {
   step_ = static_cast<std::uint32_t>(step);
@@ -41,10 +38,10 @@ void Tracer::begin_step(std::int64_t step) {
 }
 
 std::string Tracer::activity() const {
-  std::string text = doing_ ? recorder_.names()[*doing_] + " " : "";
+  std::string text = doing_ ? std::string(program::name(*doing_)) + " " : "";
   text += fmt::format("(step {}", step_);
-  if (context_.phase != trace::Phase::other) {
-    text += fmt::format(", {}", kPhases[static_cast<std::size_t>(context_.phase)]);
+  if (context_.phase != Phase::other) {
+    text += fmt::format(", {}", kPhaseNames[static_cast<std::size_t>(context_.phase)]);
   }
   if (context_.microbatch >= 0) text += fmt::format(", microbatch {}", context_.microbatch);
   if (context_.layer >= 0) text += fmt::format(", layer {}", context_.layer);
@@ -59,15 +56,15 @@ std::uint32_t Tracer::next_flow(const Hasher& key) {
   return flow(Hasher(key).add(instances_[key.value()]++));
 }
 
-std::uint32_t Tracer::next_flow(const comm::Communicator& group, std::uint16_t name) {
+std::uint32_t Tracer::next_flow(const comm::Communicator& group, EventKind kind) {
   return next_flow(Hasher()
-                       .add(std::string_view(recorder_.names()[name]))
+                       .add(program::name(kind))
                        .add(static_cast<std::uint64_t>(group.leader()))
                        .add(static_cast<std::uint64_t>(group.size())));
 }
 
-trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::Lane lane,
-                           std::int64_t begin, std::int64_t end, const Work& work) const {
+trace::Event Tracer::event(Category category, EventKind kind, trace::Lane lane, std::int64_t begin,
+                           std::int64_t end, const Work& work) const {
   trace::Event event;
   event.t_begin_ns = begin;
   event.t_end_ns = end;
@@ -76,7 +73,7 @@ trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::
   event.step = step_;
   event.peer = work.peer;
   event.flow = work.flow;
-  event.name_id = name;
+  event.name_id = names_[kind.number()];
   event.category = category;
   event.lane = lane;
   if (work.sends) event.flags |= trace::flag::kSends;
@@ -84,20 +81,21 @@ trace::Event Tracer::event(trace::Category category, std::uint16_t name, trace::
   return event;
 }
 
-void Tracer::add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
+void Tracer::add(Category category, EventKind kind, trace::Lane lane, std::int64_t begin,
                  std::int64_t end, const Work& work, std::int64_t still) {
   totals_.busy_ns[static_cast<std::size_t>(category)] += end - begin;
   totals_.flops += work.flops;
   if (!events_) return;
-  trace::Event operation = event(category, name, lane, begin, end, work);
+  trace::Event operation = event(category, kind, lane, begin, end, work);
   operation.still_ns = still;
   recorder_.record(operation);
 }
 
-void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t begin,
-                     std::int64_t end, const Work& work, std::int64_t still) {
+void Tracer::message(EventKind kind, std::int64_t begin, std::int64_t end, const Work& work,
+                     std::int64_t still) {
   if (!events_) return;
-  trace::Event message = event(category, name, trace::Lane::communication, begin, end, work);
+  trace::Event message =
+      event(program::category(kind), kind, trace::Lane::communication, begin, end, work);
   message.flags |= trace::flag::kNonBlocking;
   message.still_ns = still;
   recorder_.record(message);
@@ -105,7 +103,7 @@ void Tracer::message(trace::Category category, std::uint16_t name, std::int64_t 
 
 void Tracer::sample_memory() {
   if (!memory_) return;
-  time_host(trace::Category::trace_overhead, sample_name_, [&] {
+  time_host(program::OtherEvent::sample_memory, [&] {
     trace::MemorySample sample;
     sample.t_ns = trace::now_ns();
     sample.step = step_;

@@ -5,7 +5,6 @@
 
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/optimizer.hpp"
-#include "cadenza/program/flops.hpp"
 #include "checkpoint.hpp"
 #include "exec/attention/elements.hpp"
 #include "microbatch.hpp"
@@ -14,9 +13,9 @@ namespace cadenza::exec {
 namespace {
 
 using program::Operation;
+using program::OtherEvent;
 using program::Pass;
 using program::Step;
-using trace::Category;
 
 /// What of the optimizer's state this rank keeps.
 std::vector<Range> owned_elements(const model::ParameterTable& table, bool shards,
@@ -49,12 +48,8 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
       gradients_(parameters_, *groups.replicas, shards_, tracer, ledger),
       streams_(world, tracer, ledger),
       ledger_(ledger),
-      rotary_(rotary) {
-  for (int operation = 0; operation < program::kOperations; ++operation) {
-    names_[static_cast<std::size_t>(operation)] =
-        tracer.intern(program::name(static_cast<Operation>(operation)));
-  }
-}
+      rotary_(rotary),
+      shapes_(experiment, outline.layout) {}
 
 template <typename Real>
 void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
@@ -68,7 +63,7 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }
   llama_->reserve(rows);
-  tracer_.time(Category::compute_other, tracer_.intern("zero_gradients"), {},
+  tracer_.time(OtherEvent::zero_gradients, {},
                [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
   loss_scale_ = loss_scale;
   loss_sum_ = 0;
@@ -91,7 +86,7 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
       gradients_.post_layer(step.layer);
       break;
     case Operation::reduce_gradients:
-      reduce();
+      reduce(step);
       break;
     case Operation::gradient_norm:
       measure_gradient();
@@ -100,19 +95,29 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
       optimize(plan.batch.step);
       break;
     case Operation::gather_parameters:
-      tracer_.time_collective(*groups_.replicas, program::name(step.operation), {},
+      tracer_.time_collective(*groups_.replicas, step.operation, {},
                               [&] { gradients_.gather_parameters(); });
       break;
-    default: {
-      const Range rows = home.halves[static_cast<std::size_t>(step.part)];
-      if (!rows.empty()) run_dense(step, rows);
-    }
+    case Operation::embed:
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+    case Operation::embed_gradient:
+      run_rows(step, home.halves[static_cast<std::size_t>(step.part)]);
+      break;
+    case Operation::begin_attention:
+    case Operation::post:
+    case Operation::wait:
+    case Operation::attend:
+    case Operation::post_results:
+    case Operation::wait_results:
+      break;  // the exchange's
   }
 }
 
 template <typename Real>
 void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const HomeRows& home) {
-  tracer_.time(Category::data, names_[static_cast<std::size_t>(step.operation)], {}, [&] {
+  tracer_.time(step.operation, {}, [&] {
     const program::TickPlans& tick = plan.ticks[static_cast<std::size_t>(step.tick)];
     const int group = layout_.in_pool(world_.rank()) / layout_.context();
     const data::Microbatch& microbatch =
@@ -124,27 +129,26 @@ void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const 
 }
 
 template <typename Real>
-void Trainer<Real>::run_dense(const Step& step, Range rows) {
-  const auto name = names_[static_cast<std::size_t>(step.operation)];
-  const double flops = program::matrix_flops(step, experiment_, rows.size());
-  switch (step.operation) {
-    case Operation::embed:
-      tracer_.time(Category::compute_other, name, {}, [&] { llama_->embed(step.slot, rows); });
-      break;
-    case Operation::embed_gradient:
-      tracer_.time(Category::compute_other, name, {},
-                   [&] { llama_->embed_gradient(step.slot, rows); });
-      break;
-    case Operation::loss:
-      tracer_.time(Category::compute_dense, name, {0, flops}, [&] {
-        const double sum = llama_->loss(step.slot, rows, loss_scale_);
-        if (at_.tensor == 0) loss_sum_ += sum;
-      });
-      tracer_.sample_memory();
-      break;
-    default:
-      tracer_.time(Category::compute_dense, name, {0, flops}, [&] { run_layer(step, rows); });
-      break;
+void Trainer<Real>::run_rows(const Step& step, Range rows) {
+  if (rows.empty()) return;
+  const double flops = shapes_.work(step, world_.rank(), rows.size()).flops();
+  tensor_.begin(shapes_.collectives(step, world_.rank(), rows.size()));
+  tracer_.time(step.operation, {0, flops}, [&] { compute(step, rows); });
+  tensor_.end(step.operation);
+  if (step.operation == Operation::loss) tracer_.sample_memory();
+}
+
+template <typename Real>
+void Trainer<Real>::compute(const Step& step, Range rows) {
+  if (step.operation == Operation::embed) {
+    llama_->embed(step.slot, rows);
+  } else if (step.operation == Operation::embed_gradient) {
+    llama_->embed_gradient(step.slot, rows);
+  } else if (step.operation == Operation::loss) {
+    const double sum = llama_->loss(step.slot, rows, loss_scale_);
+    if (at_.tensor == 0) loss_sum_ += sum;
+  } else {
+    run_layer(step, rows);
   }
 }
 
@@ -181,20 +185,21 @@ void Trainer<Real>::receive(const Step& step, Range rows) {
 }
 
 template <typename Real>
-void Trainer<Real>::reduce() {
+void Trainer<Real>::reduce(const Step& step) {
   const std::int64_t bytes = parameters_.table.elements * static_cast<std::int64_t>(sizeof(Sum));
+  tensor_.begin(shapes_.collectives(step, world_.rank(), 0));
   if (layout_.tensor() > 1) llama_->reduce_norm_gradients();
-  tracer_.time_collective(*groups_.replicas, program::name(Operation::reduce_gradients), {bytes},
-                          [&] { gradients_.finish(); });
+  tensor_.end(step.operation);
+  tracer_.time_collective(*groups_.replicas, step.operation, {bytes}, [&] { gradients_.finish(); });
 }
 
 template <typename Real>
 void Trainer<Real>::measure_gradient() {
   double squares = 0;
-  tracer_.time(Category::optimizer, names_[static_cast<std::size_t>(Operation::gradient_norm)], {},
+  tracer_.time(Operation::gradient_norm, {},
                [&] { squares = model::squared_gradient_norm(parameters_); });
   comm::Communicator& owners = shards_ ? *groups_.trainers : *groups_.model;
-  tracer_.time_collective(owners, "agree_on_norm", {},
+  tracer_.time_collective(owners, OtherEvent::agree_on_norm, {},
                           [&] { owners.all_reduce(std::span(&squares, 1), comm::Reduction::sum); });
   gradient_norm_ = std::sqrt(squares);
   streams_.finish();  // who has the sum has received its last message: nobody waits here
@@ -202,8 +207,7 @@ void Trainer<Real>::measure_gradient() {
 
 template <typename Real>
 void Trainer<Real>::optimize(std::int64_t step) {
-  const auto name = names_[static_cast<std::size_t>(Operation::optimize)];
-  tracer_.time(Category::optimizer, name, {}, [&] {
+  tracer_.time(Operation::optimize, {}, [&] {
     learning_rate_ = model::learning_rate(experiment_.optimizer, step, experiment_.run.steps);
     model::adamw(parameters_, experiment_.optimizer, learning_rate_, gradient_norm_, step);
   });

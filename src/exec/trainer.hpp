@@ -10,6 +10,7 @@
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/llama.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "exec/collectives/gradients.hpp"
 #include "exec/collectives/groups.hpp"
 #include "exec/collectives/pipeline_p2p.hpp"
@@ -47,11 +48,12 @@ class Trainer {
 
  private:
   void load(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
-  void run_dense(const program::Step& step, Range rows);
+  void run_rows(const program::Step& step, Range rows);
+  void compute(const program::Step& step, Range rows);
   void run_layer(const program::Step& step, Range rows);
   void send(const program::Step& step, Range rows);
   void receive(const program::Step& step, Range rows);
-  void reduce();
+  void reduce(const program::Step& step);
   void measure_gradient();
   void optimize(std::int64_t step);
 
@@ -70,10 +72,10 @@ class Trainer {
   GradientReducer<Real> gradients_;
   PipelineP2p<Sum> streams_;
   model::TokenBatch batch_;
-  std::array<std::uint16_t, program::kOperations> names_{};
   int buffers_ = 0;
   MemoryLedger& ledger_;
   const kernels::RotaryTable<Sum>& rotary_;
+  program::OperationShapes shapes_;
   double loss_scale_ = 0;
   double loss_sum_ = 0;
   double gradient_norm_ = 0;

@@ -24,9 +24,10 @@ std::int64_t activation_bytes(const config::Model& m, const ModelPart& part,
       return count_activation_bytes<bfloat16>(m, part, capacity, recompute);
     case config::Dtype::float32:
       return count_activation_bytes<float>(m, part, capacity, recompute);
-    default:
-      return count_activation_bytes<double>(m, part, capacity, recompute);
+    case config::Dtype::float64:
+      break;
   }
+  return count_activation_bytes<double>(m, part, capacity, recompute);
 }
 
 }  // namespace cadenza::model

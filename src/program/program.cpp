@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
@@ -13,26 +12,6 @@
 
 namespace cadenza::program {
 namespace {
-
-constexpr std::array<std::string_view, kOperations> kNames = {"load",
-                                                              "embed",
-                                                              "receive",
-                                                              "send",
-                                                              "attention_inputs",
-                                                              "begin_attention",
-                                                              "post",
-                                                              "wait",
-                                                              "attend",
-                                                              "post_results",
-                                                              "wait_results",
-                                                              "attention_outputs",
-                                                              "loss",
-                                                              "embed_gradient",
-                                                              "reduce_layer",
-                                                              "reduce_gradients",
-                                                              "gradient_norm",
-                                                              "optimize",
-                                                              "gather_parameters"};
 
 /// A pass of a microbatch through a chunk on this rank; microbatch -1: only its attention tasks.
 struct Unit {
@@ -293,35 +272,25 @@ void add_traffic(TickPlans& plans) {
   plans.backward_traffic = Traffic(plans.backward, Pass::backward);
 }
 
-std::string_view name(Operation operation) {
-  return kNames[static_cast<std::size_t>(operation)];
+Phase phase_of(Pass pass) {
+  return pass == Pass::forward ? Phase::forward : Phase::backward;
 }
 
-bool is_attention(Operation operation) {
-  switch (operation) {
-    case Operation::begin_attention:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-      return true;
-    default:
-      return false;
-  }
+Phase phase_of(const Step& step) {
+  if (describe(step.operation).granularity == Granularity::step) return Phase::optimizer;
+  return step.again ? Phase::recompute : phase_of(step.pass);
 }
 
-bool is_of_rows(Operation operation) {
-  switch (operation) {
-    case Operation::embed:
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-    case Operation::embed_gradient:
-      return true;
-    default:
-      return false;
-  }
+EventContext context_of(const Step& step, int parts) {
+  EventContext context;
+  context.phase = phase_of(step);
+  context.microbatch = static_cast<std::int16_t>(step.microbatch);
+  context.layer = static_cast<std::int16_t>(step.layer);
+  if (step.tick >= 0) context.tick = step.tick / parts;
+  context.stage = static_cast<std::int16_t>(step.stage);
+  const bool halved = parts > 1 && is_of_half(step.operation);
+  if (halved) context.half = static_cast<std::int8_t>(step.part);
+  return context;
 }
 
 int slots_of_stage(const StepShape& outline, int stage) {

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "operation_category.hpp"
-
 namespace cadenza::simulate {
 
 using program::Operation;
@@ -127,7 +125,15 @@ void Clock::start_operation(std::size_t i) {
     case Operation::gather_parameters:
       runner.compute = dense_.time(runner.step(), runner.rank(), 0).collective_seconds();
       return meet(i);
-    default:
+    case Operation::load:
+    case Operation::embed:
+    case Operation::attention_inputs:
+    case Operation::begin_attention:
+    case Operation::attention_outputs:
+    case Operation::loss:
+    case Operation::embed_gradient:
+    case Operation::gradient_norm:
+    case Operation::optimize:
       return run_dense(i);
   }
 }
@@ -141,17 +147,8 @@ void Clock::run_for(std::size_t i, double seconds) {
 
 void Clock::finish(std::size_t i) {
   RankState& runner = runners_[i];
-  switch (runner.step().operation) {
-    case Operation::post:
-    case Operation::post_results:
-      post_sends(i);
-      break;
-    case Operation::send:
-      send(i);
-      break;
-    default:
-      break;
-  }
+  const program::OperationInfo& operation = program::describe(runner.step().operation);
+  if (operation.pack) program::is_attention(operation.operation) ? post_sends(i) : send(i);
   next_operation(i);
 }
 
@@ -164,9 +161,9 @@ void Clock::next_operation(std::size_t i) {
 
 /// Of what the operation is, as its event says.
 double& Clock::computing(RankTimes& times, Operation operation) {
-  const trace::Category category = category_of(operation);
-  if (category == trace::Category::compute_dense) return times.dense;
-  if (category == trace::Category::optimizer) return times.optimizer;
+  const Category category = program::category(operation);
+  if (category == Category::compute_dense) return times.dense;
+  if (category == Category::optimizer) return times.optimizer;
   return times.other;
 }
 

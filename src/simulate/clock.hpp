@@ -78,6 +78,8 @@ class Clock {
     const Step& step() const { return program->steps[next]; }
   };
 
+  /// A group of its kind, by number.
+  using MeetingKey = std::pair<program::Group, int>;
   /// Ranks that meet in a collective.
   struct Rendezvous {
     std::vector<std::size_t> runners;
@@ -138,9 +140,11 @@ class Clock {
   void run_dense(std::size_t runner);
   void meet(std::size_t runner);
   std::size_t expected(const RankState& runner) const;
-  std::tuple<int, int> meeting_of(const RankState& runner) const;
+  MeetingKey meeting_of(const RankState& runner) const;
+  MeetingKey tensor_group_of(const RankState& runner) const;
   int replicas_of(Rank rank) const;
-  static std::uint32_t collective_flow(std::tuple<int, int> meeting, int bucket);
+  static std::uint32_t collective_flow(const MeetingKey& meeting, program::Operation operation,
+                                       int bucket);
   void post_layer(std::size_t runner);
   double end_of_meeting(const Rendezvous& meeting);
   double finish_sums(const Rendezvous& meeting);
@@ -171,7 +175,7 @@ class Clock {
   std::uint64_t operations_ = 0;
   std::map<ExchangeKey, Exchange> exchanges_;  ///< that somebody has not seen the end of
   std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver
-  std::map<std::tuple<int, int>, Rendezvous> meetings_;
+  std::map<MeetingKey, Rendezvous> meetings_;
   std::map<int, Sums> sums_;
 };
 

@@ -8,6 +8,7 @@
 
 namespace cadenza::simulate {
 
+using program::Group;
 using program::Operation;
 
 void Clock::run_dense(std::size_t i) {
@@ -42,32 +43,37 @@ int Clock::replicas_of(Rank rank) const {
   return at.pipeline * layout_.tensor() + at.tensor;
 }
 
-/// The ranks that a rank meets in its operation: by kind of group and number of the group.
-std::tuple<int, int> Clock::meeting_of(const RankState& runner) const {
-  switch (runner.step().operation) {
-    case Operation::gradient_norm:
-      return {0, 0};
-    case Operation::reduce_gradients:
-      return {1, replicas_of(runner.rank())};
-    case Operation::gather_parameters:
-      return {2, replicas_of(runner.rank())};
-    default:
-      return {3, runner.rank() / layout_.tensor()};
+/// The ranks that a rank meets in its operation.
+Clock::MeetingKey Clock::meeting_of(const RankState& runner) const {
+  const Group group = program::describe(runner.step().operation).group;
+  switch (group) {
+    case Group::trainers:
+      return {group, 0};
+    case Group::replicas:
+      return {group, replicas_of(runner.rank())};
+    case Group::tensor:
+    case Group::none:
+      break;
   }
+  return tensor_group_of(runner);
+}
+
+Clock::MeetingKey Clock::tensor_group_of(const RankState& runner) const {
+  return {Group::tensor, runner.rank() / layout_.tensor()};
 }
 
 std::size_t Clock::expected(const RankState& runner) const {
-  const int all = layout_.trainers() / (one_for_all_ ? layout_.tensor() : 1);
-  switch (runner.step().operation) {
-    case Operation::gradient_norm:
-      return static_cast<std::size_t>(all);
-    case Operation::reduce_layer:
-    case Operation::reduce_gradients:
-    case Operation::gather_parameters:
+  switch (program::describe(runner.step().operation).group) {
+    case Group::trainers:
+      return static_cast<std::size_t>(layout_.trainers() / (one_for_all_ ? layout_.tensor() : 1));
+    case Group::replicas:
       return static_cast<std::size_t>(layout_.data() * layout_.context());
-    default:
+    case Group::tensor:
       return static_cast<std::size_t>(layout_.tensor());
+    case Group::none:
+      break;
   }
+  return 1;
 }
 
 /// Waits for the others when its own computation is over.
@@ -94,25 +100,27 @@ void Clock::meet(std::size_t i) {
 double Clock::end_of_meeting(const Rendezvous& meeting) {
   const RankState& runner = runners_[meeting.runners.front()];
   const Step& step = runner.step();
-  switch (step.operation) {
-    case Operation::gradient_norm:  // one number
+  switch (program::describe(step.operation).group) {
+    case Group::trainers:  // one number
       return meeting.latest;
-    case Operation::reduce_gradients:
-      return finish_sums(meeting);
-    case Operation::gather_parameters:
+    case Group::replicas:
+      if (step.operation == Operation::reduce_gradients) return finish_sums(meeting);
       return meeting.latest + dense_.gather_parameters(runner.rank());
-    default:
-      return meeting.latest + dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool))
-                                  .collective_seconds();
+    case Group::tensor:
+    case Group::none:
+      break;
   }
+  return meeting.latest +
+         dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool)).collective_seconds();
 }
 
-/// @param bucket  of a sum of gradients; -1: the meeting itself
-std::uint32_t Clock::collective_flow(std::tuple<int, int> meeting, int bucket) {
-  const auto [kind, group] = meeting;
+/// @param bucket  of a sum of gradients, or its number in a tensor group; -1: the meeting itself
+std::uint32_t Clock::collective_flow(const MeetingKey& meeting, Operation operation, int bucket) {
+  const auto [group, number] = meeting;
   return static_cast<std::uint32_t>(Hasher()
-                                        .add(static_cast<std::uint64_t>(kind))
                                         .add(static_cast<std::uint64_t>(group))
+                                        .add(static_cast<std::uint64_t>(number))
+                                        .add(static_cast<std::uint64_t>(operation))
                                         .add(static_cast<std::uint64_t>(bucket))
                                         .value()) |
          1u;
@@ -163,7 +171,8 @@ void Clock::leave(std::size_t i, const Rendezvous& meeting, double end) {
       emit_tensor(runner, dense_.time(step, runner.rank(), 0), runner.began, runner.began);
     }
     emit(runner, Activity::wait_ranks, arrived, opens);
-    emit(runner, Activity::collective, opens, end, 0, 0, collective_flow(meeting_of(runner), -1));
+    emit(runner, Activity::collective, opens, end, 0, 0,
+         collective_flow(meeting_of(runner), step.operation, -1));
   }
   wake(i, end);
 }
@@ -175,18 +184,18 @@ void Clock::leave(std::size_t i, const Rendezvous& meeting, double end) {
 void Clock::emit_tensor(RankState& runner, const DenseTime& time, double arrived,
                         double opens) const {
   if (!observer_) return;
-  const std::tuple group{3, runner.rank() / layout_.tensor()};
-  for (const TensorCollective& collective : time.collectives) {
-    opens += collective.seconds;
+  const Operation operation = runner.step().operation;
+  for (const TimedCollective& timed : time.collectives) {
+    opens += timed.seconds;
     Span span;
     span.rank = runner.rank();
     span.step = &runner.step();
     span.what = Activity::tensor;
-    span.collective = collective.what;
+    span.collective = timed.collective.what;
     span.begin = arrived;
     span.end = opens;
-    span.bytes = collective.bytes;
-    span.flow = collective_flow(group, runner.tensor_collectives++);
+    span.bytes = timed.collective.bytes;
+    span.flow = collective_flow(tensor_group_of(runner), operation, runner.tensor_collectives++);
     observer_(span);
     arrived = opens;
   }
@@ -217,7 +226,7 @@ double Clock::finish_sums(const Rendezvous& meeting) {
     for (const std::size_t i : meeting.runners) {
       const RankState& runner = runners_[i];
       emit(runner, Activity::reduce, from, until, bytes, 0,
-           collective_flow(meeting_of(runner), layer));
+           collective_flow(meeting_of(runner), Operation::reduce_gradients, layer));
     }
   };
   constexpr int kRest = std::numeric_limits<int>::max();

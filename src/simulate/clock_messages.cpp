@@ -222,7 +222,7 @@ void Clock::emit_message(const RankState& runner, const End& end) const {
 }
 
 std::int64_t Clock::stream_bytes(const RankState& runner) const {
-  return dense_.stream_bytes(work_.all_rows(runner.step(), runner.in_pool));
+  return dense_.shapes().stream_bytes(work_.all_rows(runner.step(), runner.in_pool));
 }
 
 void Clock::start_receive(std::size_t i) {

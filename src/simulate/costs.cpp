@@ -4,7 +4,8 @@
 #include "attention_time.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
-#include "cadenza/simulate/operation_work.hpp"
+#include "cadenza/program/operation_work.hpp"
+#include "cadenza/simulate/element_wise_rate.hpp"
 #include "cadenza/simulate/product_time.hpp"
 #include "links.hpp"
 
@@ -25,14 +26,14 @@ struct Costs::Parts {
   config::Machine machine;
   AttentionTime attention;
   ProductTime products;
-  OperationShapes shapes;
+  program::OperationShapes shapes;
   Links links;
 };
 
 Costs::Costs(const config::Machine& machine, const config::Experiment& experiment,
              const program::Layout& layout)
     : parts_(new Parts{machine, AttentionTime(machine.attention, experiment.model.head_dim()),
-                       ProductTime(machine.products), OperationShapes(experiment, layout),
+                       ProductTime(machine.products), program::OperationShapes(experiment, layout),
                        Links(machine, experiment.cluster)}) {
   if (experiment.cluster.machine.empty() || machine.dtype == experiment.run.dtype) return;
   fail(ExitCode::usage,
@@ -51,9 +52,10 @@ double Costs::attend(std::span<const plan::PlacedTask* const> tasks, program::Pa
 }
 
 double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) const {
-  const OperationWork work = parts_->shapes.work(step, rank, rows);
+  const program::OperationWork work = parts_->shapes.work(step, rank, rows);
   double seconds = work.bytes / element_wise_rate(parts_->machine.element_wise, step);
-  for (const Product& product : work.products) seconds += parts_->products.seconds(product);
+  for (const program::Product& product : work.products)
+    seconds += parts_->products.seconds(product);
   return seconds;
 }
 

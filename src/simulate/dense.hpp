@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an operation outside core attention takes: computation on one rank, then the collectives of
-// its tensor group, and the bytes of residual streams and gradients.
+// its tensor group; sums of gradients.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/program.hpp"
 #include "cadenza/simulate/costs.hpp"
 
 namespace cadenza::simulate {
 
-/// A collective of the tensor group within an operation.
-struct TensorCollective {
-  Collective what = Collective::all_gather;
-  std::int64_t bytes = 0;  ///< of all of the group together
+/// A collective of the tensor group within an operation, and what it takes.
+struct TimedCollective {
+  program::TensorCollective collective;
   double seconds = 0;
 };
 
 struct DenseTime {
   double compute = 0;  ///< seconds
   double flops = 0;
-  std::vector<TensorCollective> collectives;  ///< in the model's order
+  std::vector<TimedCollective> collectives;  ///< in the model's order
   double collective_seconds() const;
 };
 
@@ -36,8 +36,7 @@ class Dense {
   /// @param rows  tokens of the rank in the operation
   const DenseTime& time(const program::Step& step, Rank rank, std::int64_t rows);
 
-  /// Of the residual stream that one tensor rank sends on.
-  std::int64_t stream_bytes(std::int64_t rows) const;
+  const program::OperationShapes& shapes() const { return shapes_; }
 
   /// Sum of a layer's gradients over the ranks that hold the same part; `layer` -1: of all that is
   /// in no layer. Seconds and bytes.
@@ -50,17 +49,17 @@ class Dense {
   double gather_parameters(Rank rank) const;
 
  private:
-  std::vector<TensorCollective> tensor_collectives(const program::Step& step, Rank rank,
-                                                   std::int64_t rows) const;
+  std::vector<TimedCollective> tensor_collectives(const program::Step& step, Rank rank,
+                                                  std::int64_t rows) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double layer_elements() const;
-  std::int64_t norm_elements(Rank rank) const;
 
   const config::Experiment& e_;
   const program::Layout& layout_;
   const Costs& costs_;
   int layers_;  ///< of a rank
+  program::OperationShapes shapes_;
   config::ElementBytes bytes_;
   /// By tensor group (whose links may be slow), operation, pass, again, rows.
   std::map<std::tuple<int, program::Operation, program::Pass, bool, std::int64_t>, DenseTime>

@@ -53,9 +53,16 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
     case config::PlacementKind::double_ring:
       return {{share(context / a.inner_ring - 1), context},
               {share(context - context / a.inner_ring), a.inner_ring}};
-    default:
-      return {};
+    case config::PlacementKind::colocated:
+    case config::PlacementKind::all_gather:
+    case config::PlacementKind::ring:
+    case config::PlacementKind::block_striped:
+    case config::PlacementKind::ulysses:
+    case config::PlacementKind::cad:
+    case config::PlacementKind::automatic:
+      break;
   }
+  return {};
 }
 
 /// What the keys and values of a token of a microbatch take to go round a context group, at the

@@ -6,7 +6,6 @@
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
-#include "operation_category.hpp"
 
 namespace cadenza::simulate {
 namespace {
@@ -15,22 +14,30 @@ constexpr std::uint64_t kSpeedStream = Hasher().add("cluster.speed").value();
 constexpr std::uint64_t kJitterStream = Hasher().add("cluster.jitter").value();
 constexpr std::uint64_t kPauseStream = Hasher().add("cluster.pause").value();
 
-config::FaultPhase phase_of(const program::Step& operation) {
-  if (operation.tick < 0) return config::FaultPhase::optimizer;
-  const bool backward = operation.again || operation.pass == program::Pass::backward;
-  return backward ? config::FaultPhase::backward : config::FaultPhase::forward;
+bool is_of(config::FaultPhase phase, const program::Step& operation) {
+  switch (phase) {
+    case config::FaultPhase::all:
+      return true;
+    case config::FaultPhase::forward:
+      return program::phase_of(operation) == Phase::forward;
+    case config::FaultPhase::backward:
+      return program::phase_of(operation) == Phase::backward ||
+             program::phase_of(operation) == Phase::recompute;
+    case config::FaultPhase::optimizer:
+      return program::phase_of(operation) == Phase::optimizer;
+  }
+  return false;
 }
 
 bool is_of(config::FaultWork work, program::Operation operation) {
   if (work == config::FaultWork::all) return true;
-  const trace::Category category = category_of(operation);
-  return category == (work == config::FaultWork::attention ? trace::Category::compute_attention
-                                                           : trace::Category::compute_dense);
+  const Category category = program::category(operation);
+  return category == (work == config::FaultWork::attention ? Category::compute_attention
+                                                           : Category::compute_dense);
 }
 
 bool concerns(const config::Fault& fault, Rank rank, const program::Step& operation) {
-  return fault.rank == rank &&
-         (fault.phase == config::FaultPhase::all || fault.phase == phase_of(operation)) &&
+  return fault.rank == rank && is_of(fault.phase, operation) &&
          is_of(fault.work, operation.operation);
 }
 

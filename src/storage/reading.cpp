@@ -35,21 +35,15 @@ hsize_t product(const Shape& extents, hsize_t factor) {
 
 std::string describe(hid_t type) {
   if (H5Tcommitted(type) > 0) return "a named type";
-  switch (H5Tget_class(type)) {
-    case H5T_INTEGER:
-      return fmt::format("{}int{}", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "",
-                         H5Tget_precision(type));
-    case H5T_FLOAT:
-      return fmt::format("float{}", H5Tget_precision(type));
-    case H5T_STRING:
-      return "text";
-    case H5T_COMPOUND:
-      return "records";
-    case H5T_VLEN:
-      return "lists";
-    default:
-      return "values of another kind";
+  const H5T_class_t kind = H5Tget_class(type);
+  if (kind == H5T_INTEGER) {
+    return fmt::format("{}int{}", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "",
+                       H5Tget_precision(type));
   }
+  if (kind == H5T_FLOAT) return fmt::format("float{}", H5Tget_precision(type));
+  if (kind == H5T_STRING) return "text";
+  if (kind == H5T_COMPOUND) return "records";
+  return kind == H5T_VLEN ? "lists" : "values of another kind";
 }
 
 /// Whether every number of type `found` is one of type `wanted`; floats may be rounded.

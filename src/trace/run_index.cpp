@@ -20,7 +20,7 @@ void write_run_index(const std::string& folder, const RunInfo& run,
   std::vector<RankRow> rows;
   rows.reserve(ranks.size());
   for (const RankInfo& rank : ranks) rows.push_back(to_row(rank));
-  write_rows(file.get(), path, "/ranks", row_type<RankRow>().get(), rows.size(), rows.data());
+  write_rows(file.get(), path, "/ranks", describe_rows<RankRow>(), rows.size(), rows.data());
 
   const storage::Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links.get(), 1);

@@ -10,22 +10,44 @@ namespace {
 
 using storage::Handle;
 
-void write_attribute(hid_t file, const std::string& path, const char* name, hid_t type,
-                     const void* value) {
+void write_attribute(hid_t object, const std::string& path, const char* name, hid_t type,
+                     const Handle& space, const void* value) {
   const std::string what = fmt::format("cannot write attribute {}", name);
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
   const Handle attribute(
-      checked(H5Acreate2(file, name, type, space.get(), H5P_DEFAULT, H5P_DEFAULT), path, what),
+      checked(H5Acreate2(object, name, type, space.get(), H5P_DEFAULT, H5P_DEFAULT), path, what),
       H5Aclose);
   if (H5Awrite(attribute.get(), type, value) < 0) refuse(path, what);
 }
 
-void write_text(hid_t file, const std::string& path, const char* name, std::string_view value) {
-  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), std::max<std::size_t>(value.size(), 1));
+void write_value(hid_t file, const std::string& path, const char* name, hid_t type,
+                 const void* value) {
+  write_attribute(file, path, name, type, Handle(H5Screate(H5S_SCALAR), H5Sclose), value);
+}
+
+/// Of fixed length, which h5py reads as bytes.
+Handle text_type(std::size_t length) {
+  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), std::max<std::size_t>(length, 1));
   H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
   H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  write_attribute(file, path, name, type.get(), std::string(value).c_str());
+  return type;
+}
+
+void write_text(hid_t file, const std::string& path, const char* name, std::string_view value) {
+  write_value(file, path, name, text_type(value.size()).get(), std::string(value).c_str());
+}
+
+void write_texts(hid_t object, const std::string& path, const char* name,
+                 const std::vector<std::string>& values) {
+  std::size_t length = 1;
+  for (const std::string& value : values) length = std::max(length, value.size());
+  std::string cells(length * values.size(), '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    copy_text(values[i], cells.data() + i * length, length);
+  }
+  const hsize_t count = values.size();
+  const Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  write_attribute(object, path, name, text_type(length).get(), space, cells.data());
 }
 
 /// Which reading while writing needs.
@@ -75,18 +97,26 @@ Handle reopen_file(const std::string& path) {
   return {checked(id, path, "cannot continue the trace"), H5Fclose};
 }
 
-void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,
+void write_description(hid_t dataset, const std::string& path, const RowDescription& rows) {
+  for (const auto& [name, texts] : rows.attributes) {
+    write_texts(dataset, path, name.c_str(), texts);
+  }
+}
+
+void write_rows(hid_t file, const std::string& path, const char* name, const RowDescription& type,
                 std::size_t count, const void* rows) {
   const std::string what = fmt::format("cannot write {}", name);
   const hsize_t size = count;
   const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
   const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links.get(), 1);
-  Handle dataset(
-      checked(H5Dcreate2(file, name, type, space.get(), links.get(), H5P_DEFAULT, H5P_DEFAULT),
-              path, what),
-      H5Dclose);
-  if (H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) refuse(path, what);
+  Handle dataset(checked(H5Dcreate2(file, name, type.type.get(), space.get(), links.get(),
+                                    H5P_DEFAULT, H5P_DEFAULT),
+                         path, what),
+                 H5Dclose);
+  write_description(dataset.get(), path, type);
+  if (H5Dwrite(dataset.get(), type.type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0)
+    refuse(path, what);
   // Small datasets are held back until they are closed: only then is a full disk noticed.
   if (H5Dclose(dataset.release()) < 0) refuse(path, what);
 }
@@ -98,17 +128,18 @@ void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank
   write_text(file, path, "code_version", run.code_version);
   write_text(file, path, "code_revision", run.code_revision);
   write_text(file, path, "build", run.build);
-  write_attribute(file, path, "seed", H5T_NATIVE_UINT64, &run.seed);
-  write_attribute(file, path, "rank", H5T_NATIVE_INT, &rank);
-  write_attribute(file, path, "world", H5T_NATIVE_INT, &world);
+  write_value(file, path, "seed", H5T_NATIVE_UINT64, &run.seed);
+  write_value(file, path, "rank", H5T_NATIVE_INT, &rank);
+  write_value(file, path, "world", H5T_NATIVE_INT, &world);
   write_text(file, path, "time_unit", "ns");
   write_text(file, path, "bytes_unit", "B");
   write_text(file, path, "flops_convention", "mul+add=2");
   write_text(file, path, "created_utc", run.created_utc);
-  write_rows(file, path, "/meta/config_yaml", H5T_STD_U8LE, run.config_yaml.size(),
+  const RowDescription characters{Handle(H5Tcopy(H5T_STD_U8LE), H5Tclose), {}};
+  write_rows(file, path, "/meta/config_yaml", characters, run.config_yaml.size(),
              run.config_yaml.data());
   if (run.machine_yaml.empty()) return;
-  write_rows(file, path, "/meta/machine_yaml", H5T_STD_U8LE, run.machine_yaml.size(),
+  write_rows(file, path, "/meta/machine_yaml", characters, run.machine_yaml.size(),
              run.machine_yaml.data());
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "cadenza/storage/hdf5.hpp"
 #include "cadenza/trace/event.hpp"
@@ -28,6 +30,10 @@ struct RankRow {
 };
 
 enum class State : std::uint32_t { open = 0, clean = 1, signalled = 2, error = 3 };
+inline constexpr std::array<Named<State>, 4> kStateNames = {{{State::open, "open"},
+                                                             {State::clean, "clean"},
+                                                             {State::signalled, "signalled"},
+                                                             {State::error, "error"}}};
 
 /// The one row of /meta/status, overwritten in place.
 struct StatusRow {
@@ -44,9 +50,18 @@ RankRow to_row(const RankInfo& rank);
 /// Copies as much of `text` as fits; the rest of `target` is zero.
 void copy_text(const std::string& text, char* target, std::size_t size);
 
-/// Compound type of Row, the same in the file and in memory.
+/// What a table of rows says of itself.
+struct RowDescription {
+  storage::Handle type;  ///< the same in the file and in memory; enumerations name their numbers
+  /// Of the dataset, lists of texts: "units", one per field, "" for a number of something; "kinds"
+  /// of the columns of an array.
+  std::map<std::string, std::vector<std::string>> attributes;
+};
 template <typename Row>
-storage::Handle row_type();
+RowDescription describe_rows();
+
+/// @throws Error(data)
+void write_description(hid_t dataset, const std::string& path, const RowDescription& rows);
 
 /// New file in the newest format, which reading while writing needs.
 /// @throws Error(data)
@@ -61,7 +76,7 @@ storage::Handle reopen_file(const std::string& path);
 void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank, int world);
 
 /// A dataset of a fixed number of rows, written at once and closed. @throws Error(data)
-void write_rows(hid_t file, const std::string& path, const char* name, hid_t type,
+void write_rows(hid_t file, const std::string& path, const char* name, const RowDescription& type,
                 std::size_t count, const void* rows);
 
 }  // namespace cadenza::trace

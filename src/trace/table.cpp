@@ -3,18 +3,18 @@
 
 #include <fmt/format.h>
 
-#include "schema.hpp"
-
 namespace cadenza::trace {
 
 using storage::Handle;
 
-Table::Table(Start start, hid_t file, std::string path, const char* name, Handle type,
+Table::Table(Start start, hid_t file, std::string path, const char* name, RowDescription rows,
              hsize_t chunk, Packing packing)
-    : path_(std::move(path)), what_(fmt::format("cannot write {}", name)), type_(std::move(type)) {
+    : path_(std::move(path)),
+      what_(fmt::format("cannot write {}", name)),
+      description_(std::move(rows)) {
   // Rows are only appended: two chunks are all that is ever touched.
   const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  H5Pset_chunk_cache(access.get(), 7, 2 * chunk * H5Tget_size(type_.get()), 1.0);
+  H5Pset_chunk_cache(access.get(), 7, 2 * chunk * H5Tget_size(description_.type.get()), 1.0);
   if (start == Start::create) {
     create(file, name, chunk, packing, access.get());
   } else {
@@ -41,10 +41,11 @@ void Table::create(hid_t file, const char* name, hsize_t chunk, Packing packing,
     H5Pset_shuffle(creation.get());
     H5Pset_deflate(creation.get(), 1);
   }
-  dataset_ = Handle(
-      checked(H5Dcreate2(file, name, type_.get(), space.get(), links.get(), creation.get(), access),
-              path_, fmt::format("cannot create {}", name)),
-      H5Dclose);
+  dataset_ = Handle(checked(H5Dcreate2(file, name, description_.type.get(), space.get(),
+                                       links.get(), creation.get(), access),
+                            path_, fmt::format("cannot create {}", name)),
+                    H5Dclose);
+  write_description(dataset_.get(), path_, description_);
 }
 
 void Table::append(std::size_t count, const void* rows) {
@@ -55,8 +56,8 @@ void Table::append(std::size_t count, const void* rows) {
   const Handle file_space(checked(H5Dget_space(dataset_.get()), path_, what_), H5Sclose);
   H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &rows_, nullptr, &added, nullptr);
   const Handle row_space(H5Screate_simple(1, &added, nullptr), H5Sclose);
-  if (H5Dwrite(dataset_.get(), type_.get(), row_space.get(), file_space.get(), H5P_DEFAULT, rows) <
-      0) {
+  if (H5Dwrite(dataset_.get(), description_.type.get(), row_space.get(), file_space.get(),
+               H5P_DEFAULT, rows) < 0) {
     refuse(path_, what_);
   }
   rows_ = size;

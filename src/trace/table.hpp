@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cadenza/storage/hdf5.hpp"
+#include "schema.hpp"
 
 namespace cadenza::trace {
 
@@ -21,7 +22,7 @@ class Table {
   /// Creates the dataset, or goes on with the one that the file has.
   /// @param chunk  rows; with compression at most the rows of a flush, since a chunk that is
   ///               rewritten under SWMR leaves its old place unused
-  Table(Start start, hid_t file, std::string path, const char* name, storage::Handle type,
+  Table(Start start, hid_t file, std::string path, const char* name, RowDescription rows,
         hsize_t chunk, Packing packing);
 
   /// @throws Error(data)
@@ -42,7 +43,7 @@ class Table {
 
   std::string path_;
   std::string what_;
-  storage::Handle type_;
+  RowDescription description_;
   storage::Handle dataset_;
   hsize_t rows_ = 0;
   bool changed_ = false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Field names and types of the rows; offsets come from the structs.
+// Field names, types and units of the rows; offsets come from the structs.
 #include <bit>
 #include <cstddef>
 #include <initializer_list>
+#include <string>
 
 #include "schema.hpp"
 
@@ -19,12 +20,37 @@ struct Field {
   const char* name;
   std::size_t offset;
   hid_t type;
+  const char* unit = "";
 };
 
-storage::Handle compound(std::size_t size, std::initializer_list<Field> fields) {
-  storage::Handle type(H5Tcreate(H5T_COMPOUND, size), H5Tclose);
-  for (const Field& field : fields) H5Tinsert(type.get(), field.name, field.offset, field.type);
+RowDescription describe(std::size_t size, std::initializer_list<Field> fields) {
+  RowDescription rows{storage::Handle(H5Tcreate(H5T_COMPOUND, size), H5Tclose), {}};
+  for (const Field& field : fields) {
+    H5Tinsert(rows.type.get(), field.name, field.offset, field.type);
+    rows.attributes["units"].emplace_back(field.unit);
+  }
+  return rows;
+}
+
+/// An enumeration of numbers of one byte, or of four.
+/// @param members  whose numbers are read from their own first bytes: rows are little endian
+template <typename Enum, std::size_t Count>
+storage::Handle enumeration(const std::array<Named<Enum>, Count>& members) {
+  static_assert(sizeof(Enum) == 1 || sizeof(Enum) == 4);
+  const hid_t base = sizeof(Enum) == 1 ? H5T_STD_U8LE : H5T_STD_U32LE;
+  storage::Handle type(H5Tenum_create(base), H5Tclose);
+  for (const Named<Enum>& member : members) {
+    H5Tenum_insert(type.get(), std::string(member.name).c_str(), &member.value);
+  }
   return type;
+}
+
+/// Of names whose numbers are their indices.
+template <typename Number, std::size_t Count>
+storage::Handle enumeration(const std::array<std::string_view, Count>& names) {
+  std::array<Named<Number>, Count> members{};
+  for (std::size_t i = 0; i < Count; ++i) members[i] = {static_cast<Number>(i), names[i]};
+  return enumeration(members);
 }
 
 storage::Handle text(std::size_t size) {
@@ -41,16 +67,25 @@ storage::Handle kinds() {
   return {H5Tarray_create2(H5T_STD_I64LE, 1, &count), H5Tclose};
 }
 
+RowDescription with_kinds(RowDescription rows) {
+  for (const std::string_view kind : kMemoryKindNames) rows.attributes["kinds"].emplace_back(kind);
+  return rows;
+}
+
 }  // namespace
 
 template <>
-storage::Handle row_type<Event>() {
+RowDescription describe_rows<Event>() {
   using T = Event;
-  return compound(sizeof(T), {{"t_begin_ns", offsetof(T, t_begin_ns), H5T_STD_I64LE},
-                              {"t_end_ns", offsetof(T, t_end_ns), H5T_STD_I64LE},
-                              {"bytes", offsetof(T, bytes), H5T_STD_I64LE},
-                              {"flops", offsetof(T, flops), H5T_IEEE_F64LE},
-                              {"t_enq_ns", offsetof(T, t_enq_ns), H5T_STD_I64LE},
+  const auto category = enumeration<std::uint8_t>(kCategoryNames);
+  const auto phase = enumeration<std::uint8_t>(kPhaseNames);
+  const auto lane = enumeration(kLaneNames);
+  const auto flags = enumeration(kFlagNames);  // of bits
+  return describe(sizeof(T), {{"t_begin_ns", offsetof(T, t_begin_ns), H5T_STD_I64LE, "ns"},
+                              {"t_end_ns", offsetof(T, t_end_ns), H5T_STD_I64LE, "ns"},
+                              {"bytes", offsetof(T, bytes), H5T_STD_I64LE, "B"},
+                              {"flops", offsetof(T, flops), H5T_IEEE_F64LE, "FLOP"},
+                              {"t_enq_ns", offsetof(T, t_enq_ns), H5T_STD_I64LE, "ns"},
                               {"step", offsetof(T, step), H5T_STD_U32LE},
                               {"peer", offsetof(T, peer), H5T_STD_I32LE},
                               {"flow", offsetof(T, flow), H5T_STD_U32LE},
@@ -58,109 +93,114 @@ storage::Handle row_type<Event>() {
                               {"mb", offsetof(T, microbatch), H5T_STD_I16LE},
                               {"layer", offsetof(T, layer), H5T_STD_I16LE},
                               {"doc", offsetof(T, document), H5T_STD_I16LE},
-                              {"cat", offsetof(T, category), H5T_STD_U8LE},
-                              {"phase", offsetof(T, phase), H5T_STD_U8LE},
-                              {"lane", offsetof(T, lane), H5T_STD_U8LE},
-                              {"flags", offsetof(T, flags), H5T_STD_U8LE},
+                              {"cat", offsetof(T, category), category.get()},
+                              {"phase", offsetof(T, phase), phase.get()},
+                              {"lane", offsetof(T, lane), lane.get()},
+                              {"flags", offsetof(T, flags), flags.get()},
                               {"tick", offsetof(T, tick), H5T_STD_I32LE},
                               {"stage", offsetof(T, stage), H5T_STD_I16LE},
                               {"half", offsetof(T, half), H5T_STD_I8LE},
-                              {"still_ns", offsetof(T, still_ns), H5T_STD_I64LE}});
+                              {"still_ns", offsetof(T, still_ns), H5T_STD_I64LE, "ns"}});
 }
 
 template <>
-storage::Handle row_type<MemorySample>() {
+RowDescription describe_rows<MemorySample>() {
   using T = MemorySample;
   const auto columns = kinds();
-  return compound(sizeof(T), {{"t_ns", offsetof(T, t_ns), H5T_STD_I64LE},
-                              {"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"bytes", offsetof(T, bytes), columns.get()},
-                              {"host_rss", offsetof(T, host_rss), H5T_STD_I64LE}});
+  return with_kinds(describe(sizeof(T), {{"t_ns", offsetof(T, t_ns), H5T_STD_I64LE, "ns"},
+                                         {"step", offsetof(T, step), H5T_STD_U32LE},
+                                         {"bytes", offsetof(T, bytes), columns.get(), "B"},
+                                         {"host_rss", offsetof(T, host_rss), H5T_STD_I64LE, "B"}}));
 }
 
 template <>
-storage::Handle row_type<MemoryHighwater>() {
+RowDescription describe_rows<MemoryHighwater>() {
   using T = MemoryHighwater;
   const auto columns = kinds();
-  return compound(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"peak", offsetof(T, peak), columns.get()},
-                              {"peak_total", offsetof(T, peak_total), H5T_STD_I64LE}});
+  return with_kinds(
+      describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
+                           {"peak", offsetof(T, peak), columns.get(), "B"},
+                           {"peak_total", offsetof(T, peak_total), H5T_STD_I64LE, "B"}}));
 }
 
 template <>
-storage::Handle row_type<StepRecord>() {
+RowDescription describe_rows<StepRecord>() {
   using T = StepRecord;
-  return compound(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"docs", offsetof(T, documents), H5T_STD_U32LE},
-                              {"t_begin", offsetof(T, t_begin_ns), H5T_STD_I64LE},
-                              {"t_end", offsetof(T, t_end_ns), H5T_STD_I64LE},
-                              {"tokens", offsetof(T, tokens), H5T_STD_I64LE},
-                              {"sum_len2", offsetof(T, sum_length2), H5T_IEEE_F64LE},
-                              {"model_flops", offsetof(T, model_flops), H5T_IEEE_F64LE},
-                              {"executed_flops", offsetof(T, executed_flops), H5T_IEEE_F64LE},
-                              {"loss", offsetof(T, loss), H5T_IEEE_F64LE},
-                              {"grad_norm", offsetof(T, gradient_norm), H5T_IEEE_F64LE},
-                              {"lr", offsetof(T, learning_rate), H5T_IEEE_F64LE},
-                              {"n_events_end", offsetof(T, n_events_end), H5T_STD_U64LE},
-                              {"bytes_sent", offsetof(T, bytes_sent), H5T_STD_I64LE},
-                              {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE},
-                              {"machine_s", offsetof(T, machine_seconds), H5T_IEEE_F64LE}});
+  return describe(sizeof(T),
+                  {{"step", offsetof(T, step), H5T_STD_U32LE},
+                   {"docs", offsetof(T, documents), H5T_STD_U32LE},
+                   {"t_begin", offsetof(T, t_begin_ns), H5T_STD_I64LE, "ns"},
+                   {"t_end", offsetof(T, t_end_ns), H5T_STD_I64LE, "ns"},
+                   {"tokens", offsetof(T, tokens), H5T_STD_I64LE, "token"},
+                   {"sum_len2", offsetof(T, sum_length2), H5T_IEEE_F64LE, "token^2"},
+                   {"model_flops", offsetof(T, model_flops), H5T_IEEE_F64LE, "FLOP"},
+                   {"executed_flops", offsetof(T, executed_flops), H5T_IEEE_F64LE, "FLOP"},
+                   {"loss", offsetof(T, loss), H5T_IEEE_F64LE},
+                   {"grad_norm", offsetof(T, gradient_norm), H5T_IEEE_F64LE},
+                   {"lr", offsetof(T, learning_rate), H5T_IEEE_F64LE},
+                   {"n_events_end", offsetof(T, n_events_end), H5T_STD_U64LE},
+                   {"bytes_sent", offsetof(T, bytes_sent), H5T_STD_I64LE, "B"},
+                   {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE, "B"},
+                   {"machine_s", offsetof(T, machine_seconds), H5T_IEEE_F64LE, "s"}});
 }
 
 template <>
-storage::Handle row_type<ClockSync>() {
+RowDescription describe_rows<ClockSync>() {
   using T = ClockSync;
-  return compound(sizeof(T), {{"t_local_ns", offsetof(T, t_local_ns), H5T_STD_I64LE},
-                              {"offset_ns", offsetof(T, offset_ns), H5T_STD_I64LE},
-                              {"rtt_min_ns", offsetof(T, rtt_min_ns), H5T_STD_I64LE},
+  const auto phase = enumeration(kClockPhaseNames);
+  return describe(sizeof(T), {{"t_local_ns", offsetof(T, t_local_ns), H5T_STD_I64LE, "ns"},
+                              {"offset_ns", offsetof(T, offset_ns), H5T_STD_I64LE, "ns"},
+                              {"rtt_min_ns", offsetof(T, rtt_min_ns), H5T_STD_I64LE, "ns"},
                               {"n_ping", offsetof(T, pings), H5T_STD_U32LE},
-                              {"phase", offsetof(T, phase), H5T_STD_U32LE}});
+                              {"phase", offsetof(T, phase), phase.get()}});
 }
 
 template <>
-storage::Handle row_type<PlannedTask>() {
+RowDescription describe_rows<PlannedTask>() {
   using T = PlannedTask;
-  return compound(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
+  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
                               {"tick", offsetof(T, tick), H5T_STD_I32LE},
                               {"doc", offsetof(T, document), H5T_STD_I32LE},
                               {"home", offsetof(T, home), H5T_STD_I32LE},
                               {"server", offsetof(T, server), H5T_STD_I32LE},
                               {"stage", offsetof(T, stage), H5T_STD_I32LE},
-                              {"q_begin", offsetof(T, q_begin), H5T_STD_I64LE},
-                              {"q_end", offsetof(T, q_end), H5T_STD_I64LE},
-                              {"k_begin", offsetof(T, k_begin), H5T_STD_I64LE},
-                              {"k_end", offsetof(T, k_end), H5T_STD_I64LE},
-                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE},
+                              {"q_begin", offsetof(T, q_begin), H5T_STD_I64LE, "token"},
+                              {"q_end", offsetof(T, q_end), H5T_STD_I64LE, "token"},
+                              {"k_begin", offsetof(T, k_begin), H5T_STD_I64LE, "token"},
+                              {"k_end", offsetof(T, k_end), H5T_STD_I64LE, "token"},
+                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE, "FLOP"},
                               {"half", offsetof(T, half), H5T_STD_I32LE}});
 }
 
 template <>
-storage::Handle row_type<PlannedStage>() {
+RowDescription describe_rows<PlannedStage>() {
   using T = PlannedStage;
-  return compound(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
+  const auto phase = enumeration<std::uint32_t>(kPhaseNames);
+  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
                               {"tick", offsetof(T, tick), H5T_STD_I32LE},
                               {"half", offsetof(T, half), H5T_STD_I32LE},
-                              {"phase", offsetof(T, phase), H5T_STD_U32LE},
+                              {"phase", offsetof(T, phase), phase.get()},
                               {"stage", offsetof(T, stage), H5T_STD_I32LE},
                               {"server", offsetof(T, server), H5T_STD_I32LE},
                               {"tasks", offsetof(T, tasks), H5T_STD_I32LE},
                               {"messages_in", offsetof(T, messages_in), H5T_STD_I32LE},
-                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE},
-                              {"bytes_in", offsetof(T, bytes_in), H5T_STD_I64LE},
-                              {"bytes_out", offsetof(T, bytes_out), H5T_STD_I64LE},
-                              {"attend_s", offsetof(T, attend_seconds), H5T_IEEE_F64LE},
-                              {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE}});
+                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE, "FLOP"},
+                              {"bytes_in", offsetof(T, bytes_in), H5T_STD_I64LE, "B"},
+                              {"bytes_out", offsetof(T, bytes_out), H5T_STD_I64LE, "B"},
+                              {"attend_s", offsetof(T, attend_seconds), H5T_IEEE_F64LE, "s"},
+                              {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE, "s"}});
 }
 
 template <>
-storage::Handle row_type<RankRow>() {
+RowDescription describe_rows<RankRow>() {
   using T = RankRow;
   const auto words = text(64);
-  return compound(sizeof(T), {{"host", offsetof(T, host), words.get()},
+  const auto role = enumeration(kRoleNames);
+  return describe(sizeof(T), {{"host", offsetof(T, host), words.get()},
                               {"rank", offsetof(T, rank), H5T_STD_I32LE},
                               {"world", offsetof(T, world), H5T_STD_I32LE},
                               {"local_rank", offsetof(T, local_rank), H5T_STD_I32LE},
-                              {"role", offsetof(T, role), H5T_STD_U32LE},
+                              {"role", offsetof(T, role), role.get()},
                               {"data", offsetof(T, data), H5T_STD_I32LE},
                               {"pipeline", offsetof(T, pipeline), H5T_STD_I32LE},
                               {"tensor", offsetof(T, tensor), H5T_STD_I32LE},
@@ -168,23 +208,24 @@ storage::Handle row_type<RankRow>() {
                               {"server", offsetof(T, server), H5T_STD_I32LE},
                               {"threads", offsetof(T, threads), H5T_STD_I32LE},
                               {"device", offsetof(T, device), words.get()},
-                              {"peak_flops", offsetof(T, peak_flops), H5T_IEEE_F64LE}});
+                              {"peak_flops", offsetof(T, peak_flops), H5T_IEEE_F64LE, "FLOP/s"}});
 }
 
 template <>
-storage::Handle row_type<StatusRow>() {
+RowDescription describe_rows<StatusRow>() {
   using T = StatusRow;
-  return compound(sizeof(T), {{"state", offsetof(T, state), H5T_STD_U32LE},
+  const auto state = enumeration(kStateNames);
+  return describe(sizeof(T), {{"state", offsetof(T, state), state.get()},
                               {"signal", offsetof(T, signal), H5T_STD_I32LE},
                               {"last_step", offsetof(T, last_step), H5T_STD_I64LE},
                               {"n_events", offsetof(T, n_events), H5T_STD_U64LE},
                               {"n_dropped", offsetof(T, n_dropped), H5T_STD_U64LE},
-                              {"writer_ns", offsetof(T, writer_ns), H5T_STD_I64LE}});
+                              {"writer_ns", offsetof(T, writer_ns), H5T_STD_I64LE, "ns"}});
 }
 
 template <>
-storage::Handle row_type<Name>() {
-  return text(kNameLength);
+RowDescription describe_rows<Name>() {
+  return {text(kNameLength), {}};
 }
 
 }  // namespace cadenza::trace

@@ -46,7 +46,7 @@ class Stopwatch {
 template <typename Row>
 Table make_table(Start start, const Handle& file, const std::string& path, const char* name,
                  hsize_t chunk, Packing packing) {
-  return {start, file.get(), path, name, row_type<Row>(), chunk, packing};
+  return {start, file.get(), path, name, describe_rows<Row>(), chunk, packing};
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ struct Writer::Implementation {
   std::string path;
   Handle file;  // declared before what lives in it, so closed after
   storage::Place place;
-  Handle status_type;
+  RowDescription status_rows;
   Handle status_dataset;
   Table events, samples, highwater, names, plan, plan_summary, clock, steps;
   StatusRow status;
@@ -82,7 +82,7 @@ Writer::Implementation::Implementation(Start start, const std::string& where,
     : path(where),
       file(start == Start::create ? create_file(path) : reopen_file(path)),
       place(path),
-      status_type(row_type<StatusRow>()),
+      status_rows(describe_rows<StatusRow>()),
       events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
                                Packing::compressed)),
       samples(make_table<MemorySample>(start, file, path, "/memory/samples", kSmallChunk,
@@ -100,8 +100,8 @@ Writer::Implementation::Implementation(Start start, const std::string& where,
 void Writer::Implementation::describe(const RunInfo& run, const RankInfo& rank) {
   write_run(file.get(), path, run, rank.rank, rank.world);
   const RankRow row = to_row(rank);
-  write_rows(file.get(), path, "/meta/rank", row_type<RankRow>().get(), 1, &row);
-  write_rows(file.get(), path, "/meta/status", status_type.get(), 1, &status);
+  write_rows(file.get(), path, "/meta/rank", describe_rows<RankRow>(), 1, &row);
+  write_rows(file.get(), path, "/meta/status", status_rows, 1, &status);
 }
 
 /// Everything is there: from here on others may read.
@@ -110,8 +110,8 @@ void Writer::Implementation::begin(Start start) {
   status_dataset =
       Handle(checked(H5Dopen2(file.get(), "/meta/status", H5P_DEFAULT), path, what), H5Dclose);
   if (start == Start::resume) {
-    if (H5Dread(status_dataset.get(), status_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, &status) <
-        0) {
+    if (H5Dread(status_dataset.get(), status_rows.type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                &status) < 0) {
       refuse(path, what);
     }
     overhead_ns = status.writer_ns;
@@ -159,8 +159,8 @@ void Writer::Implementation::write_status() {
   status.n_events = events.rows();
   status.writer_ns = overhead_ns;
   const char* what = "cannot write /meta/status";
-  if (H5Dwrite(status_dataset.get(), status_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, &status) <
-      0) {
+  if (H5Dwrite(status_dataset.get(), status_rows.type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
+               &status) < 0) {
     refuse(path, what);
   }
   if (H5Dflush(status_dataset.get()) < 0) refuse(path, what);

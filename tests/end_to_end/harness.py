@@ -233,6 +233,11 @@ def read_checkpoint(path):
     return values
 
 
+def names_of(table, field):
+    """By number: what an enumerated field of an open trace's table says that its numbers are."""
+    return {number: name for name, number in h5py.check_enum_dtype(table.dtype[field]).items()}
+
+
 def committed_steps(path):
     """Rows of /steps of a rank's trace; every event that they commit to was read and checked."""
     words = [sys.executable, Path(__file__).with_name("trace_reader.py"), path]

@@ -7,6 +7,8 @@
 - A header below src/ is private: other modules do not include it. A module that no other depends on
   has no public headers.
 - A third-party header is included only behind its wall.
+- No switch over an enum has a `default:`: with one, -Wswitch (of -Wall) does not tell which
+  enumerator is missing. Switches over numbers may.
 - Files with tests are called test_*, and names that were retired do not come back.
 - Files carry the licence line, stay under 600 lines and 100 columns, and name no machine's folders
   and no unfinished work.
@@ -47,6 +49,7 @@ SKIPPED_FOLDERS = {".git", "build", "runs", ".venv", "__pycache__", ".pytest_cac
 MACHINE_FOLDER = re.compile(r"(?<![\w.$}/-])/(home|root|work|Users|scratch|gpfs|lustre|mnt)/\w")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 RETIRED_NAME = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
+CASE_OR_DEFAULT = re.compile(r"^\s*(?:case\s+([\w:]+)\s*:|default\s*:)(?!:)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 
 
@@ -147,6 +150,16 @@ def check_names(path, lines):
             yield number, f"{name} is called {RETIRED[name]}"
 
 
+def check_switches(lines):
+    before = ""  # the case above
+    for number, line in enumerate(lines, 1):
+        label = CASE_OR_DEFAULT.match(line)
+        if label and label.group(1) is None and not before.isdigit():
+            yield number, "default: hides from -Wswitch what a switch leaves out; name all of it"
+        if label:
+            before = label.group(1) or ""
+
+
 def check_text(path, lines):
     code = path.suffix in CPP or path.suffix == ".py"
     if code and len(lines) > MAX_LINES:
@@ -199,6 +212,7 @@ def violations(root):
         if path.suffix in CPP:
             problems += check_includes(root, path, lines, modules)
             problems += check_names(path, lines)
+            problems += check_switches(lines)
         found += [f"{path}:{number}: {what}" for number, what in problems]
     return found
 

@@ -72,6 +72,12 @@ class CheckLayers(unittest.TestCase):
             found = list(check_layers.check_names(Path("src/plan/bad.cpp"), [line]))
             self.assertEqual(found, [(1, f"{name} is called {today}")])
 
+    def test_default_of_a_switch(self):
+        numbers = "switch (below(3)) {\n  case 1:\n    break;\n  default:\n    break;\n}\n"
+        self.write("src/plan/good.cpp", LICENCE + "/// (default: none)\n" + numbers)
+        self.write("src/plan/bad.cpp", LICENCE + "case Kind::a:\n  default:\n    break;\n}\n")
+        self.expect_one("src/plan/bad.cpp:3", "-Wswitch")
+
     def test_name_of_a_test_file(self):
         self.write("tests/unit/plan/plan_test.cpp", LICENCE)
         self.expect_one("tests/unit/plan/plan_test.cpp:1", "called test_*.cpp")

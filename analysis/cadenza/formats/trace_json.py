@@ -19,9 +19,7 @@ import pandas as pd
 
 from cadenza.read.partners import both_ends, message_ends
 from cadenza.read.run import Run
-from cadenza.read.schema import LANES
 
-_LANE_NAMES = {number: name.replace("2", " 2") for name, number in LANES.items()}
 _THREADS = 10_000  # of a lane
 _ARGUMENTS = {"microbatch": -1, "layer": -1, "document": -1, "tick": -1, "half": -1, "stage": -1,
               "peer": -1, "flow": 0, "bytes": 0, "flops": 0}  # fmt: skip
@@ -69,14 +67,12 @@ def _events(run: Run, ranks: list[int], steps: list[int]) -> Iterator[str]:
     origin, arrows = None, 0
     for step in steps:
         events = run.events(ranks=ranks, steps=[step])
+        lanes = events["lane"].cat.categories  # the same in all steps
         if origin is None and len(events):
             origin = int(events["begin_ns"].min())
-        thread = np.array(
-            [threads.take(*row) for row in zip(
-                events["rank"].tolist(), events["lane"].tolist(), events["begin_ns"].tolist(),
-                events["end_ns"].tolist(), strict=True)],
-            dtype=np.int64,
-        )  # fmt: skip
+        columns = (events["rank"], events["lane"].cat.codes, events["begin_ns"], events["end_ns"])
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        thread = np.array([threads.take(*row) for row in rows], dtype=np.int64)
         yield from _slices(events, thread, origin)
         yield from _arrows(events, thread, origin, arrows)
         arrows += len(events)
@@ -86,7 +82,7 @@ def _events(run: Run, ranks: list[int], steps: list[int]) -> Iterator[str]:
         yield from _counters(chosen, origin)
     for (rank, lane), count in threads.used():
         for number in range(count):
-            name = _LANE_NAMES.get(lane, f"lane {lane}") + (f" ({number + 1})" if number else "")
+            name = lanes[lane].replace("2", " 2") + (f" ({number + 1})" if number else "")
             yield _metadata("thread_name", rank, _thread(lane, number), {"name": name})
 
 

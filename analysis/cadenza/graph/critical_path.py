@@ -9,7 +9,6 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.lanes import GAP, OPERATION, Lanes
-from cadenza.read.schema import LANES
 
 _COLUMNS = ["category", "phase", "name", "microbatch", "layer"]
 _HOST = 3  # a kind of piece beside those of nodes
@@ -81,7 +80,7 @@ def _path_frame(graph: StepGraph, pieces: np.ndarray) -> pd.DataFrame:
     lanes = graph.lanes
     pieces = _with_host_work(lanes, pieces)
     node, event, begin, end = pieces.T
-    host = lanes.events["lane"].to_numpy()[np.maximum(event, 0)] == LANES["host"]
+    host = (lanes.events["lane"] == "host").to_numpy()[np.maximum(event, 0)]
     kind = np.where(event < 0, GAP, np.where(host, _HOST, lanes.kind[node]))
     names = lanes.events[_COLUMNS].iloc[np.maximum(event, 0)].reset_index(drop=True)
     for column in ("category", "phase", "name"):
@@ -103,7 +102,7 @@ def _with_host_work(lanes: Lanes, pieces: np.ndarray) -> np.ndarray:
     """`pieces` (node, event, begin, end), where those without an event are cut at what the host
     lane of their rank has in their time."""
     empty = np.flatnonzero(pieces[:, 1] < 0)
-    rows = np.flatnonzero((lanes.events["lane"] == LANES["host"]).to_numpy())
+    rows = np.flatnonzero((lanes.events["lane"] == "host").to_numpy())
     owner = np.searchsorted(lanes.ranks, lanes.events["rank"].to_numpy(np.int64)[rows])
     rows = rows[np.isin(owner, lanes.rank[pieces[empty, 0]])]
     if not len(rows):

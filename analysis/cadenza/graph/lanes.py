@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.time import intervals
-from cadenza.read.schema import COMMUNICATION, LANES, TENSOR_COLLECTIVES
+from cadenza.read.schema import COMMUNICATION, TENSOR_COLLECTIVES
 
 COMPUTE = ("compute_dense", "compute_attention", "compute_other", "optimizer")
 WORK = (*COMPUTE, "data")  # what a rank does by itself
@@ -78,7 +78,7 @@ def _lane_rows(events: pd.DataFrame) -> np.ndarray:
     Those are the compute lanes, and collectives of a tensor group: computations go on when they
     are over.
     """
-    on_lane = events["lane"].isin([LANES["compute"], LANES["compute2"]])
+    on_lane = events["lane"].isin(["compute", "compute2"])
     on_lane &= (events["category"] != "step") & ~events["non_blocking"]
     return np.flatnonzero(on_lane | inside_computation(events))
 

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph.lanes import WORK, inside_computation
-from cadenza.read.schema import LANES
 
 PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part of the backward pass
 _SLOW_SCORE = 0.75  # as NVIDIA's resiliency extension has it
@@ -30,7 +29,8 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     their variance().
     """
     inner = inside_computation(events).to_numpy(bool)
-    working = (events["category"].isin(WORK) & (events["lane"] < 2)).to_numpy(bool)
+    computes = events["lane"].isin(["compute", "compute2"])
+    working = (events["category"].isin(WORK) & computes).to_numpy(bool)
     events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
     part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
     part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
@@ -69,7 +69,7 @@ def operation_times(events: pd.DataFrame) -> pd.DataFrame:
 
     @returns step, category, phase, name, count, seconds: sums over the ranks
     """
-    own = ~events["non_blocking"] & (events["lane"] != LANES["host"])
+    own = ~events["non_blocking"] & (events["lane"] != "host")
     part = events.loc[(own & (events["category"] != "step")).to_numpy()]
     part = part[["step", "category", "phase", "name"]].assign(
         seconds=(part["end_ns"] - part["begin_ns"]) / 1e9

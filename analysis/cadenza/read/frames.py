@@ -10,16 +10,7 @@ import pandas as pd
 
 from cadenza.errors import DataError
 from cadenza.read.rank_file import RankFile
-from cadenza.read.schema import (
-    CATEGORIES,
-    FLAG_NON_BLOCKING,
-    FLAG_SENDS,
-    FLAG_SIMULATED,
-    MEMORY_KINDS,
-    PHASES,
-    SINCE_LATER,
-    TABLES,
-)
+from cadenza.read.schema import SINCE_LATER, TABLES
 
 EVENT_COLUMNS = (
     "rank", "step", "begin_ns", "end_ns", "category", "phase", "name", "lane", "peer", "flow",
@@ -28,20 +19,13 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 _FIELDS = {"begin_ns": "t_begin_ns", "end_ns": "t_end_ns", "category": "cat", "microbatch": "mb",
            "document": "doc"}  # fmt: skip
-_FLAGS = {"non_blocking": FLAG_NON_BLOCKING, "sends": FLAG_SENDS, "simulated": FLAG_SIMULATED}
-_CODES = {"category": CATEGORIES, "phase": PHASES}
-_TYPES = {"rank": np.int32, "step": np.int64, "flow": np.int64, "category": np.int8,
-          "phase": np.int8, "name": np.int16}  # fmt: skip
+_FLAGS = ("non_blocking", "sends", "simulated")
+_NAMED = ("category", "phase", "lane", "name")  # categoricals of names
+_TYPES = {"rank": np.int32, "step": np.int64, "flow": np.int64, "category": np.int16,
+          "phase": np.int16, "lane": np.int16, "name": np.int16}  # fmt: skip
 _STEP_NAMES = {"t_begin": "begin_ns", "t_end": "end_ns", "docs": "documents",
                "sum_len2": "sum_length2", "grad_norm": "gradient_norm", "lr": "learning_rate",
                "bytes_recv": "bytes_received", "machine_s": "machine_seconds"}  # fmt: skip
-
-
-def name_of(names: Sequence[str], code: int, file: RankFile, what: str) -> str:
-    """The name of a number of the schema's; a number that it does not have is an error."""
-    if not 0 <= code < len(names):
-        raise DataError(f"{file.path}: unknown {what} {code}; valid are 0 to {len(names) - 1}")
-    return names[code]
 
 
 def events_frame(
@@ -49,7 +33,7 @@ def events_frame(
 ) -> pd.DataFrame:
     """Events of all `files`, ordered by rank and begin. Names of the schema and of operations are
     categoricals, so that a million rows take tens of megabytes."""
-    names: dict[str, int] = {}
+    names: dict[str, dict[str, int]] = {column: {} for column in _NAMED}
     counts = [sum(e - b for b, e in file.event_ranges(steps)) for file in files]
     frame = {column: np.empty(sum(counts), _column_type(column)) for column in columns}
     for file, end in zip(files, np.cumsum(counts).tolist(), strict=True):
@@ -59,9 +43,8 @@ def events_frame(
             rows = rows.take(np.argsort(begins, kind="stable"))  # 20 times as fast as rows[...]
         for column, values in frame.items():
             values[end - len(rows) : end] = _event_column(file, rows, column, names)
-    categories = {"name": list(names), **_CODES}
-    for column in set(categories) & set(columns):
-        values = pd.Index(categories[column])
+    for column in set(_NAMED) & set(columns):
+        values = pd.Index(list(names[column]), dtype=object)
         frame[column] = pd.Categorical.from_codes(frame[column], categories=values)
     return pd.DataFrame(frame, columns=list(columns), copy=False)
 
@@ -74,17 +57,22 @@ def _column_type(column: str) -> np.dtype:
 
 
 def _event_column(
-    file: RankFile, rows: np.ndarray, column: str, names: dict[str, int]
+    file: RankFile, rows: np.ndarray, column: str, names: dict[str, dict[str, int]]
 ) -> np.ndarray | int:
-    """One column of one file; `name` as codes of `names`, which grows."""
+    """One column of one file; names as codes of the column's `names`, which grow."""
     if column == "rank":
         return file.rank
-    if column == "name":
-        table = np.array([names.setdefault(text, len(names)) for text in file.names()], np.int16)
-        return table[rows["name_id"]]
-    if column in _FLAGS:
-        return (rows["flags"] & _FLAGS[column]) != 0
     field = _FIELDS.get(column, column)
+    if column in _NAMED:
+        if column == "name":
+            own, index = file.names(), rows["name_id"]
+        else:
+            codes = file.codes("/events", field)
+            own, index = codes.names, codes.index(rows[field])
+        known = names[column]
+        return np.array([known.setdefault(text, len(known)) for text in own], np.int16)[index]
+    if column in _FLAGS:
+        return (rows["flags"] & file.codes("/events", "flags").bit(column)) != 0
     if field in SINCE_LATER["/events"] and field not in rows.dtype.names:
         return -1
     values = rows[field]
@@ -111,8 +99,9 @@ def highwater_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     rows, ranks = _rows(files, "/memory/highwater")
     if rows is None:
         return pd.DataFrame(columns=["rank", "step", "kind", "peak_bytes"])
-    return _melt({"rank": ranks, "step": rows["step"].astype(np.int64)}, rows["peak"],
-                 {"total": rows["peak_total"]}, "peak_bytes")  # fmt: skip
+    kinds = dict(zip(_kinds(files, "/memory/highwater"), rows["peak"].T, strict=True))
+    return _melt({"rank": ranks, "step": rows["step"].astype(np.int64)},
+                 {**kinds, "total": rows["peak_total"]}, "peak_bytes")  # fmt: skip
 
 
 def samples_frame(files: Sequence[RankFile]) -> pd.DataFrame:
@@ -122,7 +111,8 @@ def samples_frame(files: Sequence[RankFile]) -> pd.DataFrame:
         return pd.DataFrame(columns=["rank", "step", "time_ns", "kind", "bytes"])
     times = [file.to_global(rows["t_ns"][ranks == file.rank]) for file in files]
     found = {"rank": ranks, "step": rows["step"].astype(np.int64), "time_ns": np.concatenate(times)}
-    return _melt(found, rows["bytes"], {"host_rss": rows["host_rss"]}, "bytes")
+    kinds = dict(zip(_kinds(files, "/memory/samples"), rows["bytes"].T, strict=True))
+    return _melt(found, {**kinds, "host_rss": rows["host_rss"]}, "bytes")
 
 
 def table_frame(files: Sequence[RankFile], name: str, columns: Sequence[str]) -> pd.DataFrame:
@@ -130,6 +120,8 @@ def table_frame(files: Sequence[RankFile], name: str, columns: Sequence[str]) ->
     does not have are -1."""
     rows, _ = _rows(files, name)
     frame = pd.DataFrame(columns=list(columns)) if rows is None else pd.DataFrame(rows)
+    if "phase" in columns and rows is not None:
+        frame["phase"] = _phases(files, name)
     for column in columns:
         if column not in frame:
             frame[column] = -1
@@ -138,7 +130,7 @@ def table_frame(files: Sequence[RankFile], name: str, columns: Sequence[str]) ->
 
 def clock_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     """Measurements of the ranks' clocks: rank, time_ns (the rank's own), offset_ns (rank 0's clock
-    - the rank's), error_ns (at most; half the shortest round trip), phase (0 start, 1 periodic, 2
+    - the rank's), error_ns (at most; half the shortest round trip), phase (start, periodic or
     end)."""
     frames = [
         pd.DataFrame(
@@ -147,7 +139,7 @@ def clock_frame(files: Sequence[RankFile]) -> pd.DataFrame:
                 "time_ns": file.clock["t_local_ns"],
                 "offset_ns": file.clock["offset_ns"],
                 "error_ns": file.clock["rtt_min_ns"] / 2,
-                "phase": file.clock["phase"].astype(np.int64),
+                "phase": file.codes("/clock/sync", "phase").named(file.clock["phase"]),
             }
         )
         for file in files
@@ -156,6 +148,15 @@ def clock_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame(columns=["rank", "time_ns", "offset_ns", "error_ns", "phase"])
     return pd.concat(frames, ignore_index=True)
+
+
+def _phases(files: Sequence[RankFile], name: str) -> np.ndarray:
+    """Names of the field `phase` in rows of complete steps."""
+    found = [(file, file.read_step_rows(name)) for file in files]
+    return np.concatenate([
+        file.codes(name, "phase").named(rows["phase"])
+        for file, rows in found if rows is not None and len(rows)
+    ])  # fmt: skip
 
 
 def _rows(files: Sequence[RankFile], name: str) -> tuple[np.ndarray | None, np.ndarray]:
@@ -174,12 +175,19 @@ def _joined(tables: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([table[names] for table in tables])
 
 
-def _melt(
-    keys: dict[str, np.ndarray], kinds: np.ndarray, more: dict[str, np.ndarray], name: str
-) -> pd.DataFrame:
+def _kinds(files: Sequence[RankFile], table: str) -> tuple[str, ...]:
+    """Of memory: the columns of the arrays of a table that was read, the same in all files."""
+    found = [file for file in files if file.read_step_rows(table) is not None]
+    for file in found:
+        if file.kinds(table) != found[0].kinds(table):
+            raise DataError(f"{file.path}: {table} has other kinds of memory than {found[0].path}")
+    return found[0].kinds(table)
+
+
+def _melt(keys: dict[str, np.ndarray], kinds: dict[str, np.ndarray], name: str) -> pd.DataFrame:
     """One row per key and kind, from one column per kind."""
-    values = np.concatenate([kinds, *(column[:, None] for column in more.values())], axis=1)
-    labels = [*MEMORY_KINDS, *more]
+    values = np.stack(list(kinds.values()), axis=1)
+    labels = list(kinds)
     frame = {key: np.repeat(column, len(labels)) for key, column in keys.items()}
     codes = np.tile(np.arange(len(labels), dtype=np.int8), len(values))
     frame["kind"] = pd.Categorical.from_codes(codes, categories=pd.Index(labels))

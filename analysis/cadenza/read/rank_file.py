@@ -11,17 +11,9 @@ from typing import TypeVar
 import numpy as np
 
 from cadenza.errors import DamagedError, DataError
+from cadenza.read.codes import KINDS_1, Codes
 from cadenza.read.rank_tables import Table, Tables
-from cadenza.read.schema import (
-    CATEGORIES,
-    PHASES,
-    REQUIRED,
-    SCHEMA,
-    STATUS_CLEAN,
-    STATUS_FAILED,
-    STATUS_SIGNALLED,
-    TABLES,
-)
+from cadenza.read.schema import REQUIRED, SCHEMA, TABLES
 from cadenza.read.superblock import open_hdf5
 
 _ATTRIBUTES = ("producer", "run_id", "code_version", "code_revision", "build", "seed",
@@ -50,17 +42,21 @@ class RankFile:
         self.path = path
         self.ended = True  # by its writer
         self._kept: dict[str, np.ndarray | None] = {}
+        self._codes: dict[str, dict[str, Codes]] = {}  # by table and field
+        self._kinds: dict[str, tuple[str, ...]] = {}  # of memory, by table
         self.read(self._read_facts)
         # A file that its writer closed may still be of a run that did not end as planned.
-        self.truncated = not self.ended or self.state != STATUS_CLEAN
+        self.truncated = not self.ended or self.state != "clean"
 
     def _read_facts(self, tables: Tables) -> None:
         events = self._check_schema(tables)
+        self._codes["/events"] = events.codes
         self.run_id = text(tables.attribute("run_id"))
         self.info = self._first_row(tables, "/meta/rank")
         self.rank, self.world = int(self.info["rank"]), int(self.info["world"])
         if not 0 <= self.rank < self.world <= _MOST_RANKS:
             raise ValueError(f"/meta/rank says rank {self.rank} of {self.world}")
+        self.role = self._name(tables, "/meta/rank", "role", self.info)
         self.steps = self._complete_steps(tables, events)
         self.clock = self._rows(tables, "/clock/sync")
         self.committed = int(self.steps["n_events_end"][-1]) if len(self.steps) else 0
@@ -68,11 +64,12 @@ class RankFile:
         status = self._first_row(tables, "/meta/status")
         self.dropped_events = int(status.get("n_dropped", 0))
         self.writer_ns = int(status.get("writer_ns", 0))
-        self.state, self.signal = int(status.get("state", STATUS_CLEAN)), status.get("signal", 0)
+        self.state = self._name(tables, "/meta/status", "state", status) if status else "clean"
+        self.signal = status.get("signal", 0)
         for name in _KEPT if self.ended else ():  # else they may still grow
             table = tables.find(name)
             if table is None or table.rows * table.dtype.itemsize <= _KEPT_BYTES:
-                self._kept[name] = None if table is None else table.read(0, table.rows)
+                self._kept[name] = self._rows(tables, name)
 
     @property
     def ending(self) -> str:
@@ -80,9 +77,9 @@ class RankFile:
         if not self.truncated:
             return ""
         last = f" after step {self.steps['step'][-1]}" if len(self.steps) else ""
-        if self.ended and self.state == STATUS_SIGNALLED:
+        if self.ended and self.state == "signalled":
             return f"ended by {_signal_name(int(self.signal))}{last}"
-        if self.ended and self.state == STATUS_FAILED:
+        if self.ended and self.state == "error":
             return f"ended by an error{last}"
         return f"did not end cleanly{last}: killed, or still running"
 
@@ -133,7 +130,30 @@ class RankFile:
     def _rows(self, tables: Tables, name: str) -> np.ndarray | None:
         """A whole table, None where there is none."""
         table = tables.find(name)
-        return None if table is None else table.read(0, self._readable(table))
+        if table is None:
+            return None
+        self._note(name, table)
+        return table.read(0, self._readable(table))
+
+    def _note(self, name: str, table: Table) -> None:
+        """What the file says of the table's numbers and columns."""
+        self._codes[name] = table.codes
+        for field in ("bytes", "peak") if name.startswith("/memory/") else ():
+            if field in table.dtype.names:
+                columns = table.dtype[field].shape[0]
+                self._kinds[name] = table.texts("kinds") or KINDS_1
+                named = len(self._kinds[name])
+                if named != columns:
+                    raise ValueError(
+                        f"{name}: {field} has {columns} columns, and names for {named}"
+                    )
+
+    def _name(self, tables: Tables, table: str, field: str, row: dict) -> str:
+        """Of a number in a table's one row."""
+        try:
+            return tables.find(table).codes[field].name(int(row[field]))
+        except ValueError as error:
+            raise ValueError(f"{table}: {field} {error}") from error
 
     def _first_row(self, tables: Tables, name: str) -> dict:
         """By field; empty where there is no such table."""
@@ -179,11 +199,30 @@ class RankFile:
             table = tables.find("/events")
             parts = [table.read(b, e) for b, e in self.event_ranges(steps)]
             rows = parts[0] if len(parts) == 1 else np.concatenate([table.read(0, 0), *parts])
-            _check_codes(rows, 0 if names is None else len(names))
+            self._check_codes(rows, 0 if names is None else len(names))
             return rows
 
         names = self.read_table("/meta/strings")
         return self.read(action)
+
+    def _check_codes(self, rows: np.ndarray, names: int) -> None:
+        """@param rows  of /events
+        @param names  how many /meta/strings has"""
+        codes = {field: self.codes("/events", field) for field in ("cat", "phase", "lane")}
+        codes["name_id"] = Codes({str(number): number for number in range(names)})
+        for field, known in codes.items():
+            try:
+                known.index(rows[field])
+            except ValueError as error:
+                raise ValueError(f"/events: {field} {error}") from error
+
+    def codes(self, table: str, field: str) -> Codes:
+        """Of a table that was read."""
+        return self._codes[table][field]
+
+    def kinds(self, table: str) -> tuple[str, ...]:
+        """Of memory, by column of a table that was read."""
+        return self._kinds[table]
 
     def names(self) -> list[str]:
         """Of events, by their `name_id`."""
@@ -230,15 +269,6 @@ class RankFile:
             slope = float(offsets[-1] - offsets[0]) / span
             change += slope * (np.minimum(since, 0) + np.maximum(since - span, 0))
         return local + offsets[0] + np.rint(change).astype(np.int64)
-
-
-def _check_codes(rows: np.ndarray, names: int) -> None:
-    """@param rows  of /events
-    @param names  how many /meta/strings has"""
-    for field, known in (("cat", len(CATEGORIES)), ("phase", len(PHASES)), ("name_id", names)):
-        most = int(rows[field].max()) if len(rows) else -1
-        if most >= known:
-            raise ValueError(f"/events: {field} {most} is not known; valid are 0 to {known - 1}")
 
 
 def _signal_name(number: int) -> str:

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5l, h5o, h5s, h5t
 
+from cadenza.read.codes import Codes, codes_of
 from cadenza.read.schema import ONE_PER_STEP, SINCE_LATER, TABLES, TIMES
 
 _LATEST_NS = 2**61  # 73 years, more than any clock shows, since 1970 too
@@ -29,6 +30,7 @@ class Table:
     data: h5d.DatasetID
     type: h5t.TypeID
     dtype: np.dtype  # the same
+    codes: dict[str, Codes]  # by field that has names for its numbers
     chunk: int  # rows; 0: not in chunks
     rows: int
 
@@ -42,6 +44,18 @@ class Table:
             place.select_hyperslab((begin,), (len(found),))
             self.data.read(h5s.create_simple(found.shape), place, found, self.type)
         return _checked(self.name, found)
+
+
+    def texts(self, attribute: str) -> tuple[str, ...]:
+        """A list of texts that the file says of the dataset; empty where it does not."""
+        if not h5a.exists(self.data, attribute.encode()):
+            return ()
+        found = h5a.open(self.data, attribute.encode())
+        if found.dtype.kind != "S" or len(found.shape) != 1:
+            raise ValueError(f"{self.name}: attribute '{attribute}' is not a list of texts")
+        values = np.empty(found.shape, found.dtype)
+        found.read(values)
+        return tuple(value.decode("utf-8", "replace") for value in values.tolist())
 
 
 class Tables:
@@ -94,29 +108,34 @@ class Tables:
         if layout == h5d.VIRTUAL or form.get_external_count():
             raise ValueError(f"{name} is stored in another file")
         type_ = data.get_type()
-        dtype = _checked_type(name, bytes(type_.encode()))
+        dtype, codes = _checked_type(name, bytes(type_.encode()))
         chunk = form.get_chunk()[0] if layout == h5d.CHUNKED else 0
         held = data.get_num_chunks() * chunk if chunk else data.get_storage_size() // dtype.itemsize
         if shape[0] > held:
             raise ValueError(f"{name} declares {shape[0]} rows, the file holds {held}")
-        return Table(name, data, type_, dtype, chunk, shape[0])
+        return Table(name, data, type_, dtype, codes, chunk, shape[0])
 
 
 @lru_cache
-def _checked_type(name: str, encoded: bytes) -> np.dtype:
-    """The type of table `name` as HDF5 encodes it, as NumPy has it."""
+def _checked_type(name: str, encoded: bytes) -> tuple[np.dtype, dict[str, Codes]]:
+    """The type of table `name` as HDF5 encodes it, as NumPy has it, and what its numbers are."""
     found, expected = h5t.decode(encoded).dtype, TABLES[name]
     if expected.names is None or found.names is None:
         if found != expected:
             raise ValueError(f"{name} has type {found}, expected {expected}")
-        return found
+        return found, {}
     for field in expected.names:
         if field not in found.names:
             if field not in SINCE_LATER.get(name, ()):
                 raise ValueError(f"{name} has no field {field}")
-        elif found[field] != expected[field]:
+        elif not _is_as(found[field], expected[field]):
             raise ValueError(f"{name}: {field} has type {found[field]}, expected {expected[field]}")
-    return found
+    return found, codes_of(name, found)
+
+
+def _is_as(found: np.dtype, expected: np.dtype) -> bool:
+    """Arrays may have more columns or fewer: the file says what they are."""
+    return found.base == expected.base and len(found.shape) == len(expected.shape)
 
 
 def _checked(name: str, rows: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from cadenza.read import frames
 from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
-from cadenza.read.schema import ROLES, TABLES
+from cadenza.read.schema import TABLES
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops")  # fmt: skip
@@ -148,7 +148,7 @@ class Run:
         rows = []
         for file in self.files.values():
             row = {k: _plain(file.info[k]) for k in _RANK_COLUMNS if k in file.info}
-            row["role"] = frames.name_of(ROLES, int(row.get("role", 0)), file, "role")
+            row["role"] = file.role
             row["truncated"] = file.truncated
             row["tail_events"] = file.tail_events
             row["writer_ns"] = file.writer_ns
@@ -168,8 +168,8 @@ class Run:
         return frames.table_frame(list(self.files.values()), "/plan", _PLAN_COLUMNS)
 
     def plan_summary(self) -> pd.DataFrame:
-        """What each server was given: a row per step, tick, half, phase (0 forward, 1 backward),
-        stage and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out, attend_s and
+        """What each server was given: a row per step, tick, half, phase (forward, backward), stage
+        and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out, attend_s and
         receive_s (predicted seconds). Empty for older traces."""
         columns = TABLES["/plan_summary"].names
         return frames.table_frame(list(self.files.values()), "/plan_summary", columns)

@@ -1,45 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names behind the numbers of schema cadenza-trace/1 (docs/trace.md), and its tables."""
+"""Schema cadenza-trace/1 (docs/trace.md): its tables, and names that the analysis acts upon."""
 
 import numpy as np
 
 SCHEMA = "cadenza-trace/1"
 
-CATEGORIES = (
-    "step",
-    "compute_dense",
-    "compute_attention",
-    "compute_other",
-    "p2p_send",
-    "p2p_receive",
-    "collective",
-    "attention_dispatch",
-    "attention_return",
-    "wait",
-    "data",
-    "optimizer",
-    "checkpoint",
-    "host",
-    "plan",
-    "trace_overhead",
-)
+# Categories of events.
 COMMUNICATION = ("p2p_send", "p2p_receive", "collective", "attention_dispatch", "attention_return")
 MESSAGES = ("p2p_send", "p2p_receive", "attention_dispatch", "attention_return")
-PHASES = ("forward", "backward", "recompute", "optimizer", "other")
-LANES = {"compute": 0, "compute2": 1, "communication": 2, "host": 15}
-ROLES = ("trainer", "attention_server", "both")
-MEMORY_KINDS = (
-    "parameters",
-    "gradients",
-    "optimizer",
-    "activations",
-    "communication",
-    "attention",
-    "other",
-)
-FLAG_SIMULATED, FLAG_NON_BLOCKING, FLAG_SENDS = 2, 4, 8
-STATUS_CLEAN, STATUS_SIGNALLED, STATUS_FAILED = 1, 2, 3
-
 # Names of events that a category alone does not tell apart.
 PACK = "pack"  # of the rows of attention's messages, right before they are sent
 WAIT_FOR_ATTENTION = "wait"  # inputs or results of core attention
@@ -50,7 +18,7 @@ WAIT_FOR_SENDS = "wait_for_sends"  # own messages, whose memory is needed again
 TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce")
 
 # The tables of a rank file; a writer may add fields at the end of each.
-_WORDS, _KINDS = "S64", ("<i8", (len(MEMORY_KINDS),))
+_WORDS, _KINDS = "S64", ("<i8", (1,))  # one column per kind of memory
 TABLES = {
     "/meta/config_yaml": np.dtype("u1"),
     "/meta/machine_yaml": np.dtype("u1"),

@@ -9,7 +9,6 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.read.partners import collective_members
 from cadenza.read.schema import (
-    CATEGORIES,
     COMMUNICATION,
     TENSOR_COLLECTIVES,
     WAIT_FOR_ATTENTION,
@@ -38,7 +37,6 @@ _NAMES = ("inside", *PARTS)
 PRECEDENCE = ("inside", "tensor_parallel_wait",
               *(part for part in PARTS[:-1] if part != "tensor_parallel_wait"))  # fmt: skip
 _CODE = {name: code for code, name in enumerate(_NAMES)}
-_WAIT = CATEGORIES.index("wait")
 
 
 def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -57,7 +55,8 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     begin = events["begin_ns"].to_numpy(np.int64)
     end = events["end_ns"].to_numpy(np.int64)
     whose = events["rank"].to_numpy(np.int64)
-    category = pd.Categorical(events["category"], categories=CATEGORIES).codes.astype(np.int64)
+    categories = events["category"].cat.categories.union(["wait"], sort=False)
+    category = events["category"].cat.set_categories(categories).cat.codes.to_numpy(np.int64)
     members = collective_members(events, ranks)
     start = transfer_begin(events, members)
     split = _Splits(events, ranks, members, start)
@@ -70,7 +69,9 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         begin[blocking], end[blocking], _lane_number(events)[blocking]
     )
     rows = blocking[owner]
-    columns = [flight[:, posted], *_thirds(whose[rows], cut, category[rows], split.of(rows))]
+    wait = categories.get_loc("wait")
+    thirds = _thirds(whose[rows], cut, category[rows], wait, split.of(rows))
+    columns = [flight[:, posted], *thirds]
     table = np.concatenate(columns, axis=1)
     table = table[:, table[2] > table[1]]
     return pd.DataFrame(
@@ -78,7 +79,7 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
             "rank": table[0],
             "begin_ns": table[1],
             "end_ns": table[2],
-            "category": pd.Categorical.from_codes(table[3], categories=pd.Index(CATEGORIES)),
+            "category": pd.Categorical.from_codes(table[3], categories=categories),
             "part": pd.Categorical.from_codes(table[4], categories=pd.Index(_NAMES)),
             "in_flight": table[5].astype(bool),
         }
@@ -86,7 +87,7 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lane_number(events: pd.DataFrame) -> np.ndarray:
-    return events["rank"].to_numpy(np.int64) * 256 + events["lane"].to_numpy(np.int64)
+    return events["rank"].to_numpy(np.int64) * 256 + events["lane"].cat.codes.to_numpy(np.int64)
 
 
 class _Splits:
@@ -140,7 +141,7 @@ def _awaited_parts(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
 def _own_parts(events: pd.DataFrame) -> np.ndarray:
     """The part of an event that is not split, and of the last piece of one that is."""
     categories = {"optimizer": "optimizer", **dict.fromkeys(COMMUNICATION, "communication")}
-    categories |= {name: name for name in CATEGORIES if name.startswith("compute_")}
+    categories |= {part: part for part in PARTS if part.startswith("compute_")}
     names = {
         WAIT_FOR_RANKS: "data_parallel_wait",
         WAIT_FOR_SENDS: "communication",
@@ -163,12 +164,16 @@ def _without_microbatch(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray
 
 
 def _thirds(
-    whose: np.ndarray, cut: np.ndarray, category: np.ndarray, split: tuple[np.ndarray, ...]
-) -> list[np.ndarray]:
-    """Columns (rank, begin, end, category, part, in flight) of the three parts of each piece."""
+    whose: np.ndarray, cut: np.ndarray, category: np.ndarray, waits: int,
+    split: tuple[np.ndarray, ...],
+) -> list[np.ndarray]:  # fmt: skip
+    """Columns (rank, begin, end, category, part, in flight) of the three parts of each piece.
+
+    @param waits  the code of category `wait`
+    """
     begin, end = cut[:, 0], cut[:, 1]
     one, two = (np.clip(edge, begin, end) for edge in split[:2])
-    wait, zero = np.full(len(cut), _WAIT), np.zeros(len(cut), np.int64)
+    wait, zero = np.full(len(cut), waits), np.zeros(len(cut), np.int64)
     second = np.full(len(cut), _CODE["data_parallel_wait"])
     return [
         np.stack([whose, begin, one, wait, split[2], zero]),

@@ -182,9 +182,10 @@ constexpr ElementBytes element_bytes(Dtype dtype) {
       return {2, 4};
     case Dtype::float32:
       return {4, 4};
-    default:
-      return {8, 8};
+    case Dtype::float64:
+      break;
   }
+  return {8, 8};
 }
 
 struct Checkpoint {

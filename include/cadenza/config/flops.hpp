@@ -16,9 +16,6 @@ double attention_inputs_flops(const Model& model, std::int64_t tensor, std::int6
 double attention_outputs_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
 double head_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
 
-/// One of the three matrices of a layer's feed-forward, which attention_outputs_flops() counts too.
-double feed_forward_matrix_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
-
 /// Elements of the matrices of one layer.
 std::int64_t layer_parameters(const Model& model);
 

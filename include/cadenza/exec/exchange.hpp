@@ -68,9 +68,6 @@ class AttentionExchange {
   void run(program::Operation operation, int stage);
 
  private:
-  struct Names {
-    std::uint16_t pack, unpack, wait, wait_for_sends, attend, begin, inputs, results;
-  };
   struct StartTimes {
     std::int64_t sends_ns = 0;
     std::int64_t receives_ns = 0;
@@ -114,7 +111,6 @@ class AttentionExchange {
   int half_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
-  Names names_;
   std::vector<Binding> bindings_;
   AttentionContext<Real> context_;
   Workspace<Real> workspace_;

@@ -2,7 +2,6 @@
 // The executor: runs a rank's program with real tensors.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +56,6 @@ class Executor {
   void agree_on_plan(const program::StepPlan& plan);
   void bind(const program::StepPlan& plan);
   void run_operation(const program::Step& step, const program::StepPlan& plan);
-  void set_context(const program::Step& step);
   void run_attention(const program::Step& step);
   StepResult agree_on_result();
 
@@ -70,9 +68,7 @@ class Executor {
   kernels::RotaryTable<Sum> rotary_;
   std::unique_ptr<Trainer<Real>> trainer_;                          ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part
-  std::array<std::uint16_t, program::kOperations> names_{};         ///< of operations
-  std::uint16_t progress_name_;
-  double loss_scale_ = 0;  ///< 1 / targets of the step
+  double loss_scale_ = 0;                                           ///< 1 / targets of the step
 };
 
 }  // namespace cadenza::exec

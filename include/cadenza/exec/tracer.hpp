@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include "cadenza/base/hash.hpp"
@@ -14,6 +13,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/standstill.hpp"
 #include "cadenza/kernels/device.hpp"
+#include "cadenza/program/operation.hpp"
 #include "cadenza/trace/recorder.hpp"
 
 namespace cadenza::exec {
@@ -29,13 +29,11 @@ struct Work {
 
 /// Busy time and work of a step, by category: what metrics and the final table are made of.
 struct StepTotals {
-  std::array<std::int64_t, trace::kCategoryNames.size()> busy_ns{};
+  std::array<std::int64_t, kCategoryNames.size()> busy_ns{};
   double flops = 0;
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
-  std::int64_t of(trace::Category category) const {
-    return busy_ns[static_cast<std::size_t>(category)];
-  }
+  std::int64_t of(Category category) const { return busy_ns[static_cast<std::size_t>(category)]; }
 };
 
 class Tracer {
@@ -44,14 +42,13 @@ class Tracer {
   Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory);
 
   void begin_step(std::int64_t step);
-  void set_context(const trace::EventContext& context) { context_ = context; }
-  std::uint16_t intern(std::string_view name) { return recorder_.intern(name); }
+  void set_context(const EventContext& context) { context_ = context; }
 
   /// Names what this rank is at as long as it lives; what is within another is part of it.
   class Doing {
    public:
-    Doing(Tracer& tracer, std::uint16_t name) : tracer_(tracer), outermost_(!tracer.doing_) {
-      if (outermost_) tracer_.doing_ = name;
+    Doing(Tracer& tracer, program::EventKind kind) : tracer_(tracer), outermost_(!tracer.doing_) {
+      if (outermost_) tracer_.doing_ = kind;
     }
     ~Doing() {
       if (outermost_) tracer_.doing_.reset();
@@ -71,58 +68,53 @@ class Tracer {
   std::uint32_t flow(const Hasher& key) const;
   /// The same for keys that come several times in a step, in the same order at all ends.
   std::uint32_t next_flow(const Hasher& key);
-  /// Of a group's next collective of this name.
-  std::uint32_t next_flow(const comm::Communicator& group, std::uint16_t name);
+  /// Of a group's next collective of this kind.
+  std::uint32_t next_flow(const comm::Communicator& group, program::EventKind kind);
 
   /// Runs `operation` on the compute lane and records it.
   template <typename Operation>
-  void time(trace::Category category, std::uint16_t name, const Work& work, Operation operation) {
-    const Doing doing(*this, name);
+  void time(program::EventKind kind, const Work& work, Operation operation) {
+    const Doing doing(*this, kind);
     const std::int64_t begin = trace::now_ns();
     const auto [end, still] = measure(begin, [&] {
       operation();
       fence();
     });
-    add(category, name, trace::Lane::compute, begin, end, work, still);
+    add(program::category(kind), kind, trace::Lane::compute, begin, end, work, still);
   }
   /// Runs a collective in the middle of a computation and records it (communication lane).
   template <typename Operation>
-  void time_inside(std::uint16_t name, const Work& work, Operation operation) {
+  void time_inside(program::EventKind kind, const Work& work, Operation operation) {
     const std::int64_t begin = trace::now_ns();
     const auto [end, still] = measure(begin, operation);
-    message(trace::Category::collective, name, begin, end, work, still);
+    message(kind, begin, end, work, still);
   }
   /// Runs `operation`, which computes nothing, and records it on the host lane.
-  /// @param least_ns  shorter ones are left out
   template <typename Operation>
-  void time_host(trace::Category category, std::uint16_t name, Operation operation,
-                 std::int64_t least_ns = 0) {
-    const Doing doing(*this, name);
-    const std::int64_t begin = trace::now_ns();
-    const auto [end, still] = measure(begin, operation);
-    if (end - begin >= least_ns) add(category, name, trace::Lane::host, begin, end, {}, still);
+  void time_host(program::EventKind kind, Operation operation) {
+    time_on_host(program::category(kind), kind, operation, 0);
   }
-  /// The same for what is done often and mostly takes no time.
+  /// The same for what is done often and mostly takes no time, which is left out. Operations whose
+  /// own events lie within have category `host` here.
   template <typename Operation>
-  void time_if_long(std::uint16_t name, Operation operation) {
+  void time_if_long(program::EventKind kind, Operation operation) {
     constexpr std::int64_t kLongNs = 10'000;
-    time_host(trace::Category::host, name, operation, kLongNs);
+    time_on_host(Category::host, kind, operation, kLongNs);
   }
   /// Records a message that was under way from `begin` to `end` (communication lane, non-blocking).
-  void message(trace::Category category, std::uint16_t name, std::int64_t begin, std::int64_t end,
-               const Work& work, std::int64_t still = -1);
+  void message(program::EventKind kind, std::int64_t begin, std::int64_t end, const Work& work,
+               std::int64_t still = -1);
 
   /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of
   /// them, then the operation itself as a collective.
   template <typename Operation>
-  void time_collective(comm::Communicator& group, std::string_view name, const Work& work,
+  void time_collective(comm::Communicator& group, program::EventKind kind, const Work& work,
                        Operation operation) {
-    const std::uint16_t id = intern(name);
-    const Doing doing(*this, id);
+    const Doing doing(*this, kind);
     Work joined = work;
-    joined.flow = next_flow(group, id);
-    time(trace::Category::wait, intern("wait_for_ranks"), {}, [&] { group.barrier(); });
-    time(trace::Category::collective, id, joined, operation);
+    joined.flow = next_flow(group, kind);
+    time(program::OtherEvent::wait_for_ranks, {}, [&] { group.barrier(); });
+    time(kind, joined, operation);
   }
   void sample_memory();
 
@@ -150,21 +142,29 @@ class Tracer {
     const std::int64_t end = trace::now_ns();
     return {end, standstill_.end(outer, processor, end)};
   }
-  void add(trace::Category category, std::uint16_t name, trace::Lane lane, std::int64_t begin,
+  template <typename Operation>
+  void time_on_host(Category category, program::EventKind kind, const Operation& operation,
+                    std::int64_t least_ns) {
+    const Doing doing(*this, kind);
+    const std::int64_t begin = trace::now_ns();
+    const auto [end, still] = measure(begin, operation);
+    if (end - begin >= least_ns) add(category, kind, trace::Lane::host, begin, end, {}, still);
+  }
+  void add(Category category, program::EventKind kind, trace::Lane lane, std::int64_t begin,
            std::int64_t end, const Work& work, std::int64_t still = -1);
-  trace::Event event(trace::Category category, std::uint16_t name, trace::Lane lane,
+  trace::Event event(Category category, program::EventKind kind, trace::Lane lane,
                      std::int64_t begin, std::int64_t end, const Work& work) const;
 
   trace::Recorder& recorder_;
   const MemoryLedger& ledger_;
   bool events_;
   bool memory_;
-  std::uint16_t sample_name_;
+  std::array<std::uint16_t, program::kEventKinds> names_{};  ///< rows of the trace's string table
   Standstill standstill_;
   StepTotals totals_;
   std::uint32_t step_ = 0;
-  trace::EventContext context_;
-  std::optional<std::uint16_t> doing_;
+  EventContext context_;
+  std::optional<program::EventKind> doing_;
   std::unordered_map<std::uint64_t, std::uint32_t> instances_;  ///< of flow keys, in this step
 };
 

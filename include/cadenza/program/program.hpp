@@ -11,42 +11,11 @@
 
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/program/layout.hpp"
+#include "cadenza/program/operation.hpp"
 #include "cadenza/program/schedule.hpp"
 #include "cadenza/program/traffic.hpp"
 
 namespace cadenza::program {
-
-enum class Operation : std::uint8_t {
-  load,               ///< tokens, positions and targets of a microbatch, into a slot
-  embed,              ///< tokens -> first residual stream
-  receive,            ///< residual stream (backward: its gradient) from a neighbouring stage
-  send,               ///< ... to the next one; does not wait
-  attention_inputs,   ///< norm, Q K V projections, rotation of K (backward: their gradients)
-  begin_attention,    ///< backward: delta of this rank's own rows
-  post,               ///< packs and starts this rank's messages of inputs of a stage
-  wait,               ///< completes them and places what arrived
-  attend,             ///< this rank's tasks of a stage
-  post_results,       ///< packs and starts this rank's messages of results of a stage
-  wait_results,       ///< completes them, merges or adds what arrived
-  attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
-  loss,               ///< final norm, logits, loss and its gradient
-  embed_gradient,
-  reduce_layer,       ///< starts the sum of a layer's gradients over ranks that hold the same part
-  reduce_gradients,   ///< sums the others and completes all sums
-  gradient_norm,      ///< of all ranks' gradients
-  optimize,           ///< clipping and parameter update
-  gather_parameters,  ///< optimizer shards: updated parameters from the ranks that own them
-};
-inline constexpr int kOperations = 19;
-std::string_view name(Operation operation);
-/// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
-bool is_attention(Operation operation);
-/// Layers, embedding and loss: computes a range of rows, and does nothing without any.
-bool is_of_rows(Operation operation);
-/// Whether it runs on each half of a microbatch in ping-pong; the others run on all of it.
-inline bool is_of_half(Operation operation) {
-  return is_attention(operation) || is_of_rows(operation);
-}
 
 /// One operation. -1 where a field does not apply.
 struct Step {
@@ -63,6 +32,13 @@ struct Step {
   Rank peer = -1;       ///< world rank that a residual stream comes from or goes to
   friend bool operator==(const Step&, const Step&) = default;
 };
+
+/// As traces call it.
+Phase phase_of(Pass pass);
+Phase phase_of(const Step& step);
+/// Where in traces the events of an operation belong.
+/// @param parts  StepShape::parts
+EventContext context_of(const Step& step, int parts);
 
 /// The plans of a tick (in ping-pong of one half of it): they serve all layers.
 struct TickPlans {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/collective.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/program/program.hpp"
@@ -21,9 +22,6 @@ struct Way {
   double bytes_per_second = 0;
   bool between_nodes = false;
 };
-
-/// What a group of ranks does together. Times are of ring algorithms; a sum of a number is a tree.
-enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
 /// Of one thread at a time: the calls note what they extrapolate.
 class Costs {
@@ -52,6 +50,7 @@ class Costs {
   /// The network adapter of a rank: a number that ranks of a node may share.
   int adapter_of(Rank rank) const;
 
+  /// Of a ring; a sum of few bytes goes up and down a tree.
   /// Ranks of a node use its adapters together: a group has as large a part of them as it has of
   /// the node's ranks.
   /// @param bytes  of the whole result (all_gather), the whole input (reduce_scatter, all_reduce)

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cadenza/config/machine.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/curve.hpp"
-#include "cadenza/simulate/operation_work.hpp"
 
 namespace cadenza::simulate {
 
@@ -16,7 +16,7 @@ class ProductTime {
  public:
   explicit ProductTime(const config::ProductRates& rates);
 
-  double seconds(const Product& product);
+  double seconds(const program::Product& product);
 
   /// The product so far that lies farthest from all that were measured, beyond a factor of two.
   std::vector<std::string> extrapolations() const;
@@ -28,11 +28,11 @@ class ProductTime {
     double depth = 0;
     Curve rates;
   };
-  const Series& nearest(const Product& product) const;
+  const Series& nearest(const program::Product& product) const;
 
   double flops_per_second_;
   std::vector<Series> series_;
-  Product farthest_, nearest_to_farthest_;
+  program::Product farthest_, nearest_to_farthest_;
   double distance_ = 0;
 };
 

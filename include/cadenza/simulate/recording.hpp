@@ -54,7 +54,6 @@ class Recording {
  private:
   trace::Event event(double begin, double end) const;
   trace::Event event_of(const Span& span) const;
-  trace::EventContext place_of(const program::Step& step) const;
   std::uint32_t in_step(std::uint32_t flow) const;
 
   int parts_;

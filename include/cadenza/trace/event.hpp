@@ -8,61 +8,38 @@
 #include <string>
 #include <string_view>
 
+#include "cadenza/base/event_context.hpp"
 #include "cadenza/base/memory.hpp"
 
 namespace cadenza::trace {
 
 inline constexpr std::string_view kSchema = "cadenza-trace/1";
 
-enum class Category : std::uint8_t {
-  step = 0,
-  compute_dense = 1,      ///< matrix products
-  compute_attention = 2,  ///< core attention tasks
-  compute_other = 3,      ///< element-wise, reductions, packing
-  p2p_send = 4,
-  p2p_receive = 5,
-  collective = 6,
-  attention_dispatch = 7,  ///< attention inputs under way (Q, K, V; dO, LSE, delta)
-  attention_return = 8,    ///< attention results under way (O, LSE; dQ, dK, dV)
-  wait = 9,                ///< blocked until messages are there
-  data = 10,
-  optimizer = 11,
-  checkpoint = 12,
-  host = 13,
-  plan = 14,
-  trace_overhead = 15,
+/// A number of a trace and its name: files say both (docs/trace.md).
+template <typename Enum>
+struct Named {
+  Enum value;
+  std::string_view name;
 };
-inline constexpr auto kCategoryNames = std::to_array<std::string_view>(
-    {"step", "compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
-     "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
-     "checkpoint", "host", "plan", "trace_overhead"});
-static_assert(kCategoryNames.size() == 16);
 
-enum class Phase : std::uint8_t {
-  forward = 0,
-  backward = 1,
-  recompute = 2,
-  optimizer = 3,
-  other = 4
-};
 enum class Lane : std::uint8_t { compute = 0, compute2 = 1, communication = 2, host = 15 };
+inline constexpr std::array<Named<Lane>, 4> kLaneNames = {{{Lane::compute, "compute"},
+                                                           {Lane::compute2, "compute2"},
+                                                           {Lane::communication, "communication"},
+                                                           {Lane::host, "host"}}};
 
 /// Bits of Event::flags.
 namespace flag {
+inline constexpr std::uint8_t kDeviceTimed = 1u << 0;
 inline constexpr std::uint8_t kSimulated = 1u << 1;
 inline constexpr std::uint8_t kNonBlocking = 1u << 2;
 inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank is the message's sender
 }  // namespace flag
-
-/// Where in a step an operation belongs. -1 where a field does not apply.
-struct EventContext {
-  Phase phase = Phase::other;
-  std::int16_t microbatch = -1;
-  std::int16_t layer = -1;
-  std::int32_t tick = -1;   ///< of the step's plans
-  std::int16_t stage = -1;  ///< of the plan
-  std::int8_t half = -1;    ///< of the microbatch, in ping-pong
-};
+inline constexpr std::array<Named<std::uint8_t>, 4> kFlagNames = {
+    {{flag::kDeviceTimed, "device_timed"},
+     {flag::kSimulated, "simulated"},
+     {flag::kNonBlocking, "non_blocking"},
+     {flag::kSends, "sends"}}};
 
 /// One timed operation. -1 where a field does not apply.
 struct Event {
@@ -82,7 +59,7 @@ struct Event {
   Category category = Category::host;
   Phase phase = Phase::other;
   Lane lane = Lane::compute;
-  std::uint8_t flags = 0;  ///< bit 0 device-timed, 1 simulated, 2 non-blocking, 3 sends
+  std::uint8_t flags = 0;  ///< of `flag`
   std::int32_t tick = -1;
   std::int16_t stage = -1;
   std::int8_t half = -1;
@@ -136,13 +113,17 @@ struct StepRecord {
   double machine_seconds = 0;  ///< of its computation, as the machine file has it; 0: not known
 };
 
+enum class ClockPhase : std::uint32_t { start = 0, periodic = 1, end = 2 };
+inline constexpr std::array<Named<ClockPhase>, 3> kClockPhaseNames = {
+    {{ClockPhase::start, "start"}, {ClockPhase::periodic, "periodic"}, {ClockPhase::end, "end"}}};
+
 /// One measurement of this rank's clock against rank 0's: global = local + offset.
 struct ClockSync {
   std::int64_t t_local_ns = 0;
   std::int64_t offset_ns = 0;
   std::int64_t rtt_min_ns = 0;
   std::uint32_t pings = 0;
-  std::uint32_t phase = 0;  ///< 0 start, 1 periodic, 2 end
+  ClockPhase phase = ClockPhase::start;
 };
 
 /// An attention task of the step's plans, as placed.
@@ -177,6 +158,10 @@ struct PlannedStage {
 };
 
 enum class Role : std::uint32_t { trainer = 0, attention_server = 1, both = 2 };
+inline constexpr std::array<Named<Role>, 3> kRoleNames = {
+    {{Role::trainer, "trainer"},
+     {Role::attention_server, "attention_server"},
+     {Role::both, "both"}}};
 
 /// Who wrote the file.
 struct RankInfo {

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "cadenza/simulate/operation_work.hpp"
 #include "cadenza/simulate/product_time.hpp"
 #include "calibration.hpp"
 #include "measure_links.hpp"
@@ -21,8 +21,8 @@ namespace {
 
 using program::Operation;
 using program::Pass;
+using program::Product;
 using program::Step;
-using simulate::Product;
 
 constexpr std::int64_t kDocument = 256;  // tokens: attention is not what is measured
 constexpr int kSteps = 4;
@@ -62,11 +62,6 @@ const std::array<Step, 9> kOperations = {make_step(Operation::embed, Pass::forwa
                                          make_step(Operation::embed_gradient, Pass::backward),
                                          make_step(Operation::optimize, Pass::backward)};
 
-trace::Phase phase_of(const Step& step) {
-  if (step.operation == Operation::optimize) return trace::Phase::optimizer;
-  return step.pass == Pass::forward ? trace::Phase::forward : trace::Phase::backward;
-}
-
 /// Rows over which products are measured.
 std::vector<std::int64_t> row_counts(std::int64_t rows) {
   std::vector<std::int64_t> counts;
@@ -78,7 +73,7 @@ std::vector<std::int64_t> row_counts(std::int64_t rows) {
 /// All products of the model's operations over `rows` tokens.
 std::set<Product> products_of(const config::Experiment& experiment, std::int64_t rows) {
   const config::Experiment alone = one_rank(experiment, rows);
-  const simulate::OperationShapes shapes(alone, program::Layout(alone));
+  const program::OperationShapes shapes(alone, program::Layout(alone));
   std::set<Product> products;
   for (const Step& step : kOperations) {
     const auto work = shapes.work(step, 0, rows);
@@ -177,7 +172,7 @@ void Calibration<Real>::measure_operations(std::int64_t rows) {
   std::vector<Rounds>& rounds = operation_rounds_.at(rows);
   for (std::size_t i = 0; i < kOperations.size(); ++i) {
     const std::string name(program::name(kOperations[i].operation));
-    rounds[i].add(median_seconds(world_, events, name, phase_of(kOperations[i])));
+    rounds[i].add(median_seconds(world_, events, name, program::phase_of(kOperations[i])));
   }
 }
 

@@ -16,7 +16,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
-#include "cadenza/simulate/operation_work.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "fit_machine.hpp"
 #include "measure_attention.hpp"
 #include "rounds.hpp"
@@ -86,7 +86,7 @@ class Calibration {
   std::vector<Work> works_;
   std::map<std::pair<AttentionCase, program::Pass>, Rounds> attention_rounds_;
   std::map<program::Pass, double> seconds_per_flop_;  ///< of the attention measured last
-  std::map<simulate::Product, Rounds> product_rounds_;
+  std::map<program::Product, Rounds> product_rounds_;
   std::map<std::int64_t, std::vector<Rounds>> operation_rounds_;  ///< by rows, operation
   std::map<std::string, Rounds> message_rounds_;  ///< latency, and seconds of so many bytes
   FitError attention_error_, product_error_, operation_error_;

@@ -10,8 +10,9 @@
 #include <map>
 
 #include "cadenza/program/layout.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "cadenza/simulate/operation_work.hpp"
+#include "cadenza/simulate/element_wise_rate.hpp"
 #include "cadenza/simulate/tiles.hpp"
 #include "rounds.hpp"
 #include "timing.hpp"
@@ -75,7 +76,7 @@ void fit_tile_overhead(config::AttentionTimes& attention) {
 void fit_element_wise(const config::Experiment& alone, const std::vector<OperationSample>& samples,
                       config::Machine& machine) {
   const program::Layout layout(alone);
-  const simulate::OperationShapes shapes(alone, layout);
+  const program::OperationShapes shapes(alone, layout);
   config::Machine products = machine;
   products.element_wise = {};
   products.element_wise.bytes_per_second = 1e30;

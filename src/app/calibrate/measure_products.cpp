@@ -7,9 +7,9 @@
 namespace cadenza::app {
 
 template <typename Real>
-double product_seconds(comm::Communicator& world, const simulate::Product& product) {
+double product_seconds(comm::Communicator& world, const program::Product& product) {
   using kernels::Transpose;
-  using simulate::ProductKind;
+  using program::ProductKind;
   using Sum = Accumulator<Real>;
   const auto m = static_cast<std::int64_t>(product.rows);
   const auto n = static_cast<std::int64_t>(product.columns);
@@ -35,8 +35,8 @@ double product_seconds(comm::Communicator& world, const simulate::Product& produ
   });
 }
 
-template double product_seconds<bfloat16>(comm::Communicator&, const simulate::Product&);
-template double product_seconds<float>(comm::Communicator&, const simulate::Product&);
-template double product_seconds<double>(comm::Communicator&, const simulate::Product&);
+template double product_seconds<bfloat16>(comm::Communicator&, const program::Product&);
+template double product_seconds<float>(comm::Communicator&, const program::Product&);
+template double product_seconds<double>(comm::Communicator&, const program::Product&);
 
 }  // namespace cadenza::app

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "cadenza/comm/communicator.hpp"
-#include "cadenza/simulate/operation_work.hpp"
+#include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::app {
 
 /// Seconds of the product. Collective.
 template <typename Real>
-double product_seconds(comm::Communicator& world, const simulate::Product& product);
+double product_seconds(comm::Communicator& world, const program::Product& product);
 
 }  // namespace cadenza::app

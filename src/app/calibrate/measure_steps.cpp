@@ -38,7 +38,7 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
 }
 
 double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
-                      const std::string& name, trace::Phase phase) {
+                      const std::string& name, Phase phase) {
   std::vector<double> seconds;
   for (const OperationTime& event : named(events, name)) {
     if (event.phase == phase) seconds.push_back(event.seconds);

@@ -15,7 +15,7 @@ namespace cadenza::app {
 
 struct OperationTime {
   std::string name;  ///< of the event
-  trace::Phase phase = trace::Phase::other;
+  Phase phase = Phase::other;
   std::int64_t bytes = 0;
   double seconds = 0;
 };
@@ -29,7 +29,7 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
 
 /// Median over events of this name and phase, mean over ranks; 0 without any. Collective.
 double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
-                      const std::string& name, trace::Phase phase);
+                      const std::string& name, Phase phase);
 
 /// All bytes over all seconds, mean over ranks; 0 without any. Collective.
 double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events);

@@ -64,8 +64,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
   const std::span<const program::Flow> flows = traffic.flows(stage);
   const plan::CostModel rates;
   trace::PlannedStage row;
-  row.phase = static_cast<std::uint32_t>(pass == program::Pass::forward ? trace::Phase::forward
-                                                                        : trace::Phase::backward);
+  row.phase = static_cast<std::uint32_t>(program::phase_of(pass));
   row.stage = stage;
   row.tasks = static_cast<std::int32_t>(part.tasks.size());
   row.messages_in = static_cast<std::int32_t>(part.receives.size());

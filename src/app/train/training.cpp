@@ -19,7 +19,7 @@
 namespace cadenza::app {
 namespace {
 
-using trace::Category;
+using program::OtherEvent;
 
 constexpr int kClockPings = 100;
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -112,7 +112,7 @@ void Training<Real>::open_outputs(const std::string& output) {
 template <typename Real>
 int Training<Real>::run() {
   tracer_->begin_step(first_step_);
-  measure_clock(0);
+  measure_clock(trace::ClockPhase::start);
   progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
   Planned next = plan_ahead(first_step_);
@@ -121,16 +121,15 @@ int Training<Real>::run() {
   for (; step < experiment_.run.steps && signal == 0; ++step) {
     const std::int64_t begin = trace::now_ns();
     std::optional<program::StepPlan> plan;
-    tracer_->time(Category::plan, tracer_->intern("wait_for_plan"), {},
-                  [&] { plan = take_plan(next); });
-    tracer_->time_if_long(tracer_->intern("start_planner"), [&] {
+    tracer_->time(OtherEvent::wait_for_plan, {}, [&] { plan = take_plan(next); });
+    tracer_->time_if_long(OtherEvent::start_planner, [&] {
       if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
     });
     signal = run_step(*plan, begin);
     const std::int64_t every = experiment_.run.checkpoint.every;
     const bool due = every > 0 && ((step + 1) % every == 0 || signal != 0);
     if (due) save_checkpoint(step + 1);
-    if (clock_due_) measure_clock(1);
+    if (clock_due_) measure_clock(trace::ClockPhase::periodic);
   }
   if (step == experiment_.run.steps) signal = 0;  // nothing is left to go on with
   finish(signal, step);
@@ -167,7 +166,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   clock_due_ = ranks.front().clock_due != 0;
   collectively(world_, [&] {
     folder_->require();
-    tracer_->time_host(Category::trace_overhead, tracer_->intern("write_step"), [&] {
+    tracer_->time_host(OtherEvent::write_step, [&] {
       write_trace(plan, result, begin_ns, end_ns);
       tracer_->begin_step(plan.batch.step + 1);  // what follows is written with the next step
     });
@@ -250,7 +249,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
 
 template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
-  tracer_->time_host(Category::checkpoint, tracer_->intern("save_checkpoint"), [&] {
+  tracer_->time_host(OtherEvent::save_checkpoint, [&] {
     const std::string path = folder_->checkpoints() + "/" + model::checkpoint_name(step);
     collectively(world_, [&] { executor_->write_checkpoint(path, step); });
     if (world_.rank() == 0) kept_.add(path);
@@ -258,12 +257,12 @@ void Training<Real>::save_checkpoint(std::int64_t step) {
 }
 
 template <typename Real>
-void Training<Real>::measure_clock(std::uint32_t phase) {
+void Training<Real>::measure_clock(trace::ClockPhase phase) {
   comm::ClockOffset offset;
-  tracer_->time_host(Category::host, tracer_->intern("measure_clock"),
+  tracer_->time_host(OtherEvent::measure_clock,
                      [&] { offset = comm::measure_clock(world_, kClockPings, trace::now_ns); });
   last_clock_ns_ = trace::now_ns();
-  if (phase == 0) first_clock_ns_ = last_clock_ns_;
+  if (phase == trace::ClockPhase::start) first_clock_ns_ = last_clock_ns_;
   trace::ClockSync sync;
   sync.t_local_ns = offset.t_local_ns;
   sync.offset_ns = offset.offset_ns;
@@ -282,7 +281,7 @@ bool Training<Real>::clock_is_due() const {
 
 template <typename Real>
 void Training<Real>::finish(int signal, std::int64_t steps) {
-  measure_clock(2);
+  measure_clock(trace::ClockPhase::end);
   collectively(world_, [&] {
     folder_->require();
     writer_->finish(signal);

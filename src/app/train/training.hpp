@@ -41,7 +41,7 @@ class Training {
                    const std::vector<RankStep>& ranks);
   std::vector<RankStep> gather(std::int64_t step_ns);
   void save_checkpoint(std::int64_t step);
-  void measure_clock(std::uint32_t phase);
+  void measure_clock(trace::ClockPhase phase);
   void read_start(const std::string& from);
   bool clock_is_due() const;
   void open_outputs(const std::string& output);

@@ -12,8 +12,9 @@ namespace cadenza::exec {
 namespace {
 
 using plan::Tensor;
+using program::Operation;
+using program::OtherEvent;
 using program::Pass;
-using trace::Category;
 
 template <typename T>
 T* as(std::byte* bytes) {
@@ -60,14 +61,6 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector
       half_(half),
       tracer_(tracer),
       ledger_(ledger),
-      names_{tracer.intern("pack"),
-             tracer.intern("unpack"),
-             tracer.intern("wait"),
-             tracer.intern("wait_for_sends"),
-             tracer.intern("attend"),
-             tracer.intern("begin_attention"),
-             tracer.intern("attention_inputs_message"),
-             tracer.intern("attention_results_message")},
       workspace_(plan_shape_, ledger) {}
 
 template <typename Real>
@@ -129,23 +122,33 @@ void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context)
 
 template <typename Real>
 void AttentionExchange<Real>::run(program::Operation operation, int stage) {
-  using program::Operation;
   switch (operation) {
     case Operation::begin_attention:
-      begin();
-      break;
+      return begin();
     case Operation::post:
     case Operation::post_results:
-      start_messages(stage, operation == Operation::post_results);
-      break;
+      return start_messages(stage, operation == Operation::post_results);
     case Operation::wait:
     case Operation::wait_results:
-      complete_messages(stage, operation == Operation::wait_results);
-      break;
-    default:
-      attend(stage);
+      return complete_messages(stage, operation == Operation::wait_results);
+    case Operation::attend:
+      return attend(stage);
+    case Operation::load:
+    case Operation::embed:
+    case Operation::receive:
+    case Operation::send:
+    case Operation::attention_inputs:
+    case Operation::attention_outputs:
+    case Operation::loss:
+    case Operation::embed_gradient:
+    case Operation::reduce_layer:
+    case Operation::reduce_gradients:
+    case Operation::gradient_norm:
+    case Operation::optimize:
+    case Operation::gather_parameters:
       break;
   }
+  fail(ExitCode::internal, "{} is no operation of attention", program::name(operation));
 }
 
 /// Completes the channels on which this rank only sends. No operation waits for those, because
@@ -153,7 +156,7 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
 template <typename Real>
 void AttentionExchange<Real>::finish() {
   if (sending_.empty()) return;
-  tracer_.time(Category::wait, names_.wait_for_sends, {}, [&] {
+  tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
     for (const int on : sending_) pool_.wait(on);
   });
   sending_.clear();
@@ -198,16 +201,21 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
     case Tensor::dv:
       base = buffers.dv;
       break;
-    default:
+    case Tensor::o:
       base = buffers.out;
       break;
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::dout:
+      fail(ExitCode::internal, "{} is an input, not a sum", plan::name(what));
   }
   return base + head_row * head_elements(plan_shape_, what);
 }
 
 template <typename Real>
 void AttentionExchange<Real>::begin() {
-  tracer_.time(Category::compute_other, names_.begin, {}, [&] {
+  tracer_.time(Operation::begin_attention, {}, [&] {
     const Range rows = bound().home.halves[static_cast<std::size_t>(half_)];
     const std::int64_t first = rows.begin * shape_.heads;
     attention::delta<Real>(sums_of(true, Tensor::o, first), inputs_of(true, Tensor::dout, first),
@@ -295,8 +303,7 @@ void AttentionExchange<Real>::start_messages(int stage, bool results) {
   }
   times.receives_ns = trace::now_ns();
   if (direction.sends.messages.empty()) return;
-  tracer_.time(Category::compute_other, names_.pack, {direction.sends.bytes},
-               [&] { pack(direction.sends); });
+  tracer_.time(OtherEvent::pack, {direction.sends.bytes}, [&] { pack(direction.sends); });
   times.sends_ns = trace::now_ns();
   for (const Message& message : direction.sends.messages) {
     pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(stage, results), on);
@@ -314,12 +321,11 @@ void AttentionExchange<Real>::complete_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const StartTimes& times = start_times_[direction_index(stage, results)];
-  tracer_.time(Category::wait, names_.wait, {}, [&] { pool_.wait(channel(stage, results)); });
+  tracer_.time(Operation::wait, {}, [&] { pool_.wait(channel(stage, results)); });
   record_messages(direction.sends, stage, results, true, times.sends_ns);
   record_messages(direction.receives, stage, results, false, times.receives_ns);
   if (direction.receives.messages.empty()) return;
-  tracer_.time(Category::compute_other, names_.unpack, {direction.receives.bytes},
-               [&] { unpack(direction.receives); });
+  tracer_.time(OtherEvent::unpack, {direction.receives.bytes}, [&] { unpack(direction.receives); });
   tracer_.count_received(direction.receives.bytes);
 }
 
@@ -341,9 +347,9 @@ void AttentionExchange<Real>::record_messages(const MessageSet& messages, int st
                          .add(static_cast<std::uint64_t>(context_.layer))
                          .add(static_cast<std::uint64_t>(context_.recompute))
                          .add(static_cast<std::uint64_t>(tag(stage, results))));
-    tracer_.message(results ? Category::attention_return : Category::attention_dispatch,
-                    results ? names_.results : names_.inputs, begin, end,
-                    {message.bytes, 0, peer, flow, sends});
+    tracer_.message(
+        results ? OtherEvent::attention_results_message : OtherEvent::attention_inputs_message,
+        begin, end, {message.bytes, 0, peer, flow, sends});
   }
 }
 
@@ -437,7 +443,7 @@ void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
 template <typename Real>
 void AttentionExchange<Real>::attend(int stage) {
   const StageBinding& bound = stage_of(stage);
-  tracer_.time(Category::compute_attention, names_.attend, {0, bound.flops}, [&] {
+  tracer_.time(Operation::attend, {0, bound.flops}, [&] {
     list_tasks(bound);
     // Messages of later stages move on inside the kernels: MPI does so only when it is called.
     list_.progress = {make_progress, &pool_};

@@ -66,7 +66,6 @@ GradientReducer<Real>::GradientReducer(model::Parameters<Real>& parameters,
       tracer_(tracer),
       shares_(parameters.table, replicas.size()),
       gradients_(Kokkos::create_mirror_view(parameters.gradients)),
-      name_(tracer.intern("reduce_gradients_message")),
       posted_ns_(shares_.buckets().size(), 0) {
   if (!shards) return;
   for (const GradientShards::Bucket& bucket : shares_.buckets()) {
@@ -107,9 +106,10 @@ void GradientReducer<Real>::complete(std::size_t index) {
     Kokkos::deep_copy(part(parameters_.gradients, bucket.elements),
                       part(gradients_, bucket.elements));
   }
-  tracer_.message(trace::Category::collective, name_, posted_ns_[index], trace::now_ns(),
+  constexpr auto kKind = program::OtherEvent::reduce_gradients_message;
+  tracer_.message(kKind, posted_ns_[index], trace::now_ns(),
                   {.bytes = bucket.elements.size() * static_cast<std::int64_t>(sizeof(Sum)),
-                   .flow = tracer_.next_flow(replicas_, name_)});
+                   .flow = tracer_.next_flow(replicas_, kKind)});
   posted_ns_[index] = 0;
 }
 

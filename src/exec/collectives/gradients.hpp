@@ -70,7 +70,6 @@ class GradientReducer {
   GradientShards shares_;
   HostArray<Sum> gradients_;      ///< where the host sums them; the device's own on a host build
   std::vector<Array<Sum>> sums_;  ///< by bucket: this rank's share; empty where nothing is shared
-  std::uint16_t name_;
   std::vector<std::int64_t> posted_ns_;  ///< by bucket; 0: not posted
 };
 

@@ -4,8 +4,6 @@
 namespace cadenza::exec {
 namespace {
 
-using trace::Category;
-
 // On the world's communicator: clear of the clock's tag and channels.
 constexpr int kTag = 2000;
 constexpr int kReceiveChannel = 2000;
@@ -24,14 +22,7 @@ std::span<Sum> elements_of(const HostArray<Sum>& host, std::int64_t elements) {
 
 template <typename Sum>
 PipelineP2p<Sum>::PipelineP2p(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger)
-    : world_(world),
-      tracer_(tracer),
-      ledger_(ledger),
-      send_name_(tracer.intern("send")),
-      receive_name_(tracer.intern("receive")),
-      wait_name_(tracer.intern("wait_for_stage")),
-      pack_name_(tracer.intern("pack_stream")),
-      unpack_name_(tracer.intern("unpack_stream")) {
+    : world_(world), tracer_(tracer), ledger_(ledger) {
   received_.channel = kReceiveChannel;
 }
 
@@ -64,7 +55,7 @@ void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int
   const std::int64_t begin = trace::now_ns();
   world_.post_send(bytes, step.peer, tag_of(step), buffer.channel);
   const auto count = static_cast<std::int64_t>(bytes.size());
-  tracer_.message(Category::p2p_send, send_name_, begin, trace::now_ns(),
+  tracer_.message(program::Operation::send, begin, trace::now_ns(),
                   {count, 0, step.peer, next_flow(world_.rank(), step.peer, step), true});
   tracer_.count_sent(count);
 }
@@ -75,9 +66,9 @@ void PipelineP2p<Sum>::arrive(const program::Step& step, std::int64_t elements) 
   const auto bytes = std::as_writable_bytes(elements_of<Sum>(received_.host, elements));
   const std::int64_t begin = trace::now_ns();
   world_.post_receive(bytes, step.peer, tag_of(step), received_.channel);
-  tracer_.time(Category::wait, wait_name_, {}, [&] { world_.wait(received_.channel); });
+  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { world_.wait(received_.channel); });
   const auto count = static_cast<std::int64_t>(bytes.size());
-  tracer_.message(Category::p2p_receive, receive_name_, begin, trace::now_ns(),
+  tracer_.message(program::Operation::receive, begin, trace::now_ns(),
                   {count, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
   tracer_.count_received(count);
 }

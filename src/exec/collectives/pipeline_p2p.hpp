@@ -20,7 +20,7 @@ class PipelineP2p {
   template <typename Fill>
   void send(const program::Step& step, std::int64_t elements, Fill fill) {
     Buffer& buffer = free_buffer(elements);
-    tracer_.time(trace::Category::compute_other, pack_name_, {bytes_of(elements)}, [&] {
+    tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)}, [&] {
       fill(buffer.device.data());
       fence();
       Kokkos::deep_copy(buffer.host, buffer.device);
@@ -32,7 +32,7 @@ class PipelineP2p {
   template <typename Take>
   void receive(const program::Step& step, std::int64_t elements, Take take) {
     arrive(step, elements);
-    tracer_.time(trace::Category::compute_other, unpack_name_, {bytes_of(elements)}, [&] {
+    tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)}, [&] {
       Kokkos::deep_copy(received_.device, received_.host);
       take(static_cast<const Sum*>(received_.device.data()));
     });
@@ -61,7 +61,6 @@ class PipelineP2p {
   MemoryLedger& ledger_;
   std::vector<Buffer> sent_;  ///< in flight or free
   Buffer received_;
-  std::uint16_t send_name_, receive_name_, wait_name_, pack_name_, unpack_name_;
 };
 
 }  // namespace cadenza::exec

@@ -2,29 +2,42 @@
 // The model's tensor group over a communicator: through host memory where the device's is another.
 #pragma once
 
+#include <vector>
+
+#include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/model/tensor_group.hpp"
+#include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::exec {
 
+/// Runs what the model asks for, which is the program's list of the operation and nothing else:
+/// the simulator prices that list.
 template <typename Sum>
 class TensorCollectives final : public model::TensorGroup<Sum> {
  public:
-  TensorCollectives(comm::Communicator& group, Tracer& tracer)
-      : group_(group),
-        tracer_(tracer),
-        gather_(tracer.intern("tensor_all_gather")),
-        scatter_(tracer.intern("tensor_reduce_scatter")),
-        reduce_(tracer.intern("tensor_all_reduce")) {}
+  TensorCollectives(comm::Communicator& group, Tracer& tracer) : group_(group), tracer_(tracer) {}
+
+  /// An operation begins that asks for these, in order.
+  void begin(std::vector<program::TensorCollective> expected) {
+    expected_ = std::move(expected);
+    done_ = 0;
+  }
+  /// It is over. @throws Error(internal) unless it has asked for all of them
+  void end(program::Operation operation) const {
+    if (done_ == expected_.size()) return;
+    fail(ExitCode::internal, "{}: the model ran {} collectives of its tensor group, expected {}",
+         program::name(operation), done_, expected_.size());
+  }
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    timed(gather_, all.size(), [&] {
+    timed({Collective::all_gather, bytes_of(all)}, [&] {
       const HostCopy<const std::byte> from(mine);
       HostCopy<std::byte> to(all);
       group_.all_gather(from.host(), to.host());
@@ -32,7 +45,7 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
     });
   }
   void reduce_scatter(std::span<const Sum> all, std::span<Sum> mine) override {
-    timed(scatter_, all.size_bytes(), [&] {
+    timed({Collective::reduce_scatter, bytes_of(all)}, [&] {
       const HostCopy<const Sum> from(all);
       HostCopy<Sum> to(mine);
       group_.reduce_scatter(from.host(), to.host());
@@ -59,15 +72,32 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
     decltype(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, View())) host_;
   };
 
+  template <typename T>
+  static std::int64_t bytes_of(std::span<T> values) {
+    return static_cast<std::int64_t>(values.size_bytes());
+  }
+
   template <typename Operation>
-  void timed(std::uint16_t name, std::size_t bytes, Operation operation) {
-    tracer_.time_inside(
-        name, {.bytes = static_cast<std::int64_t>(bytes), .flow = tracer_.next_flow(group_, name)},
-        operation);
+  void timed(const program::TensorCollective& asked, Operation operation) {
+    const program::EventKind kind = program::tensor_event(asked.what);
+    if (done_ == expected_.size() || asked != expected_[done_]) {
+      fail(ExitCode::internal, "the model's collective {} of its operation is {} of {} bytes, {}",
+           done_, program::name(kind), asked.bytes, describe_expected());
+    }
+    ++done_;
+    tracer_.time_inside(kind, {.bytes = asked.bytes, .flow = tracer_.next_flow(group_, kind)},
+                        operation);
+  }
+
+  std::string describe_expected() const {
+    if (done_ == expected_.size()) return "expected none";
+    const program::TensorCollective& next = expected_[done_];
+    return fmt::format("expected {} of {} bytes", program::name(program::tensor_event(next.what)),
+                       next.bytes);
   }
 
   void reduce(std::span<Sum> values, comm::Reduction op) {
-    timed(reduce_, values.size_bytes(), [&] {
+    timed({Collective::all_reduce, bytes_of(values)}, [&] {
       HostCopy<Sum> copy(values);
       group_.all_reduce(copy.host(), op);
       copy.write_back();
@@ -76,7 +106,8 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
 
   comm::Communicator& group_;
   Tracer& tracer_;
-  std::uint16_t gather_, scatter_, reduce_;
+  std::vector<program::TensorCollective> expected_;  ///< of the operation
+  std::size_t done_ = 0;
 };
 
 }  // namespace cadenza::exec

@@ -91,9 +91,10 @@ bool Items::gives(Rank rank, Sources which) const {
       return loads_.over(rank);
     case Sources::above_mean:
       return loads_.surplus(rank) > 0;
-    default:
-      return !loads_.serves(rank) && loads_.load(rank) > 0;
+    case Sources::outside:
+      break;
   }
+  return !loads_.serves(rank) && loads_.load(rank) > 0;
 }
 
 Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {

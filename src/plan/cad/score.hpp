@@ -35,9 +35,10 @@ class Score {
         return elsewhere(shard, offer);
       case config::Priority::paper:
         return paper(shard, item, item_cost, offer);
-      default:
-        return public_code(shard, offer);
+      case config::Priority::public_code:
+        break;
     }
+    return public_code(shard, offer);
   }
 
   /// `resident`, the destination known.

@@ -22,26 +22,19 @@ AttentionShape attention_shape(const config::Experiment& experiment) {
 }
 
 TokenOrder token_order(const config::Experiment& experiment) {
-  switch (experiment.attention.placement) {
-    case PlacementKind::striped:
-      return {experiment.parallel.context, 1};
-    case PlacementKind::block_striped:
-      return {experiment.parallel.context, experiment.attention.block};
-    default:
-      return {};
+  const PlacementKind placement = experiment.attention.placement;
+  if (placement == PlacementKind::striped) return {experiment.parallel.context, 1};
+  if (placement == PlacementKind::block_striped) {
+    return {experiment.parallel.context, experiment.attention.block};
   }
+  return {};
 }
 
 int chunks_per_rank(const config::Attention& attention) {
-  switch (attention.placement) {
-    case PlacementKind::ring:
-    case PlacementKind::ulysses:
-      return 1;
-    case PlacementKind::zigzag:
-      return 2;
-    default:
-      return attention.sharding == config::Sharding::zigzag ? 2 : 1;
-  }
+  const PlacementKind placement = attention.placement;
+  if (placement == PlacementKind::ring || placement == PlacementKind::ulysses) return 1;
+  if (placement == PlacementKind::zigzag) return 2;
+  return attention.sharding == config::Sharding::zigzag ? 2 : 1;
 }
 
 /// Homes of one group's documents, ranks counted from 0.

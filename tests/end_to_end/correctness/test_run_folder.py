@@ -333,7 +333,6 @@ LARGE = {
     "batch": {"tokens": 4096, "microbatch": 1024},
     "run": {"steps": 7},
 }  # fmt: skip
-COMPUTE, HOST = 0, 15  # lanes
 UNTRACED = 100  # microseconds between two operations; 13 were measured under a load of 16
 
 
@@ -343,7 +342,8 @@ def untraced(path, left_out=()):
     with h5py.File(path, "r") as file:
         names = np.array([name.decode() for name in file["/meta/strings"][:]])
         events, steps = file["/events"][:], file["/steps"][:]
-    events = events[np.isin(events["lane"], (COMPUTE, HOST))]
+        numbers = {name: lane for lane, name in harness.names_of(file["/events"], "lane").items()}
+    events = events[np.isin(events["lane"], (numbers["compute"], numbers["host"]))]
     events = events[~np.isin(names[events["name_id"]], left_out)]
     rows = []
     for step in steps:
@@ -353,7 +353,7 @@ def untraced(path, left_out=()):
         ends = np.maximum.accumulate(np.append(step["t_begin"], inside["t_end_ns"]))
         begins = np.append(inside["t_begin_ns"], step["t_end"])
         # Events of the host lane may be there or not, those of the compute lane always are.
-        place = np.append(0, np.cumsum(inside["lane"] == COMPUTE))
+        place = np.append(0, np.cumsum(inside["lane"] == numbers["compute"]))
         rows.append(np.bincount(place, np.maximum(0, begins - ends)) / 1e3)
     assert len({len(row) for row in rows}) == 1, "steps have different operations"
     return np.array(rows)

@@ -15,7 +15,6 @@ import harness
 from test_interrupted import ranks_below
 
 REQUEUE, TERMINATED, INTERRUPTED = 85, 143, 130
-SIGNALLED = 2  # status
 # Steps that take long enough to be met by a signal, and far more of them than a test waits for.
 LONG = {"run": {"steps": 100000, "checkpoint": {"every": 100000}}, "batch": {"tokens": 256}}
 
@@ -63,9 +62,10 @@ def assert_ended_whole(result, folder, ranks, number, code, checkpoint=True):
     for rank in range(ranks):
         path = run / f"trace/rank-{rank:05}.h5"
         with h5py.File(path, "r") as file:  # plainly: its writer closed it
-            status = file["/meta/status"][0]
-            assert (status["state"], status["signal"]) == (SIGNALLED, number)
-            assert file["/clock/sync"]["phase"][-1] == 2
+            status, sync = file["/meta/status"], file["/clock/sync"]
+            assert harness.names_of(status, "state")[status["state"][0]] == "signalled"
+            assert status["signal"][0] == number
+            assert harness.names_of(sync, "phase")[sync["phase"][-1]] == "end"
         steps = harness.committed_steps(path)["step"]
         assert np.array_equal(steps, np.arange(len(steps)))
         done.add(len(steps))

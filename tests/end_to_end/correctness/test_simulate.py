@@ -12,11 +12,8 @@ import trace_reader
 from harness import DATA, USAGE
 
 STEPS = 2
-MESSAGES = (4, 5, 7, 8)  # p2p_send, p2p_receive, attention_dispatch, attention_return
-COLLECTIVE = 6
-PLAN = 14  # waiting for the planner, which is no operation of a program
-COMPUTE = 0  # lane
-SIMULATED, SENDS = 2, 8  # flags
+MESSAGES = ("p2p_send", "p2p_receive", "attention_dispatch", "attention_return")
+PLAN = "plan"  # waiting for the planner, which is no operation of a program
 OF_THE_MODEL = slice(0, 4)  # kinds of memory: parameters, gradients, optimizer, activations
 
 # By experiment: what is changed of the defaults. 2 ranks where nothing else is said.
@@ -108,19 +105,28 @@ def traces(folder):
 
 
 def named(path):
-    """Events of a rank's trace, each with its name."""
+    """Events of a rank's trace, each with its name: by field, with the file's names for numbers."""
     with h5py.File(path, "r") as file:
         names = [name.decode() for name in file["/meta/strings"][:]]
-        return [(names[event["name_id"]], event) for event in file["/events"][:]]
+        table = file["/events"]
+        meanings = {field: harness.names_of(table, field) for field in ("cat", "phase", "lane")}
+        bits = harness.names_of(table, "flags")
+        found = []
+        for row in table[:]:
+            event = {field: row[field].item() for field in row.dtype.names}
+            event |= {field: meaning[event[field]] for field, meaning in meanings.items()}
+            event["flags"] = {name for bit, name in bits.items() if event["flags"] & bit}
+            found.append((names[event["name_id"]], event))
+        return found
 
 
 def place(event):
     fields = ("step", "cat", "phase", "mb", "layer", "tick", "half", "stage")
-    return tuple(int(event[field]) for field in fields)
+    return tuple(event[field] for field in fields)
 
 
 def place_of_operation(event):
-    return tuple(int(event[field]) for field in ("step", "phase", "mb", "layer"))
+    return tuple(event[field] for field in ("step", "phase", "mb", "layer"))
 
 
 def operations(events):
@@ -128,14 +134,14 @@ def operations(events):
     return [
         (name, *place(event))
         for name, event in events
-        if event["lane"] == COMPUTE and event["cat"] != PLAN
+        if event["lane"] == "compute" and event["cat"] != PLAN
     ]
 
 
 def messages(events):
     """Who exchanged how much with whom: order is the network's."""
     return Counter(
-        (name, *place(event), int(event["peer"]), int(event["bytes"]), int(event["flags"] & SENDS))
+        (name, *place(event), event["peer"], event["bytes"], "sends" in event["flags"])
         for name, event in events
         if event["cat"] in MESSAGES
     )
@@ -154,7 +160,7 @@ def work(events):
     """Bytes that were packed and unpacked, FLOPs, in the order of operations."""
     copies = ("pack", "unpack", "pack_stream", "unpack_stream")
     copied = [int(e["bytes"]) for name, e in events if name in copies]
-    return copied, [float(e["flops"]) for _, e in events if e["lane"] == COMPUTE and e["flops"]]
+    return copied, [float(e["flops"]) for _, e in events if e["lane"] == "compute" and e["flops"]]
 
 
 def test_same_operations_and_messages_on_every_rank(both):
@@ -168,7 +174,7 @@ def test_same_operations_and_messages_on_every_rank(both):
         bytes_clocked, flops_clocked = work(clocked)
         assert bytes_clocked == bytes_real
         np.testing.assert_allclose(flops_clocked, flops_real, rtol=1e-9)
-        assert all(event["flags"] & SIMULATED for _, event in clocked)
+        assert all("simulated" in event["flags"] for _, event in clocked)
 
 
 def test_a_missing_event_is_found(both):
@@ -180,7 +186,7 @@ def test_a_missing_event_is_found(both):
         elif name.startswith("tensor_"):
             sees = tensor_collectives
         else:
-            sees = operations if event["lane"] == COMPUTE and event["cat"] != PLAN else None
+            sees = operations if event["lane"] == "compute" and event["cat"] != PLAN else None
         kept = events[:missing] + events[missing + 1 :]
         for find in (operations, messages, tensor_collectives):
             assert (find(kept) != find(events)) == (find is sees)
@@ -191,7 +197,7 @@ def test_tensor_collectives_lie_within_operations(both):
         for events in map(named, path):
             spans = {}
             for _, event in events:
-                if event["lane"] == COMPUTE:
+                if event["lane"] == "compute":
                     begin_end = (int(event["t_begin_ns"]), int(event["t_end_ns"]))
                     spans.setdefault(place_of_operation(event), []).append(begin_end)
             for name, event in events:
@@ -207,11 +213,11 @@ def paired(folder):
         for name, event in named(path):
             flow = int(event["flow"])
             if event["cat"] in MESSAGES:
-                peer, sends = int(event["peer"]), bool(event["flags"] & SENDS)
+                peer, sends = int(event["peer"]), "sends" in event["flags"]
                 pair = (rank, peer) if sends else (peer, rank)
                 key = (int(event["step"]), flow, *pair)
                 ends.setdefault(key, []).append((sends, int(event["bytes"])))
-            elif event["cat"] == COLLECTIVE:
+            elif event["cat"] == "collective":
                 members.setdefault((int(event["step"]), flow), []).append((rank, name))
             else:
                 assert flow == 0
@@ -279,7 +285,7 @@ def test_steps_follow_one_another(both):
         assert steps["t_begin"][0] == 0
         np.testing.assert_array_equal(steps["t_begin"][1:], steps["t_end"][:-1])
         np.testing.assert_allclose((steps["t_end"] - steps["t_begin"]) / 1e9, seconds, rtol=1e-6)
-        lane = [event for _, event in named(path) if event["lane"] == COMPUTE]
+        lane = [event for _, event in named(path) if event["lane"] == "compute"]
         ends = [event["t_end_ns"] for event in lane]
         begins = [event["t_begin_ns"] for event in lane]
         assert all(begin >= end for end, begin in zip(ends, begins[1:], strict=False))
@@ -359,12 +365,19 @@ def test_out_of_memory_names_rank_and_part(experiment):
 def test_the_analysis_opens_it(experiment, tmp_path):
     pytest.importorskip("cadenza.cli", reason="the package analysis/ is not installed here")
 
+    from cadenza.read import schema
     from cadenza.read.run import open_run
 
     simulate(experiment, "--trace", "full", "--output", tmp_path / "run")
     assert "imbalance" in harness.analyze("summary", tmp_path / "run").stdout
     run = open_run(tmp_path / "run")
     assert not run.truncated
+    # Names that the analysis acts upon are names that the program gives.
+    interned = set(next(iter(run.files.values())).names())
+    acted_upon = (schema.PACK, schema.WAIT_FOR_ATTENTION, schema.WAIT_FOR_STAGE,
+                  schema.WAIT_FOR_RANKS, schema.WAIT_FOR_SENDS, *schema.TENSOR_COLLECTIVES)
+    assert interned >= set(acted_upon)
+    assert set(run.events()["category"].cat.categories) >= {*schema.COMMUNICATION}
     assert set(run.events()["rank"]) == {0, 1}
     simulate(experiment, "--output", tmp_path / "summary")
     assert "no events" in harness.analyze("summary", tmp_path / "summary").stderr
@@ -381,7 +394,8 @@ def test_a_simulation_that_is_stopped_keeps_its_steps(experiment, tmp_path):
     for path in traces(tmp_path / "run"):
         assert len(harness.committed_steps(path)) >= 3
         with trace_reader.open_trace(path) as file:
-            assert file["/meta/status"]["state"][0] == 0
+            status = file["/meta/status"]
+            assert harness.names_of(status, "state")[status["state"][0]] == "open"
 
 
 def refuse(code, words, arguments, **options):

@@ -55,7 +55,7 @@ void expect_stage(const trace::PlannedStage& row, const plan::Stage& stage, Rank
   std::int64_t in = 0;
   std::int64_t out = 0;
   std::set<std::pair<Rank, bool>> senders;
-  const bool forward = row.phase == static_cast<std::uint32_t>(trace::Phase::forward);
+  const bool forward = row.phase == static_cast<std::uint32_t>(Phase::forward);
   for (const plan::Move& move : stage.moves) {
     if (move.from == server) out += move.bytes;
     if (move.to != server) continue;
@@ -85,7 +85,7 @@ TEST(PlanRows, SumUpEveryStageOfEveryPlan) {
         EXPECT_EQ(row.server, rank);
         EXPECT_EQ(row.half >= 0, parts == 2);
         const auto plan = static_cast<std::size_t>(row.tick * parts + std::max(row.half, 0));
-        const bool forward = row.phase == static_cast<std::uint32_t>(trace::Phase::forward);
+        const bool forward = row.phase == static_cast<std::uint32_t>(Phase::forward);
         const plan::Plan& of = step.ticks.at(plan).of(forward ? Pass::forward : Pass::backward);
         expect_stage(row, of.stages.at(static_cast<std::size_t>(row.stage)), rank);
         seen.emplace(row.tick, row.half, row.phase, row.stage);
@@ -118,7 +118,7 @@ TEST(PlanRows, AreOfThePhaseThatATickIsIn) {
   ASSERT_TRUE(step.outline.layout.pools_stages());
   const auto ticks = step.outline.ticks();
   for (const trace::PlannedStage& row : step.stages(0)) {
-    const bool forward = row.phase == static_cast<std::uint32_t>(trace::Phase::forward);
+    const bool forward = row.phase == static_cast<std::uint32_t>(Phase::forward);
     EXPECT_EQ(ticks.at(static_cast<std::size_t>(row.tick)).phase == Pass::forward, forward);
   }
 }

@@ -63,13 +63,13 @@ TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
     tracer_.begin_step(step);
     for (Group* group : {&pair, &other_pair, &four}) {
       for (int again = 0; again < 2; ++again) {
-        tracer_.time_collective(*group, "sum", {}, [] {});
-        tracer_.time_collective(*group, "gather", {}, [] {});
+        tracer_.time_collective(*group, program::OtherEvent::agree_on_loss, {}, [] {});
+        tracer_.time_collective(*group, program::Operation::gather_parameters, {}, [] {});
       }
     }
     std::vector<std::uint32_t> flows;
     for (const trace::Event& event : recorder_.events()) {
-      if (event.category == trace::Category::collective) flows.push_back(event.flow);
+      if (event.category == Category::collective) flows.push_back(event.flow);
     }
     return flows;
   };
@@ -83,31 +83,47 @@ TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
 
 TEST_F(TracerTest, EventsKnowTheirPlace) {
   tracer_.begin_step(4);
-  tracer_.set_context({trace::Phase::backward, 1, 2, 3, 5, 0});
-  tracer_.time(trace::Category::compute_other, tracer_.intern("work"), {}, [] {});
-  tracer_.message(trace::Category::p2p_send, tracer_.intern("send"), 1, 2,
+  tracer_.set_context({Phase::backward, 1, 2, 3, 5, 0});
+  tracer_.time(program::OtherEvent::pack, {}, [] {});
+  tracer_.message(program::Operation::send, 1, 2,
                   {.bytes = 8, .peer = 6, .flow = 7, .sends = true});
   ASSERT_EQ(recorder_.events().size(), 2u);
   for (const trace::Event& event : recorder_.events()) {
     EXPECT_EQ(event.step, 4u);
-    EXPECT_EQ(event.phase, trace::Phase::backward);
+    EXPECT_EQ(event.phase, Phase::backward);
     EXPECT_EQ(event.microbatch, 1);
     EXPECT_EQ(event.layer, 2);
     EXPECT_EQ(event.tick, 3);
     EXPECT_EQ(event.stage, 5);
     EXPECT_EQ(event.half, 0);
   }
+  EXPECT_EQ(recorder_.events()[0].category, Category::compute_other);
+  EXPECT_EQ(recorder_.events()[1].category, Category::p2p_send);
+  EXPECT_EQ(recorder_.names()[recorder_.events()[1].name_id], "send");
   EXPECT_EQ(recorder_.events()[0].flags, 0);
   EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking | trace::flag::kSends);
+}
+
+TEST_F(TracerTest, TheWholeOfAnOperationIsTheHostsAndLeftOutWhereShort) {
+  tracer_.begin_step(0);
+  tracer_.time_if_long(program::Operation::post, [] {});
+  EXPECT_TRUE(recorder_.events().empty());
+  tracer_.time_if_long(program::Operation::send,
+                       [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  tracer_.time_host(program::OtherEvent::write_step, [] {});
+  ASSERT_EQ(recorder_.events().size(), 2u);
+  EXPECT_EQ(recorder_.events()[0].category, Category::host);
+  EXPECT_EQ(recorder_.events()[1].category, Category::trace_overhead);
+  for (const trace::Event& event : recorder_.events()) EXPECT_EQ(event.lane, trace::Lane::host);
 }
 
 TEST_F(TracerTest, OperationsSayForHowLongTheRankStoodStill) {
   constexpr auto kSleep = std::chrono::milliseconds(20);
   tracer_.begin_step(0);
-  tracer_.time(trace::Category::wait, tracer_.intern("wait"), {},
-               [&] { std::this_thread::sleep_for(kSleep); });
-  tracer_.time_inside(tracer_.intern("sum"), {}, [&] { std::this_thread::sleep_for(kSleep); });
-  tracer_.message(trace::Category::p2p_send, tracer_.intern("send"), 1, 2, {});
+  tracer_.time(program::Operation::wait, {}, [&] { std::this_thread::sleep_for(kSleep); });
+  tracer_.time_inside(program::OtherEvent::tensor_all_reduce, {},
+                      [&] { std::this_thread::sleep_for(kSleep); });
+  tracer_.message(program::Operation::send, 1, 2, {});
   ASSERT_EQ(recorder_.events().size(), 3u);
   for (int event : {0, 1}) EXPECT_GE(recorder_.events()[event].still_ns, 19'000'000);
   EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking);

@@ -11,10 +11,8 @@ namespace {
 using program::Operation;
 using program::Pass;
 using program::Step;
-using trace::Category;
 using trace::Event;
 using trace::Lane;
-using trace::Phase;
 
 constexpr std::uint8_t kSimulated = 2;
 constexpr std::uint8_t kNonBlocking = 4;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,41 @@ inline std::string text_attribute(hid_t file, const char* name) {
   std::string text(H5Tget_size(type.get()), '\0');
   EXPECT_GE(H5Aread(attribute.get(), type.get(), text.data()), 0) << name;
   return text;
+}
+
+using Numbers = std::map<std::string, int>;
+
+/// Names of the numbers of a field.
+inline Numbers enumeration_of(hid_t file, const std::string& dataset, const char* field) {
+  const storage::Handle data(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose);
+  const storage::Handle row(H5Dget_type(data.get()), H5Tclose);
+  const int member = H5Tget_member_index(row.get(), field);
+  const storage::Handle type(H5Tget_member_type(row.get(), static_cast<unsigned>(member)),
+                             H5Tclose);
+  Numbers numbers;
+  for (int i = 0; i < H5Tget_nmembers(type.get()); ++i) {
+    std::int32_t value = 0;  // little endian, of one byte or of four
+    H5Tget_member_value(type.get(), static_cast<unsigned>(i), &value);
+    char* name = H5Tget_member_name(type.get(), static_cast<unsigned>(i));
+    numbers[name] = value;
+    H5free_memory(name);
+  }
+  return numbers;
+}
+
+/// An attribute of a dataset that is a list of texts of fixed length.
+inline std::vector<std::string> texts_of(hid_t file, const std::string& dataset, const char* name) {
+  const storage::Handle data(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose);
+  const storage::Handle attribute(H5Aopen(data.get(), name, H5P_DEFAULT), H5Aclose);
+  const storage::Handle type(H5Aget_type(attribute.get()), H5Tclose);
+  const std::size_t length = H5Tget_size(type.get());
+  std::string cells(H5Aget_storage_size(attribute.get()), '\0');
+  EXPECT_GE(H5Aread(attribute.get(), type.get(), cells.data()), 0) << name;
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < cells.size(); at += length) {
+    texts.emplace_back(cells.substr(at, length).c_str());
+  }
+  return texts;
 }
 
 inline std::int64_t integer_attribute(hid_t file, const char* name) {

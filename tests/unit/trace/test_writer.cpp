@@ -53,13 +53,14 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
   constexpr auto F = H5T_FLOAT;
   constexpr auto A = H5T_ARRAY;
   constexpr auto S = H5T_STRING;
+  constexpr auto E = H5T_ENUM;
   EXPECT_EQ(layout_of(file.get(), "/events"),
             (Layout{{"t_begin_ns", 0, 8, I}, {"t_end_ns", 8, 8, I},  {"bytes", 16, 8, I},
                     {"flops", 24, 8, F},     {"t_enq_ns", 32, 8, I}, {"step", 40, 4, I},
                     {"peer", 44, 4, I},      {"flow", 48, 4, I},     {"name_id", 52, 2, I},
                     {"mb", 54, 2, I},        {"layer", 56, 2, I},    {"doc", 58, 2, I},
-                    {"cat", 60, 1, I},       {"phase", 61, 1, I},    {"lane", 62, 1, I},
-                    {"flags", 63, 1, I},     {"tick", 64, 4, I},     {"stage", 68, 2, I},
+                    {"cat", 60, 1, E},       {"phase", 61, 1, E},    {"lane", 62, 1, E},
+                    {"flags", 63, 1, E},     {"tick", 64, 4, I},     {"stage", 68, 2, I},
                     {"half", 70, 1, I},      {"still_ns", 72, 8, I}}));
   EXPECT_EQ(
       layout_of(file.get(), "/memory/samples"),
@@ -85,7 +86,7 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                           {"offset_ns", 8, 8, I},
                                                           {"rtt_min_ns", 16, 8, I},
                                                           {"n_ping", 24, 4, I},
-                                                          {"phase", 28, 4, I}}));
+                                                          {"phase", 28, 4, E}}));
   EXPECT_EQ(layout_of(file.get(), "/plan"), (Layout{{"step", 0, 4, I},
                                                     {"tick", 4, 4, I},
                                                     {"doc", 8, 4, I},
@@ -101,7 +102,7 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
   EXPECT_EQ(layout_of(file.get(), "/plan_summary"), (Layout{{"step", 0, 4, I},
                                                             {"tick", 4, 4, I},
                                                             {"half", 8, 4, I},
-                                                            {"phase", 12, 4, I},
+                                                            {"phase", 12, 4, E},
                                                             {"stage", 16, 4, I},
                                                             {"server", 20, 4, I},
                                                             {"tasks", 24, 4, I},
@@ -115,7 +116,7 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                          {"rank", 64, 4, I},
                                                          {"world", 68, 4, I},
                                                          {"local_rank", 72, 4, I},
-                                                         {"role", 76, 4, I},
+                                                         {"role", 76, 4, E},
                                                          {"data", 80, 4, I},
                                                          {"pipeline", 84, 4, I},
                                                          {"tensor", 88, 4, I},
@@ -124,6 +125,49 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                          {"threads", 100, 4, I},
                                                          {"device", 104, 64, S},
                                                          {"peak_flops", 168, 8, F}}));
+}
+
+TEST_F(WriterTest, NamesItsNumbers) {
+  Writer(path_, sample_run(), sample_rank(1, 4)).finish();
+  const auto file = open_trace(path_);
+  const auto names = [&](const std::string& dataset, const char* field) {
+    return enumeration_of(file.get(), dataset, field);
+  };
+  const auto categories = names("/events", "cat");
+  EXPECT_EQ(categories.size(), 16u);
+  EXPECT_EQ(categories.at("compute_attention"), 2);
+  EXPECT_EQ(categories.at("trace_overhead"), 15);
+  const Numbers phases = {
+      {"forward", 0}, {"backward", 1}, {"recompute", 2}, {"optimizer", 3}, {"other", 4}};
+  EXPECT_EQ(names("/events", "phase"), phases);
+  EXPECT_EQ(names("/plan_summary", "phase"), phases);
+  EXPECT_EQ(names("/events", "lane"),
+            (Numbers{{"compute", 0}, {"compute2", 1}, {"communication", 2}, {"host", 15}}));
+  EXPECT_EQ(names("/events", "flags"),
+            (Numbers{{"device_timed", 1}, {"simulated", 2}, {"non_blocking", 4}, {"sends", 8}}));
+  EXPECT_EQ(names("/clock/sync", "phase"), (Numbers{{"start", 0}, {"periodic", 1}, {"end", 2}}));
+  EXPECT_EQ(names("/meta/rank", "role"),
+            (Numbers{{"trainer", 0}, {"attention_server", 1}, {"both", 2}}));
+  EXPECT_EQ(names("/meta/status", "state"),
+            (Numbers{{"open", 0}, {"clean", 1}, {"signalled", 2}, {"error", 3}}));
+}
+
+TEST_F(WriterTest, NamesUnitsAndKindsOfMemory) {
+  Writer(path_, sample_run(), sample_rank(1, 4)).finish();
+  const auto file = open_trace(path_);
+  EXPECT_THAT(texts_of(file.get(), "/memory/highwater", "units"), ElementsAre("", "B", "B"));
+  EXPECT_THAT(texts_of(file.get(), "/memory/samples", "units"), ElementsAre("ns", "", "B", "B"));
+  for (const char* dataset : {"/memory/highwater", "/memory/samples"}) {
+    EXPECT_THAT(texts_of(file.get(), dataset, "kinds"),
+                ElementsAre("parameters", "gradients", "optimizer", "activations", "communication",
+                            "attention", "other"));
+  }
+  const auto units = texts_of(file.get(), "/events", "units");
+  ASSERT_EQ(units.size(), layout_of(file.get(), "/events").size());
+  EXPECT_THAT(std::vector(units.begin(), units.begin() + 6),
+              ElementsAre("ns", "ns", "B", "FLOP", "ns", ""));
+  EXPECT_EQ(units.back(), "ns");
+  EXPECT_EQ(texts_of(file.get(), "/meta/rank", "units").back(), "FLOP/s");
 }
 
 TEST_F(WriterTest, GoesOnWithAFileThatItPaused) {

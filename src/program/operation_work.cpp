@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/simulate/operation_work.hpp"
+#include "cadenza/program/operation_work.hpp"
 
 #include "cadenza/config/flops.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::program {
 namespace {
-
-using program::Operation;
-using program::Pass;
-using program::Step;
 
 Product forward(double rows, double outputs, double inputs) {
   return {ProductKind::forward, rows, outputs, inputs};
@@ -22,8 +18,13 @@ void add_gradients(double rows, double outputs, double inputs, OperationWork& wo
 
 }  // namespace
 
-OperationShapes::OperationShapes(const config::Experiment& experiment,
-                                 const program::Layout& layout)
+double OperationWork::flops() const {
+  double sum = 0;
+  for (const Product& product : products) sum += product.flops();
+  return sum;
+}
+
+OperationShapes::OperationShapes(const config::Experiment& experiment, const Layout& layout)
     : model_(experiment.model),
       recompute_(experiment.run.recompute),
       layout_(layout),
@@ -59,9 +60,23 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
       return {{}, owned_elements(rank) * sum_};
     case Operation::optimize:
       return {{}, optimizer_bytes(rank)};
-    default:
-      return {};
+    case Operation::receive:
+    case Operation::send:
+    case Operation::post:
+    case Operation::wait:
+    case Operation::attend:
+    case Operation::post_results:
+    case Operation::wait_results:
+    case Operation::reduce_layer:
+    case Operation::reduce_gradients:
+    case Operation::gather_parameters:
+      break;
   }
+  return {};
+}
+
+std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
+  return rows / layout_.tensor() * model_.d_model * sum_;
 }
 
 /// RMSNorm that adds a residual first; tensor ranks share its rows.
@@ -134,7 +149,7 @@ double OperationShapes::optimizer_bytes(Rank rank) const {
   return owned_elements(rank) * (7 * sum_ + (element_ == sum_ ? 0 : element_));
 }
 
-double table_elements(const config::Model& model, const program::Layout& layout, Rank rank) {
+double table_elements(const config::Model& model, const Layout& layout, Rank rank) {
   const int stage = layout.coordinates(rank).pipeline;
   const bool last = stage + 1 == layout.pipeline();
   const double tables = (stage == 0 ? 1 : 0) + (last && !model.tie_embeddings ? 1 : 0);
@@ -142,31 +157,4 @@ double table_elements(const config::Model& model, const program::Layout& layout,
          layout.tensor();
 }
 
-double* rate_of(config::ElementWise& rates, const Step& step) {
-  const bool forward = step.pass == Pass::forward;
-  const auto of = [&](config::PassRates& pass) { return forward ? &pass.forward : &pass.backward; };
-  switch (step.operation) {
-    case Operation::embed:
-    case Operation::embed_gradient:
-      return of(rates.embedding);
-    case Operation::attention_inputs:
-      return of(rates.attention_inputs);
-    case Operation::attention_outputs:
-      return of(rates.attention_outputs);
-    case Operation::begin_attention:
-      return &rates.attention_delta;
-    case Operation::loss:
-      return &rates.loss;
-    case Operation::optimize:
-      return &rates.optimizer;
-    default:
-      return nullptr;
-  }
-}
-
-double element_wise_rate(config::ElementWise rates, const Step& step) {
-  const double* rate = rate_of(rates, step);
-  return rate != nullptr && *rate > 0 ? *rate : rates.bytes_per_second;
-}
-
-}  // namespace cadenza::simulate
+}  // namespace cadenza::program

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operations of src/model do on one rank, by the model's shape: their matrix products, the
+// bytes that all else reads and writes, and the collectives of their tensor group.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "cadenza/base/collective.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::program {
+
+/// y = x W, dx = dy W or dW += dy x: how a library reads the factors, and whether it adds.
+enum class ProductKind : std::uint8_t { forward, data_gradient, weight_gradient };
+
+/// [rows, depth] x [depth, columns]; rows of a weight's gradient are the outputs of the layer.
+struct Product {
+  ProductKind kind = ProductKind::forward;
+  double rows = 0;
+  double columns = 0;
+  double depth = 0;
+  double flops() const { return 2.0 * rows * columns * depth; }
+  friend auto operator<=>(const Product&, const Product&) = default;
+};
+
+struct OperationWork {
+  std::vector<Product> products;
+  double bytes = 0;
+  double flops() const;  ///< of the products: what traces state
+};
+
+/// A collective of the tensor group within an operation.
+struct TensorCollective {
+  Collective what = Collective::all_gather;
+  std::int64_t bytes = 0;  ///< of all of the group together
+  friend bool operator==(const TensorCollective&, const TensorCollective&) = default;
+};
+
+/// Of one rank: widths of its matrices, bytes of its elements.
+class OperationShapes {
+ public:
+  OperationShapes(const config::Experiment& experiment, const Layout& layout);
+
+  /// Of all but attention's messages and tasks; nothing for what computes nothing.
+  /// @param rows  tokens of the operation
+  OperationWork work(const Step& step, Rank rank, std::int64_t rows) const;
+
+  /// In the order in which the model asks for them: the executor lets it do nothing else. None
+  /// without a tensor group.
+  std::vector<TensorCollective> collectives(const Step& step, Rank rank, std::int64_t rows) const;
+
+  /// Of the residual stream that one tensor rank sends on.
+  std::int64_t stream_bytes(std::int64_t rows) const;
+
+ private:
+  OperationWork attention_inputs(const Step& step, double rows) const;
+  OperationWork attention_outputs(const Step& step, double rows) const;
+  OperationWork attention_inputs_gradient(double rows) const;
+  OperationWork attention_outputs_gradient(double rows) const;
+  OperationWork loss(double rows) const;
+  double owned_elements(Rank rank) const;
+  double optimizer_bytes(Rank rank) const;
+  double norm_bytes(double rows) const;
+  double norm_gradient_bytes(double rows) const;
+  std::int64_t gains(Rank rank) const;
+
+  config::Model model_;
+  config::Recompute recompute_;
+  Layout layout_;
+  bool shards_optimizer_;
+  int element_, sum_;  ///< bytes: as stored, as added up
+  double width_;
+  double queries_, keys_, heads_, ffn_, vocab_;  ///< of one tensor rank
+};
+
+/// Elements of the embedding and the head that are on a rank.
+double table_elements(const config::Model& model, const Layout& layout, Rank rank);
+
+}  // namespace cadenza::program

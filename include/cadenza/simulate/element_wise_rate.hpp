@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of a machine's element-wise rates an operation has.
+#pragma once
+
+#include "cadenza/config/machine.hpp"
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::simulate {
+
+/// The machine's rate for the element-wise part of an operation, bytes per second.
+double element_wise_rate(config::ElementWise rates, const program::Step& step);
+
+/// The operation's own rate; null where it has none.
+double* rate_of(config::ElementWise& rates, const program::Step& step);
+
+}  // namespace cadenza::simulate

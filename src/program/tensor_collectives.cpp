@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tensor group does together in an operation of src/model: the one list of it.
+#include <algorithm>
+
+#include "cadenza/config/flops.hpp"
+#include "cadenza/program/operation_work.hpp"
+
+namespace cadenza::program {
+namespace {
+
+class Sequence {
+ public:
+  /// @param stream   elements of [tokens, d_model]
+  /// @param element  bytes of one, @param sum  of one that is added up
+  Sequence(std::int64_t stream, std::int64_t element, std::int64_t sum)
+      : stream_(stream), element_(element), sum_(sum) {}
+
+  void gather() { list_.push_back({Collective::all_gather, stream_ * element_}); }
+  void gather_sums() { list_.push_back({Collective::all_gather, stream_ * sum_}); }
+  void reduce() { list_.push_back({Collective::reduce_scatter, stream_ * sum_}); }
+  void reduce_all(std::int64_t elements) {
+    list_.push_back({Collective::all_reduce, elements * sum_});
+  }
+  std::vector<TensorCollective> take() { return std::move(list_); }
+
+ private:
+  std::int64_t stream_, element_, sum_;
+  std::vector<TensorCollective> list_;
+};
+
+bool is_gradient(const Step& step) {
+  return step.pass == Pass::backward && !step.again;
+}
+
+void add_attention_inputs(const Step& step, Sequence& sequence) {
+  if (is_gradient(step)) sequence.reduce();
+  sequence.gather();
+}
+
+void add_attention_outputs(const Step& step, config::Recompute recompute, Sequence& sequence) {
+  if (is_gradient(step)) {
+    if (recompute == config::Recompute::mlp) sequence.gather();
+    sequence.gather();
+    sequence.reduce();
+    sequence.gather();
+    sequence.gather();
+    return;
+  }
+  sequence.reduce();
+  sequence.gather();
+  if (!step.again) sequence.reduce();  // as far as the gradient reads it
+}
+
+/// @param vocab  of the rank with most of it
+void add_loss(std::int64_t rows, std::int64_t vocab, Sequence& sequence) {
+  sequence.gather();
+  const std::int64_t most = config::logit_rows(vocab, rows);
+  for (std::int64_t row = 0; row < rows; row += most) {
+    const std::int64_t count = std::min(most, rows - row);
+    sequence.reduce_all(count);      // largest logits
+    sequence.reduce_all(2 * count);  // sums of exponentials, logits of the targets
+  }
+  sequence.reduce();
+}
+
+}  // namespace
+
+std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Rank rank,
+                                                           std::int64_t rows) const {
+  const int tensor = layout_.tensor();
+  if (tensor == 1) return {};
+  Sequence sequence(rows * model_.d_model, element_, sum_);
+  switch (step.operation) {
+    case Operation::embed:
+      sequence.reduce();
+      break;
+    case Operation::embed_gradient:
+      sequence.gather_sums();
+      break;
+    case Operation::attention_inputs:
+      add_attention_inputs(step, sequence);
+      break;
+    case Operation::attention_outputs:
+      add_attention_outputs(step, recompute_, sequence);
+      break;
+    case Operation::loss:
+      add_loss(rows, (model_.vocab + tensor - 1) / tensor, sequence);
+      break;
+    case Operation::reduce_gradients:
+      sequence.reduce_all(gains(rank));
+      break;
+    case Operation::load:
+    case Operation::receive:
+    case Operation::send:
+    case Operation::begin_attention:
+    case Operation::post:
+    case Operation::wait:
+    case Operation::attend:
+    case Operation::post_results:
+    case Operation::wait_results:
+    case Operation::reduce_layer:
+    case Operation::gradient_norm:
+    case Operation::optimize:
+    case Operation::gather_parameters:
+      break;
+  }
+  return sequence.take();
+}
+
+/// Of which every rank of a tensor group has all of its layers.
+std::int64_t OperationShapes::gains(Rank rank) const {
+  const bool last = layout_.coordinates(rank).pipeline + 1 == layout_.pipeline();
+  return (2 * model_.layers / layout_.pipeline() + (last ? 1 : 0)) * model_.d_model;
+}
+
+}  // namespace cadenza::program

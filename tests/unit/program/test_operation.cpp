@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/program/operation.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+#include <string>
+
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::program {
+namespace {
+
+Step step_of(Operation operation, Pass pass = Pass::forward, bool again = false) {
+  Step step;
+  step.operation = operation;
+  step.pass = pass;
+  step.again = again;
+  return step;
+}
+
+TEST(Operations, AreFoundInTheirTable) {
+  for (int i = 0; i < kOperations; ++i) {
+    const auto operation = static_cast<Operation>(i);
+    const OperationInfo& info = describe(operation);
+    EXPECT_EQ(info.operation, operation);
+    EXPECT_EQ(EventKind(operation).number(), i);
+    EXPECT_EQ(name(operation), info.name);
+    EXPECT_EQ(category(operation), info.category);
+  }
+  EXPECT_EQ(name(Operation::gather_parameters), "gather_parameters");
+}
+
+TEST(Operations, EventsHaveNamesOfTheirOwn) {
+  std::set<std::string> names;
+  for (std::uint16_t i = 0; i < kEventKinds; ++i) {
+    EXPECT_EQ(EventKind::of(i).number(), i);
+    names.emplace(name(EventKind::of(i)));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kEventKinds));
+  EXPECT_EQ(names.count(""), 0u);
+}
+
+/// What the parts of an operation are is what their events' categories say.
+TEST(Operations, LeaveEventsOfFittingCategories) {
+  for (int i = 0; i < kOperations; ++i) {
+    const OperationInfo& info = describe(static_cast<Operation>(i));
+    if (info.pack) EXPECT_EQ(category(*info.pack), Category::compute_other) << info.name;
+    if (info.unpack) EXPECT_EQ(category(*info.unpack), Category::compute_other) << info.name;
+    if (info.wait) EXPECT_EQ(category(*info.wait), Category::wait) << info.name;
+    if (info.collective) EXPECT_EQ(category(*info.collective), Category::collective) << info.name;
+    // Who packs sends, who unpacks has waited; both know the message.
+    EXPECT_EQ(info.unpack.has_value(), info.wait.has_value()) << info.name;
+    EXPECT_EQ(info.pack || info.unpack, info.message.has_value()) << info.name;
+    const bool exchange = info.granularity == Granularity::exchange;
+    if (info.message && exchange) {
+      EXPECT_THAT(category(*info.message),
+                  testing::AnyOf(Category::attention_dispatch, Category::attention_return));
+    }
+  }
+}
+
+TEST(Operations, SpanATensorGroupWhereAllOfItMeets) {
+  for (const Collective what :
+       {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce}) {
+    EXPECT_TRUE(spans_tensor_group(tensor_event(what)));
+  }
+  EXPECT_TRUE(spans_tensor_group(OtherEvent::agree_on_norm));
+  EXPECT_FALSE(spans_tensor_group(Operation::reduce_gradients));
+  EXPECT_FALSE(spans_tensor_group(OtherEvent::attention_inputs_message));
+}
+
+TEST(Operations, KnowTheirPhase) {
+  EXPECT_EQ(phase_of(step_of(Operation::attend)), Phase::forward);
+  EXPECT_EQ(phase_of(step_of(Operation::attend, Pass::backward)), Phase::backward);
+  EXPECT_EQ(phase_of(step_of(Operation::attention_inputs, Pass::forward, true)), Phase::recompute);
+  for (const Operation update : {Operation::reduce_gradients, Operation::gradient_norm,
+                                 Operation::optimize, Operation::gather_parameters}) {
+    EXPECT_EQ(phase_of(step_of(update, Pass::backward)), Phase::optimizer);
+  }
+  EXPECT_EQ(phase_of(step_of(Operation::reduce_layer, Pass::backward)), Phase::backward);
+}
+
+TEST(Operations, KnowWhereTheyBelong) {
+  Step step = step_of(Operation::attend, Pass::backward);
+  step.tick = 3;
+  step.microbatch = 1;
+  step.layer = 5;
+  step.stage = 2;
+  step.part = 1;
+  EXPECT_EQ(context_of(step, 1), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
+  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 1, 2, 1}));
+  step.operation = Operation::load;
+  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 1, 2, -1}));
+  EXPECT_EQ(context_of(step_of(Operation::optimize), 2),
+            (EventContext{Phase::optimizer, -1, -1, -1, -1, -1}));
+}
+
+}  // namespace
+}  // namespace cadenza::program

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives of a tensor group against what docs and papers say of sequence parallelism
+// (Megatron-LM, arXiv 2205.05198): a gather before the matrices that split columns, a
+// reduce-scatter after those that split rows, and the mirror image backward.
+#include <gmock/gmock.h>
+
+#include "cadenza/program/operation_work.hpp"
+
+namespace cadenza::program {
+namespace {
+
+constexpr std::int64_t kRows = 48;
+constexpr TensorCollective kGather{Collective::all_gather, kRows * 64 * 2};
+constexpr TensorCollective kGatherSums{Collective::all_gather, kRows * 64 * 4};
+constexpr TensorCollective kReduce{Collective::reduce_scatter, kRows * 64 * 4};
+
+config::Experiment experiment(int tensor = 2) {
+  config::Experiment e;
+  e.model = {.layers = 6, .d_model = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 101};
+  e.batch.tokens = e.batch.microbatch = kRows;
+  e.parallel.tensor = tensor;
+  e.parallel.pipeline = 2;
+  e.run.dtype = config::Dtype::bfloat16;
+  return e;
+}
+
+std::vector<TensorCollective> list(const config::Experiment& e, Operation operation, Pass pass,
+                                   bool again = false, Rank rank = 0) {
+  Step step;
+  step.operation = operation;
+  step.pass = pass;
+  step.again = again;
+  return OperationShapes(e, Layout(e)).collectives(step, rank, kRows);
+}
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(TensorCollectives, OfTheForwardPass) {
+  const config::Experiment e = experiment();
+  EXPECT_THAT(list(e, Operation::embed, Pass::forward), ElementsAre(kReduce));
+  EXPECT_THAT(list(e, Operation::attention_inputs, Pass::forward), ElementsAre(kGather));
+  EXPECT_THAT(list(e, Operation::attention_outputs, Pass::forward),
+              ElementsAre(kReduce, kGather, kReduce));
+}
+
+TEST(TensorCollectives, OfTheBackwardPass) {
+  config::Experiment e = experiment();
+  EXPECT_THAT(list(e, Operation::embed_gradient, Pass::backward), ElementsAre(kGatherSums));
+  EXPECT_THAT(list(e, Operation::attention_inputs, Pass::backward), ElementsAre(kReduce, kGather));
+  EXPECT_THAT(list(e, Operation::attention_outputs, Pass::backward),
+              ElementsAre(kGather, kReduce, kGather, kGather));
+  e.run.recompute = config::Recompute::mlp;
+  EXPECT_THAT(list(e, Operation::attention_outputs, Pass::backward),
+              ElementsAre(kGather, kGather, kReduce, kGather, kGather));
+}
+
+TEST(TensorCollectives, OfWhatIsComputedAgain) {
+  const config::Experiment e = experiment();
+  EXPECT_THAT(list(e, Operation::attention_inputs, Pass::forward, true), ElementsAre(kGather));
+  EXPECT_THAT(list(e, Operation::attention_outputs, Pass::forward, true),
+              ElementsAre(kReduce, kGather));
+}
+
+TEST(TensorCollectives, OfTheLossGoOverAllRowsOnce) {
+  config::Experiment e = experiment();
+  e.model.vocab = std::int64_t{1} << 19;  // logits of 16 rows at a time
+  const auto found = list(e, Operation::loss, Pass::backward);
+  ASSERT_EQ(found.size(), 2u + 2 * 3);
+  EXPECT_EQ(found.front(), kGather);
+  EXPECT_EQ(found.back(), kReduce);
+  for (std::size_t i = 1; i + 1 < found.size(); ++i) {
+    EXPECT_EQ(found[i], (TensorCollective{Collective::all_reduce, (i % 2 == 1 ? 1 : 2) * 16 * 4}));
+  }
+}
+
+TEST(TensorCollectives, OfTheUpdateSumTheGainsOfAStage) {
+  const config::Experiment e = experiment();
+  EXPECT_THAT(list(e, Operation::reduce_gradients, Pass::backward, false, 0),
+              ElementsAre(TensorCollective{Collective::all_reduce, 2 * 3 * 64 * 4}));
+  EXPECT_THAT(list(e, Operation::reduce_gradients, Pass::backward, false, 2),
+              ElementsAre(TensorCollective{Collective::all_reduce, (2 * 3 + 1) * 64 * 4}));
+}
+
+TEST(TensorCollectives, AreNoneOfAllElseAndOfOneRank) {
+  const config::Experiment e = experiment();
+  const config::Experiment alone = experiment(1);
+  for (int i = 0; i < kOperations; ++i) {
+    const auto operation = static_cast<Operation>(i);
+    EXPECT_THAT(list(alone, operation, Pass::backward), IsEmpty());
+    const bool in_group = describe(operation).group == Group::tensor;
+    if (operation == Operation::reduce_gradients) continue;
+    EXPECT_EQ(list(e, operation, Pass::backward).empty(), !in_group) << name(operation);
+  }
+}
+
+TEST(TensorCollectives, LeaveEachRankItsRowsOfTheStream) {
+  const config::Experiment e = experiment();
+  EXPECT_EQ(OperationShapes(e, Layout(e)).stream_bytes(kRows), kRows / 2 * 64 * 4);
+}
+
+}  // namespace
+}  // namespace cadenza::program
