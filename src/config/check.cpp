@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "cadenza/config/limits.hpp"
@@ -198,7 +199,33 @@ void check_context(const Checker& check, const Experiment& e) {
   }
 }
 
+void check_rank(const Checker& check, const char* path, double rank, std::int64_t ranks) {
+  check.require(rank == std::floor(rank) && rank < static_cast<double>(ranks), path,
+                "found rank {}; valid: an integer in [0, {}), as the layout has {} ranks", rank,
+                ranks, ranks);
+}
+
+void check_capacity(const Checker& check, const Experiment& e) {
+  constexpr const char* kPath = "attention.capacity";
+  constexpr double kMost = 10000;
+  const auto& rows = e.attention.capacity;
+  const PlacementKind placement = e.attention.placement;
+  check.require(rows.empty() || placement == PlacementKind::cad || placement == PlacementKind::automatic,
+                kPath,
+                "found {} ranks with placement {}, which does not choose who computes; valid: with "
+                "placement cad or auto",
+                rows.size(), word(placement));
+  std::set<double> seen;
+  for (const auto& [rank, percent] : rows) {
+    check_rank(check, kPath, rank, e.ranks());
+    check.require(percent == std::floor(percent) && percent >= 1 && percent <= kMost, kPath,
+                  "found {} % for rank {}; valid: an integer in [1, {}]", percent, rank, kMost);
+    check.require(seen.insert(rank).second, kPath, "found rank {} twice; valid: once", rank);
+  }
+}
+
 void check_attention(const Checker& check, const Experiment& e) {
+  check_capacity(check, e);
   const Attention& a = e.attention;
   const Parallel& p = e.parallel;
   check.require(a.servers == 0 || !stays_in_group(a.placement), "attention.servers",
@@ -306,12 +333,6 @@ void check_data(const Checker& check, const Data& d, const Model& m) {
   }
   if (d.source == Source::tokens) check_tokens(check, d, m.vocab);
   if (d.source == Source::synthetic) check_lengths(check, d);
-}
-
-void check_rank(const Checker& check, const char* path, double rank, std::int64_t ranks) {
-  check.require(rank == std::floor(rank) && rank < static_cast<double>(ranks), path,
-                "found rank {}; valid: an integer in [0, {}), as the layout has {} ranks", rank,
-                ranks, ranks);
 }
 
 void check_share(const Checker& check, const char* path, double share) {

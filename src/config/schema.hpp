@@ -139,6 +139,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("inner_ring", attention.inner_ring, Integers{1, kMostRanks});
   visit.key("servers", attention.servers, ServerCount{{1, kMostRanks}});
   visit.key("mixed", attention.mixed);
+  visit.key("capacity", attention.capacity, kNotNegative);
   visit.key("block", attention.block, Integers{1, kMaxSize});
   visit.key("tolerance", attention.tolerance, Numbers{0.0, 1.0});
   visit.key("bound", attention.bound);

@@ -36,6 +36,7 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   }
   add_integers(hasher, workload.servers.size());
   for (Rank server : workload.servers) add_integers(hasher, server);
+  for (std::int64_t capacity : workload.capacities) add_integers(hasher, capacity);
   add_integers(hasher, workload.queries.size());
   for (Range queries : workload.queries) add_range(hasher, queries);
 }
@@ -110,16 +111,31 @@ void add_totals(Plan& plan) {
   }
 }
 
-double imbalance(const Plan& plan) {
-  double largest = 0;
+std::int64_t Workload::pool_capacity() const {
+  std::int64_t sum = 0;
+  for (const Rank server : servers) sum += capacity(server);
+  return sum;
+}
+
+double fair_cost(const Plan& plan, Rank server) {
   double total = 0;
-  for (Rank server : plan.workload.servers) {
+  for (const Rank other : plan.workload.servers) {
+    total += plan.cost_per_rank[static_cast<std::size_t>(other)];
+  }
+  return total * usual_ranks(plan.workload.capacity(server)) /
+         usual_ranks(plan.workload.pool_capacity());
+}
+
+double imbalance(const Plan& plan) {
+  double largest = 0;  // for a full capacity
+  double total = 0;
+  for (const Rank server : plan.workload.servers) {
     const double cost = plan.cost_per_rank[static_cast<std::size_t>(server)];
-    largest = std::max(largest, cost);
+    largest = std::max(largest, cost / usual_ranks(plan.workload.capacity(server)));
     total += cost;
   }
   if (total <= 0) return 1.0;
-  return largest * static_cast<double>(plan.workload.servers.size()) / total;
+  return largest * usual_ranks(plan.workload.pool_capacity()) / total;
 }
 
 std::uint64_t hash(const Plan& plan) {

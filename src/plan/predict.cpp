@@ -27,13 +27,14 @@ std::int64_t largest_transfer(const Stage& stage, int ranks) {
 Prediction predict(const Plan& plan, const CostModel& model) {
   double total = 0;
   double slowest = 0;
-  for (double cost : plan.cost_per_rank) {
+  for (const Rank server : plan.workload.servers) {
+    const double cost = plan.cost_per_rank[static_cast<std::size_t>(server)];
     total += cost;
-    slowest = std::max(slowest, cost);
+    slowest = std::max(slowest, cost / usual_ranks(plan.workload.capacity(server)));
   }
   Prediction prediction;
   if (total > 0) {
-    const double even = total / static_cast<double>(plan.workload.servers.size());
+    const double even = total / usual_ranks(plan.workload.pool_capacity());
     prediction.lower_bound_seconds = even / model.attention_flops_per_second;
   }
   prediction.predicted_seconds = slowest / model.attention_flops_per_second;
@@ -64,16 +65,17 @@ double imbalance_at_home(const Workload& workload, const std::vector<double>& co
   const bool trainers_serve =
       std::all_of(workload.homes.begin(), workload.homes.end(),
                   [&](const Home& home) { return counts[static_cast<std::size_t>(home.rank)]; });
-  double largest = 0;
+  double largest = 0;  // for a usual rank
   double total = 0;
-  std::int64_t ranks = 0;
+  std::int64_t capacity = 0;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     if ((counts[rank] != 0) != trainers_serve) continue;
-    largest = std::max(largest, cost_per_rank[rank]);
+    const std::int64_t mine = workload.capacity(static_cast<Rank>(rank));
+    largest = std::max(largest, cost_per_rank[rank] / usual_ranks(mine));
     total += cost_per_rank[rank];
-    ++ranks;
+    capacity += mine;
   }
-  return total > 0 ? largest * static_cast<double>(ranks) / total : 1.0;
+  return total > 0 ? largest * usual_ranks(capacity) / total : 1.0;
 }
 
 }  // namespace cadenza::plan

@@ -38,6 +38,25 @@ const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& b
   return batch.microbatches.at(static_cast<std::size_t>(microbatch * layout.data() + data));
 }
 
+plan::Workload make_workload(const config::Experiment& experiment, const Layout& layout,
+                             std::span<const plan::Occupant> groups) {
+  plan::Workload workload = plan::make_workload(experiment, groups, layout.dedicated());
+  if (experiment.attention.capacity.empty()) return workload;
+  // One plan is for all pools: a rank of it is as fast as the slowest rank that it stands for.
+  std::vector<std::int64_t> slowest(static_cast<std::size_t>(layout.pool_size()), 0);
+  std::vector<std::int64_t> given(static_cast<std::size_t>(layout.ranks()), plan::kFullCapacity);
+  for (const auto& [rank, percent] : experiment.attention.capacity) {
+    given[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
+  }
+  for (Rank rank = 0; rank < layout.ranks(); ++rank) {
+    std::int64_t& capacity = slowest[static_cast<std::size_t>(layout.in_pool(rank))];
+    const std::int64_t mine = given[static_cast<std::size_t>(rank)];
+    capacity = capacity == 0 ? mine : std::min(capacity, mine);
+  }
+  workload.capacities = std::move(slowest);
+  return workload;
+}
+
 std::vector<int> first_documents(std::span<const plan::Occupant> groups) {
   std::vector<int> first;
   int documents = 0;
@@ -63,8 +82,7 @@ std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const da
   std::vector<TickPlans> plans;
   for (const Tick& tick : outline.ticks()) {
     const auto groups = occupants(outline.layout, batch, tick);
-    const plan::Workload whole =
-        plan::make_workload(experiment, groups, outline.layout.dedicated());
+    const plan::Workload whole = make_workload(experiment, outline.layout, groups);
     for (TickPlans& part : plan_tick(experiment.attention, whole, first_documents(groups))) {
       plans.push_back(std::move(part));
     }

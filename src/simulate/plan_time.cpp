@@ -47,8 +47,10 @@ plan::Prediction predict(const plan::Plan& plan, const program::Layout& layout,
     prediction.predicted_seconds += largest_transfer(stage, plan.workload.ranks, layout, costs);
   }
   const double all = std::accumulate(servers.begin(), servers.end(), 0.0);
-  const auto count = static_cast<double>(std::max<std::size_t>(1, plan.workload.servers.size()));
-  prediction.lower_bound_seconds = all / count;
+  prediction.lower_bound_seconds = all / plan::usual_ranks(plan.workload.pool_capacity());
+  for (std::size_t rank = 0; rank < servers.size(); ++rank) {
+    servers[rank] /= plan::usual_ranks(plan.workload.capacity(static_cast<Rank>(rank)));
+  }
   prediction.predicted_seconds += std::ranges::max(servers);
   return prediction;
 }

@@ -145,6 +145,8 @@ struct Attention {
   std::int64_t inner_ring = 1;     ///< double_ring: ranks of an inner ring, a node
   std::int64_t servers = 0;        ///< 0: in_place (every trainer serves); N: dedicated ranks
   bool mixed = false;              ///< with dedicated ranks: trainers serve as well
+  /// cad: rank, its speed as planned for, in percent of the others'.
+  std::vector<std::array<double, 2>> capacity;
   std::int64_t block = 128;        ///< tokens, the smallest piece that is placed on its own
   double tolerance = 0.1;          ///< cad: allowed deviation of a server's cost from the mean
   Bound bound = Bound::two_sided;

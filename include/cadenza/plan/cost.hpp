@@ -27,8 +27,8 @@ Prediction predict(const Plan& plan, const CostModel& model);
 /// FLOPs by rank where every query's attention is computed at the query's home.
 std::vector<double> cost_at_home(const Workload& workload);
 
-/// Largest over mean of those: what placements start from. The mean is over the pool, or, with
-/// dedicated servers alone, over the trainers. 1 when nothing is to do.
+/// Largest of those over the rank's share of all: what placements start from. The shares are those
+/// of the pool, or, with dedicated servers alone, of the trainers. 1 when nothing is to do.
 double imbalance_at_home(const Workload& workload, const std::vector<double>& cost_per_rank);
 
 }  // namespace cadenza::plan

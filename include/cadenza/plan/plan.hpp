@@ -48,11 +48,19 @@ struct Home {
   friend bool operator==(const Home&, const Home&) = default;
 };
 
+inline constexpr std::int64_t kFullCapacity = 100;  ///< percent
+/// How many usual ranks a capacity is worth.
+constexpr double usual_ranks(std::int64_t capacity) {
+  return static_cast<double>(capacity) / static_cast<double>(kFullCapacity);
+}
+
 /// What a placement sees of a tick: lengths, where the tokens live, who may compute.
 struct Workload {
   std::vector<std::int64_t> lengths;  ///< tokens of each document
   std::vector<Home> homes;            ///< cover every token of every document exactly once
-  std::vector<Rank> servers;          ///< the pool, ascending world ranks
+  std::vector<Rank> servers;          ///< the pool, ascending
+  /// By rank: the speed that plans count on, in percent of a usual rank's; empty: all are alike.
+  std::vector<std::int64_t> capacities;
   int ranks = 1;                      ///< ranks that the plan speaks of
   AttentionShape shape;
   /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
@@ -64,6 +72,10 @@ struct Workload {
   Range queries_of(std::size_t document) const {
     return queries.empty() ? Range{0, lengths[document]} : queries[document];
   }
+  std::int64_t capacity(Rank rank) const {
+    return capacities.empty() ? kFullCapacity : capacities[static_cast<std::size_t>(rank)];
+  }
+  std::int64_t pool_capacity() const;  ///< of all servers
 };
 
 /// What a move carries. `delta` is rowsum(dO * O) of the merged O.
@@ -132,7 +144,10 @@ Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int
 /// Fills cost_per_rank and bytes_sent_per_rank from tasks and moves.
 void add_totals(Plan& plan);
 
-/// Largest server cost over the mean of all servers of the pool (1 when nothing is to do).
+/// Cost of a server that has its share of the plan's: the mean, where all have the same capacity.
+double fair_cost(const Plan& plan, Rank server);
+
+/// Largest server cost over the server's share (1 when nothing is to do).
 double imbalance(const Plan& plan);
 
 /// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V

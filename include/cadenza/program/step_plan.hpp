@@ -33,6 +33,11 @@ std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const da
 std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan::Workload& whole,
                                  const std::vector<int>& first_document);
 
+/// What a pool computes while its context groups hold these microbatches, with the capacities of
+/// its ranks; @see plan::make_workload
+plan::Workload make_workload(const config::Experiment& experiment, const Layout& layout,
+                             std::span<const plan::Occupant> groups);
+
 /// By context group of a workload: number of its first document.
 std::vector<int> first_documents(std::span<const plan::Occupant> groups);
 

@@ -60,7 +60,7 @@ std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
   const std::vector<data::Microbatch> microbatches = deal(problem, experiment.parallel.data);
   std::vector<plan::Occupant> groups;
   for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
-  plan::Workload workload = plan::make_workload(experiment, groups, step_shape.layout.dedicated());
+  plan::Workload workload = program::make_workload(experiment, step_shape.layout, groups);
   workload.shape = problem.shape;
   return program::plan_tick(experiment.attention, workload, program::first_documents(groups));
 }

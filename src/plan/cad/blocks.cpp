@@ -26,7 +26,7 @@ class BlockRefiner {
         assignments_(assignments),
         by_rank_(static_cast<std::size_t>(workload.ranks)) {
     for (std::size_t i = 0; i < assignments_.size(); ++i) on(assignments_[i].server).push_back(i);
-    for (Rank rank = 0; rank < loads_.ranks(); ++rank) by_load_.insert({-loads_.load(rank), rank});
+    for (Rank rank = 0; rank < loads_.ranks(); ++rank) by_time_.insert({-loads_.time(rank), rank});
   }
 
   void run() {
@@ -37,18 +37,17 @@ class BlockRefiner {
  private:
   std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
 
-  /// One move to the server with the smallest load, from the largest one that can; false when
-  /// nothing is left to gain. Each move lowers the sum of squared loads, so steps end.
+  /// One move to the server that is done first, from the last one that can give; false when
+  /// nothing is left to gain. After a move both are done before the giver was, so steps end.
   bool step() {
     const Rank to = loads_.least();
     const bool takes_any = loads_.under(to);
-    for (const auto& [negative_load, from] : by_load_) {
+    for (const auto& [negative_time, from] : by_time_) {
       const bool gives = loads_.over(from) || (takes_any && loads_.surplus(from) > 0);
       if (!gives && loads_.serves(from)) return false;  // nor do those with less
       if (!gives) continue;
-      const std::int64_t gap = loads_.load(from) - loads_.load(to);
       Piece piece = best_run(from, to, std::min(loads_.surplus(from), loads_.deficit(to)));
-      if (piece.gain < 0) piece = cheapest_block(from, to, gap - 1);
+      if (piece.gain < 0) piece = cheapest_block(from, to, loads_.useful(from, to));
       if (piece.gain < 0) continue;
       apply(piece, from, to);
       return true;
@@ -57,9 +56,9 @@ class BlockRefiner {
   }
 
   void change(Rank rank, std::int64_t pairs) {
-    by_load_.erase({-loads_.load(rank), rank});
+    by_time_.erase({-loads_.time(rank), rank});
     loads_.add(rank, pairs);
-    by_load_.insert({-loads_.load(rank), rank});
+    by_time_.insert({-loads_.time(rank), rank});
   }
 
   Range first_blocks(Range q, std::int64_t count) const {
@@ -147,7 +146,7 @@ class BlockRefiner {
   Residency& residency_;
   std::vector<Assignment>& assignments_;
   std::vector<std::vector<std::size_t>> by_rank_;    // indices of assignments
-  std::set<std::pair<std::int64_t, Rank>> by_load_;  // largest first: (-load, rank)
+  std::set<std::pair<std::int64_t, Rank>> by_time_;  // last first: (-time, rank)
 };
 
 }  // namespace

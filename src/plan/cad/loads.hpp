@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads while CAD balances. The unit is one allowed query-key pair, an integer, so that every rank
-// comes to the same plan.
+// comes to the same plan. A server's share of all pairs is in proportion to its capacity; servers
+// are compared by their time, the pairs that a usual rank computes meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -21,69 +22,97 @@ constexpr std::int64_t causal_pairs(Range q) {
 class Loads {
  public:
   Loads(const Workload& workload, double tolerance)
-      : servers_(workload.servers),
-        load_(static_cast<std::size_t>(workload.ranks), 0),
-        serves_(static_cast<std::size_t>(workload.ranks), 0) {
-    for (Rank server : servers_) {
-      serves_[index(server)] = 1;
-      by_load_.push({0, server});
-    }
+      : servers_(workload.servers), ranks_(static_cast<std::size_t>(workload.ranks)) {
     std::int64_t total = 0;
     for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
       total += causal_pairs(workload.queries_of(document));
     }
-    const auto count = static_cast<std::int64_t>(servers_.size());
-    const double mean = static_cast<double>(total) / static_cast<double>(count);
-    // Surplus and deficit are measured from the mean rounded up: what leaves one server and reaches
-    // another brings both nearer to it, so balancing ends.
-    target_ = (total + count - 1) / count;
-    high_ = mean * (1.0 + tolerance);
-    low_ = mean * (1.0 - tolerance);
+    const std::int64_t pool = workload.pool_capacity();
+    for (Rank server : servers_) {
+      const std::int64_t capacity = workload.capacity(server);
+      const double share =
+          static_cast<double>(total) * usual_ranks(capacity) / usual_ranks(pool);
+      // Surplus and deficit are measured from the share rounded up: what leaves one server and
+      // reaches another brings both nearer to it, so balancing ends.
+      const auto target = static_cast<std::int64_t>((Wide{total} * capacity + pool - 1) / pool);
+      at(server) = {0, capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance), true};
+      by_time_.push({0, server});
+    }
   }
 
   void add(Rank rank, std::int64_t pairs) {
-    load_[index(rank)] += pairs;
-    if (serves(rank)) by_load_.push({load(rank), rank});
+    at(rank).load += pairs;
+    if (serves(rank)) by_time_.push({time(rank), rank});
   }
 
-  int ranks() const { return static_cast<int>(load_.size()); }
+  int ranks() const { return static_cast<int>(ranks_.size()); }
   const std::vector<Rank>& servers() const { return servers_; }
-  std::int64_t load(Rank rank) const { return load_[index(rank)]; }
-  bool serves(Rank rank) const { return serves_[index(rank)] != 0; }
+  std::int64_t load(Rank rank) const { return at(rank).load; }
+  bool serves(Rank rank) const { return at(rank).serves; }
+
+  /// Pairs that a usual rank computes in the time in which this one computes so many; rounded up.
+  std::int64_t time(Rank rank, std::int64_t pairs) const {
+    return scaled(pairs, kFullCapacity, at(rank).capacity);
+  }
+  std::int64_t time(Rank rank) const { return time(rank, load(rank)); }
+
+  /// The most pairs that `from` can give to `to` so that both then need less time than `from` does
+  /// now.
+  std::int64_t useful(Rank from, Rank to) const {
+    return scaled(load(from), at(to).capacity, at(from).capacity) - load(to) - 1;
+  }
 
   /// What a rank should give away; a rank outside the pool gives all.
-  std::int64_t surplus(Rank rank) const { return serves(rank) ? load(rank) - target_ : load(rank); }
-  std::int64_t deficit(Rank server) const { return target_ - load(server); }
+  std::int64_t surplus(Rank rank) const { return load(rank) - at(rank).target; }
+  std::int64_t deficit(Rank server) const { return at(server).target - load(server); }
 
   /// Above the tolerance: must give. A rank outside the pool must give as long as it has work.
   bool over(Rank rank) const {
-    return serves(rank) ? static_cast<double>(load(rank)) > high_ : load(rank) > 0;
+    return static_cast<double>(load(rank)) > at(rank).high;
   }
-  bool under(Rank server) const { return static_cast<double>(load(server)) < low_; }
+  bool under(Rank server) const { return below(server, load(server)); }
 
-  /// Whether a load lies below the tolerance.
-  bool below(std::int64_t pairs) const { return static_cast<double>(pairs) < low_; }
+  /// Whether so many pairs lie below the server's tolerance.
+  bool below(Rank server, std::int64_t pairs) const {
+    return static_cast<double>(pairs) < at(server).low;
+  }
   /// What a server may lack: the deficit that the tolerance leaves.
-  double slack() const { return static_cast<double>(target_) - low_; }
+  double slack(Rank server) const {
+    return static_cast<double>(at(server).target) - at(server).low;
+  }
 
-  /// The server with the smallest load; the lowest rank of several.
+  /// The server that is done first; the lowest rank of several.
   Rank least() {
-    while (by_load_.top().first != load(by_load_.top().second)) by_load_.pop();
-    return by_load_.top().second;
+    while (by_time_.top().first != time(by_time_.top().second)) by_time_.pop();
+    return by_time_.top().second;
   }
 
  private:
-  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
+  __extension__ using Wide = __int128;  // of pairs times percent
+
+  /// One that does not serve has capacity for nothing.
+  struct Of {
+    std::int64_t load = 0;
+    std::int64_t capacity = kFullCapacity;
+    std::int64_t target = 0;
+    double high = 0;
+    double low = 0;
+    bool serves = false;
+  };
+  const Of& at(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  Of& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  /// pairs x factor / divisor, rounded up.
+  static std::int64_t scaled(std::int64_t pairs, std::int64_t factor, std::int64_t divisor) {
+    return static_cast<std::int64_t>((Wide{pairs} * factor + divisor - 1) / divisor);
+  }
+
   using Entry = std::pair<std::int64_t, Rank>;
 
   std::vector<Rank> servers_;
-  std::vector<std::int64_t> load_;
-  std::vector<char> serves_;
-  // Servers by load; entries of loads that have changed since are passed over.
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> by_load_;
-  std::int64_t target_ = 0;
-  double high_ = 0;
-  double low_ = 0;
+  std::vector<Of> ranks_;
+  // Servers by time; entries of loads that have changed since are passed over.
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> by_time_;
 };
 
 }  // namespace cadenza::plan

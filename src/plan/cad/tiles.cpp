@@ -25,7 +25,7 @@ class DocumentTiler {
   std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
     for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
     flows_.set_limits();
-    for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.load(server));
+    for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.time(server));
     std::vector<Assignment> result;
     result.reserve(assignments.size());
     for_each_document(assignments, [&](std::span<const Assignment> of) {
@@ -195,7 +195,7 @@ class DocumentTiler {
   /// No slower than the slowest, and not further below the tolerance than it is.
   bool fits(Rank server, std::int64_t more) const {
     const std::int64_t load = loads_.load(server) + more;
-    return load <= slowest_ && (more >= 0 || !loads_.below(load));
+    return loads_.time(server, load) <= slowest_ && (more >= 0 || !loads_.below(server, load));
   }
 
   void accept(std::int64_t kept) {

@@ -107,6 +107,9 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
                {"home", std::move(homes)},
                {"plans", std::move(list)},
                {"summary", to_json(summarize(plans, notes), notes)}};
+  if (!plans.empty() && !plans.front().workload.capacities.empty()) {
+    step["capacities"] = plans.front().workload.capacities;
+  }
   if (!notes.delays.empty()) step["delays"] = notes.delays;
   if (notes.pools.size() > 1) step["pools"] = notes.pools;
   return step.dump() + "\n";

@@ -33,6 +33,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
   if (plans.empty()) return summary;
   summary.total.workload.ranks = plans.front().workload.ranks;
   summary.total.workload.servers = plans.front().workload.servers;
+  summary.total.workload.capacities = plans.front().workload.capacities;
   add_totals(summary.total);  // zeros
   std::vector<double> at_home = summary.total.cost_per_rank;
   for (std::size_t i = 0; i < plans.size(); ++i) {

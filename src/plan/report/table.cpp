@@ -31,9 +31,8 @@ std::vector<Row> rows(const Plan& plan) {
   return rows;
 }
 
-double mean_cost(const Plan& plan) {
-  const double total = std::accumulate(plan.cost_per_rank.begin(), plan.cost_per_rank.end(), 0.0);
-  return total / static_cast<double>(std::max<std::size_t>(1, plan.workload.servers.size()));
+double total_cost(const Plan& plan) {
+  return std::accumulate(plan.cost_per_rank.begin(), plan.cost_per_rank.end(), 0.0);
 }
 
 std::int64_t total_bytes(const Plan& plan) {
@@ -59,14 +58,14 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
                  format_duration(prediction.predicted_seconds),
                  format_duration(prediction.lower_bound_seconds));
   fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", "rank", "tokens", "tasks",
-                 "FLOPs", "of mean", "sent");
+                 "FLOPs", plan.workload.capacities.empty() ? "of mean" : "of share", "sent");
   const bool memory = !notes.peak_bytes_per_rank.empty();
   text += memory ? fmt::format("  {:>10}\n", "memory") : "\n";
   const std::vector<Row> table = rows(plan);
-  const double mean = mean_cost(plan);
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     const double cost = plan.cost_per_rank[rank];
-    const std::string share = mean > 0 ? fmt::format("{:.1f} %", 100 * cost / mean) : "-";
+    const double fair = fair_cost(plan, static_cast<Rank>(rank));
+    const std::string share = fair > 0 ? fmt::format("{:.1f} %", 100 * cost / fair) : "-";
     fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", rank, table[rank].tokens,
                    table[rank].tasks, format_count(cost), share,
                    format_bytes(static_cast<double>(plan.bytes_sent_per_rank[rank])));
@@ -101,8 +100,7 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
                  "step: {} tick{}, {} FLOPs, imbalance {:.3f} (at home {:.3f}), {} sent; "
                  "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
                  ticks, ticks == 1 ? "" : "s",
-                 format_count(mean_cost(summary.total) *
-                              static_cast<double>(summary.total.workload.servers.size())),
+                 format_count(total_cost(summary.total)),
                  imbalance(summary.total), summary.imbalance_at_home,
                  format_bytes(static_cast<double>(total_bytes(summary.total))),
                  format_duration(summary.prediction.predicted_seconds), rates_of(notes),

@@ -29,7 +29,7 @@ Places places(const Plan& plan) {
 }
 
 bool same_workload(const Workload& a, const Workload& b) {
-  return a.lengths == b.lengths && a.homes == b.homes && a.servers == b.servers &&
+  return a.lengths == b.lengths && a.homes == b.homes && a.servers == b.servers && a.capacities == b.capacities &&
          a.ranks == b.ranks && a.shape.heads == b.shape.heads &&
          a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
          a.shape.element_bytes == b.shape.element_bytes &&

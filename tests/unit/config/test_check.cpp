@@ -236,5 +236,30 @@ TEST(CheckRanks, CountsTrainersAndServers) {
             "trainer); found 4: start it with mpirun -n 1");
 }
 
+TEST(Capacity, IsRead) {
+  const Experiment e = parse(kGood, {"parallel.data=4", "attention.capacity=[[3, 50], [0, 120]]"});
+  ASSERT_EQ(e.attention.capacity.size(), 2u);
+  EXPECT_EQ(e.attention.capacity[0], (std::array<double, 2>{3, 50}));
+  EXPECT_TRUE(parse(kGood).attention.capacity.empty());
+  EXPECT_NO_THROW(parse(kGood, {"attention.capacity=[[0, 50]]", "attention.placement=auto"}));
+}
+
+TEST(Capacity, SaysWhatIsWrong) {
+  const auto error = [](const std::string& rows, const std::string& placement = "cad") {
+    return error_of(kGood, {"attention.capacity=" + rows, "attention.placement=" + placement});
+  };
+  EXPECT_THAT(error("[[1, 50]]"), HasSubstr("attention.capacity: found rank 1; valid:"));
+  EXPECT_THAT(error("[[0.5, 50]]"), HasSubstr("found rank 0.5"));
+  EXPECT_THAT(error("[[0, 0]]"), HasSubstr("found 0 % for rank 0; valid: an integer in [1, 10000]"));
+  EXPECT_THAT(error("[[0, 0.5]]"), HasSubstr("found 0.5 % for rank 0"));
+  EXPECT_THAT(error("[[0, 10001]]"), HasSubstr("found 10001 %"));
+  EXPECT_THAT(error("[[0, -5]]"), HasSubstr("found -5"));
+  EXPECT_THAT(error("[[0, 50], [0, 60]]"), HasSubstr("found rank 0 twice"));
+  EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found 3 values"));
+  EXPECT_THAT(error("50"), HasSubstr("found 50"));
+  EXPECT_THAT(error("[[0, 50]]", "colocated"),
+              HasSubstr("placement colocated, which does not choose who computes"));
+}
+
 }  // namespace
 }  // namespace cadenza::config

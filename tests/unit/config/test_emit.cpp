@@ -58,6 +58,7 @@ class Draw {
     e.attention.placement = cad ? PlacementKind::cad : PlacementKind::colocated;
     e.attention.servers = integer(0, 3);
     e.attention.mixed = cad && e.attention.servers > 0 && coin();
+    if (cad) e.attention.capacity = {{0.0, static_cast<double>(integer(1, 10000))}};
     e.attention.sharding = Sharding(integer(0, 1));
     e.attention.shard_unit = ShardUnit(integer(0, 2));
     e.attention.head_parallel = integer(1, 4);
@@ -142,6 +143,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.cluster.machine, b.cluster.machine);
   EXPECT_EQ(a.cluster.bandwidth, b.cluster.bandwidth);
   EXPECT_EQ(a.cluster.speed_spread, b.cluster.speed_spread);
+  EXPECT_EQ(a.attention.capacity, b.attention.capacity);
   EXPECT_EQ(a.cluster.slow_ranks, b.cluster.slow_ranks);
   EXPECT_EQ(a.cluster.slow_links, b.cluster.slow_links);
   EXPECT_EQ(a.cluster.faults, b.cluster.faults);

@@ -54,6 +54,63 @@ TEST(Cad, RandomPlansAreValidAndBalanced) {
   }
 }
 
+/// Cost of the most expensive block of any document.
+double block_cost(const Plan& plan, std::int64_t block) {
+  double total = 0;
+  for (double cost : plan.cost_per_rank) total += cost;
+  return one_block(plan, block) * total / static_cast<double>(plan.workload.servers.size());
+}
+
+TEST(Cad, ServersComputeInProportionToTheirCapacities) {
+  config::Attention attention;
+  for (std::uint64_t seed = 2000; seed < 2200; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    attention.block = draw.of<std::int64_t>({1, 8, 16, 128});
+    attention.tolerance = draw.of<double>({0.0, 0.1, 0.5});
+    attention.split_keys = draw.between(0, 1) == 1;
+    Workload w = test::random_workload(draw, attention.block);
+    for (int rank = 0; rank < w.ranks; ++rank) {
+      w.capacities.push_back(draw.of<std::int64_t>({1, 30, 50, 100, 100, 250, 10000}));
+    }
+    const Plan plan = cad(w, attention);
+    expect_valid(plan);
+    double bound = 1;
+    for (const Rank server : w.servers) {
+      const double block = block_cost(plan, attention.block) / fair_cost(plan, server);
+      bound = std::max(bound, 1 + attention.tolerance + block);
+    }
+    EXPECT_LE(imbalance(plan), bound * (1 + 1e-9));
+  }
+}
+
+TEST(Cad, HalfTheCapacityGetsHalfTheWork) {
+  Workload w = workload({{8192}, {4096, 4096}, {1024, 1024, 6144}});
+  w.capacities = {100, 50, 100};
+  const Plan plan = cad(w, 64, 0.0);
+  expect_valid(plan);
+  EXPECT_NEAR(plan.cost_per_rank[1] / plan.cost_per_rank[0], 0.5, 0.02);
+  EXPECT_NEAR(plan.cost_per_rank[2] / plan.cost_per_rank[0], 1.0, 0.02);
+  EXPECT_NEAR(imbalance(plan), 1.0, 0.02);
+  EXPECT_NEAR(fair_cost(plan, 1) / fair_cost(plan, 2), 0.5, 1e-12);
+}
+
+TEST(Cad, EqualCapacitiesChangeNothing) {
+  config::Attention attention;
+  attention.block = 8;
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    Draw draw(seed);
+    Workload w = test::random_workload(draw, 8);
+    const Plan alike = cad(w, attention);
+    w.capacities.assign(static_cast<std::size_t>(w.ranks), 300);
+    const Plan equal = cad(w, attention);
+    EXPECT_EQ(alike.cost_per_rank, equal.cost_per_rank);
+    EXPECT_EQ(alike.bytes_sent_per_rank, equal.bytes_sent_per_rank);
+    EXPECT_DOUBLE_EQ(imbalance(alike), imbalance(equal));
+    EXPECT_NE(hash(alike), hash(equal));
+  }
+}
+
 TEST(Cad, SmallPlansComputeEveryPairOnceWhenCarriedOut) {
   for (std::uint64_t seed = 1000; seed < 1060; ++seed) {
     SCOPED_TRACE(seed);

@@ -56,6 +56,16 @@ TEST(StepPlan, EqualInputsGiveEqualPlans) {
   }
 }
 
+TEST(StepPlan, CapacitiesOfAPoolAreThoseOfTheSlowestRanks) {
+  Case one(2);
+  one.experiment.parallel.tensor = 2;
+  one.experiment.attention.mixed = true;
+  one.experiment.attention.capacity = {{1.0, 70.0}, {5.0, 150.0}, {6.0, 40.0}};
+  const StepPlan made = plan_step(one.experiment, one.packer(), 0, 0);
+  const std::vector<std::int64_t> wanted = {70, 100, 100, 40};  // ranks 4 and 5 serve as 100
+  EXPECT_EQ(made.ticks.front().forward.workload.capacities, wanted);
+}
+
 TEST(StepPlan, RanksAgreeOnTheHashAndDifferInTheirPrograms) {
   const Case one(2);
   const data::Packer packer = one.packer();

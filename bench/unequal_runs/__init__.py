@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two ranks of unequal speed, real and simulated."""
