@@ -96,8 +96,8 @@ void check_step(const Checker& check, const Experiment& e) {
   const double microbatches = real(e.batch.tokens) / real(e.batch.microbatch);
   const double passes = microbatches * real(e.model.layers) * real(p.tensor) * real(p.context);
   check.require(passes <= kMostPasses, "batch.tokens",
-                "found {}: {:.3g} microbatches x {} layers x tensor {} x context {} = {:.3g} "
-                "passes through a layer in a step; valid: at most {:.3g}",
+                "found {}, a step of {:.3g} microbatches x {} layers x tensor {} x context {} = "
+                "{:.3g} passes; valid: at most {:.3g}",
                 e.batch.tokens, microbatches, e.model.layers, p.tensor, p.context, passes,
                 kMostPasses);
   const double pairs = microbatches * real(p.context) * real(p.context);

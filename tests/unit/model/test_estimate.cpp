@@ -79,7 +79,7 @@ void expect_allocated(const Case& c, config::Dtype dtype) {
   llama.reserve(c.capacity.rows - 1);
   EXPECT_EQ(ledger.peak(MemoryKind::activations), ledger.current(MemoryKind::activations));
   llama.reserve(3 * c.capacity.rows);
-  const Capacity larger{3 * c.capacity.rows, c.capacity.slots};
+  const Capacity larger{3 * c.capacity.rows, c.capacity.buffers};
   EXPECT_EQ(ledger.peak(MemoryKind::activations),
             activation_bytes(c.model, c.part, larger, c.recompute, dtype));
   EXPECT_EQ(ledger.peak(MemoryKind::activations), ledger.current(MemoryKind::activations));

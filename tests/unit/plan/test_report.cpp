@@ -54,9 +54,11 @@ TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
   EXPECT_EQ(summary["lower_bound_seconds"], 4.0);
   EXPECT_EQ(summary["predicted_seconds"], 7.0);
   EXPECT_EQ(summary["rates"], "machine m");
-  EXPECT_THAT(to_table(step(), notes), testing::HasSubstr("attention 5.0 s predicted, 3.0 s"));
   EXPECT_THAT(to_table(step(), notes),
-              testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), 4.0 s"));
+              testing::HasSubstr("attention 5.0 s predicted, lower bound 3.0 s"));
+  EXPECT_THAT(
+      to_table(step(), notes),
+      testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), lower bound 4.0 s"));
   EXPECT_THAT(to_svg(step(), notes), testing::HasSubstr("2.0 s predicted (machine m), 1.0 s"));
   EXPECT_THAT(to_table(step()), testing::HasSubstr("predicted (nominal rates)"));
 }

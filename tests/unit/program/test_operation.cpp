@@ -45,10 +45,10 @@ TEST(Operations, EventsHaveNamesOfTheirOwn) {
 TEST(Operations, LeaveEventsOfFittingCategories) {
   for (int i = 0; i < kOperations; ++i) {
     const OperationInfo& info = describe(static_cast<Operation>(i));
-    if (info.pack) EXPECT_EQ(category(*info.pack), Category::compute_other) << info.name;
-    if (info.unpack) EXPECT_EQ(category(*info.unpack), Category::compute_other) << info.name;
-    if (info.wait) EXPECT_EQ(category(*info.wait), Category::wait) << info.name;
-    if (info.collective) EXPECT_EQ(category(*info.collective), Category::collective) << info.name;
+    EXPECT_EQ(category(info.pack.value_or(OtherEvent::pack)), Category::compute_other);
+    EXPECT_EQ(category(info.unpack.value_or(OtherEvent::unpack)), Category::compute_other);
+    EXPECT_EQ(category(info.wait.value_or(Operation::wait)), Category::wait) << info.name;
+    EXPECT_EQ(category(info.collective.value_or(OtherEvent::agree_on_norm)), Category::collective);
     // Who packs sends, who unpacks has waited; both know the message.
     EXPECT_EQ(info.unpack.has_value(), info.wait.has_value()) << info.name;
     EXPECT_EQ(info.pack || info.unpack, info.message.has_value()) << info.name;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of a tensor group against what docs and papers say of sequence parallelism
-// (Megatron-LM, arXiv 2205.05198): a gather before the matrices that split columns, a
-// reduce-scatter after those that split rows, and the mirror image backward.
+// The collectives of a tensor group, against sequence parallelism as Megatron-LM has it (arXiv
+// 2205.05198): a gather before matrices that are cut by columns, a reduce-scatter after those that
+// are cut by rows, the mirror image backward, where gathered rows are gathered again.
 #include <gmock/gmock.h>
 
 #include "cadenza/program/operation_work.hpp"
@@ -16,7 +16,12 @@ constexpr TensorCollective kReduce{Collective::reduce_scatter, kRows * 64 * 4};
 
 config::Experiment experiment(int tensor = 2) {
   config::Experiment e;
-  e.model = {.layers = 6, .d_model = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 101};
+  e.model.layers = 6;
+  e.model.d_model = 64;
+  e.model.heads = 4;
+  e.model.kv_heads = 2;
+  e.model.ffn = 96;
+  e.model.vocab = 101;
   e.batch.tokens = e.batch.microbatch = kRows;
   e.parallel.tensor = tensor;
   e.parallel.pipeline = 2;

@@ -297,7 +297,7 @@ TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
 TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   Recorder recorder(10);
   Writer writer(path_, sample_run(), sample_rank(1, 4));
-  writer.write_clock({.t_local_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4, .phase = 0});
+  writer.write_clock({.t_local_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4});
   PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1};
   const PlannedStage stage{1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5};
   writer.write_plan(std::vector{task, task}, std::vector{stage});
@@ -306,7 +306,7 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   recorder.record({});
   const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14, 15.5};
   writer.write_step(step, {1, 0, {2, 3, 4, 5, 6, 7, 8}, 9}, recorder);
-  writer.write_clock({.t_local_ns = 10, .phase = 2});
+  writer.write_clock({.t_local_ns = 10, .phase = ClockPhase::end});
   writer.finish();
 
   const auto file = open_trace(path_);
