@@ -49,7 +49,7 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
       streams_(world, tracer, ledger),
       ledger_(ledger),
       rotary_(rotary),
-      shapes_(experiment, outline.layout) {}
+      shapes_(experiment, step_shape.layout) {}
 
 template <typename Real>
 void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
