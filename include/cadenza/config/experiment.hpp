@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/attention_kernel.hpp"
+
 namespace cadenza::config {
 
 struct Rope {
@@ -152,7 +154,8 @@ struct Attention {
   bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost
   Inputs inputs = Inputs::resend;
   Overlap overlap = Overlap::none;
-  bool overlap_open = false;  ///< as Parallel::open
+  bool overlap_open = false;                            ///< as Parallel::open
+  AttentionKernel kernel = AttentionKernel::automatic;  ///< what computes it on a host
 };
 
 enum class OptimizerKind { adamw };

@@ -266,7 +266,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     plans = make_plans(experiment, *outline, problem);
   });
   const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
-                                         problem.shape.head_dim};
+                                         problem.shape.head_dim, experiment.attention.kernel};
   announce_kernels<Real>(world, shape);
   MemoryLedger ledger;
   Rows<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
