@@ -106,7 +106,7 @@ void serve(std::istream& in, std::ostream& out, const MakeWork& make_work) {
 
 void require_bfloat16() {
   if (!kernels::supports_bfloat16()) {
-    fail(ExitCode::usage, "dtype: bfloat16 needs a processor with AVX-512 BF16; valid: float32");
+    fail(ExitCode::usage, "dtype: bfloat16 needs a processor with AVX2; valid: float32");
   }
 }
 

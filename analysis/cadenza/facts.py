@@ -25,10 +25,18 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                       f"{summary['steady_steps']}), {seconds(summary['step_seconds'])} (median)"),
         ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median)"),
         ("loss", _loss(summary)),
+        ("attention kernel", _kernels(summary["attention_kernels"])),
         ("model-FLOPs used", f"{share(summary['model_flops_utilization'])} (median)"),
         ("attention imbalance", f"{number(imbalance['median'], '.3f')} (median of steps, max / "
                                 f"mean), {number(imbalance['run'], '.3f')} over the run{planned}"),
     ]  # fmt: skip
+
+
+def _kernels(ranks_of: dict[str, int]) -> str:
+    if len(ranks_of) < 2:
+        return next(iter(ranks_of), NONE)  # a simulation has none
+    return ", ".join(f"{name} on {count} ranks" if count > 1 else f"{name} on 1 rank"
+                     for name, count in ranks_of.items())  # fmt: skip
 
 
 def _loss(summary: dict) -> str:

@@ -39,6 +39,7 @@ def summarize(study: Study) -> dict:
         "loss_first": _end(metrics, "loss", 0),
         "loss_last": _end(metrics, "loss", -1),
         "attention_imbalance": _imbalance(study),
+        "attention_kernels": _kernels(study),
         "per_rank": _per_rank(study),
         "warnings": run.warnings + missing,
     }  # fmt: skip
@@ -70,6 +71,14 @@ def _imbalance(study: Study) -> dict:
         planned = planned_imbalance(plans, len(serving_ranks(study.parts, study.ranks)))
         result["planned"] = finite(planned["imbalance"].median())
     return result
+
+
+def _kernels(study: Study) -> dict[str, int]:
+    """Ranks by what computed their attention, most first; empty where the trace does not say."""
+    if "attention_kernel" not in study.ranks:
+        return {}
+    said = study.ranks["attention_kernel"].dropna()
+    return {str(name): int(count) for name, count in said[said != ""].value_counts().items()}
 
 
 def _per_rank(study: Study) -> list[dict]:

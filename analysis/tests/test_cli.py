@@ -46,6 +46,26 @@ def test_summary_json(run_folder, cli):
     assert rank["peak_memory_bytes"] == 1 << 20
 
 
+def test_summary_names_what_computed_attention(tmp_path, cli):
+    """Rank by rank where they differ; a simulated or older trace does not say."""
+
+    def kernels_of(name, **options):
+        words = ("avx512", "amx", "amx")
+        ranks = [
+            Rank(r, *steps_of([(ATTENTION, 0, 9)]), kernel=word, **options)
+            for r, word in enumerate(words)
+        ]
+        folder = write_run(tmp_path / name, ranks)
+        lines = cli("summary", folder).stdout.splitlines()
+        (said,) = [line.split("attention kernel")[1].strip() for line in lines
+                   if "attention kernel" in line]  # fmt: skip
+        (run,) = json.loads(cli("summary", folder, "--json").stdout)["runs"]
+        return said, run["attention_kernels"]
+
+    assert kernels_of("new") == ("amx on 2 ranks, avx512 on 1 rank", {"amx": 2, "avx512": 1})
+    assert kernels_of("old", old=True)[1] == {}
+
+
 def test_what_if(colocated, cli):
     text = cli("what-if", colocated).stdout
     assert "no attention imbalance" in text and "mean of 2 of 2 steps" in text

@@ -62,6 +62,8 @@ def test_fields_that_came_later(tmp_path):
     columns = ["tick", "stage", "half", "sends", "non_blocking", "simulated"]
     assert new.events(columns=columns).values.tolist() == [[3, 1, 0, True, True, False]]
     assert old.events(columns=columns[:3]).values.tolist() == [[-1, -1, -1]]
+    assert new.ranks()["attention_kernel"].tolist() == ["avx512"]
+    assert "attention_kernel" not in old.ranks()
     assert new.event_count == 1 and list(new.events(ranks=[])) == list(new.events())
     with pytest.raises(cadenza.UsageError, match="events have no column 'colour'; valid are rank"):
         new.events(columns=["colour"])

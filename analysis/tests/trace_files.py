@@ -26,7 +26,8 @@ STEP = np.dtype(
 RANK = np.dtype(
     [("host", "S64"), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"), ("role", "<u4"),
      ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"), ("context", "<i4"),
-     ("server", "<i4"), ("threads", "<i4"), ("device", "S64"), ("peak_flops", "<f8")]
+     ("server", "<i4"), ("threads", "<i4"), ("device", "S64"), ("peak_flops", "<f8"),
+     ("attention_kernel", "S64")]
 )  # fmt: skip
 SYNC = np.dtype(
     [("t_local_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("n_ping", "<u4"),
@@ -74,6 +75,7 @@ class Rank:
     place: tuple[int, int, int] | None = None  # data, pipeline, tensor; default: data = rank
     server: int | None = None
     peak_flops: float = 1e9
+    kernel: str = "avx512"
     shift: int = 0  # the local clock is ahead of rank 0's by so much
     syncs: list[tuple] | None = None  # (local, offset); default: one that undoes `shift`
     plan: list[tuple] = field(default_factory=list)  # (step, server, cost)
@@ -85,7 +87,7 @@ class Rank:
     schema: str = "cadenza-trace/1"
     run_id: str = "run-1"
     producer: str = "trainer"
-    old: bool = False  # events without the fields that came later
+    old: bool = False  # events and rank without the fields that came later
     flops: dict = field(default_factory=dict)  # fields of STEP that are not 0
 
 
@@ -118,6 +120,11 @@ def step_rows(rank: Rank) -> np.ndarray:
     return rows
 
 
+def _without_later(rank: np.ndarray) -> np.ndarray:
+    names = [name for name in rank.dtype.names if name != "attention_kernel"]
+    return rank[names].astype([(name, rank.dtype[name]) for name in names])
+
+
 def fill(file: h5py.File, rank: Rank, world: int) -> None:
     attributes = {"schema": rank.schema, "run_id": rank.run_id, "producer": rank.producer,
                   "code_version": "0.1", "code_revision": "v0.1-3-gabc",
@@ -128,7 +135,7 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
     server = rank.rank if rank.server is None else rank.server
     data, pipeline, tensor = rank.place or (rank.rank, 0, 0)
     info = (b"node", rank.rank, world, rank.rank, rank.role, data, pipeline, tensor, 0, server, 1,
-            b"host", rank.peak_flops)  # fmt: skip
+            b"host", rank.peak_flops, rank.kernel.encode())  # fmt: skip
     syncs = [(0, -rank.shift)] if rank.syncs is None else rank.syncs
     kinds = [rank.peak - 6 * (rank.peak // 7)] + [rank.peak // 7] * 6
     high = [(s, 0, kinds, rank.peak) for s, *_ in rank.steps]
@@ -136,7 +143,7 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
     plan = [(step, 0, 0, 0, server, 0, 0, 1, 0, 1, cost, -1) for step, server, cost in rank.plan]
     last = rank.steps[-1][0] if rank.steps else -1
     tables = {
-        "meta/rank": np.array([info], RANK),
+        "meta/rank": _without_later(np.array([info], RANK)) if rank.old else np.array([info], RANK),
         "meta/strings": np.array([name.encode() for name in NAMES], "S96"),
         "meta/config_yaml": np.frombuffer(b"name: from-trace\n", np.uint8),
         "meta/status": np.array([(rank.state, rank.signal, last, 0, 0, 0)], STATUS),

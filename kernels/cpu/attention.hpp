@@ -2,14 +2,28 @@
 // Tuned kernels of x86-64 processors: float and bfloat16, chosen at run time by instruction set.
 #pragma once
 
+#include <vector>
+
 #include "cadenza/kernels/attention.hpp"
 #include "tile_kernels.hpp"
 
 namespace cadenza::kernels::cpu {
 
-/// The fastest table of this processor for data stored as Real; null where there is none.
+/// A table and what experiments call it.
+struct NamedKernels {
+  AttentionKernel name;
+  const TileKernels* table;
+};
+
+/// Tables of this processor for data stored as Real, the fastest first.
 template <typename Real>
-const TileKernels* best_kernels();
+const std::vector<NamedKernels>& tables();
+
+/// The fastest; null where there is none.
+template <typename Real>
+const TileKernels* best_kernels() {
+  return tables<Real>().empty() ? nullptr : tables<Real>().front().table;
+}
 
 /// True where the tile kernels take such heads.
 inline bool fits(const AttentionShape& shape) {

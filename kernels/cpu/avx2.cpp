@@ -7,6 +7,8 @@ namespace cadenza::kernels::cpu {
 
 extern const TileKernels kAvx2Kernels;
 const TileKernels kAvx2Kernels = table_of<Avx2>("AVX2");
+extern const TileKernels kAvx2WideningKernels;
+const TileKernels kAvx2WideningKernels = table_of<Widening<Avx2>>("AVX2 in float32");
 
 }  // namespace cadenza::kernels::cpu
 #endif

@@ -7,6 +7,8 @@ namespace cadenza::kernels::cpu {
 
 extern const TileKernels kAvx512Kernels;
 const TileKernels kAvx512Kernels = table_of<Avx512>("AVX-512");
+extern const TileKernels kAvx512WideningKernels;
+const TileKernels kAvx512WideningKernels = table_of<Widening<Avx512>>("AVX-512 in float32");
 
 }  // namespace cadenza::kernels::cpu
 #endif

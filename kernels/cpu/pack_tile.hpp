@@ -39,15 +39,17 @@ class Prefetcher {
   int line_ = 0;
 };
 
+/// Elements of a row in memory, as floats.
 template <typename M>
 [[gnu::always_inline]] inline typename M::Vector load_elements(const void* data, std::int64_t at) {
-  if constexpr (M::kBfloat16) {
+  if constexpr (M::kBfloat16 || M::kWidens) {
     return M::widen(static_cast<const std::uint16_t*>(data) + at);
   } else {
     return M::load(static_cast<const float*>(data) + at);
   }
 }
 
+/// Floats to elements of words in scratch.
 template <typename M>
 [[gnu::always_inline]] inline void store_elements(void* data, std::int64_t at,
                                                   typename M::Vector x) {
@@ -63,15 +65,21 @@ void zero_rows(float* to, std::int64_t words) {
   for (std::int64_t i = 0; i < words; i += M::kLanes) M::store(to + i, M::zero());
 }
 
-/// Elements as they are, then zero rows up to `padded`.
+/// Elements as words hold them, then zero rows up to `padded`.
 template <typename M>
 void copy_rows(Rows from, int dim, int padded, float* to) {
   const int words = dim / M::kDepth;
   const auto* data = static_cast<const char*>(from.data);
   constexpr std::int64_t kBytes = 4 / M::kDepth;
   for (int r = 0; r < from.count; ++r) {
-    const auto* in = reinterpret_cast<const float*>(data + r * from.stride * kBytes);
-    for (int w = 0; w < words; w += M::kLanes) M::store(to + r * words + w, M::load(in + w));
+    if constexpr (M::kWidens) {
+      for (int d = 0; d < dim; d += M::kLanes) {
+        M::store(to + r * dim + d, load_elements<M>(from.data, r * from.stride + d));
+      }
+    } else {
+      const auto* in = reinterpret_cast<const float*>(data + r * from.stride * kBytes);
+      for (int w = 0; w < words; w += M::kLanes) M::store(to + r * words + w, M::load(in + w));
+    }
   }
   zero_rows<M>(to + from.count * words, static_cast<std::int64_t>(padded - from.count) * words);
 }

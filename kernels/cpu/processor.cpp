@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instruction sets the processor at hand has.
+// Which instruction sets the processor at hand has, and which of them is fastest.
+#include "processor.hpp"
 #include "attention.hpp"
 
 namespace cadenza::kernels::cpu {
@@ -9,6 +10,8 @@ namespace cadenza::kernels::cpu {
 extern const TileKernels kAvx2Kernels;
 extern const TileKernels kAvx512Kernels;
 extern const TileKernels kAvx512Bfloat16Kernels;
+extern const TileKernels kAvx2WideningKernels;
+extern const TileKernels kAvx512WideningKernels;
 
 const TileKernels* avx2_kernels() {
   const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -26,8 +29,23 @@ const TileKernels* avx512_bfloat16_kernels() {
   return has ? &kAvx512Bfloat16Kernels : nullptr;
 }
 
+bool fast_avx512_bfloat16() {
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+}
+
+const TileKernels* avx2_widening_kernels() {
+  return avx2_kernels() != nullptr ? &kAvx2WideningKernels : nullptr;
+}
+
+const TileKernels* avx512_widening_kernels() {
+  return avx512_kernels() != nullptr ? &kAvx512WideningKernels : nullptr;
+}
+
 #else
 
+bool fast_avx512_bfloat16() {
+  return false;
+}
 const TileKernels* avx2_kernels() {
   return nullptr;
 }
@@ -37,18 +55,49 @@ const TileKernels* avx512_kernels() {
 const TileKernels* avx512_bfloat16_kernels() {
   return nullptr;
 }
+const TileKernels* avx2_widening_kernels() {
+  return nullptr;
+}
+const TileKernels* avx512_widening_kernels() {
+  return nullptr;
+}
 
 #endif
 
+namespace {
+
+std::vector<NamedKernels> present(std::initializer_list<NamedKernels> candidates) {
+  std::vector<NamedKernels> found;
+  for (const NamedKernels& each : candidates) {
+    if (each.table != nullptr) found.push_back(each);
+  }
+  return found;
+}
+
+std::vector<NamedKernels> bfloat16_tables() {
+  const NamedKernels narrow{AttentionKernel::avx512_bf16, avx512_bfloat16_kernels()};
+  const NamedKernels wide{AttentionKernel::avx512, avx512_widening_kernels()};
+  const bool fast = fast_avx512_bfloat16();
+  return present({fast ? narrow : wide,
+                  fast ? wide : narrow,
+                  {AttentionKernel::avx2, avx2_widening_kernels()}});
+}
+
+}  // namespace
+
 template <>
-const TileKernels* best_kernels<float>() {
-  const TileKernels* wide = avx512_kernels();
-  return wide != nullptr ? wide : avx2_kernels();
+const std::vector<NamedKernels>& tables<float>() {
+  static const std::vector<NamedKernels> here = present({
+      {AttentionKernel::avx512, avx512_kernels()},
+      {AttentionKernel::avx2, avx2_kernels()},
+  });
+  return here;
 }
 
 template <>
-const TileKernels* best_kernels<bfloat16>() {
-  return avx512_bfloat16_kernels();
+const std::vector<NamedKernels>& tables<bfloat16>() {
+  static const std::vector<NamedKernels> here = bfloat16_tables();
+  return here;
 }
 
 }  // namespace cadenza::kernels::cpu

@@ -154,5 +154,8 @@ struct TileKernels {
 const TileKernels* avx2_kernels();
 const TileKernels* avx512_kernels();
 const TileKernels* avx512_bfloat16_kernels();
+/// Rows stored as bfloat16, computed in float32: every rounding is that of the rows.
+const TileKernels* avx2_widening_kernels();
+const TileKernels* avx512_widening_kernels();
 
 }  // namespace cadenza::kernels::cpu

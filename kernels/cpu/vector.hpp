@@ -17,9 +17,10 @@ struct Avx2 {
   using Vector = __m256;
   using Mask = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kBlockRows = 6;  ///< 6 x 2 accumulators of 16 registers
-  static constexpr int kDepth = 1;      ///< elements in a word
-  static constexpr bool kBfloat16 = false;
+  static constexpr int kBlockRows = 6;      ///< 6 x 2 accumulators of 16 registers
+  static constexpr int kDepth = 1;          ///< elements in a word
+  static constexpr bool kBfloat16 = false;  ///< words are pairs of bfloat16
+  static constexpr bool kWidens = false;    ///< words are floats that memory keeps as bfloat16
 
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
@@ -64,6 +65,11 @@ struct Avx2 {
       _mm256_storeu_ps(to + (i + 4) * to_pitch, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
   }
+  /// 8 floats that are stored as bfloat16.
+  static Vector widen(const std::uint16_t* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
 };
 #endif
 
@@ -76,6 +82,7 @@ struct Avx512 {
   static constexpr int kBlockRows = 8;  ///< 8 x 2 accumulators of 32 registers
   static constexpr int kDepth = 1;
   static constexpr bool kBfloat16 = false;
+  static constexpr bool kWidens = false;
 
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector broadcast(float x) { return _mm512_set1_ps(x); }
@@ -123,6 +130,11 @@ struct Avx512 {
       _mm512_storeu_ps(to + (c + 12) * to_pitch, _mm512_shuffle_f32x4(low13, high13, 0xdd));
     }
   }
+  /// 16 floats that are stored as bfloat16.
+  static Vector widen(const std::uint16_t* p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  }
 };
 #endif
 
@@ -134,11 +146,6 @@ struct Avx512Bfloat16 : Avx512 {
 
   static Vector multiply_words(Vector a, Vector b, Vector sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-  }
-  /// 16 floats that are stored as bfloat16.
-  static Vector widen(const std::uint16_t* p) {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
   /// Rounds 16 floats to bfloat16 in memory.
   static void narrow(std::uint16_t* p, Vector x) {
@@ -159,6 +166,12 @@ struct Avx512Bfloat16 : Avx512 {
   }
 };
 #endif
+
+/// The same words, of rows that memory keeps as bfloat16.
+template <typename M>
+struct Widening : M {
+  static constexpr bool kWidens = true;
+};
 
 /// e^x for x <= 0 with a relative error below 6e-7 (2^f by a minimax polynomial of degree 5, 1 at 0
 /// exactly) and 2^-26 |x|; 0 where it is no normal number (AVX-512: no number), NaN for NaN. 1 for

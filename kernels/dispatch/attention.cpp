@@ -16,41 +16,83 @@ namespace {
 template <typename Real>
 constexpr bool kTuned = !kDeviceIsCuda && !std::is_same_v<Real, double>;
 
-/// The fastest table of this processor for such data.
 template <typename Real>
-const cpu::TileKernels* best_table() {
+const std::vector<cpu::NamedKernels>& tuned_tables() {
   if constexpr (kTuned<Real>) {
-    return cpu::best_kernels<Real>();
+    return cpu::tables<Real>();
   } else {
-    return nullptr;
+    static const std::vector<cpu::NamedKernels> none;
+    return none;
   }
 }
 
 template <typename Real>
-const cpu::TileKernels* table_for(const AttentionShape& shape) {
-  return cpu::fits(shape) ? best_table<Real>() : nullptr;
-}
+constexpr const char* kType = "float32";
+template <>
+constexpr const char* kType<double> = "float64";
+template <>
+constexpr const char* kType<bfloat16> = "bfloat16";
 
 /// bfloat16 has no portable form.
-[[noreturn]] void refuse_bfloat16(const AttentionShape& shape) {
-  if (!supports_bfloat16()) {
-    fail(ExitCode::usage, "attention in bfloat16 needs a processor with AVX-512 BF16");
+template <typename Real>
+constexpr bool kPortable = !std::is_same_v<Real, bfloat16>;
+
+template <typename Real>
+[[noreturn]] void refuse_kernel(AttentionKernel kernel) {
+  std::vector<std::string_view> valid;
+  for (const AttentionKernel here : available_attention_kernels<Real>()) {
+    valid.push_back(word(here));
   }
-  fail(ExitCode::usage,
-       "attention in bfloat16: found head_dim {}; valid: a multiple of {} up to {}", shape.head_dim,
+  fail(ExitCode::usage, "attention.kernel: found {}; valid for {} here: auto, {}", word(kernel),
+       kType<Real>, fmt::join(valid, ", "));
+}
+
+[[noreturn]] void refuse_head_dim(const std::string& what, int head_dim) {
+  fail(ExitCode::usage, "{}: found head_dim {}; valid: a multiple of {} up to {}", what, head_dim,
        cpu::kDimStep, cpu::kLargestDim);
+}
+
+/// The table that computes the shape; null: the portable kernels.
+template <typename Real>
+const cpu::NamedKernels* table_for(const AttentionShape& shape) {
+  const bool any = shape.kernel == AttentionKernel::automatic;
+  if (kPortable<Real> && shape.kernel == AttentionKernel::portable) return nullptr;
+  for (const cpu::NamedKernels& each : tuned_tables<Real>()) {
+    if (!any && each.name != shape.kernel) continue;
+    if (cpu::fits(shape)) return &each;
+    if (!any) refuse_head_dim(fmt::format("attention.kernel: {}", word(each.name)), shape.head_dim);
+    if (!kPortable<Real>) refuse_head_dim("attention in bfloat16", shape.head_dim);
+    return nullptr;
+  }
+  if (!any) refuse_kernel<Real>(shape.kernel);
+  if (!kPortable<Real>) fail(ExitCode::usage, "attention in bfloat16 needs a processor with AVX2");
+  return nullptr;
 }
 
 }  // namespace
 
 bool supports_bfloat16() {
-  return best_table<bfloat16>() != nullptr;
+  return !tuned_tables<bfloat16>().empty();
 }
 
 template <typename Real>
-std::string attention_kernels(const AttentionShape& shape) {
-  if (const cpu::TileKernels* table = table_for<Real>(shape)) return table->name;
-  if (best_table<Real>() == nullptr) return "portable";
+std::vector<AttentionKernel> available_attention_kernels() {
+  std::vector<AttentionKernel> here;
+  for (const cpu::NamedKernels& each : tuned_tables<Real>()) here.push_back(each.name);
+  if (kPortable<Real>) here.push_back(AttentionKernel::portable);
+  return here;
+}
+
+template <typename Real>
+AttentionKernel attention_kernel(const AttentionShape& shape) {
+  const cpu::NamedKernels* tuned = table_for<Real>(shape);
+  return tuned != nullptr ? tuned->name : AttentionKernel::portable;
+}
+
+template <typename Real>
+std::string describe_attention_kernel(const AttentionShape& shape) {
+  if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) return tuned->table->name;
+  if (shape.kernel == AttentionKernel::portable || tuned_tables<Real>().empty()) return "portable";
   return fmt::format("portable (slow: head_dim {} is not a multiple of {} up to {})",
                      shape.head_dim, cpu::kDimStep, cpu::kLargestDim);
 }
@@ -59,36 +101,28 @@ template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                        const TaskList<Real>& list) {
   check_list(shape, rotary, list);
+  const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
-    if (const cpu::TileKernels* table = table_for<Real>(shape)) {
-      return cpu::attention_forward(*table, shape, rotary, list);
-    }
+    if (tuned != nullptr) return cpu::attention_forward(*tuned->table, shape, rotary, list);
   }
-  if constexpr (std::is_same_v<Real, bfloat16>) {
-    refuse_bfloat16(shape);
-  } else {
-    portable::attention_forward(shape, rotary, list);
-  }
+  if constexpr (kPortable<Real>) portable::attention_forward(shape, rotary, list);
 }
 
 template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                         const TaskList<Real>& list) {
   check_list(shape, rotary, list);
+  const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
-    if (const cpu::TileKernels* table = table_for<Real>(shape)) {
-      return cpu::attention_backward(*table, shape, rotary, list);
-    }
+    if (tuned != nullptr) return cpu::attention_backward(*tuned->table, shape, rotary, list);
   }
-  if constexpr (std::is_same_v<Real, bfloat16>) {
-    refuse_bfloat16(shape);
-  } else {
-    portable::attention_backward(shape, rotary, list);
-  }
+  if constexpr (kPortable<Real>) portable::attention_backward(shape, rotary, list);
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                           \
-  template std::string attention_kernels<Real>(const AttentionShape&);                      \
+  template std::vector<AttentionKernel> available_attention_kernels<Real>();                \
+  template AttentionKernel attention_kernel<Real>(const AttentionShape&);                   \
+  template std::string describe_attention_kernel<Real>(const AttentionShape&);              \
   template void attention_forward<Real>(                                                    \
       const AttentionShape&, const RotaryTable<Accumulator<Real>>&, const TaskList<Real>&); \
   template void attention_backward<Real>(                                                   \

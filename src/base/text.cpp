@@ -2,6 +2,7 @@
 #include "cadenza/base/text.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +64,18 @@ class Descriptor {
 }
 
 }  // namespace
+
+std::string number_list(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t first = 0, next = 0; first < numbers.size(); first = next) {
+    next = first + 1;
+    while (next < numbers.size() && numbers[next] == numbers[next - 1] + 1) ++next;
+    text += text.empty() ? "" : ",";
+    text += next - first == 1 ? fmt::format("{}", numbers[first])
+                              : fmt::format("{}-{}", numbers[first], numbers[next - 1]);
+  }
+  return text;
+}
 
 std::string printable(std::string_view text) {
   std::string line;

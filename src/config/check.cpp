@@ -210,11 +210,12 @@ void check_capacity(const Checker& check, const Experiment& e) {
   constexpr double kMost = 10000;
   const auto& rows = e.attention.capacity;
   const PlacementKind placement = e.attention.placement;
-  check.require(rows.empty() || placement == PlacementKind::cad || placement == PlacementKind::automatic,
-                kPath,
-                "found {} ranks with placement {}, which does not choose who computes; valid: with "
-                "placement cad or auto",
-                rows.size(), word(placement));
+  check.require(
+      rows.empty() || placement == PlacementKind::cad || placement == PlacementKind::automatic,
+      kPath,
+      "found {} ranks with placement {}, which does not choose who computes; valid: with "
+      "placement cad or auto",
+      rows.size(), word(placement));
   std::set<double> seen;
   for (const auto& [rank, percent] : rows) {
     check_rank(check, kPath, rank, e.ranks());

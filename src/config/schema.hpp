@@ -147,6 +147,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("split_keys", attention.split_keys);
   visit.key("inputs", attention.inputs);
   visit.key("overlap", attention.overlap, or_auto(attention.overlap_open));
+  visit.key("kernel", attention.kernel);
 }
 
 template <typename Visitor>

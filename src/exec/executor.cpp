@@ -57,8 +57,9 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
         *groups_->pool, outline_.layout.members(outline_.layout.pool_of(world.rank())),
-        model::attention_shape(experiment.model, outline_.layout.tensor()), rotary_, part, tracer,
-        ledger));
+        model::attention_shape(experiment.model, outline_.layout.tensor(),
+                               experiment.attention.kernel),
+        rotary_, part, tracer, ledger));
   }
   if (!outline_.layout.trains(world.rank())) return;
   trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,

@@ -79,6 +79,7 @@ RankRow to_row(const RankInfo& rank) {
   row.threads = rank.threads;
   copy_text(rank.device, row.device.data(), row.device.size());
   row.peak_flops = rank.peak_flops;
+  copy_text(rank.attention_kernel, row.attention_kernel.data(), row.attention_kernel.size());
   return row;
 }
 

@@ -27,6 +27,7 @@ struct RankRow {
   std::int32_t data = 0, pipeline = 0, tensor = 0, context = 0, server = 0, threads = 0;
   std::array<char, 64> device{};
   double peak_flops = 0;
+  std::array<char, 64> attention_kernel{};
 };
 
 enum class State : std::uint32_t { open = 0, clean = 1, signalled = 2, error = 3 };

@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "rows are written as t
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
 static_assert(sizeof(StepRecord) == 112 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 72);
 static_assert(sizeof(PlannedStage) == 72);
-static_assert(sizeof(RankRow) == 176 && sizeof(StatusRow) == 40);
+static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
 
 struct Field {
   const char* name;
@@ -208,7 +208,8 @@ RowDescription describe_rows<RankRow>() {
                               {"server", offsetof(T, server), H5T_STD_I32LE},
                               {"threads", offsetof(T, threads), H5T_STD_I32LE},
                               {"device", offsetof(T, device), words.get()},
-                              {"peak_flops", offsetof(T, peak_flops), H5T_IEEE_F64LE, "FLOP/s"}});
+                              {"peak_flops", offsetof(T, peak_flops), H5T_IEEE_F64LE, "FLOP/s"},
+                              {"attention_kernel", offsetof(T, attention_kernel), words.get()}});
 }
 
 template <>

@@ -185,7 +185,7 @@ TEST(Layouts, BytesAndMemoryAreWhatPlansSay) {
 }
 
 TEST(Layouts, BytesAndMemoryAreWhatPlansSayInBfloat16) {
-  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no AVX-512 BF16 here";
+  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no bfloat16 on this machine";
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 1, 4)) {
     if (one.experiment.parallel.tensor > 1 || one.experiment.parallel.context > 1) continue;

@@ -21,7 +21,7 @@ from cadenza.read.rank_file import RankFile, text
 from cadenza.read.schema import TABLES
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
-                 "server", "threads", "device", "peak_flops")  # fmt: skip
+                 "server", "threads", "device", "peak_flops", "attention_kernel")  # fmt: skip
 _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
                  "k_begin", "k_end", "cost")  # fmt: skip
 

@@ -26,7 +26,7 @@ TABLES = {
         [("host", _WORDS), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"),
          ("role", "<u4"), ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"),
          ("context", "<i4"), ("server", "<i4"), ("threads", "<i4"), ("device", _WORDS),
-         ("peak_flops", "<f8")]),
+         ("peak_flops", "<f8"), ("attention_kernel", _WORDS)]),
     "/meta/strings": np.dtype("S96"),
     "/meta/status": np.dtype(
         [("state", "<u4"), ("signal", "<i4"), ("last_step", "<i8"), ("n_events", "<u8"),
@@ -60,7 +60,8 @@ TABLES = {
 }  # fmt: skip
 REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth reading has
 SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"), "/plan": ("half",),
-               "/steps": ("machine_s",)}  # older files lack these  # fmt: skip
+               "/steps": ("machine_s",),
+               "/meta/rank": ("attention_kernel",)}  # older files lack these  # fmt: skip
 # What the rows of a table promise.
 TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),
          "/clock/sync": ("t_local_ns", "offset_ns", "rtt_min_ns"),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cadenza/base/error.hpp"
 
@@ -15,6 +16,9 @@ std::string printable(std::string_view text);
 
 /// Whether `text` is UTF-8 without control characters, line ends and tabs aside.
 bool is_plain(std::string_view text);
+
+/// "0-3,8" of ascending numbers.
+std::string number_list(const std::vector<int>& numbers);
 
 /// What a file of text should be.
 struct TextFile {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/attention_kernel.hpp"
+
 namespace cadenza::config {
 
 struct Rope {
@@ -147,14 +149,15 @@ struct Attention {
   bool mixed = false;              ///< with dedicated ranks: trainers serve as well
   /// cad: rank, its speed as planned for, in percent of the others'.
   std::vector<std::array<double, 2>> capacity;
-  std::int64_t block = 128;        ///< tokens, the smallest piece that is placed on its own
-  double tolerance = 0.1;          ///< cad: allowed deviation of a server's cost from the mean
+  std::int64_t block = 128;  ///< tokens, the smallest piece that is placed on its own
+  double tolerance = 0.1;    ///< cad: allowed deviation of a server's cost from the mean
   Bound bound = Bound::two_sided;
   Priority priority = Priority::resident;
   bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost
   Inputs inputs = Inputs::resend;
   Overlap overlap = Overlap::none;
-  bool overlap_open = false;  ///< as Parallel::open
+  bool overlap_open = false;                            ///< as Parallel::open
+  AttentionKernel kernel = AttentionKernel::automatic;  ///< what computes it on a host
 };
 
 enum class OptimizerKind { adamw };

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/attention_kernel.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
@@ -39,6 +40,7 @@ struct AttentionShape {
   int heads = 1;
   int kv_heads = 1;
   int head_dim = 1;
+  AttentionKernel kernel = AttentionKernel::automatic;  ///< what is to compute them, on a host
   int group() const { return heads / kv_heads; }
 };
 
@@ -104,10 +106,19 @@ struct TaskList {
   ProgressHook progress = {};
 };
 
-/// What computes calls of this shape, for people: an instruction set or "portable", with the reason
-/// where that is slow.
+/// Kernels for data stored as Real on this host, the one that `automatic` prefers first. They
+/// depend on the processor's features and vendor, never on a measurement.
 template <typename Real>
-std::string attention_kernels(const AttentionShape& shape);
+std::vector<AttentionKernel> available_attention_kernels();
+
+/// What computes calls of this shape: shape.kernel, or what `automatic` stands for.
+/// @throws Error(usage) where this host or the head_dim does not allow it; so do the passes.
+template <typename Real>
+AttentionKernel attention_kernel(const AttentionShape& shape);
+
+/// The same for people: an instruction set or "portable", with the reason where that is slow.
+template <typename Real>
+std::string describe_attention_kernel(const AttentionShape& shape);
 
 /// Forward: merges softmax(Q K^T / sqrt(D)) V of every task into out and lse (natural log):
 /// with (O', L') the task's own result, L = log(exp(L) + exp(L')), O = (exp(L_old) O + exp(L') O')

@@ -34,7 +34,7 @@ using Accumulator = std::conditional_t<std::is_same_v<Real, bfloat16>, float, Re
 
 namespace kernels {
 
-/// True where bfloat16 kernels run: host builds on x86-64 processors with AVX-512 BF16.
+/// True where bfloat16 kernels run: host builds on x86-64 processors with AVX2.
 bool supports_bfloat16();
 
 }  // namespace kernels

@@ -36,7 +36,8 @@ struct TokenBatch {
 };
 
 /// The attention of a rank of a tensor group as kernels take it.
-kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1);
+kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1,
+                                        AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Rows of the attention slot of one layer, all on the device. T rows, H query heads and G
 /// key-value heads of this rank, D head_dim.

@@ -61,7 +61,7 @@ struct Workload {
   std::vector<Rank> servers;          ///< the pool, ascending
   /// By rank: the speed that plans count on, in percent of a usual rank's; empty: all are alike.
   std::vector<std::int64_t> capacities;
-  int ranks = 1;                      ///< ranks that the plan speaks of
+  int ranks = 1;  ///< ranks that the plan speaks of
   AttentionShape shape;
   /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
   int context = 1;

@@ -175,7 +175,8 @@ struct RankInfo {
   std::int32_t server = -1;  ///< index in the pool; -1: does not serve
   std::int32_t threads = 1;
   std::string device = "host";
-  double peak_flops = 0;  ///< measured matrix-product rate of this rank, FLOP/s
+  double peak_flops = 0;         ///< measured matrix-product rate of this rank, FLOP/s
+  std::string attention_kernel;  ///< a word of attention.kernel; empty: simulated
 };
 
 /// What the run is.

@@ -265,7 +265,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     plans = make_plans(experiment, *step_shape, problem);
   });
   const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
-                                         problem.shape.head_dim};
+                                         problem.shape.head_dim, experiment.attention.kernel};
   announce_kernels<Real>(world, shape);
   MemoryLedger ledger;
   AttendTensors<Real> rows(world, problem, experiment.run.dtype, plans, ledger);

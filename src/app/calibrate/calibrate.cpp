@@ -59,7 +59,7 @@ Calibration<Real>::Calibration(comm::Communicator& world, const config::Experime
       experiment_(experiment),
       longest_(std::max(experiment.data.max_document, kShortest)),
       rows_(std::min(experiment.batch.microbatch, kMostRows)),
-      attention_(world, experiment.model, longest_, ledger_) {
+      attention_(world, experiment, longest_, ledger_) {
   const kernels::AttentionShape shape = model::attention_shape(experiment.model);
   machine_.name = comm::host_place(world).host;
   machine_.dtype = experiment.run.dtype;
@@ -180,7 +180,8 @@ std::string Calibration<Real>::source() const {
 template <typename Real>
 void calibrate_as(comm::Communicator& world, const config::Experiment& experiment,
                   const CommandLine& line) {
-  announce_kernels<Real>(world, model::attention_shape(experiment.model));
+  announce_kernels<Real>(world,
+                         model::attention_shape(experiment.model, 1, experiment.attention.kernel));
   Calibration<Real> calibration(world, experiment);
   const config::Machine machine = calibration.run();
   collectively(world, [&] {

@@ -15,12 +15,12 @@ void make_progress(void* world) {
 
 template <typename Real>
 AttentionMeasurement<Real>::AttentionMeasurement(comm::Communicator& world,
-                                                 const config::Model& model, std::int64_t tokens,
-                                                 MemoryLedger& ledger)
+                                                 const config::Experiment& experiment,
+                                                 std::int64_t tokens, MemoryLedger& ledger)
     : world_(world),
-      shape_(model::attention_shape(model)),
-      rotary_(
-          attention::make_rotary_table<Sum>(ledger, tokens, shape_.head_dim, model.rope.theta)) {
+      shape_(model::attention_shape(experiment.model, 1, experiment.attention.kernel)),
+      rotary_(attention::make_rotary_table<Sum>(ledger, tokens, shape_.head_dim,
+                                                experiment.model.rope.theta)) {
   const auto make = [&]<typename T>(Array<T>& array, int heads, int width, T value) {
     array = allocate<T>(ledger, MemoryKind::attention, "calibration", tokens * heads * width);
     Kokkos::deep_copy(array, value);

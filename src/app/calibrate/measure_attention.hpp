@@ -28,8 +28,8 @@ class AttentionMeasurement {
   using Sum = Accumulator<Real>;
 
   /// Room for calls of up to `tokens` keys in all.
-  AttentionMeasurement(comm::Communicator& world, const config::Model& model, std::int64_t tokens,
-                       MemoryLedger& ledger);
+  AttentionMeasurement(comm::Communicator& world, const config::Experiment& experiment,
+                       std::int64_t tokens, MemoryLedger& ledger);
 
   /// Seconds of the call. Collective.
   double seconds(const AttentionCase& work, program::Pass pass);

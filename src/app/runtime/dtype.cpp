@@ -9,7 +9,7 @@ namespace cadenza::app {
 void require_dtype(config::Dtype dtype, bool has_bfloat16, const std::string& host) {
   if (dtype != config::Dtype::bfloat16 || has_bfloat16) return;
   fail(ExitCode::usage,
-       "run.dtype: bfloat16 needs a processor with AVX-512 BF16{}; valid here: float32, float64",
+       "run.dtype: bfloat16 needs a processor with AVX2{}; valid here: float32, float64",
        kDeviceIsCuda ? ", and this program computes on a device"
                      : fmt::format("; host {} has none", host));
 }

@@ -14,28 +14,37 @@
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "collective_error.hpp"
+#include "kernels_line.hpp"
 #include "peak_rate.hpp"
 
 namespace cadenza::app {
 namespace {
 
+/// A line that travels between ranks.
+struct Text {
+  char text[192];
+};
+
 /// What of a RankInfo travels between ranks: strings of fixed length.
 struct PackedRank {
   char host[64];
   char device[64];
+  char attention_kernel[64];
   std::int32_t numbers[10];
   double peak_flops;
 };
 static_assert(std::is_trivially_copyable_v<PackedRank>);
 
-void copy_text(const std::string& text, char (&target)[64]) {
-  std::strncpy(target, text.c_str(), sizeof(target) - 1);
+template <std::size_t kSize>
+void copy_text(const std::string& text, char (&target)[kSize]) {
+  std::strncpy(target, text.c_str(), kSize - 1);
 }
 
 PackedRank pack(const trace::RankInfo& r) {
   PackedRank packed{};
   copy_text(r.host, packed.host);
   copy_text(r.device, packed.device);
+  copy_text(r.attention_kernel, packed.attention_kernel);
   const std::int32_t numbers[10] = {
       r.rank,   r.world,    r.local_rank, static_cast<std::int32_t>(r.role),
       r.data,   r.pipeline, r.tensor,     r.context,
@@ -50,6 +59,7 @@ trace::RankInfo unpack(const PackedRank& packed) {
   trace::RankInfo r;
   r.host = packed.host;
   r.device = packed.device;
+  r.attention_kernel = packed.attention_kernel;
   r.rank = n[0];
   r.world = n[1];
   r.local_rank = n[2];
@@ -121,10 +131,19 @@ double matmul_rate(comm::Communicator& world) {
 }
 
 template <typename Real>
-void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape) {
-  // A call without tasks is refused where any other would be, in the middle of a step.
-  collectively(world, [&] { kernels::attention_forward<Real>(shape, {}, {}); });
-  if (world.rank() == 0) spdlog::info("attention {}", kernels::attention_kernels<Real>(shape));
+std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape) {
+  Text mine{};
+  AttentionKernel kernel = AttentionKernel::automatic;
+  collectively(world, [&] {  // refused where a call would be, in the middle of a step
+    kernel = kernels::attention_kernel<Real>(shape);
+    copy_text(kernels::describe_attention_kernel<Real>(shape), mine.text);
+  });
+  std::vector<Text> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<std::string> kernels;
+  for (const Text& of_rank : all) kernels.emplace_back(of_rank.text);
+  if (world.rank() == 0) spdlog::info("attention {}", describe_kernels(kernels));
+  return std::string(word(kernel));
 }
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {
@@ -141,8 +160,9 @@ std::string utc_now() {
 template double matmul_rate<bfloat16>(comm::Communicator&);
 template double matmul_rate<float>(comm::Communicator&);
 template double matmul_rate<double>(comm::Communicator&);
-template void announce_kernels<bfloat16>(comm::Communicator&, const kernels::AttentionShape&);
-template void announce_kernels<float>(comm::Communicator&, const kernels::AttentionShape&);
-template void announce_kernels<double>(comm::Communicator&, const kernels::AttentionShape&);
+template std::string announce_kernels<bfloat16>(comm::Communicator&,
+                                                const kernels::AttentionShape&);
+template std::string announce_kernels<float>(comm::Communicator&, const kernels::AttentionShape&);
+template std::string announce_kernels<double>(comm::Communicator&, const kernels::AttentionShape&);
 
 }  // namespace cadenza::app

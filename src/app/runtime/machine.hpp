@@ -23,10 +23,11 @@ std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace
 template <typename Real>
 double matmul_rate(comm::Communicator& world);
 
-/// Says on rank 0 what computes attention of this shape. Collective over `world`.
+/// Says on rank 0 what computes attention of this shape, rank by rank where they differ. Collective
+/// over `world`. @return this rank's, as attention.kernel names it
 /// @throws CollectiveError(usage) where nothing does
 template <typename Real>
-void announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape);
+std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "cadenza/base/text.hpp"
+
 namespace cadenza::app {
 namespace {
 
@@ -46,23 +48,10 @@ std::string counted(std::size_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-/// "0-3,8"
-std::string core_list(const std::vector<int>& cores) {
-  std::string text;
-  for (std::size_t first = 0, next = 0; first < cores.size(); first = next) {
-    next = first + 1;
-    while (next < cores.size() && cores[next] == cores[next - 1] + 1) ++next;
-    text += text.empty() ? "" : ",";
-    text += next - first == 1 ? fmt::format("{}", cores[first])
-                              : fmt::format("{}-{}", cores[first], cores[next - 1]);
-  }
-  return text;
-}
-
 /// Every rank's cores in rank order, once where all have the same.
 std::string core_lists(const std::vector<ThreadPlace>& places) {
   std::vector<std::string> lists;
-  for (const ThreadPlace& place : places) lists.push_back(core_list(place.cores));
+  for (const ThreadPlace& place : places) lists.push_back(number_list(place.cores));
   lists.erase(std::unique(lists.begin(), lists.end()), lists.end());
   if (lists.size() > kListedSlices) lists = {lists[0], lists[1], "...", lists.back()};
   return fmt::format("{}", fmt::join(lists, " | "));

@@ -73,7 +73,8 @@ bool pools_data(const config::Experiment& e) {
 
 /// All of them where ranks differ by number, or where dedicated servers are for all.
 std::int64_t data_ranks(const config::Experiment& e, std::int64_t ranks) {
-  if (e.attention.servers > 0 || e.cluster.varies() || !e.attention.capacity.empty()) return e.parallel.data;
+  if (e.attention.servers > 0 || e.cluster.varies() || !e.attention.capacity.empty())
+    return e.parallel.data;
   const std::int64_t each = e.parallel.context * (pools_data(e) ? 1 : e.parallel.tensor);
   return divisor_from(e.parallel.data, (ranks + each - 1) / each);
 }

@@ -68,8 +68,10 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     const bool chosen = !choice.explanation.empty();
     if (chosen && world_.rank() == 0) spdlog::info("{}", choice.explanation);
   });
-  announce_kernels<Real>(world_, model::attention_shape(experiment_.model));
+  const std::string kernel = announce_kernels<Real>(
+      world_, model::attention_shape(experiment_.model, 1, experiment_.attention.kernel));
   rank_info_ = describe_rank(world_, experiment_);
+  rank_info_.attention_kernel = kernel;
   rank_info_.peak_flops = matmul_rate<Real>(world_);
   peak_flops_ = rank_info_.peak_flops;
   world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);

@@ -30,12 +30,12 @@ class Loads {
     const std::int64_t pool = workload.pool_capacity();
     for (Rank server : servers_) {
       const std::int64_t capacity = workload.capacity(server);
-      const double share =
-          static_cast<double>(total) * usual_ranks(capacity) / usual_ranks(pool);
+      const double share = static_cast<double>(total) * usual_ranks(capacity) / usual_ranks(pool);
       // Surplus and deficit are measured from the share rounded up: what leaves one server and
       // reaches another brings both nearer to it, so balancing ends.
       const auto target = static_cast<std::int64_t>((Wide{total} * capacity + pool - 1) / pool);
-      at(server) = {0, capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance), true};
+      at(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
+                    true};
       by_time_.push({0, server});
     }
   }
@@ -67,9 +67,7 @@ class Loads {
   std::int64_t deficit(Rank server) const { return at(server).target - load(server); }
 
   /// Above the tolerance: must give. A rank outside the pool must give as long as it has work.
-  bool over(Rank rank) const {
-    return static_cast<double>(load(rank)) > at(rank).high;
-  }
+  bool over(Rank rank) const { return static_cast<double>(load(rank)) > at(rank).high; }
   bool under(Rank server) const { return below(server, load(server)); }
 
   /// Whether so many pairs lie below the server's tolerance.

@@ -88,7 +88,8 @@ class Drawing {
     for (const Rank rank : plan.workload.servers) {
       const auto index = static_cast<std::size_t>(rank);
       const std::string what =
-          fmt::format("rank {}: {:.0f} %, sends {}", rank, 100 * plan.cost_per_rank[index] / std::max(1.0, fair_cost(plan, rank)),
+          fmt::format("rank {}: {:.0f} %, sends {}", rank,
+                      100 * plan.cost_per_rank[index] / std::max(1.0, fair_cost(plan, rank)),
                       format_bytes(static_cast<double>(plan.bytes_sent_per_rank[index])));
       if (x + 230 > kWidth) {
         x = kGap;

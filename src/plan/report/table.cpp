@@ -99,8 +99,7 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   fmt::format_to(std::back_inserter(text),
                  "step: {} tick{}, {} FLOPs, imbalance {:.3f} (at home {:.3f}), {} sent; "
                  "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
-                 ticks, ticks == 1 ? "" : "s",
-                 format_count(total_cost(summary.total)),
+                 ticks, ticks == 1 ? "" : "s", format_count(total_cost(summary.total)),
                  imbalance(summary.total), summary.imbalance_at_home,
                  format_bytes(static_cast<double>(total_bytes(summary.total))),
                  format_duration(summary.prediction.predicted_seconds), rates_of(notes),

@@ -59,8 +59,8 @@ class Form {
       faults_.add("presence", "the ranks of the pool do not ascend in [0, {})", workload_.ranks);
     }
     const std::vector<std::int64_t>& capacities = workload_.capacities;
-    if (!capacities.empty() && (std::ssize(capacities) != workload_.ranks ||
-                                std::ranges::min(capacities) < 1)) {
+    if (!capacities.empty() &&
+        (std::ssize(capacities) != workload_.ranks || std::ranges::min(capacities) < 1)) {
       faults_.add("totals", "capacities of {} ranks; valid: of {} ranks, 1 or more each",
                   capacities.size(), workload_.ranks);
     }

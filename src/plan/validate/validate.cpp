@@ -29,8 +29,8 @@ Places places(const Plan& plan) {
 }
 
 bool same_workload(const Workload& a, const Workload& b) {
-  return a.lengths == b.lengths && a.homes == b.homes && a.servers == b.servers && a.capacities == b.capacities &&
-         a.ranks == b.ranks && a.shape.heads == b.shape.heads &&
+  return a.lengths == b.lengths && a.homes == b.homes && a.servers == b.servers &&
+         a.capacities == b.capacities && a.ranks == b.ranks && a.shape.heads == b.shape.heads &&
          a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
          a.shape.element_bytes == b.shape.element_bytes &&
          a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which attention kernels a run takes: it says so once, and why where they are slow."""
+"""Which attention kernels a run takes: it says so once, and why where they are slow; the trace says
+so of every rank; attention.kernel overrides the choice."""
 
 import re
 from pathlib import Path
 
+import h5py
 import harness
 import pytest
 
@@ -12,6 +14,32 @@ AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= FLAGS
 AVX2 = {"avx2", "fma"} <= FLAGS
 FAST = "AVX-512" if AVX512 else "AVX2" if AVX2 else "portable"
 SLOW = r"portable \(slow: head_dim 40 is not a multiple of 32 up to 256\)" if AVX2 else "portable"
+
+
+# Of bfloat16, as a run's line names them.
+NARROW = {"avx512_bf16": "AVX-512 BF16", "avx512": "AVX-512 in float32", "avx2": "AVX2 in float32"}
+HERE = {"avx512_bf16": AVX512 and "avx512_bf16" in FLAGS, "avx512": AVX512, "avx2": AVX2}
+
+
+def small(head_dim, dtype, kernel="auto"):
+    return {
+        "model": {"d_model": 2 * head_dim, "heads": 2, "kv_heads": 1},
+        "data": {"source": "synthetic"},
+        "parallel": {"data": 2},
+        "attention": {"kernel": kernel},
+        "run": {"steps": 1, "dtype": dtype},
+    }
+
+
+def trained(tmp_path, changes):
+    """What the run's line says, and what the trace says of its ranks."""
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    result = harness.run_well(2, ["train", experiment, "--output", tmp_path / "run"])
+    said = [line for line in result.out.splitlines() if line.startswith("attention ")]
+    assert len(said) == 1, str(result)
+    with h5py.File(tmp_path / "run" / "trace" / "run.h5", "r") as index:
+        of_ranks = [name.decode() for name in index["/ranks"]["attention_kernel"]]
+    return said[0].removeprefix("attention").strip(), of_ranks
 
 
 @pytest.mark.parametrize(
@@ -24,14 +52,36 @@ SLOW = r"portable \(slow: head_dim 40 is not a multiple of 32 up to 256\)" if AV
     ],
 )
 def test_says_once_which_kernels_it_uses(tmp_path, head_dim, dtype, expected):
-    changes = {
-        "model": {"d_model": 2 * head_dim, "heads": 2, "kv_heads": 1},
-        "data": {"source": "synthetic"},
-        "parallel": {"data": 2},
-        "run": {"steps": 1, "dtype": dtype},
-    }
-    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
-    result = harness.run_well(2, ["train", experiment, "--output", tmp_path / "run"])
-    said = [line for line in result.out.splitlines() if line.startswith("attention ")]
-    assert len(said) == 1, str(result)
-    assert re.fullmatch(rf"attention\s+{expected}", said[0]), said[0]
+    line, of_ranks = trained(tmp_path, small(head_dim, dtype))
+    assert re.fullmatch(expected, line), line
+    word = {"AVX-512": "avx512", "AVX2": "avx2"}.get(expected, "portable")
+    assert of_ranks == [word, word]
+
+
+@pytest.mark.parametrize("kernel", NARROW)
+def test_the_key_chooses_a_kernel_of_bfloat16(tmp_path, kernel):
+    if not HERE[kernel]:
+        pytest.skip(f"this processor has no {kernel}")
+    assert trained(tmp_path, small(32, "bfloat16", kernel)) == (NARROW[kernel], [kernel] * 2)
+
+
+def test_the_key_chooses_the_portable_kernel(tmp_path):
+    assert trained(tmp_path, small(32, "float32", "portable")) == ("portable", ["portable"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "valid"),
+    [("float64", "avx2", "portable"), ("float32", "amx", ""), ("bfloat16", "portable", "")],
+)
+def test_refuses_a_kernel_that_is_not_there(tmp_path, dtype, kernel, valid):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", small(32, dtype, kernel))
+    result = harness.run(2, ["train", experiment, "--output", tmp_path / "run"])
+    complaint = f"attention.kernel: found {kernel}; valid for {dtype} here: auto, {valid}"
+    assert result.code == 2, str(result)
+    assert len(result.complaints) == 1 and complaint in result.complaints[0], str(result)
+    assert not (tmp_path / "run").exists()
+
+
+def test_any_kernel_may_be_planned(tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", small(32, "bfloat16", "amx"))
+    assert "tick 0:" in harness.run_well(1, ["train", experiment, "--dry-run"]).out

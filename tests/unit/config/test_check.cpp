@@ -250,7 +250,8 @@ TEST(Capacity, SaysWhatIsWrong) {
   };
   EXPECT_THAT(error("[[1, 50]]"), HasSubstr("attention.capacity: found rank 1; valid:"));
   EXPECT_THAT(error("[[0.5, 50]]"), HasSubstr("found rank 0.5"));
-  EXPECT_THAT(error("[[0, 0]]"), HasSubstr("found 0 % for rank 0; valid: an integer in [1, 10000]"));
+  EXPECT_THAT(error("[[0, 0]]"),
+              HasSubstr("found 0 % for rank 0; valid: an integer in [1, 10000]"));
   EXPECT_THAT(error("[[0, 0.5]]"), HasSubstr("found 0.5 % for rank 0"));
   EXPECT_THAT(error("[[0, 10001]]"), HasSubstr("found 10001 %"));
   EXPECT_THAT(error("[[0, -5]]"), HasSubstr("found -5"));

@@ -70,6 +70,7 @@ class Draw {
     e.attention.split_keys = coin();
     e.attention.inputs = Inputs(integer(0, 1));
     e.attention.overlap = Overlap(integer(0, 1));
+    e.attention.kernel = AttentionKernel(integer(0, 5));
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
     e.run = {integer(0, 99),

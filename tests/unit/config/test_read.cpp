@@ -151,6 +151,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "found cosin, nearest is 'cosine'; valid: cosine, constant"},
         BadValue{"run.dtype=bfloat",
                  "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
+        BadValue{"attention.kernel=sse",
+                 "found sse, nearest is 'amx'; valid: auto, amx, avx512_bf16, avx512, avx2, "
+                 "portable"},
         BadValue{"attention.overlap=both",
                  "found both, nearest is 'none'; valid: auto, none, ping_pong"}));
 

@@ -77,7 +77,7 @@ TEST(Executor, LossFallsOverTenSteps) {
 }
 
 TEST(Executor, Bfloat16FollowsFloat) {
-  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no AVX-512 BF16 here";
+  if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no bfloat16 on this machine";
   const auto world = comm::make_self();
   RankState<bfloat16> runner(tiny_experiment(), *world);
   config::Experiment same = runner.experiment;

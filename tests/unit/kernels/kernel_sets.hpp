@@ -35,28 +35,31 @@ Kernels<Real> portable() {
 /// head_dim add some. bfloat16: rotated queries, probabilities and logit gradients are rounded by
 /// up to 2^-9, independently; the relative error of the whole is the root mean square of two (out)
 /// or three to four (gradients) such roundings, lse moves by up to 4 standard deviations
-/// 2^-9 / sqrt(3) of a logit's error.
+/// 2^-9 / sqrt(3) of a logit's error. bfloat16 that is computed in float32 has float32's.
 struct Bounds {
   double out, lse, gradients;
 };
 inline constexpr Bounds kFloat32{3e-6, 1e-5, 5e-6};
 inline constexpr Bounds kBfloat16{2.0 / 512, 4.0 / 512, 3.0 / 512};
 
-/// Runs test(table, Real(), bounds) for each tuned table of float32, and for that of bfloat16.
+/// Runs test(table, Real(), bounds) for each tuned table of float32 and of bfloat16.
 template <typename Test>
 void for_each_table(const Test& test) {
+  namespace cpu = kernels::cpu;
   int tested = 0;
-  for (const TileKernels* table : {kernels::cpu::avx2_kernels(), kernels::cpu::avx512_kernels()}) {
-    if (table == nullptr) continue;
-    SCOPED_TRACE(table->name);
-    test(*table, float{}, kFloat32);
+  const auto run = [&](auto real, const TileKernels* table, const Bounds& bounds) {
+    if (table == nullptr) return;
+    SCOPED_TRACE(std::string(table->name) + (sizeof(real) == 2 ? ", bfloat16" : ", float32"));
+    test(*table, real, bounds);
     ++tested;
+  };
+  for (const TileKernels* table : {cpu::avx2_kernels(), cpu::avx512_kernels()}) {
+    run(float{}, table, kFloat32);
   }
-  if (const TileKernels* table = kernels::cpu::avx512_bfloat16_kernels()) {
-    SCOPED_TRACE(table->name);
-    test(*table, bfloat16{}, kBfloat16);
-    ++tested;
+  for (const TileKernels* table : {cpu::avx2_widening_kernels(), cpu::avx512_widening_kernels()}) {
+    run(bfloat16{}, table, kFloat32);
   }
+  run(bfloat16{}, cpu::avx512_bfloat16_kernels(), kBfloat16);
   if (tested == 0) GTEST_SKIP() << "this processor has none of AVX2, AVX-512, AVX-512 BF16";
 }
 

@@ -3,11 +3,13 @@
 // itself with other numbers of threads.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <thread>
 
+#include "cadenza/base/error.hpp"
 #include "unit/kernels/kernel_sets.hpp"
 
 #ifndef KOKKOS_ENABLE_CUDA
@@ -133,6 +135,22 @@ void expect_same_bits(const std::vector<DocumentResult>& a, const std::vector<Do
     EXPECT_TRUE(same(a[d].dq, b[d].dq)) << "dq of document " << d;
     EXPECT_TRUE(same(a[d].dk, b[d].dk)) << "dk of document " << d;
     EXPECT_TRUE(same(a[d].dv, b[d].dv)) << "dv of document " << d;
+  }
+}
+
+/// Computed in float32, bfloat16 rows are the same numbers with the same sums.
+TEST(CpuAttention, Bfloat16InFloat32HasTheBitsOfFloat32) {
+  namespace cpu = kernels::cpu;
+  const std::pair<const TileKernels*, const TileKernels*> pairs[] = {
+      {cpu::avx2_widening_kernels(), cpu::avx2_kernels()},
+      {cpu::avx512_widening_kernels(), cpu::avx512_kernels()}};
+  for (const auto& [narrow, wide] : pairs) {
+    if (narrow == nullptr) continue;
+    SCOPED_TRACE(narrow->name);
+    std::mt19937_64 random(12);
+    const Case of = rounded_case({{4, 2, 96}, 10000, {1, 333, 150}, true, 0.2, 0.2}, random);
+    expect_same_bits(computed(of, 2, tuned<bfloat16>(*narrow)),
+                     computed(of, 2, tuned<float>(*wide)));
   }
 }
 
@@ -384,14 +402,66 @@ TEST(CpuAttention, ExponentialKeepsItsErrorBound) {
 
 TEST(CpuAttention, TheSeamNamesWhatItUses) {
   const bool tuned_float = kernels::cpu::best_kernels<float>() != nullptr;
-  EXPECT_EQ(kernels::attention_kernels<double>({2, 1, 64}), "portable");
-  EXPECT_EQ(kernels::attention_kernels<float>({2, 1, 64}),
+  EXPECT_EQ(kernels::describe_attention_kernel<double>({2, 1, 64}), "portable");
+  EXPECT_EQ(kernels::describe_attention_kernel<float>({2, 1, 64}),
             tuned_float ? kernels::cpu::best_kernels<float>()->name : "portable");
   if (tuned_float) {
-    EXPECT_THAT(kernels::attention_kernels<float>({2, 1, 40}),
+    EXPECT_THAT(kernels::describe_attention_kernel<float>({2, 1, 40}),
                 ::testing::HasSubstr("head_dim 40 is not a multiple of 32"));
   }
-  EXPECT_EQ(kernels::supports_bfloat16(), kernels::cpu::avx512_bfloat16_kernels() != nullptr);
+  EXPECT_EQ(kernels::supports_bfloat16(), kernels::cpu::best_kernels<bfloat16>() != nullptr);
+}
+
+template <typename Real>
+std::string refusal_of(const kernels::AttentionShape& shape) {
+  try {
+    kernels::attention_forward<Real>(shape, {}, {});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.what();
+  }
+  return "";
+}
+
+/// The first of the list is what `automatic` takes; every other one is taken where it is asked for.
+template <typename Real>
+void expect_each_kernel_is_taken() {
+  const std::vector<AttentionKernel> here = kernels::available_attention_kernels<Real>();
+  for (const AttentionKernel kernel : here) {
+    EXPECT_EQ(kernels::attention_kernel<Real>({2, 1, 64, kernel}), kernel);
+  }
+  if (here.empty()) return;
+  EXPECT_EQ(kernels::attention_kernel<Real>({2, 1, 64}), here.front());
+}
+
+TEST(AttentionKernelChoice, FollowsTheKey) {
+  expect_each_kernel_is_taken<float>();
+  expect_each_kernel_is_taken<double>();
+  expect_each_kernel_is_taken<bfloat16>();
+}
+
+TEST(AttentionKernelChoice, RefusesWhatTheTypeOrTheShapeDoesNotAllow) {
+  EXPECT_EQ(refusal_of<double>({2, 1, 64, AttentionKernel::avx2}),
+            "attention.kernel: found avx2; valid for float64 here: auto, portable");
+  EXPECT_THAT(refusal_of<float>({2, 1, 64, AttentionKernel::amx}),
+              ::testing::StartsWith("attention.kernel: found amx; valid for float32 here: auto, "));
+  if (kernels::cpu::avx2_kernels() == nullptr) GTEST_SKIP() << "this processor has no AVX2";
+  EXPECT_THAT(refusal_of<bfloat16>({2, 1, 64, AttentionKernel::portable}),
+              ::testing::EndsWith(", avx2"));
+  EXPECT_EQ(refusal_of<float>({2, 1, 40, AttentionKernel::avx2}),
+            "attention.kernel: avx2: found head_dim 40; valid: a multiple of 32 up to 256");
+  EXPECT_EQ(refusal_of<float>({2, 1, 40}), "");
+  EXPECT_EQ(refusal_of<bfloat16>({2, 1, 40}),
+            "attention in bfloat16: found head_dim 40; valid: a multiple of 32 up to 256");
+}
+
+TEST(AttentionKernelChoice, PrefersInstructionsForBfloat16WhereTheyAreFast) {
+  namespace cpu = kernels::cpu;
+  if (cpu::avx512_bfloat16_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 BF16";
+  const auto here = kernels::available_attention_kernels<bfloat16>();
+  const auto at = [&](AttentionKernel kernel) { return std::ranges::find(here, kernel); };
+  EXPECT_EQ(at(AttentionKernel::avx512_bf16) < at(AttentionKernel::avx512),
+            __builtin_cpu_is("amd") != 0);
 }
 
 }  // namespace

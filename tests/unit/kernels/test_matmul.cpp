@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 
+#include "../../../kernels/matmul/widened.hpp"
 #include "unit/kernels/device_data.hpp"
 
 namespace cadenza::testing {
@@ -50,10 +51,10 @@ struct Factors {
   double alpha = 1, beta = 0;
 };
 
-/// Compares one product; c_start fills C first.
-template <typename In, typename Out>
-void check_product(const Shape& s, Factors factors, const std::vector<Out>& c_start,
-                   std::mt19937_64& random) {
+/// Compares one product by `multiply`; c_start fills C first.
+template <typename In, typename Out, typename Multiply>
+void check_product_by(const Multiply& multiply, const Shape& s, Factors factors,
+                      const std::vector<Out>& c_start, std::mt19937_64& random) {
   using Sum = Accumulator<In>;
   SCOPED_TRACE(::testing::Message()
                << "m " << s.m << " n " << s.n << " k " << s.k << " a_op "
@@ -62,9 +63,8 @@ void check_product(const Shape& s, Factors factors, const std::vector<Out>& c_st
   const auto a = numbers<In>(s.m * s.k, random), b = numbers<In>(s.k * s.n, random);
   const auto a_device = upload(a), b_device = upload(b);
   const auto c_device = upload(c_start);
-  kernels::matmul<In>(s.a_op, s.b_op, s.m, s.n, s.k, static_cast<Sum>(factors.alpha),
-                      a_device.data(), b_device.data(), static_cast<Sum>(factors.beta),
-                      c_device.data());
+  multiply(s, static_cast<Sum>(factors.alpha), a_device.data(), b_device.data(),
+           static_cast<Sum>(factors.beta), c_device.data());
   fence();
   const auto c = download(c_device);
   for (std::int64_t i = 0; i < s.m; ++i) {
@@ -93,6 +93,16 @@ void check_product(const Shape& s, Factors factors, const std::vector<Out>& c_st
       ASSERT_NEAR(number(c[at]), expected, tolerance) << "element " << i << ", " << j;
     }
   }
+}
+
+template <typename In, typename Out>
+void check_product(const Shape& shape, Factors factors, const std::vector<Out>& c_start,
+                   std::mt19937_64& random) {
+  const auto multiply = [](const Shape& s, auto alpha, const In* a, const In* b, auto beta,
+                           Out* c) {
+    kernels::matmul<In>(s.a_op, s.b_op, s.m, s.n, s.k, alpha, a, b, beta, c);
+  };
+  check_product_by<In>(multiply, shape, factors, c_start, random);
 }
 
 template <typename Pair>
@@ -169,6 +179,33 @@ TYPED_TEST(Matmul, RepeatedShapesReadTheirOperandsAgain) {
                                             std::vector<Out>(2048 * 5), random);
   }
 }
+
+#ifndef KOKKOS_ENABLE_CUDA
+
+/// What hosts without fast instructions for bfloat16 do, on every host; more rows than a part has.
+TEST(WidenedMatmul, EqualsDefinition) {
+  std::mt19937_64 random(6);
+  const auto check = [&]<typename Out>(const Shape& shape, double beta, Out) {
+    const auto multiply = [](const Shape& s, float alpha, const bfloat16* a, const bfloat16* b,
+                             float b_factor, Out* c) {
+      kernels::multiply_widened({s.a_op, s.b_op, s.m, s.n, s.k}, alpha, a, b, b_factor, c);
+    };
+    check_product_by<bfloat16>(multiply, shape, {-0.75, beta},
+                               numbers<Out>(shape.m * shape.n, random), random);
+  };
+  for (const Transpose a_op : {Transpose::no, Transpose::yes}) {
+    for (const Transpose b_op : {Transpose::no, Transpose::yes}) {
+      for (const double beta : {0.0, 1.0}) {
+        for (const Shape& shape : {Shape{a_op, b_op, 1030, 19, 21}, {a_op, b_op, 18, 5, 1030}}) {
+          check(shape, beta, float{});
+          check(shape, beta, bfloat16{});
+        }
+      }
+    }
+  }
+}
+
+#endif
 
 }  // namespace
 }  // namespace cadenza::testing

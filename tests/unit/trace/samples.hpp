@@ -57,6 +57,7 @@ inline RankInfo sample_rank(int rank, int world) {
   info.threads = 6;
   info.device = "a device";
   info.peak_flops = 1.25e12;
+  info.attention_kernel = "avx512";
   return info;
 }
 

@@ -124,7 +124,8 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                          {"server", 96, 4, I},
                                                          {"threads", 100, 4, I},
                                                          {"device", 104, 64, S},
-                                                         {"peak_flops", 168, 8, F}}));
+                                                         {"peak_flops", 168, 8, F},
+                                                         {"attention_kernel", 176, 64, S}}));
 }
 
 TEST_F(WriterTest, NamesItsNumbers) {
@@ -251,6 +252,7 @@ TEST_F(WriterTest, SaysWhoseFileItIs) {
     EXPECT_THAT(column<std::int64_t>(id, "/meta/rank", field), ElementsAre(number)) << field;
   }
   EXPECT_THAT(column<double>(id, "/meta/rank", "peak_flops"), ElementsAre(1.25e12));
+  EXPECT_THAT(text_column(id, "/meta/rank", 64, "attention_kernel"), ElementsAre("avx512"));
 }
 
 TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
