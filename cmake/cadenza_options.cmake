@@ -54,6 +54,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4")
   set_source_files_properties(kernels/cpu/avx512_bfloat16.cpp PROPERTIES
     COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4;-mavx512bf16")
+  set_source_files_properties(kernels/cpu/amx.cpp PROPERTIES
+    COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4;-mavx512bf16;-mamx-tile;-mamx-bf16")
   set_source_files_properties(kernels/cpu/processor.cpp PROPERTIES
     COMPILE_DEFINITIONS CADENZA_X86_KERNELS)
 endif()

@@ -52,7 +52,9 @@ void for_each_table(const Test& test) {
     test(*table, float{}, kFloat32);
     ++tested;
   }
-  if (const TileKernels* table = kernels::cpu::avx512_bfloat16_kernels()) {
+  for (const TileKernels* table :
+       {kernels::cpu::avx512_bfloat16_kernels(), kernels::cpu::amx_bfloat16_kernels()}) {
+    if (table == nullptr) continue;
     SCOPED_TRACE(table->name);
     test(*table, bfloat16{}, kBfloat16);
     ++tested;
