@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why attention's tile products are our own: the library's bare products of a tile beside a whole
-// step of the tile kernels, softmax included, and the limit. One thread; prints JSON.
+// step of the tile kernels, softmax included, and the limit; and how far the limit is from what
+// AMX can do at most. One thread; prints JSON.
 #include <oneapi/dnnl/dnnl.h>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "../kernels/cpu/attention.hpp"
+#include "../kernels/cpu/thread_state.hpp"
+#include "amx_rate.hpp"
 #include "cadenza/base/error.hpp"
 #include "command_line.hpp"
 #include "limit.hpp"
@@ -52,13 +57,16 @@ class ForwardStep final : public Work {
         lost_(cpu::kQueryTile),
         keys_(cpu::kKeyRows * dim, 0.1f),
         values_(keys_),
-        scores_(cpu::kKeyRows * table.panel),
+        scores_(2 * cpu::kKeyRows * table.panel),
+        probabilities_(table.depth == 1 ? 0 : cpu::kKeyRows * table.panel),
         rows_(keys_) {}
   void run() override {
     const cpu::ForwardHead head{queries_.data(), out_.data(), peak_.data(), sum_.data(),
                                 lost_.data()};
-    const cpu::ForwardKeys tile{keys_.data(), values_.data(), scores_.data(), scores_.data(),
+    const cpu::ForwardKeys tile{keys_.data(), values_.data(), scores_.data(),
+                                table_.depth == 1 ? scores_.data() : probabilities_.data(),
                                 rows_.data()};
+    const cpu::ThreadState state(table_);
     cpu::Visible visible;
     visible.last = cpu::kQueryTile;
     visible.keys = cpu::kKeyTile;
@@ -72,8 +80,42 @@ class ForwardStep final : public Work {
  private:
   const cpu::TileKernels& table_;
   int dim_;
-  Floats queries_, out_, peak_, sum_, lost_, keys_, values_, scores_, rows_;
+  Floats queries_, out_, peak_, sum_, lost_, keys_, values_, scores_, probabilities_, rows_;
 };
+
+/// Tile products alone: of factors in registers, or loaded from the first-level cache.
+class AmxProducts final : public Work {
+ public:
+  explicit AmxProducts(bool from_cache)
+      : from_cache_(from_cache), data_((kAmxCacheBytes + kLine) / sizeof(float)) {
+    void* begin = data_.data();
+    std::size_t space = data_.size() * sizeof(float);
+    aligned_ = std::align(kLine, kAmxCacheBytes, begin, space);
+  }
+  void run() override {
+    if (from_cache_) {
+      multiply_from_cache(aligned_, kBlocks);
+    } else {
+      multiply_in_registers(kBlocks);
+    }
+  }
+  double flops() const override { return kAmxBlockFlops * kBlocks; }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  static constexpr int kBlocks = 1 << 18;  // some milliseconds
+  bool from_cache_;
+  Floats data_;
+  const void* aligned_ = nullptr;
+};
+
+/// The fastest table for data of a type.
+const cpu::TileKernels& table_of(const std::string& dtype) {
+  const cpu::TileKernels* table =
+      dtype == "float32" ? cpu::best_kernels<float>() : cpu::best_kernels<bfloat16>();
+  if (table == nullptr) fail(ExitCode::usage, "this processor has no tuned {} kernels", dtype);
+  return *table;
+}
 
 std::unique_ptr<Work> make_tile(const Json& request) {
   const int dim = request.at("head_dim");
@@ -81,10 +123,15 @@ std::unique_ptr<Work> make_tile(const Json& request) {
     fail(ExitCode::usage, "head_dim: found {}; valid: a multiple of {} up to {}", dim,
          cpu::kDimStep, cpu::kLargestDim);
   }
-  if (request.at("by") == "oneDNN") return std::make_unique<LibraryProducts>(dim);
-  const cpu::TileKernels* table = cpu::best_kernels<float>();
-  if (table == nullptr) fail(ExitCode::usage, "this processor has no tuned kernels");
-  return std::make_unique<ForwardStep>(*table, dim);
+  const std::string by = request.at("by"), dtype = request.at("dtype");
+  if (by == "cadenza") return std::make_unique<ForwardStep>(table_of(dtype), dim);
+  if (by == "oneDNN") {
+    if (dtype != "float32") fail(ExitCode::usage, "--by oneDNN: valid: --dtype float32");
+    return std::make_unique<LibraryProducts>(dim);
+  }
+  if (dtype != "bfloat16") fail(ExitCode::usage, "--by {}: valid: --dtype bfloat16", by);
+  if (cpu::amx_bfloat16_kernels() == nullptr) fail(ExitCode::usage, "this processor has no AMX");
+  return std::make_unique<AmxProducts>(by == "L1");
 }
 
 }  // namespace
@@ -93,18 +140,24 @@ std::unique_ptr<Work> make_tile(const Json& request) {
 int main(int argc, char** argv) {
   using cadenza::bench::Json;
   CLI::App app(
-      "Times a tile of attention (128 queries, 128 keys, float32) beside the limit and prints "
+      "Times a tile of attention (128 queries, 128 keys) beside the limit and prints "
       "JSON; run it with OMP_NUM_THREADS=1.",
       "bench_tile");
   int head_dim = 64;
   std::string by = "cadenza";
   app.add_option("--head-dim", head_dim, "Elements of a head")->capture_default_str();
-  app.add_option("--by", by, "cadenza: a step of the kernel; oneDNN: its two products alone")
-      ->check(CLI::IsMember({"cadenza", "oneDNN"}))
+  std::string dtype = "float32";
+  app.add_option("--by", by,
+                 "cadenza: a step of the kernel; oneDNN: its two products alone (float32); "
+                 "registers, L1: AMX products alone, of tiles that are there (bfloat16)")
+      ->check(CLI::IsMember({"cadenza", "oneDNN", "registers", "L1"}))
+      ->capture_default_str();
+  app.add_option("--dtype", dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
   cadenza::bench::Repetitions repetitions;
   add_repetitions(app, repetitions);
   return run(app, argc, argv, repetitions, cadenza::bench::make_tile, [&] {
-    return Json{{"by", by}, {"head_dim", head_dim}, {"dtype", "float32"}};
+    return Json{{"by", by}, {"head_dim", head_dim}, {"dtype", dtype}};
   });
 }

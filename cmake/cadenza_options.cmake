@@ -46,6 +46,7 @@ endif()
 
 # Tile kernels of kernels/cpu: one file per instruction set, chosen at run time, fast in every build.
 # GCC 12 takes the undefined values of its own AVX-512 header for unset variables.
+set_source_files_properties(kernels/cpu/software_tiles.cpp PROPERTIES COMPILE_OPTIONS -O3)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(cadenza_tile_options -O3 -Wno-uninitialized -Wno-maybe-uninitialized)
   set_source_files_properties(kernels/cpu/avx2.cpp PROPERTIES
@@ -54,6 +55,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4")
   set_source_files_properties(kernels/cpu/avx512_bfloat16.cpp PROPERTIES
     COMPILE_OPTIONS "${cadenza_tile_options};-march=x86-64-v4;-mavx512bf16")
+  set(cadenza_amx_options
+    ${cadenza_tile_options} -march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16)
+  set_source_files_properties(kernels/cpu/amx.cpp PROPERTIES
+    COMPILE_OPTIONS "${cadenza_amx_options}")
   set_source_files_properties(kernels/cpu/processor.cpp PROPERTIES
     COMPILE_DEFINITIONS CADENZA_X86_KERNELS)
 endif()

@@ -11,6 +11,7 @@
 #include "ordered_accumulation.hpp"
 #include "progress.hpp"
 #include "rows.hpp"
+#include "thread_state.hpp"
 #include "workspace.hpp"
 
 namespace cadenza::kernels::cpu {
@@ -100,6 +101,7 @@ class Backward {
   BackwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
 
   void run(Scratch scratch) {
+    const ThreadState state(kernels_);
     const BackwardScratch tiles = plan(scratch);
     std::vector<Visit> visits;
     for (;;) {
@@ -178,10 +180,9 @@ class Backward {
         turns_.finish(visit.slot, visit.ticket);
         progress_.step();
       }
-      kernels_.add_rows(plan.keys.dk, dim_, scale_, {},
-                        rows_.sums_of_head(buffer, buffer.dk, tokens, unit.kv_head));
-      kernels_.add_rows(plan.keys.dv, dim_, 1.0f, {},
-                        rows_.sums_of_head(buffer, buffer.dv, tokens, unit.kv_head));
+      kernels_.backward_end(plan.keys, dim_, scale_,
+                            rows_.sums_of_head(buffer, buffer.dk, tokens, unit.kv_head),
+                            rows_.sums_of_head(buffer, buffer.dv, tokens, unit.kv_head));
     }
   }
 

@@ -203,23 +203,34 @@ void backward_load_keys(const BackwardKeys& tile, float* rows, int dim, Rows key
   if constexpr (M::kBfloat16) pair_rows<M>(plain, padded, dim, tile.keys);
 }
 
+/// lse and -delta of a tile; a row that saw no key has probability 0 for all of them, not e^(+inf).
+template <typename M>
+void load_statistics(const BackwardQueries& tile, int count, SumRows lse, SumRows delta) {
+  constexpr float kInfinity = __builtin_inff();
+  for (int r = 0; r < kGradientQueryTile; ++r) {
+    const bool inside = r < count;
+    const float given = inside ? lse.data[r * lse.stride] : kInfinity;
+    tile.lse[r] = given == -kInfinity ? kInfinity : given;
+    tile.minus_delta[r] = inside ? -delta.data[r * delta.stride] : 0;
+  }
+}
+
 template <typename M>
 void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, Rotation rotation,
                            Rows dout, SumRows lse, SumRows delta) {
-  constexpr float kInfinity = __builtin_inff();
   load_queries<M>(queries, dim, kGradientQueryTile, rotation, tile.q);
   copy_rows<M>(dout, dim, kGradientQueryTile, tile.dout);
   if constexpr (M::kBfloat16) {
     pair_rows<M>(tile.q, kGradientQueryTile, dim, tile.q_pairs);
     pair_rows<M>(tile.dout, kGradientQueryTile, dim, tile.dout_pairs);
   }
-  for (int r = 0; r < kGradientQueryTile; ++r) {
-    const bool inside = r < queries.count;
-    // A row that saw no key has probability 0 for all of them, not e^(+inf).
-    const float given = inside ? lse.data[r * lse.stride] : kInfinity;
-    tile.lse[r] = given == -kInfinity ? kInfinity : given;
-    tile.minus_delta[r] = inside ? -delta.data[r * delta.stride] : 0;
-  }
+  load_statistics<M>(tile, queries.count, lse, delta);
+}
+
+template <typename M>
+void backward_end(const BackwardKeys& tile, int dim, float scale, SumRows dk, SumRows dv) {
+  add_rows<M>(tile.dk, dim, scale, {}, dk);
+  add_rows<M>(tile.dv, dim, 1.0f, {}, dv);
 }
 
 }  // namespace cadenza::kernels::cpu

@@ -9,6 +9,7 @@
 #include "attention.hpp"
 #include "progress.hpp"
 #include "rows.hpp"
+#include "thread_state.hpp"
 #include "workspace.hpp"
 
 namespace cadenza::kernels::cpu {
@@ -36,7 +37,7 @@ ForwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int di
   ForwardKeys& keys = plan.keys;
   keys.keys = scratch.take(kKeyRows * words);
   keys.values = scratch.take(std::int64_t{kKeyRows} / kernels.depth * dim);
-  keys.scores = scratch.take(std::int64_t{kKeyRows} * kernels.panel);
+  keys.scores = scratch.take(std::int64_t{2} * kKeyRows * kernels.panel);
   keys.probabilities = kernels.depth == 1
                            ? keys.scores
                            : scratch.take(std::int64_t{kKeyRows} / kernels.depth * kernels.panel);
@@ -60,6 +61,7 @@ class Forward {
   ForwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
 
   void run(Scratch scratch) {
+    const ThreadState state(kernels_);
     const ForwardScratch tiles = plan(scratch);
     for (;;) {
       const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);

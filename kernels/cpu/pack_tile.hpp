@@ -22,7 +22,7 @@ class Prefetcher {
     constexpr int kLine = 64;
     for (int i = 0; i < share_ && piece_ < upcoming_.count; ++i) {
       const Upcoming::Pieces& rows = upcoming_.pieces[piece_];
-      _mm_prefetch(rows.data + row_ * rows.stride + line_ * kLine, _MM_HINT_T0);
+      __builtin_prefetch(rows.data + row_ * rows.stride + line_ * kLine);
       if (++line_ < rows.lines) continue;
       line_ = 0;
       if (++row_ < rows.rows) continue;

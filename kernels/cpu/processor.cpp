@@ -3,6 +3,12 @@
 #include "processor.hpp"
 #include "attention.hpp"
 
+#ifdef CADENZA_X86_KERNELS
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace cadenza::kernels::cpu {
 
 #ifdef CADENZA_X86_KERNELS
@@ -12,6 +18,7 @@ extern const TileKernels kAvx512Kernels;
 extern const TileKernels kAvx512Bfloat16Kernels;
 extern const TileKernels kAvx2WideningKernels;
 extern const TileKernels kAvx512WideningKernels;
+extern const TileKernels kAmxKernels;
 
 const TileKernels* avx2_kernels() {
   const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -41,6 +48,39 @@ const TileKernels* avx512_widening_kernels() {
   return avx512_kernels() != nullptr ? &kAvx512WideningKernels : nullptr;
 }
 
+namespace {
+
+/// Leaf 7 of CPUID: AMX-BF16 and AMX-TILE.
+bool processor_has_amx() {
+  constexpr unsigned kBfloat16 = 1u << 22, kTile = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  return (d & kBfloat16) != 0 && (d & kTile) != 0 && avx512_bfloat16_kernels() != nullptr;
+}
+
+/// Tiles are 8 KiB of state that Linux saves only for processes that ask for it.
+bool system_permits_amx() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return permitted;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const TileKernels* amx_bfloat16_kernels() {
+  static const bool has = processor_has_amx() && system_permits_amx();
+  return has ? &kAmxKernels : nullptr;
+}
+
+bool amx_was_refused() {
+  static const bool refused = processor_has_amx() && !system_permits_amx();
+  return refused;
+}
+
 #else
 
 bool fast_avx512_bfloat16() {
@@ -61,6 +101,12 @@ const TileKernels* avx2_widening_kernels() {
 const TileKernels* avx512_widening_kernels() {
   return nullptr;
 }
+const TileKernels* amx_bfloat16_kernels() {
+  return nullptr;
+}
+bool amx_was_refused() {
+  return false;
+}
 
 #endif
 
@@ -78,7 +124,8 @@ std::vector<NamedKernels> bfloat16_tables() {
   const NamedKernels narrow{AttentionKernel::avx512_bf16, avx512_bfloat16_kernels()};
   const NamedKernels wide{AttentionKernel::avx512, avx512_widening_kernels()};
   const bool fast = fast_avx512_bfloat16();
-  return present({fast ? narrow : wide,
+  return present({{AttentionKernel::amx, amx_bfloat16_kernels()},
+                  fast ? narrow : wide,
                   fast ? wide : narrow,
                   {AttentionKernel::avx2, avx2_widening_kernels()}});
 }

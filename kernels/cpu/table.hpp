@@ -12,6 +12,8 @@ constexpr TileKernels table_of(const char* name) {
   return {name,
           kPanel<M>,
           M::kDepth,
+          nullptr,
+          nullptr,
           forward_begin<M>,
           forward_load<M>,
           forward_step<M>,
@@ -19,6 +21,7 @@ constexpr TileKernels table_of(const char* name) {
           backward_load_keys<M>,
           backward_load_queries<M>,
           backward_step<M>,
+          backward_end<M>,
           add_rows<M>};
 }
 

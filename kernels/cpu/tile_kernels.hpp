@@ -83,7 +83,8 @@ struct Visible {
   }
 };
 
-/// Scratch of a forward query tile of one head.
+/// Scratch of a forward query tile of one head. Sizes and layouts here and below are those of
+/// vectors; amx_forward.hpp and amx_backward.hpp lay some of them out differently.
 struct ForwardHead {
   float* queries;  ///< panels over queries
   float* out;      ///< [kQueryTile, D], not divided by the sum yet
@@ -96,7 +97,7 @@ struct ForwardHead {
 struct ForwardKeys {
   float* keys;           ///< words [kKeyRows, W]
   float* values;         ///< words [kKeyRows / depth, D]: pairs of keys in bfloat16
-  float* scores;         ///< [kKeyRows, panel]
+  float* scores;         ///< [kKeyRows, panel]; two of them where kernels overlap panels
   float* probabilities;  ///< words [kKeyRows / depth, panel]: `scores` itself in float32
   float* rows;           ///< words [kKeyRows, W]
 };
@@ -130,6 +131,10 @@ struct TileKernels {
   int panel;
   int depth;  ///< elements in a word
 
+  /// Around the work of a thread, where the instruction set has state of its own; else null.
+  void (*begin_thread)();
+  void (*end_thread)();
+
   void (*forward_begin)(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
                         Rotation rotation, SumRows out, SumRows lse);
   void (*forward_load)(const ForwardKeys& tile, int dim, Rows keys, Rows values);
@@ -146,6 +151,8 @@ struct TileKernels {
   /// Adds the pair of tiles to dk and dv, and assigns dq.
   void (*backward_step)(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                         float scale, Visible visible, const Upcoming& upcoming);
+  /// Adds the sums of a tile of keys to memory; dk times `scale`.
+  void (*backward_end)(const BackwardKeys& tile, int dim, float scale, SumRows dk, SumRows dv);
   /// to += factor * rows turned back by `rotation`; rows [to.count, D].
   void (*add_rows)(const float* rows, int dim, float factor, Rotation rotation, SumRows to);
 };
@@ -157,5 +164,14 @@ const TileKernels* avx512_bfloat16_kernels();
 /// Rows stored as bfloat16, computed in float32: every rounding is that of the rows.
 const TileKernels* avx2_widening_kernels();
 const TileKernels* avx512_widening_kernels();
+/// Null also where the system refuses the state of the tiles.
+const TileKernels* amx_bfloat16_kernels();
+
+/// True where the build and the processor have AMX, but the system refuses its state.
+bool amx_was_refused();
+
+/// The AMX kernels with tiles in plain C++, on every processor: for tests of packing, masks and
+/// order, with sanitizers, which do not see what tile instructions load.
+const TileKernels* software_tile_kernels();
 
 }  // namespace cadenza::kernels::cpu

@@ -5,9 +5,10 @@
 // set is compiled with other flags and the linker must never take one for another.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 namespace cadenza::kernels::cpu {
 

@@ -52,6 +52,15 @@ template <typename Real>
        cpu::kDimStep, cpu::kLargestDim);
 }
 
+/// Why the best kernels of the processor are not taken; empty: they are.
+template <typename Real>
+std::string second_choice() {
+  if constexpr (kTuned<Real> && !kPortable<Real>) {
+    if (cpu::amx_was_refused()) return " (the operating system refuses AMX)";
+  }
+  return "";
+}
+
 /// The table that computes the shape; null: the portable kernels.
 template <typename Real>
 const cpu::NamedKernels* table_for(const AttentionShape& shape) {
@@ -91,7 +100,9 @@ AttentionKernel attention_kernel(const AttentionShape& shape) {
 
 template <typename Real>
 std::string describe_attention_kernel(const AttentionShape& shape) {
-  if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) return tuned->table->name;
+  if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
+    return tuned->table->name + second_choice<Real>();
+  }
   if (shape.kernel == AttentionKernel::portable || tuned_tables<Real>().empty()) return "portable";
   return fmt::format("portable (slow: head_dim {} is not a multiple of {} up to {})",
                      shape.head_dim, cpu::kDimStep, cpu::kLargestDim);

@@ -46,12 +46,10 @@ inline constexpr Bounds kBfloat16{2.0 / 512, 4.0 / 512, 3.0 / 512};
 template <typename Test>
 void for_each_table(const Test& test) {
   namespace cpu = kernels::cpu;
-  int tested = 0;
   const auto run = [&](auto real, const TileKernels* table, const Bounds& bounds) {
     if (table == nullptr) return;
     SCOPED_TRACE(std::string(table->name) + (sizeof(real) == 2 ? ", bfloat16" : ", float32"));
     test(*table, real, bounds);
-    ++tested;
   };
   for (const TileKernels* table : {cpu::avx2_kernels(), cpu::avx512_kernels()}) {
     run(float{}, table, kFloat32);
@@ -59,8 +57,10 @@ void for_each_table(const Test& test) {
   for (const TileKernels* table : {cpu::avx2_widening_kernels(), cpu::avx512_widening_kernels()}) {
     run(bfloat16{}, table, kFloat32);
   }
-  run(bfloat16{}, cpu::avx512_bfloat16_kernels(), kBfloat16);
-  if (tested == 0) GTEST_SKIP() << "this processor has none of AVX2, AVX-512, AVX-512 BF16";
+  for (const TileKernels* table : {cpu::avx512_bfloat16_kernels(), cpu::amx_bfloat16_kernels(),
+                                   cpu::software_tile_kernels()}) {
+    run(bfloat16{}, table, kBfloat16);
+  }
 }
 
 /// Runs test(kernels) for the portable float32 kernels and for every tuned table.
