@@ -46,7 +46,7 @@ endif()
 
 # Tile kernels of kernels/cpu: one file per instruction set, chosen at run time, fast in every build.
 # GCC 12 takes the undefined values of its own AVX-512 header for unset variables.
-set_source_files_properties(kernels/cpu/software_tiles.cpp PROPERTIES COMPILE_OPTIONS -O3)
+set_source_files_properties(kernels/cpu/software_tiles.cpp PROPERTIES COMPILE_OPTIONS -O2)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(cadenza_tile_options -O3 -Wno-uninitialized -Wno-maybe-uninitialized)
   set_source_files_properties(kernels/cpu/avx2.cpp PROPERTIES

@@ -58,19 +58,25 @@ struct Amx : Avx512Bfloat16 {
   }
   /// Words (first[i], second[i]) of two vectors of floats.
   static Vector pair(Vector first, Vector second) {
-    alignas(64) static constexpr std::uint16_t kInterleave[32] = {
-        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const auto both = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-    const __m512i order = _mm512_load_si512(kInterleave);
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, both));
+    return interleave((__m512i)_mm512_cvtne2ps_pbh(second, first));
   }
+  /// Words (first[i], second[i]) of two runs of 16 bfloat16.
   static Vector pair(const std::uint16_t* first, const std::uint16_t* second) {
-    return Avx512Bfloat16::pair(first, second);
+    const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)first));
+    return interleave(_mm512_inserti64x4(low, _mm256_loadu_si256((const __m256i*)second), 1));
   }
   /// 32 bfloat16 in a row, rounded from two vectors of floats.
   static void narrow_row(std::uint16_t* to, Vector first, Vector second) {
     _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+  }
+
+ private:
+  /// The 16 halves of words 0 to 7 with those of words 8 to 15.
+  static Vector interleave(__m512i halves) {
+    alignas(64) static constexpr std::uint16_t kOrder[32] = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(_mm512_load_si512(kOrder), halves));
   }
 };
 #endif

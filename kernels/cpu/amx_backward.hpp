@@ -4,16 +4,27 @@
 // dQ = dS K. P and dS are written in pairs of queries, as the second factor of the former two reads
 // them, and dS also in rows, for the last; nothing of a score is transposed.
 //
-// Scratch: key_panels, value_panels [panels][W][32] words; keys [kKeyTile / 2][D] words; dk, dv
-// [D][kKeyTile], transposed; q, dout [queries][W] words; q_pairs, dout_pairs [D][queries / 2]
-// words, transposed; p: scores and dP of two blocks, [2][2][32][32]; p_pairs, ds_pairs
-// [queries / 2][kKeyTile] words; ds [queries][kKeyTile / 2] words.
+// Scratch: key_panels, value_panels [panels][W][32] words; keys [K / 2][D] words; dk, dv
+// [panels][D][32], transposed; q, dout [N][W] words; q_pairs, dout_pairs [D][N / 2] words,
+// transposed; p: logits and dP of two blocks, [2][2][32][32]; p_pairs, ds_pairs
+// [panels][N / 2][32] words; ds [panels][N][16] words. A block of 32 keys lies together, because
+// rows a kilobyte apart share a few sets of the first-level cache.
 #pragma once
 
 #include "amx_product.hpp"
 #include "backward_tile.hpp"
 
 namespace cadenza::kernels::cpu {
+
+/// Every pair of tiles loads and stores all sums dK and dV of its keys, and dQ of its queries: few
+/// and large pairs, whose scratch still fits the second-level cache.
+inline constexpr int kAmxGradientQueries = 128;
+inline constexpr int kAmxGradientKeys = 256;
+
+/// Where the pairs of queries from `row` on lie for the 32 keys from `key` on.
+constexpr int pairs_at(int row, int key) {
+  return key * (kAmxGradientQueries / 2) + row / 2 * kTileBlock;
+}
 
 /// Block of 32 queries and 32 keys: logits and dP to P and dS, two queries at a step.
 template <typename M, bool kMasked>
@@ -25,9 +36,10 @@ class LogitGradients {
       : scores_(block),
         lse_(queries.lse + row),
         minus_delta_(queries.minus_delta + row),
-        p_pairs_(queries.p_pairs + row / 2 * kKeyTile + key),
-        ds_pairs_(queries.ds_pairs + row / 2 * kKeyTile + key),
-        ds_(reinterpret_cast<std::uint16_t*>(queries.ds) + row * kKeyTile + key),
+        p_pairs_(queries.p_pairs + pairs_at(row, key)),
+        ds_pairs_(queries.ds_pairs + pairs_at(row, key)),
+        ds_(reinterpret_cast<std::uint16_t*>(queries.ds) + key * kAmxGradientQueries +
+            row * kTileBlock),
         factor_(M::broadcast(factor)),
         visible_(visible),
         row_(row),
@@ -44,7 +56,7 @@ class LogitGradients {
         const auto dp = M::load(scores_ + kTileBlock * kTileBlock + at);
         ds[i][j] = M::multiply(p[i][j], M::add(dp, M::broadcast(minus_delta_[i])));
       }
-      M::narrow_row(ds_ + i * kKeyTile, ds[i][0], ds[i][1]);
+      M::narrow_row(ds_ + i * kTileBlock, ds[i][0], ds[i][1]);
     }
 #pragma GCC unroll 2
     for (int j = 0; j < kBlockVectors; ++j) {
@@ -54,9 +66,9 @@ class LogitGradients {
     scores_ += 2 * kTileBlock;
     lse_ += 2;
     minus_delta_ += 2;
-    p_pairs_ += kKeyTile;
-    ds_pairs_ += kKeyTile;
-    ds_ += 2 * kKeyTile;
+    p_pairs_ += kTileBlock;
+    ds_pairs_ += kTileBlock;
+    ds_ += 2 * kTileBlock;
     row_ += 2;
     --left_;
   }
@@ -129,7 +141,7 @@ class BackwardStep {
 
  private:
   static constexpr std::int64_t kWordBytes = sizeof(float);
-  static constexpr std::int64_t kPairsPitch = kKeyTile * kWordBytes;
+  static constexpr std::int64_t kPanelBytes = kTileBlock * kWordBytes;
 
   int count_blocks() const {
     const int rows = (blocks_.row_end - blocks_.row_begin) / kTileBlock;
@@ -140,12 +152,12 @@ class BackwardStep {
 
   /// A block of logits and dP, [2][32][32] in scratch, with `between` done meanwhile.
   template <typename Between>
-  void multiply_logits(int row, int key, float* block, Between between) {
+  [[gnu::always_inline]] void multiply_logits(int row, int key, float* block, Between between) {
     const std::int64_t words = dim_ / 2;
-    constexpr std::int64_t kPanelBytes = kPanel<M> * kWordBytes;
     const int steps = dim_ / kTileDepth;
     prefetcher_.step();
-    const auto product = [&](const float* rows, const float* panels, float* to) {
+    const auto product = [&](const float* rows, const float* panels, float* to)
+        __attribute__((always_inline)) {
       const Factor left{rows + row * words, words * kWordBytes, kTileDepth * 2};
       const Factor right{panels + key * words, kPanelBytes, kTileDepth / 2 * kPanelBytes};
       zero_tiles<M>();
@@ -209,38 +221,38 @@ class BackwardStep {
   }
 
   /// sums[d][key] += over the rows that see the key: left[d][row] * weights[row][key]. Adds to what
-  /// the sums hold, which is at most kTilesPerSum tiles of queries: a thousand float32 roundings
+  /// the sums hold, which is at most kTilesPerSum tiles of queries: some 4000 float32 roundings
   /// lose less than 2^-9 of what rounding the factors to bfloat16 does.
   void add_key_gradient(const float* left_pairs, const float* weights, float* sums) {
-    constexpr std::int64_t kLeftPitch = kGradientQueryTile * 2;
+    constexpr std::int64_t kLeftPitch = kAmxGradientQueries * 2;
     Idle idle;
     for (int key = blocks_.key_begin; key < blocks_.key_end; key += kTileBlock) {
       const int first = blocks_.first_row(visible_, key);
       const int steps = (blocks_.row_end - first) / kTileDepth;
       if (steps <= 0) continue;
-      const Factor right{weights + first / 2 * kKeyTile + key, kPairsPitch,
-                         kTileDepth / 2 * kPairsPitch};
+      const Factor right{weights + pairs_at(first, key), kPanelBytes, kTileDepth / 2 * kPanelBytes};
       for (int d = 0; d < dim_; d += kTileBlock) {
         prefetcher_.step();
         const auto* data = reinterpret_cast<const char*>(left_pairs) + d * kLeftPitch + first * 2;
-        float* to = sums + d * kKeyTile + key;
-        load_tiles<M>(to, kKeyTile);
+        float* to = sums + key * dim_ + d * kTileBlock;
+        load_tiles<M>(to, kTileBlock);
         multiply_block<M>(Factor{data, kLeftPitch, kTileDepth * 2}, right, steps, idle);
-        store_tiles<M>(to, kKeyTile);
+        store_tiles<M>(to, kTileBlock);
       }
     }
   }
 
   /// dq[row] = sum over the keys that the row's block sees of dS[row][key] * key.
   void query_gradient() {
-    constexpr std::int64_t kLeftPitch = kKeyTile * 2;
+    constexpr std::int64_t kLeftPitch = kTileBlock * 2;
+    constexpr std::int64_t kLeftStep = kAmxGradientQueries * kLeftPitch;
     const std::int64_t right_pitch = dim_ * kWordBytes;
     Idle idle;
     for (int row = blocks_.row_begin; row < blocks_.row_end; row += kTileBlock) {
       const int last = row + kTileBlock < visible_.last ? row + kTileBlock : visible_.last;
       const int keys = round_up(visible_.of(last - 1), kTileBlock) - blocks_.key_begin;
       const auto* data = reinterpret_cast<const char*>(queries_.ds) + row * kLeftPitch;
-      const Factor left{data + blocks_.key_begin * 2, kLeftPitch, kTileDepth * 2};
+      const Factor left{data + blocks_.key_begin / kTileDepth * kLeftStep, kLeftPitch, kLeftStep};
       const float* right = keys_.keys + static_cast<std::int64_t>(blocks_.key_begin / 2) * dim_;
       for (int d = 0; d < dim_; d += kTileBlock) {
         prefetcher_.step();
@@ -270,18 +282,18 @@ void amx_backward_step(const BackwardKeys& keys, const BackwardQueries& queries,
 template <typename M>
 void amx_backward_load_queries(const BackwardQueries& tile, int dim, Rows queries,
                                Rotation rotation, Rows dout, SumRows lse, SumRows delta) {
-  constexpr int kPitch = kGradientQueryTile / M::kDepth;
-  load_queries<M>(queries, dim, kGradientQueryTile, rotation, tile.q);
-  copy_rows<M>(dout, dim, kGradientQueryTile, tile.dout);
-  transpose_pairs<M>({tile.q, dim, kGradientQueryTile}, dim, kGradientQueryTile, tile.q_pairs,
+  constexpr int kPitch = kAmxGradientQueries / M::kDepth;
+  load_queries<M>(queries, dim, kAmxGradientQueries, rotation, tile.q);
+  copy_rows<M>(dout, dim, kAmxGradientQueries, tile.dout);
+  transpose_pairs<M>({tile.q, dim, kAmxGradientQueries}, dim, kAmxGradientQueries, tile.q_pairs,
                      kPitch);
-  transpose_pairs<M>({tile.dout, dim, kGradientQueryTile}, dim, kGradientQueryTile, tile.dout_pairs,
-                     kPitch);
-  load_statistics<M>(tile, queries.count, lse, delta);
-  for (int r = 0; r < kGradientQueryTile; ++r) tile.lse[r] *= kLog2E;
+  transpose_pairs<M>({tile.dout, dim, kAmxGradientQueries}, dim, kAmxGradientQueries,
+                     tile.dout_pairs, kPitch);
+  load_statistics<M, kAmxGradientQueries>(tile, queries.count, lse, delta);
+  for (int r = 0; r < kAmxGradientQueries; ++r) tile.lse[r] *= kLog2E;
 }
 
-/// sums [D][kKeyTile] to rows, times `factor`.
+/// sums [panels][D][32] to rows, times `factor`.
 template <typename M>
 void add_transposed(const float* sums, int dim, float factor, SumRows to) {
   constexpr int kLanes = M::kLanes;
@@ -289,8 +301,9 @@ void add_transposed(const float* sums, int dim, float factor, SumRows to) {
   const auto f = M::broadcast(factor);
   for (int row = 0; row < to.count; row += kLanes) {
     const int count = to.count - row < kLanes ? to.count - row : kLanes;
+    const float* from = sums + row / kTileBlock * kTileBlock * dim + row % kTileBlock;
     for (int d = 0; d < dim; d += kLanes) {
-      M::transpose(sums + d * kKeyTile + row, kKeyTile, rows, kLanes);
+      M::transpose(from + d * kTileBlock, kTileBlock, rows, kLanes);
       for (int r = 0; r < count; ++r) {
         float* at = to.data + (row + r) * to.stride + d;
         M::store(at, M::fma(f, M::load(rows + r * kLanes), M::load(at)));

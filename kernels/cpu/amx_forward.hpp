@@ -130,8 +130,9 @@ class Addition {
 
 /// S^T of a panel for `keys` keys, whole blocks.
 template <typename M, typename Between>
-void multiply_scores(const ForwardHead& head, const ForwardKeys& tile, int dim, int row, int keys,
-                     float* scores, Prefetcher<M>& prefetcher, Between between) {
+[[gnu::always_inline]] inline void multiply_scores(const ForwardHead& head, const ForwardKeys& tile,
+                                                   int dim, int row, int keys, float* scores,
+                                                   Prefetcher<M>& prefetcher, Between between) {
   const std::int64_t row_bytes = std::int64_t{dim} * 2;
   constexpr std::int64_t kPanelBytes = kPanel<M> * sizeof(float);
   const Factor queries{head.queries + static_cast<std::int64_t>(row) * (dim / 2), kPanelBytes,
@@ -149,8 +150,10 @@ void multiply_scores(const ForwardHead& head, const ForwardKeys& tile, int dim, 
 
 /// O^T of a panel: the sum over a tile's keys is a sum of its own, which is then added with decay.
 template <typename M, typename Between>
-void multiply_values(const ForwardHead& head, const ForwardKeys& tile, int dim, int row, int keys,
-                     const float* decay, float* sums, Prefetcher<M>& prefetcher, Between between) {
+[[gnu::always_inline]] inline void multiply_values(const ForwardHead& head, const ForwardKeys& tile,
+                                                   int dim, int row, int keys, const float* decay,
+                                                   float* sums, Prefetcher<M>& prefetcher,
+                                                   Between between) {
   constexpr std::int64_t kRowBytes = kKeyTile * 2;
   constexpr std::int64_t kPanelBytes = kPanel<M> * sizeof(float);
   const Factor probabilities{tile.probabilities, kPanelBytes, kTileDepth / 2 * kPanelBytes};

@@ -12,6 +12,8 @@ constexpr TileKernels amx_table_of(const char* name) {
   return {name,
           kPanel<M>,
           M::kDepth,
+          kAmxGradientQueries,
+          kAmxGradientKeys,
           M::begin_tiles,
           M::end_tiles,
           amx_forward_begin<M>,

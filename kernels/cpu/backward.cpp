@@ -25,31 +25,33 @@ struct BackwardScratch {
 
 BackwardKeys plan_keys(Scratch& scratch, const TileKernels& kernels, int dim) {
   const std::int64_t words = dim / kernels.depth;
+  const std::int64_t tile = kernels.gradient_keys;
   BackwardKeys keys;
-  keys.key_panels = scratch.take(kKeyTile * words);
-  keys.value_panels = scratch.take(kKeyTile * words);
-  keys.keys = scratch.take(std::int64_t{kKeyTile} / kernels.depth * dim);
-  keys.dk = scratch.take(std::int64_t{kKeyTile} * dim);
-  keys.dv = scratch.take(std::int64_t{kKeyTile} * dim);
+  keys.key_panels = scratch.take(tile * words);
+  keys.value_panels = scratch.take(tile * words);
+  keys.keys = scratch.take(tile / kernels.depth * dim);
+  keys.dk = scratch.take(tile * dim);
+  keys.dv = scratch.take(tile * dim);
   return keys;
 }
 
 BackwardQueries plan_queries(Scratch& scratch, const TileKernels& kernels, int dim) {
-  constexpr std::int64_t kTile = kGradientQueryTile;
+  const std::int64_t tile = kernels.gradient_queries;
+  const std::int64_t keys = kernels.gradient_keys;
   const bool pairs = kernels.depth > 1;
   const std::int64_t words = dim / kernels.depth;
   BackwardQueries q;
-  q.q = scratch.take(kTile * words);
-  q.dout = scratch.take(kTile * words);
-  q.q_pairs = pairs ? scratch.take(kTile / 2 * dim) : q.q;
-  q.dout_pairs = pairs ? scratch.take(kTile / 2 * dim) : q.dout;
-  q.lse = scratch.take(kTile);
-  q.minus_delta = scratch.take(kTile);
-  q.p = scratch.take(kTile * kKeyTile);
-  q.p_pairs = pairs ? scratch.take(kTile / 2 * kKeyTile) : q.p;
-  q.ds = scratch.take(kTile * kKeyTile / kernels.depth);
-  q.ds_pairs = pairs ? scratch.take(kTile / 2 * kKeyTile) : q.ds;
-  q.dq = scratch.take(kTile * dim);
+  q.q = scratch.take(tile * words);
+  q.dout = scratch.take(tile * words);
+  q.q_pairs = pairs ? scratch.take(tile / 2 * dim) : q.q;
+  q.dout_pairs = pairs ? scratch.take(tile / 2 * dim) : q.dout;
+  q.lse = scratch.take(tile);
+  q.minus_delta = scratch.take(tile);
+  q.p = scratch.take(tile * keys);
+  q.p_pairs = pairs ? scratch.take(tile / 2 * keys) : q.p;
+  q.ds = scratch.take(tile * keys / kernels.depth);
+  q.ds_pairs = pairs ? scratch.take(tile / 2 * keys) : q.ds;
+  q.dq = scratch.take(tile * dim);
   return q;
 }
 
@@ -57,18 +59,17 @@ BackwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int d
   BackwardScratch plan;
   plan.keys = plan_keys(scratch, kernels, dim);
   plan.queries = plan_queries(scratch, kernels, dim);
-  plan.rows = scratch.take(std::int64_t{kKeyTile} * dim / kernels.depth);
+  plan.rows = scratch.take(std::int64_t{kernels.gradient_keys} * dim / kernels.depth);
   return plan;
 }
 
 /// Slots (buffer, tile of queries, head) that units add to.
 class Slots {
  public:
-  Slots(const std::vector<Range>& buffers, int heads) : heads_(heads) {
+  Slots(const std::vector<Range>& buffers, int tile, int heads) : heads_(heads) {
     for (const Range& tokens : buffers) {
       first_.push_back(tiles_);
-      tiles_ +=
-          (std::max<std::int64_t>(0, tokens.size()) + kGradientQueryTile - 1) / kGradientQueryTile;
+      tiles_ += (std::max<std::int64_t>(0, tokens.size()) + tile - 1) / tile;
     }
   }
   std::size_t size() const { return static_cast<std::size_t>(tiles_ * heads_); }
@@ -94,7 +95,8 @@ class Backward {
         scale_(static_cast<float>(1.0 / std::sqrt(double(shape.head_dim)))),
         list_(list),
         units_(units),
-        slots_(buffer_tokens(list, Side::queries), shape.heads),
+        tile_(kernels.gradient_queries),
+        slots_(buffer_tokens(list, Side::queries), kernels.gradient_queries, shape.heads),
         turns_(slots_.size()),
         progress_(list.progress) {}
 
@@ -149,11 +151,11 @@ class Backward {
       seeing.begin = std::max(task.q.begin, keys.begin - task.diagonal);
     }
     if (keys.empty() || seeing.empty()) return;
-    const std::int64_t last = (seeing.end - 1 - buffer.begin) / kGradientQueryTile;
-    std::int64_t index = (seeing.begin - buffer.begin) / kGradientQueryTile;
+    const std::int64_t last = (seeing.end - 1 - buffer.begin) / tile_;
+    std::int64_t index = (seeing.begin - buffer.begin) / tile_;
     for (; index <= last; ++index) {
-      const std::int64_t begin = buffer.begin + index * kGradientQueryTile;
-      const Range tile{begin, std::min(buffer.end, begin + kGradientQueryTile)};
+      const std::int64_t begin = buffer.begin + index * tile_;
+      const Range tile{begin, std::min(buffer.end, begin + tile_)};
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         const std::size_t slot = slots_.of(entry.query_rows, index, head);
         visits.push_back(
@@ -165,12 +167,13 @@ class Backward {
   void run_unit(const Unit& unit, const std::vector<Visit>& visits, const BackwardScratch& plan) {
     const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(unit.buffer)];
     const Range tokens{unit.begin, unit.end};
+    const std::int64_t sums = std::int64_t{kernels_.gradient_keys} * dim_;
     kernels_.backward_load_keys(plan.keys, plan.rows, dim_,
                                 rows_.of_head(buffer, buffer.k, tokens, unit.kv_head),
                                 rows_.of_head(buffer, buffer.v, tokens, unit.kv_head));
     for (std::size_t first = 0; first < visits.size(); first += kTilesPerSum) {
-      std::fill_n(plan.keys.dk, std::int64_t{kKeyTile} * dim_, 0.0f);
-      std::fill_n(plan.keys.dv, std::int64_t{kKeyTile} * dim_, 0.0f);
+      std::fill_n(plan.keys.dk, sums, 0.0f);
+      std::fill_n(plan.keys.dv, sums, 0.0f);
       const std::size_t last = std::min(visits.size(), first + kTilesPerSum);
       for (std::size_t i = first; i < last; ++i) {
         const Visit& visit = visits[i];
@@ -232,6 +235,7 @@ class Backward {
   float scale_;
   const TaskList<Real>& list_;
   const UnitList& units_;
+  std::int64_t tile_;  ///< queries
   Slots slots_;
   OrderedAccumulation turns_;
   Progress progress_;
@@ -246,7 +250,7 @@ void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
                         const RotaryTable<float>& rotary, const TaskList<Real>& list,
                         int most_threads) {
   const UnitList units = make_units(shape, buffer_tokens(list, Side::keys), list.tasks,
-                                    {Side::keys, kKeyTile, shape.group()});
+                                    {Side::keys, kernels.gradient_keys, shape.group()});
   Backward<Real> backward(kernels, shape, rotary, list, units);
   run_pass("attention_backward", backward, units.units.size(), most_threads);
 }

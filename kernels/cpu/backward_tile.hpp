@@ -8,6 +8,9 @@
 
 namespace cadenza::kernels::cpu {
 
+inline constexpr int kGradientQueries = 64;
+inline constexpr int kGradientKeys = 128;
+
 /// First row that sees key `key`; visible.last where none does. Visibility grows with the row.
 [[gnu::always_inline]] inline int first_row_seeing(const Visible& visible, int key) {
   if (key >= visible.keys) return visible.last;
@@ -78,9 +81,9 @@ void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries,
     } else {
       probabilities_of<M, kRows, true>(block, queries, row, key, scale, visible);
     }
-    store_block<M, kRows>(block, queries.p + row * kKeyTile + key, kKeyTile);
+    store_block<M, kRows>(block, queries.p + row * kGradientKeys + key, kGradientKeys);
     if constexpr (M::kBfloat16) {
-      store_pairs<M, kRows>(block, queries.p_pairs + row / 2 * kKeyTile + key, kKeyTile);
+      store_pairs<M, kRows>(block, queries.p_pairs + row / 2 * kGradientKeys + key, kGradientKeys);
     }
   }
 }
@@ -108,22 +111,22 @@ void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queri
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
       for (int j = 0; j < kBlockVectors; ++j) {
-        const auto p = M::load(queries.p + (row + i) * kKeyTile + key + j * M::kLanes);
+        const auto p = M::load(queries.p + (row + i) * kGradientKeys + key + j * M::kLanes);
         block.sum[i][j] = M::multiply(p, block.sum[i][j]);
       }
     }
     if constexpr (M::kBfloat16) {
-      store_pairs<M, kRows>(block, queries.ds_pairs + row / 2 * kKeyTile + key, kKeyTile);
+      store_pairs<M, kRows>(block, queries.ds_pairs + row / 2 * kGradientKeys + key, kGradientKeys);
       auto* narrow = reinterpret_cast<std::uint16_t*>(queries.ds);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < kBlockVectors; ++j) {
-          M::narrow(narrow + (row + i) * kKeyTile + key + j * M::kLanes, block.sum[i][j]);
+          M::narrow(narrow + (row + i) * kGradientKeys + key + j * M::kLanes, block.sum[i][j]);
         }
       }
     } else {
-      store_block<M, kRows>(block, queries.ds + row * kKeyTile + key, kKeyTile);
+      store_block<M, kRows>(block, queries.ds + row * kGradientKeys + key, kGradientKeys);
     }
   }
 }
@@ -140,7 +143,7 @@ void add_key_gradient(const float* weights, const float* right, int dim, int end
       if (depth <= 0) continue;
       prefetcher.step();
       auto block = zero_block<M, kRows>();
-      accumulate<M, kRows>(block, {weights + begin * kKeyTile + key, 1, kKeyTile},
+      accumulate<M, kRows>(block, {weights + begin * kGradientKeys + key, 1, kGradientKeys},
                            right + static_cast<std::int64_t>(begin) * dim + d, dim, depth);
       add_block<M, kRows>(block, sums + static_cast<std::int64_t>(key) * dim + d, dim);
     }
@@ -152,7 +155,7 @@ template <typename M>
 void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, int dim, int begin,
                     int end, const Visible& visible, Prefetcher<M>& prefetcher) {
   constexpr int kRows = kTileRows<M>;
-  constexpr int kWords = kKeyTile / M::kDepth;
+  constexpr int kWords = kGradientKeys / M::kDepth;
   const int skipped = visible.skipped / kPanel<M> * kPanel<M> / M::kDepth;
   const float* rows = keys.keys + static_cast<std::int64_t>(skipped) * dim;
   for (int d = 0; d < dim; d += kPanel<M>) {
@@ -204,10 +207,10 @@ void backward_load_keys(const BackwardKeys& tile, float* rows, int dim, Rows key
 }
 
 /// lse and -delta of a tile; a row that saw no key has probability 0 for all of them, not e^(+inf).
-template <typename M>
+template <typename M, int kRows>
 void load_statistics(const BackwardQueries& tile, int count, SumRows lse, SumRows delta) {
   constexpr float kInfinity = __builtin_inff();
-  for (int r = 0; r < kGradientQueryTile; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     const bool inside = r < count;
     const float given = inside ? lse.data[r * lse.stride] : kInfinity;
     tile.lse[r] = given == -kInfinity ? kInfinity : given;
@@ -218,13 +221,13 @@ void load_statistics(const BackwardQueries& tile, int count, SumRows lse, SumRow
 template <typename M>
 void backward_load_queries(const BackwardQueries& tile, int dim, Rows queries, Rotation rotation,
                            Rows dout, SumRows lse, SumRows delta) {
-  load_queries<M>(queries, dim, kGradientQueryTile, rotation, tile.q);
-  copy_rows<M>(dout, dim, kGradientQueryTile, tile.dout);
+  load_queries<M>(queries, dim, kGradientQueries, rotation, tile.q);
+  copy_rows<M>(dout, dim, kGradientQueries, tile.dout);
   if constexpr (M::kBfloat16) {
-    pair_rows<M>(tile.q, kGradientQueryTile, dim, tile.q_pairs);
-    pair_rows<M>(tile.dout, kGradientQueryTile, dim, tile.dout_pairs);
+    pair_rows<M>(tile.q, kGradientQueries, dim, tile.q_pairs);
+    pair_rows<M>(tile.dout, kGradientQueries, dim, tile.dout_pairs);
   }
-  load_statistics<M>(tile, queries.count, lse, delta);
+  load_statistics<M, kGradientQueries>(tile, queries.count, lse, delta);
 }
 
 template <typename M>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of amx.hpp in plain C++, for every processor. Sanitizers see what it loads and
 // stores, and an instruction outside begin_tiles and end_tiles ends the program, as it does on the
-// processor.
+// processor. What is more than a few instructions is not inlined: the compiler would take minutes.
 #pragma once
 
 #include <cstdint>
@@ -62,11 +62,11 @@ struct SoftwareTiles {
   static Vector select(Mask m, Vector yes, Vector no) {
     return each([&](int i) { return m.lane[i] ? yes.lane[i] : no.lane[i]; });
   }
-  static Vector exponential2(Vector x) {
+  [[gnu::noinline]] static Vector exponential2(Vector x) {
     return each([&](int i) { return __builtin_exp2f(x.lane[i]); });
   }
-  static void transpose(const float* from, std::int64_t from_pitch, float* to,
-                        std::int64_t to_pitch) {
+  [[gnu::noinline]] static void transpose(const float* from, std::int64_t from_pitch, float* to,
+                                          std::int64_t to_pitch) {
     float block[kLanes][kLanes];
     for (int r = 0; r < kLanes; ++r) {
       for (int c = 0; c < kLanes; ++c) block[c][r] = from[r * from_pitch + c];
@@ -76,20 +76,20 @@ struct SoftwareTiles {
     }
   }
 
-  static Vector widen(const std::uint16_t* p) {
+  [[gnu::noinline]] static Vector widen(const std::uint16_t* p) {
     return each([&](int i) { return float_of(p[i]); });
   }
-  static void narrow(std::uint16_t* p, Vector x) {
+  [[gnu::noinline]] static void narrow(std::uint16_t* p, Vector x) {
     for (int i = 0; i < kLanes; ++i) p[i] = rounded(x.lane[i]);
   }
   static void narrow_row(std::uint16_t* p, Vector first, Vector second) {
     narrow(p, first);
     narrow(p + kLanes, second);
   }
-  static Vector pair(Vector first, Vector second) {
+  [[gnu::noinline]] static Vector pair(Vector first, Vector second) {
     return each([&](int i) { return word(rounded(first.lane[i]), rounded(second.lane[i])); });
   }
-  static Vector pair(const std::uint16_t* first, const std::uint16_t* second) {
+  [[gnu::noinline]] static Vector pair(const std::uint16_t* first, const std::uint16_t* second) {
     return each([&](int i) { return word(first[i], second[i]); });
   }
 
@@ -104,21 +104,21 @@ struct SoftwareTiles {
     __builtin_memset(tile<kTile>(), 0, kTileRows * sizeof(Row));
   }
   template <int kTile>
-  static void load_tile(const void* data, std::int64_t pitch) {
+  [[gnu::noinline]] static void load_tile(const void* data, std::int64_t pitch) {
     Row* rows = tile<kTile>();
     for (int r = 0; r < kTileRows; ++r) {
       __builtin_memcpy(&rows[r], static_cast<const char*>(data) + r * pitch, sizeof(Row));
     }
   }
   template <int kTile>
-  static void store_tile(float* data, std::int64_t pitch) {
+  [[gnu::noinline]] static void store_tile(float* data, std::int64_t pitch) {
     const Row* rows = tile<kTile>();
     for (int r = 0; r < kTileRows; ++r) {
       __builtin_memcpy(reinterpret_cast<char*>(data) + r * pitch, &rows[r], sizeof(Row));
     }
   }
   template <int kSum, int kLeft, int kRight>
-  static void multiply_tiles() {
+  [[gnu::noinline]] static void multiply_tiles() {
     const Row* left = tile<kLeft>();
     Row* sum = tile<kSum>();
     Vector low[kTileRows], high[kTileRows];

@@ -12,6 +12,8 @@ constexpr TileKernels table_of(const char* name) {
   return {name,
           kPanel<M>,
           M::kDepth,
+          kGradientQueries,
+          kGradientKeys,
           nullptr,
           nullptr,
           forward_begin<M>,

@@ -12,8 +12,7 @@
 namespace cadenza::kernels::cpu {
 
 inline constexpr int kQueryTile = 128;         ///< forward: queries of a tile
-inline constexpr int kGradientQueryTile = 64;  ///< backward: queries of a tile
-inline constexpr int kKeyTile = 128;
+inline constexpr int kKeyTile = 128;           ///< forward: keys of a tile
 inline constexpr int kKeyRows = kKeyTile + 8;  ///< room for whole register blocks of rows
 /// What a row's depth must be a multiple of; other head_dims take the portable kernels.
 inline constexpr int kDimStep = 32;
@@ -102,34 +101,37 @@ struct ForwardKeys {
   float* rows;           ///< words [kKeyRows, W]
 };
 
-/// Scratch of a backward tile of keys of one key-value head.
+/// Scratch of a backward tile of keys of one key-value head; N = gradient_queries, K =
+/// gradient_keys of the table.
 struct BackwardKeys {
   float* key_panels;    ///< panels over keys
   float* value_panels;  ///< panels over keys
-  float* keys;          ///< words [kKeyTile / depth, D]
-  float* dk;            ///< [kKeyTile, D] sums, not multiplied by 1 / sqrt(D) yet
-  float* dv;            ///< [kKeyTile, D] sums
+  float* keys;          ///< words [K / depth, D]
+  float* dk;            ///< [K, D] sums, not multiplied by 1 / sqrt(D) yet
+  float* dv;            ///< [K, D] sums
 };
 
 /// Scratch of a backward tile of queries of one head.
 struct BackwardQueries {
-  float* q;            ///< words [kGradientQueryTile, W], rotated
-  float* dout;         ///< words [kGradientQueryTile, W]
-  float* q_pairs;      ///< words [kGradientQueryTile / depth, D]: `q` itself in float32
-  float* dout_pairs;   ///< words [kGradientQueryTile / depth, D]: `dout` itself in float32
-  float* lse;          ///< [kGradientQueryTile]; +inf: probability 0
-  float* minus_delta;  ///< [kGradientQueryTile]
-  float* p;            ///< [kGradientQueryTile, kKeyTile] probabilities
-  float* p_pairs;      ///< words [kGradientQueryTile / depth, kKeyTile]: `p` itself in float32
-  float* ds;           ///< words [kGradientQueryTile, kKeyTile / depth] gradients of logits
-  float* ds_pairs;     ///< words [kGradientQueryTile / depth, kKeyTile]: `ds` itself in float32
-  float* dq;           ///< [kGradientQueryTile, D], not multiplied by 1 / sqrt(D) yet
+  float* q;            ///< words [N, W], rotated
+  float* dout;         ///< words [N, W]
+  float* q_pairs;      ///< words [N / depth, D]: `q` itself in float32
+  float* dout_pairs;   ///< words [N / depth, D]: `dout` itself in float32
+  float* lse;          ///< [N]; +inf: probability 0
+  float* minus_delta;  ///< [N]
+  float* p;            ///< [N, K] probabilities
+  float* p_pairs;      ///< words [N / depth, K]: `p` itself in float32
+  float* ds;           ///< words [N, K / depth] gradients of logits
+  float* ds_pairs;     ///< words [N / depth, K]: `ds` itself in float32
+  float* dq;           ///< [N, D], not multiplied by 1 / sqrt(D) yet
 };
 
 struct TileKernels {
   const char* name;
   int panel;
-  int depth;  ///< elements in a word
+  int depth;             ///< elements in a word
+  int gradient_queries;  ///< backward: queries of a tile
+  int gradient_keys;     ///< backward: keys of a tile
 
   /// Around the work of a thread, where the instruction set has state of its own; else null.
   void (*begin_thread)();
@@ -143,7 +145,7 @@ struct TileKernels {
                        Visible visible, const Upcoming& upcoming);
   void (*forward_end)(const ForwardHead& head, int dim, SumRows out, SumRows lse);
 
-  /// All but dk and dv. `rows`: scratch words [kKeyTile, W].
+  /// All but dk and dv. `rows`: scratch words [K, W].
   void (*backward_load_keys)(const BackwardKeys& tile, float* rows, int dim, Rows keys,
                              Rows values);
   void (*backward_load_queries)(const BackwardQueries& tile, int dim, Rows queries,
