@@ -76,7 +76,7 @@ class KernelWork final : public Work {
 
   /// Every document of a layer as one causal task.
   const kernels::TaskList<Real>& attention_of(int layer) {
-    const model::AttentionBuffers<Real> rows = llama_.attention_buffers(0, layer);
+    const model::AttentionBuffers<Real> buffers = llama_.attention_buffers(0, layer);
     const std::int64_t query = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
     const std::int64_t key = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
     list_.queries.clear();
@@ -87,11 +87,12 @@ class KernelWork final : public Work {
       const Range tokens{0, rows.size()};
       const std::int64_t statistic = rows.begin * shape_.heads;
       const std::int64_t first = rows.begin * query;
-      list_.queries.push_back({tokens, rows.q + first, rows.out + first, rows.lse + statistic,
-                               rows.dout + first, rows.delta + statistic, rows.dq + first});
+      list_.queries.push_back({tokens, buffers.q + first, buffers.out + first,
+                               buffers.lse + statistic, buffers.dout + first,
+                               buffers.delta + statistic, buffers.dq + first});
       const std::int64_t first_key = rows.begin * key;
-      list_.keys.push_back({tokens, rows.k + first_key, rows.v + first_key, rows.dk + first_key,
-                            rows.dv + first_key});
+      list_.keys.push_back({tokens, buffers.k + first_key, buffers.v + first_key,
+                            buffers.dk + first_key, buffers.dv + first_key});
       const Task task{index, tokens, tokens, {0, shape_.heads}, Rule::causal};
       list_.tasks.push_back({task, index, index});
     }
@@ -112,9 +113,9 @@ class KernelWork final : public Work {
     loss_ = llama_.loss(0, rows_, scale) * scale;
     for (int layer = layers() - 1; layer >= 0; --layer) {
       llama_.attention_outputs_gradient(0, layer, rows_);
-      const model::AttentionBuffers<Real> rows = llama_.attention_buffers(0, layer);
-      attention::delta<Real>(rows.out, rows.dout, rows_.size(), shape_.heads, shape_.head_dim,
-                             rows.delta);
+      const model::AttentionBuffers<Real> buffers = llama_.attention_buffers(0, layer);
+      attention::delta<Real>(buffers.out, buffers.dout, rows_.size(), shape_.heads, shape_.head_dim,
+                             buffers.delta);
       kernels::attention_backward(shape_, rotary_, attention_of(layer));
       llama_.attention_inputs_gradient(0, layer, rows_);
     }
