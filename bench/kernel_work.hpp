@@ -8,7 +8,8 @@
 namespace cadenza::bench {
 
 /// The step of make_step, {"kind": "kernels", ...} with the same keys, float32: its kernels one
-/// after another on one slot, with no plan, program, messages or recorded events. Reports the loss.
+/// after another on one activation buffer, with no plan, program, messages or recorded events.
+/// Reports the loss.
 std::unique_ptr<Work> make_kernels(const Json& request);
 
 }  // namespace cadenza::bench
