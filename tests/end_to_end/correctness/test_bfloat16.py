@@ -19,7 +19,8 @@ HAS_BFLOAT16 = {"avx2", "fma"} <= FLAGS
 needs_bfloat16 = pytest.mark.skipif(
     not HAS_BFLOAT16, reason="this processor has no AVX2 (/proc/cpuinfo)"
 )
-KERNELS = {"amx": "amx_bf16", "avx512_bf16": "avx512_bf16", "avx512": "avx512vl", "avx2": "avx2"}  # and their flags
+# And the flag of each.
+KERNELS = {"amx": "amx_bf16", "avx512_bf16": "avx512_bf16", "avx512": "avx512vl", "avx2": "avx2"}
 MODEL = {"d_model": 64, "heads": 2, "kv_heads": 1}  # head_dim 32
 SHAPES = [(2, 2, 32), (4, 2, 64), (4, 1, 96), (8, 2, 128)]  # heads, kv_heads, head_dim
 

@@ -15,10 +15,11 @@ AVX2 = {"avx2", "fma"} <= FLAGS
 FAST = "AVX-512" if AVX512 else "AVX2" if AVX2 else "portable"
 SLOW = r"portable \(slow: head_dim 40 is not a multiple of 32 up to 256\)" if AVX2 else "portable"
 
-
 # Of bfloat16, as a run's line names them.
-NARROW = {"amx": "AMX BF16", "avx512_bf16": "AVX-512 BF16", "avx512": "AVX-512 in float32", "avx2": "AVX2 in float32"}
-HERE = {"amx": "amx_bf16" in FLAGS, "avx512_bf16": AVX512 and "avx512_bf16" in FLAGS, "avx512": AVX512, "avx2": AVX2}
+NARROW = {"amx": "AMX BF16", "avx512_bf16": "AVX-512 BF16", "avx512": "AVX-512 in float32",
+          "avx2": "AVX2 in float32"}  # fmt: skip
+HERE = {"amx": "amx_bf16" in FLAGS, "avx512_bf16": AVX512 and "avx512_bf16" in FLAGS,
+        "avx512": AVX512, "avx2": AVX2}  # fmt: skip
 
 
 def small(head_dim, dtype, kernel="auto"):
