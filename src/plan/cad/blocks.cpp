@@ -26,7 +26,8 @@ class BlockRefiner {
         assignments_(assignments),
         by_rank_(static_cast<std::size_t>(workload.ranks)) {
     for (std::size_t i = 0; i < assignments_.size(); ++i) on(assignments_[i].server).push_back(i);
-    for (Rank rank = 0; rank < loads_.ranks(); ++rank) by_time_.insert({-loads_.time(rank), rank});
+    for (Rank rank = 0; rank < loads_.ranks(); ++rank)
+      by_excess_.insert({-loads_.excess(rank), rank});
   }
 
   void run() {
@@ -42,12 +43,14 @@ class BlockRefiner {
   bool step() {
     const Rank to = loads_.least();
     const bool takes_any = loads_.under(to);
-    for (const auto& [negative_time, from] : by_time_) {
+    for (const auto& [negative_excess, from] : by_excess_) {
       const bool gives = loads_.over(from) || (takes_any && loads_.surplus(from) > 0);
       if (!gives && loads_.serves(from)) return false;  // nor do those with less
       if (!gives) continue;
-      Piece piece = best_run(from, to, std::min(loads_.surplus(from), loads_.deficit(to)));
-      if (piece.gain < 0) piece = cheapest_block(from, to, loads_.useful(from, to));
+      const std::int64_t useful = loads_.useful(from, to);
+      Piece piece =
+          best_run(from, to, std::min({loads_.surplus(from), loads_.deficit(to), useful}));
+      if (piece.gain < 0) piece = cheapest_block(from, to, useful);
       if (piece.gain < 0) continue;
       apply(piece, from, to);
       return true;
@@ -56,9 +59,9 @@ class BlockRefiner {
   }
 
   void change(Rank rank, std::int64_t pairs) {
-    by_time_.erase({-loads_.time(rank), rank});
+    by_excess_.erase({-loads_.excess(rank), rank});
     loads_.add(rank, pairs);
-    by_time_.insert({-loads_.time(rank), rank});
+    by_excess_.insert({-loads_.excess(rank), rank});
   }
 
   Range first_blocks(Range q, std::int64_t count) const {
@@ -145,8 +148,8 @@ class BlockRefiner {
   Loads& loads_;
   Residency& residency_;
   std::vector<Assignment>& assignments_;
-  std::vector<std::vector<std::size_t>> by_rank_;    // indices of assignments
-  std::set<std::pair<std::int64_t, Rank>> by_time_;  // last first: (-time, rank)
+  std::vector<std::vector<std::size_t>> by_rank_;      // indices of assignments
+  std::set<std::pair<std::int64_t, Rank>> by_excess_;  // last first: (-excess, rank)
 };
 
 }  // namespace

@@ -37,15 +37,15 @@ class KeyCutter {
       if (loads_.over(server)) over.push_back(server);
     }
     std::stable_sort(over.begin(), over.end(),
-                     [&](Rank a, Rank b) { return loads_.time(a) > loads_.time(b); });
+                     [&](Rank a, Rank b) { return loads_.excess(a) > loads_.excess(b); });
     if (over.empty()) return false;
-    const std::int64_t before = loads_.time(over.front());
+    const std::int64_t before = loads_.excess(over.front());
     for (const Rank from : over) {
       while (loads_.over(from) && give(from, loads_.least())) {
       }
     }
     return std::all_of(over.begin(), over.end(),
-                       [&](Rank server) { return loads_.time(server) < before; });
+                       [&](Rank server) { return loads_.excess(server) < before; });
   }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads while CAD balances. The unit is one allowed query-key pair, an integer, so that every rank
 // comes to the same plan. A server's share of all pairs is in proportion to its capacity; servers
-// are compared by their time, the pairs that a usual rank computes meanwhile.
+// are compared by the time that they need beyond that of their shares.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ class Loads {
       const auto target = static_cast<std::int64_t>((Wide{total} * capacity + pool - 1) / pool);
       at(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
                     true};
-      by_time_.push({0, server});
+      by_excess_.push({excess(server), server});
     }
   }
 
   void add(Rank rank, std::int64_t pairs) {
     at(rank).load += pairs;
-    if (serves(rank)) by_time_.push({time(rank), rank});
+    if (serves(rank)) by_excess_.push({excess(rank), rank});
   }
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
@@ -50,16 +50,21 @@ class Loads {
   std::int64_t load(Rank rank) const { return at(rank).load; }
   bool serves(Rank rank) const { return at(rank).serves; }
 
-  /// Pairs that a usual rank computes in the time in which this one computes so many; rounded up.
-  std::int64_t time(Rank rank, std::int64_t pairs) const {
-    return scaled(pairs, kFullCapacity, at(rank).capacity);
+  /// The time for so many pairs less that for the rank's share; the unit is a usual rank's time for
+  /// a pair. Rounded down: negative for all that is less than the share.
+  std::int64_t excess(Rank rank, std::int64_t pairs) const {
+    const Wide more = (Wide{pairs} - at(rank).target) * kFullCapacity;
+    const Wide capacity = at(rank).capacity;
+    return static_cast<std::int64_t>((more - (more < 0 ? capacity - 1 : 0)) / capacity);
   }
-  std::int64_t time(Rank rank) const { return time(rank, load(rank)); }
+  std::int64_t excess(Rank rank) const { return excess(rank, load(rank)); }
 
   /// The most pairs that `from` can give to `to` so that both then need less time than `from` does
   /// now.
   std::int64_t useful(Rank from, Rank to) const {
-    return scaled(load(from), at(to).capacity, at(from).capacity) - load(to) - 1;
+    const Wide capacity = at(from).capacity;
+    const Wide level = (Wide{load(from)} * at(to).capacity + capacity - 1) / capacity;
+    return static_cast<std::int64_t>(level) - load(to) - 1;
   }
 
   /// What a rank should give away; a rank outside the pool gives all.
@@ -81,8 +86,8 @@ class Loads {
 
   /// The server that is done first; the lowest rank of several.
   Rank least() {
-    while (by_time_.top().first != time(by_time_.top().second)) by_time_.pop();
-    return by_time_.top().second;
+    while (by_excess_.top().first != excess(by_excess_.top().second)) by_excess_.pop();
+    return by_excess_.top().second;
   }
 
  private:
@@ -100,17 +105,12 @@ class Loads {
   const Of& at(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   Of& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  /// pairs x factor / divisor, rounded up.
-  static std::int64_t scaled(std::int64_t pairs, std::int64_t factor, std::int64_t divisor) {
-    return static_cast<std::int64_t>((Wide{pairs} * factor + divisor - 1) / divisor);
-  }
-
   using Entry = std::pair<std::int64_t, Rank>;
 
   std::vector<Rank> servers_;
   std::vector<Of> ranks_;
-  // Servers by time; entries of loads that have changed since are passed over.
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> by_time_;
+  // Servers by excess; entries of loads that have changed since are passed over.
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> by_excess_;
 };
 
 }  // namespace cadenza::plan

@@ -25,7 +25,7 @@ void balance_two_sided(Items& items, Loads& loads) {
 void balance_one_sided(Items& items, Loads& loads) {
   std::vector<Rank> receivers = loads.servers();
   std::stable_sort(receivers.begin(), receivers.end(),
-                   [&](Rank a, Rank b) { return loads.time(a) < loads.time(b); });
+                   [&](Rank a, Rank b) { return loads.excess(a) < loads.excess(b); });
   for (const Rank to : receivers) {
     while (loads.deficit(to) > 0 && static_cast<double>(loads.deficit(to)) > loads.slack(to)) {
       const Candidate best = items.search(to, Sources::above_mean, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "flows.hpp"
@@ -25,7 +26,7 @@ class DocumentTiler {
   std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
     for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
     flows_.set_limits();
-    for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.time(server));
+    for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.excess(server));
     std::vector<Assignment> result;
     result.reserve(assignments.size());
     for_each_document(assignments, [&](std::span<const Assignment> of) {
@@ -195,7 +196,7 @@ class DocumentTiler {
   /// No slower than the slowest, and not further below the tolerance than it is.
   bool fits(Rank server, std::int64_t more) const {
     const std::int64_t load = loads_.load(server) + more;
-    return loads_.time(server, load) <= slowest_ && (more >= 0 || !loads_.below(server, load));
+    return loads_.excess(server, load) <= slowest_ && (more >= 0 || !loads_.below(server, load));
   }
 
   void accept(std::int64_t kept) {
@@ -217,7 +218,7 @@ class DocumentTiler {
   std::int64_t block_;
   Loads& loads_;
   Flows flows_;
-  std::int64_t slowest_ = 0;
+  std::int64_t slowest_ = std::numeric_limits<std::int64_t>::min();  // excess of a server
   // Of the document at hand.
   Rank home_ = 0;
   std::int64_t old_bytes_ = 0;

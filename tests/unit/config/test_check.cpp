@@ -248,7 +248,7 @@ TEST(Capacity, SaysWhatIsWrong) {
   const auto error = [](const std::string& rows, const std::string& placement = "cad") {
     return error_of(kGood, {"attention.capacity=" + rows, "attention.placement=" + placement});
   };
-  EXPECT_THAT(error("[[1, 50]]"), HasSubstr("attention.capacity: found rank 1; valid:"));
+  EXPECT_THAT(error("[[1, 50]]"), HasSubstr("attention.capacity=[[1, 50]]: found rank 1; valid:"));
   EXPECT_THAT(error("[[0.5, 50]]"), HasSubstr("found rank 0.5"));
   EXPECT_THAT(error("[[0, 0]]"),
               HasSubstr("found 0 % for rank 0; valid: an integer in [1, 10000]"));

@@ -95,14 +95,14 @@ TEST(Cad, HalfTheCapacityGetsHalfTheWork) {
   EXPECT_NEAR(fair_cost(plan, 1) / fair_cost(plan, 2), 0.5, 1e-12);
 }
 
-TEST(Cad, EqualCapacitiesChangeNothing) {
+TEST(Cad, FullCapacitiesChangeNothing) {
   config::Attention attention;
   attention.block = 8;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Draw draw(seed);
     Workload w = test::random_workload(draw, 8);
     const Plan alike = cad(w, attention);
-    w.capacities.assign(static_cast<std::size_t>(w.ranks), 300);
+    w.capacities.assign(static_cast<std::size_t>(w.ranks), kFullCapacity);
     const Plan equal = cad(w, attention);
     EXPECT_EQ(alike.cost_per_rank, equal.cost_per_rank);
     EXPECT_EQ(alike.bytes_sent_per_rank, equal.bytes_sent_per_rank);
