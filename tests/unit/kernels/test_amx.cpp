@@ -71,8 +71,8 @@ enum Choice { kMissing = 0, kRefused = 10, kWrong = 11, kNoFilter = 12 };
 [[noreturn]] void exit_with_choice_under_refusal() {
   if (!refuse_arch_prctl()) std::_Exit(kNoFilter);
   const bool none = kernels::cpu::amx_bfloat16_kernels() == nullptr;
-  const bool next =
-      kernels::cpu::best_kernels<bfloat16>() == kernels::cpu::avx512_bfloat16_kernels();
+  const auto& tables = kernels::cpu::tables<bfloat16>();
+  const bool next = tables.empty() || tables.front().name != AttentionKernel::amx;
   std::_Exit(none && next ? (kernels::cpu::amx_was_refused() ? kRefused : kMissing) : kWrong);
 }
 

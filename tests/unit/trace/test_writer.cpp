@@ -168,7 +168,7 @@ TEST_F(WriterTest, NamesUnitsAndKindsOfMemory) {
   EXPECT_THAT(std::vector(units.begin(), units.begin() + 6),
               ElementsAre("ns", "ns", "B", "FLOP", "ns", ""));
   EXPECT_EQ(units.back(), "ns");
-  EXPECT_EQ(texts_of(file.get(), "/meta/rank", "units").back(), "FLOP/s");
+  EXPECT_THAT(texts_of(file.get(), "/meta/rank", "units"), testing::Contains("FLOP/s").Times(1));
 }
 
 TEST_F(WriterTest, GoesOnWithAFileThatItPaused) {
