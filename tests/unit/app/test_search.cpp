@@ -142,8 +142,9 @@ TEST(Choose, TheMachinesMemoryIsHonoured) {
 TEST(Choose, WhereNoneFitsItSaysWhichNeedsLeast) {
   config::Machine m = machine();
   m.memory = 1 << 20;
-  EXPECT_THAT(refusal(experiment(), m),
-              StartsWith("cluster.machine: found of the test with 1 MiB a rank, but all "));
+  EXPECT_THAT(
+      refusal(experiment(), m),
+      StartsWith("cluster.machine: found of the test with 1 MiB of memory per rank, but all "));
   EXPECT_THAT(refusal(experiment(), m), HasSubstr("the least is "));
   EXPECT_THAT(refusal(experiment(), m), HasSubstr("run.recompute layer, parallel.shard optimizer"));
   EXPECT_THAT(refusal(experiment({"run.memory=1000"}), m), StartsWith("run.memory: found 1000 B"));
