@@ -74,9 +74,9 @@ def trained(options, case):
 
 def simulated(options, case):
     """Mean seconds of a step."""
-    keys = [*CASES[case], f"cluster.machine={options.machine}"]
-    if case != "alone":
-        keys.append(SLOWED)
+    keys = [*CASES[case], *([] if case == "alone" else [SLOWED])]
+    if options.machine:
+        keys.append(f"cluster.machine={options.machine}")
     told = call(words_of(options.program, ["simulate", str(options.experiment), "--steps",
                                            str(options.steps), "--format", "json"], keys))
     return statistics.mean(json.loads(told)["step_seconds"])
@@ -96,7 +96,9 @@ def main(arguments):
             samples[case] += trained(options, case)
     real = {case: statistics.median(found) for case, found in samples.items()}
     told = {case: simulated(options, case) for case in CASES}
-    print(f"{host.describe()}, {options.rounds} runs of {options.steps} steps\n")
+    about = host.describe()
+    print(f"{about['date']}, {about['processor']}, {about['commit']}; {options.rounds} runs of "
+          f"{options.steps} steps\n")
     print("| step | seconds | simulated |\n| --- | --- | --- |")
     for case in CASES:
         print(f"| {case} | {real[case]:.3f} | {told[case]:.3f} |")

@@ -16,6 +16,7 @@ from comparison import cases, measure, process, sampling, table
 from placement_runs import __main__ as placements
 from placement_runs import cases as placed
 from placement_runs import table as placed_table
+from unequal_runs import __main__ as unequal
 
 FOLDER = harness.PROGRAM.parent / "bench"
 ATTENTION = {"heads": 4, "kv_heads": 2, "head_dim": 64, "documents": [100, 1, 70], "task": 32}
@@ -313,3 +314,16 @@ def test_placements(tmp_path, monkeypatch, capsys):
     assert "| yes |" in printed.out and "bare loop of its kernels" in printed.out
     placements.main(arguments)
     assert "round 1" not in capsys.readouterr().err
+
+
+def test_unequal_ranks(tmp_path, capsys):
+    """The whole program at a small size: a busy loop beside one rank, and what it simulates."""
+    path = tmp_path / "e.yaml"
+    path.write_text((harness.ROOT / "bench/unequal_runs/experiment.yaml").read_text()
+                    .replace("8192", "512").replace("16384", "1024"))
+    unequal.main(["--program", str(harness.PROGRAM), "--output", str(tmp_path / "runs"),
+                  "--experiment", str(path), "--rounds", "1", "--steps", "2"])
+    printed = capsys.readouterr().out
+    for case in unequal.CASES:
+        assert f"| {case} | " in printed
+    assert "real gain / simulated gain: " in printed
