@@ -133,7 +133,7 @@ def test_a_number_without_a_name_is_an_error(tmp_path):
     run = cadenza.open(folder, whole=True)
     assert list(run.files) == [1]
     assert run.warnings[0].endswith(
-        "/events: lane 4 is not known; valid are 3, 29, 31, 33; going on without it")
+        "/events: lane 4 is not known; valid are 3, 29, 31, 33; continuing without it")
 
 
 @pytest.mark.parametrize("damage, said", [

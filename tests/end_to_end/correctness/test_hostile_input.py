@@ -110,11 +110,11 @@ CASES = {
     "a long text a thousand times": yaml(
         f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 1000)}]\n", "bytes of text"
     ),
-    "brackets": yaml(EXPERIMENT + "x: " + "[" * NESTED, "x", "8 levels"),
-    "brackets, closed": yaml("x: " + "[" * NESTED + "]" * NESTED, "8 levels"),
-    "braces": yaml("x: " + "{a: " * NESTED, "8 levels"),
-    "questions": yaml("? " * NESTED, "8 levels"),
-    "dashes": yaml("- " * NESTED, "8 levels"),
+    "brackets": yaml(EXPERIMENT + "x: " + "[" * NESTED, "x", "8 nested levels"),
+    "brackets, closed": yaml("x: " + "[" * NESTED + "]" * NESTED, "8 nested levels"),
+    "braces": yaml("x: " + "{a: " * NESTED, "8 nested levels"),
+    "questions": yaml("? " * NESTED, "8 nested levels"),
+    "dashes": yaml("- " * NESTED, "8 nested levels"),
     "anchors": yaml("x: [" + "".join(f"&a{i} 1, " for i in range(90_000)) + "]", "unknown key"),
     "keys": yaml("".join(f"k{i}: {i}\n" for i in range(75_000)), "100000 values"),
     "a key of 200 000 letters": yaml(EXPERIMENT + "? " + "k" * 200_000 + "\n: 1\n", "unknown key"),
@@ -180,7 +180,7 @@ CASES = {
     "a number beyond all": settings(["batch.tokens", "1e999"], batch__tokens="1e999"),
     "no number": settings(["optimizer.lr", "nan"], optimizer__lr=".nan"),
     "a key path of many levels": Case(["levels"], settings={".".join("a" * 60_000): "1"}),
-    "brackets in an override": settings(["8 levels"], x="[" * 100_000),
+    "brackets in an override": settings(["8 nested levels"], x="[" * 100_000),
     # Names
     "name ..": settings(["name", ".."], name=".."),
     "name .": settings(["name"], name="."),
@@ -263,15 +263,15 @@ CASES = {
     "machine, 2^40 tokens": machine(
         MACHINE + f"attention: {{forward: [[{HUGE}, {HUGE}, 1]]}}\n", "attention.forward[0]"
     ),
-    "machine, brackets": machine("[" * NESTED, "8 levels"),
+    "machine, brackets": machine("[" * NESTED, "8 nested levels"),
     "machine, a pipe": machine(os.mkfifo, "it is empty"),
     "machine, a device": machine(link_to("/dev/zero"), "1 MiB"),
     "machine, an escape": machine('name: "\\e[2J"\nsource: s\n', "\\x1b[2J"),
 }
 
 SWEEPS = {
-    "base, brackets": Case(["e.yaml", "8 levels"], {"e.yaml": "x: " + "[" * NESTED}),
-    "sweep, brackets": Case(["8 levels"], {"sweep.yaml": "[" * NESTED}),
+    "base, brackets": Case(["e.yaml", "8 nested levels"], {"e.yaml": "x: " + "[" * NESTED}),
+    "sweep, brackets": Case(["8 nested levels"], {"sweep.yaml": "[" * NESTED}),
     "points": Case(
         ["100000 points"],
         {

@@ -333,7 +333,7 @@ def test_summary_has_no_events(experiment, tmp_path):
 def test_nothing_is_written_unless_asked(experiment, tmp_path):
     result = simulate(experiment, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
-    for word in ("step time", "attention", "dense", "wait", "other", "slowest", "memory"):
+    for word in ("step time", "attention", "dense", "wait", "communication", "slowest", "memory"):
         assert word in result.out
     simulate(experiment, "--trace", "none", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -91,7 +91,7 @@ def test_the_headline_names_a_link_that_costs_most(tmp_path):
     changes = harness.merged(EVEN, LAYOUTS["ring 4"][0])
     late, _ = simulated_pair(tmp_path, changes, {"slow_links": [[1, 2, 0.1]]})
     (line,) = headlines([cadenza.Study(late)], ["ring"], [])
-    assert "Link 1-2 moves " in line.text and "With it at the usual rate, a step " in line.text
+    assert "Link 1-2 reaches " in line.text and "With it at the usual rate, a step " in line.text
 
 
 LONE = {
