@@ -144,6 +144,26 @@ std::string placement_text(const config::Attention& a) {
   return text;
 }
 
+std::vector<std::string> settings(const Candidate& candidate) {
+  const config::Parallel& p = candidate.parallel;
+  const config::Attention& a = candidate.attention;
+  std::vector<std::string> list;
+  const auto set = [&](std::string_view key, const auto& value) {
+    list.push_back(fmt::format("--set {}={}", key, value));
+  };
+  set("parallel.data", p.data);
+  set("parallel.pipeline", p.pipeline);
+  set("parallel.tensor", p.tensor);
+  set("parallel.context", p.context);
+  set("parallel.shard", config::word_of(p.shard));
+  set("attention.placement", config::word_of(a.placement));
+  if (a.placement == PlacementKind::ulysses_ring) set("attention.head_parallel", a.head_parallel);
+  if (a.placement == PlacementKind::double_ring) set("attention.inner_ring", a.inner_ring);
+  set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");
+  set("run.recompute", config::word_of(candidate.recompute));
+  return list;
+}
+
 std::string layout_text(const config::Parallel& p) {
   return fmt::format("data {} x pipeline {} x tensor {} x context {}", p.data, p.pipeline, p.tensor,
                      p.context);

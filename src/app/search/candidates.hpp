@@ -33,6 +33,8 @@ bool disaggregates(const Candidate& candidate);
 
 /// "cad, ping-pong", "ulysses_ring 4".
 std::string placement_text(const config::Attention& attention);
+/// What gives the candidate on a command line: "--set parallel.data=8", and so on.
+std::vector<std::string> settings(const Candidate& candidate);
 /// "data 8 x pipeline 1 x tensor 8 x context 1".
 std::string layout_text(const config::Parallel& parallel);
 

@@ -203,6 +203,19 @@ std::string verdict(const SearchReport& report) {
       layout_text(without->candidate.parallel), placement_text(without->candidate.attention));
 }
 
+/// Lines that a shell joins.
+std::string to_run(const Candidate& candidate) {
+  constexpr std::size_t kColumns = 76;
+  std::string text = "to run it:";
+  std::size_t line = text.size();
+  for (const std::string& setting : settings(candidate)) {
+    const bool wraps = line + 1 + setting.size() > kColumns;
+    text += (wraps ? " \\\n        " : " ") + setting;
+    line = (wraps ? 8 : line + 1) + setting.size();
+  }
+  return text;
+}
+
 }  // namespace
 
 StepParts parts_of(const simulate::Result& step) {
@@ -231,11 +244,12 @@ std::string describe(const SearchReport& report) {
   const std::string large = without_memory(report);
   if (!large.empty()) text += large + "\n";
   text += verdict(report);
-  return text + fmt::format("chosen: {}, {},\n        recompute {}, shard {}\n        {}",
+  return text + fmt::format("chosen: {}, {},\n        recompute {}, shard {}\n        {}\n{}",
                             layout_text(best.candidate.parallel),
                             placement_text(best.candidate.attention),
                             config::word_of(best.candidate.recompute),
-                            config::word_of(best.candidate.parallel.shard), shares(best));
+                            config::word_of(best.candidate.parallel.shard), shares(best),
+                            to_run(best.candidate));
 }
 
 std::vector<Considered> considered(const SearchReport& report) {

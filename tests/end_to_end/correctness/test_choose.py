@@ -30,6 +30,17 @@ def test_the_question_is_answered_with_progress_beside_it():
     assert not re.search(r"^layout ", found.out, re.MULTILINE)
 
 
+def test_the_keys_that_it_prints_give_the_chosen_step():
+    found = answer(["simulate", QUESTION, "--steps", "1"])
+    (keys,) = re.findall(r"^to run it:((?: +--set \S+|\s+\\\n)+)$", found.out, re.MULTILINE)
+    assert "--set run.recompute=" in keys
+    words = ["simulate", QUESTION, "--steps", "1", *keys.replace("\\\n", " ").split()]
+    again = answer(words)
+    times = [re.search(r"^step time +(.*)", result.out, re.MULTILINE)[1]
+             for result in (found, again)]  # fmt: skip
+    assert times[0] == times[1] and "auto:" not in again.out
+
+
 def test_the_answer_is_the_same_on_any_host():
     words = ["plan", QUESTION, "--format", "json"]
     one = answer(words, env={"OMP_NUM_THREADS": "1"}).out
