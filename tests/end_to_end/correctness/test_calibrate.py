@@ -83,7 +83,7 @@ def test_simulate_takes_it(calibrated):
 def test_one_rank_knows_nothing_of_messages(tmp_path):
     _, machine, result = calibrate(tmp_path, 1)
     found = yaml.safe_load(machine.read_text())
-    assert "copies and links not measured" in found["source"]
+    assert "copies and links need two ranks and were not measured" in found["source"]
     assert found["element_wise"]["copies"]["pack"] == 0
 
 
