@@ -16,6 +16,8 @@ _WORTH = 0.005  # of a step's computation: a rank that is slower by less is not 
 _COUNTS = 0.1  # of its worst step: a rank that is late by less was hardly late
 _PERSISTENT = 0.5  # share of steps
 _MAIN = 0.9  # of what a rank was late by: the rest is noise
+_SHARE = 0.05  # of a rank's time: kinds of operations with less are not compared
+_SAME = 0.05  # rates that differ by less are one rate
 _WORDS = {
     "compute_attention": "attention tasks",
     "compute_dense": "dense operations",
@@ -25,6 +27,7 @@ _WORDS = {
 }
 _ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
 _NOBODY = "all ranks computed for the same time"
+_CHANCE = "took longer, but no longer than its operations differ among themselves"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
             "robust_z", "work", "why", "delay_caused_seconds", "cause", "amount",
             "explanation"]  # fmt: skip
@@ -148,6 +151,8 @@ def _judged(
             why = _why_late(mine, bool(many[step, phase]), by_work)
     else:
         why = _longest_wait(waits, row["limit"])
+        if why["cause"] == _NOBODY and row["late_seconds"] > row["limit"]:
+            why["cause"] = _CHANCE
         who = (step, phase, why.get("rank", rank))
         # In a phase of pauses alone, who waits has nothing that could be compared.
         row = of_rank.loc[who].to_dict() if who in of_rank.index else {**row, "rank": who[2]}
@@ -174,6 +179,11 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     @param by_work  whether it is late for its work
     """
     why = "cost" if by_work else "rate"
+    usual = "the median rate" if many else "the other rank's rate"
+    if why == "rate" and _alike(mine):
+        rate = mine["fair"].sum() / mine["seconds"].sum()
+        return {"why": why, "cause": f"it computes everything at {{:.2f}} x {usual}",
+                "amount": rate}  # fmt: skip
     category = mine[why].idxmax()
     one = mine.loc[category]
     share, name = np.nan, _WORDS[category]
@@ -186,10 +196,16 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
         text = f"its {name} take longer"
     else:
         share = one["fair"] / one["seconds"]
-        usual = "the median rate" if many else "the other rank's rate"
         usual = "its machine's rate" if one["seconds_alone"] > 0 else usual
         text = f"its {name} run at {{:.2f}} x {usual}"
     return {"why": why, "cause": text, "amount": share}
+
+
+def _alike(mine: pd.DataFrame) -> bool:
+    """Whether several categories are slow, all that take time by nearly the same factor."""
+    worth = mine[(mine["seconds"] >= _SHARE * mine["seconds"].sum()) & (mine["flops"] > 0)]
+    rates = worth["fair"] / worth["seconds"]
+    return len(worth) > 1 and (worth["seconds_alone"] == 0).all() and np.ptp(rates) <= _SAME
 
 
 def _longest_wait(waits: pd.DataFrame | None, limit: float) -> dict:

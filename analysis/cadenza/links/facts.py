@@ -10,11 +10,27 @@ from cadenza.study import Study
 from cadenza.words import seconds, share
 
 
+_COSTS = 0.001  # of a step: a link that costs less is only counted
+
+
 def verdict(study: Study) -> list[str]:
-    """A sentence per slow link, with what it costs; or one that says why there is none."""
+    """A sentence per slow link that costs time, and one for the others; or one that says why there
+    is none."""
     costs = saved_by_link(study)
-    found = [_sentence(one, costs.loc[one.name]) for one in study.slow_links]
+    dear = {name for name, row in costs.iterrows()
+            if row["saved_seconds"] >= _COSTS * (row["seconds"] + row["saved_seconds"])}
+    found = [_sentence(one, costs.loc[one.name]) for one in study.slow_links if one.name in dear]
+    cheap = [one.share for one in study.slow_links if one.name not in dear]
+    if cheap:
+        found.append(_of_cheap(cheap, bool(found)))
     return found or [_silence(study)]
+
+
+def _of_cheap(shares: list[float], more: bool) -> str:
+    other = "other " if more else ""
+    links = f"1 {other}link reaches" if len(shares) == 1 else f"{len(shares)} {other}links reach"
+    rates = f"{min(shares):.0%}" + (f" to {max(shares):.0%}" if len(shares) > 1 else "")
+    return f"{links} {rates} of the usual rate, which costs less than {share(_COSTS)} of a step."
 
 
 def saved_by_link(study: Study) -> pd.DataFrame:

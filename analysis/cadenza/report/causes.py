@@ -76,7 +76,8 @@ def path_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
 def _path(study: Study, name: str) -> Figure:
     drawn, frame = critical_path(study)
     switches = int((frame["rank"] != frame["rank"].shift()).sum() - 1)
-    note = f"It changes rank {switches} times." if switches else "It stays on one rank."
+    times = "once" if switches == 1 else f"{switches} times"
+    note = f"It changes rank {times}." if switches else "It stays on one rank."
     return Figure(f"{name}, step {study.typical_step}", {"": drawn}, note, wide=True)
 
 

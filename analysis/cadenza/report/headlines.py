@@ -98,10 +98,10 @@ def _lost(study: Study) -> str:
     if lost.sum() < _WORTH:
         return "Ranks compute almost all the time."
     largest = str(lost.idxmax())
-    return (
-        f"{share(lost.sum())} of the ranks' time is lost, most of it to {PART_NAMES[largest]} "
-        f"({share(lost[largest])})."
-    )
+    whole, most, name = share(lost.sum()), share(lost[largest]), PART_NAMES[largest]
+    if most == whole:
+        return f"{whole} of the ranks' time is lost to {name}."
+    return f"{whole} of the ranks' time is lost, most of it to {name} ({most})."
 
 
 def _gain(study: Study) -> str:
@@ -115,11 +115,15 @@ def _gain(study: Study) -> str:
     if saved < _WORTH * (after + saved):
         return "Neither balanced ranks nor a faster network would shorten a step."
     low, high = float(row["low_share"]), float(row["high_share"])
-    spread = f"; {low:.0%} to {high:.0%} in most steps" if high - low >= _SPREAD else ""
+    spread = f"; in most steps {_less(low)} to {_less(high)}" if high - low >= _SPREAD else ""
     return (
         f"{words[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
-        f"of {seconds(after + saved)} on average (−{saved / (after + saved):.0%}{spread})."
+        f"of {seconds(after + saved)} on average ({_less(saved / (after + saved))}{spread})."
     )
+
+
+def _less(saved: float) -> str:
+    return f"{abs(saved):.0%} {'less' if saved >= 0 else 'more'}"
 
 
 def _words(study: Study) -> dict[str, str]:
@@ -164,7 +168,10 @@ def _verdict(times: dict, first: str, other: str) -> str:
     both = f"{seconds(times['first'])} → {seconds(times['other'])}"
     interval = ""
     if times["low"] is not None:
-        interval = f"; 95 % interval of the ratio {times['low']:.2f} to {times['high']:.2f}"
+        low, high = times["low"], times["high"]
+        if times["verdict"] == "faster":  # the sentence has the speed-up, 1 / ratio
+            low, high = 1 / high, 1 / low
+        interval = f"; 95 % interval {low:.2f} to {high:.2f}"
     if times["verdict"] == "faster":
         return f"{other} is {times['speed_up']:.2f} times as fast as {first} ({both}{interval})."
     if times["verdict"] == "slower":
