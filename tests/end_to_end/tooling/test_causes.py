@@ -117,7 +117,8 @@ def test_planted_slow_rank_is_found(slow_rank):
     found = stragglers(run.events(), run.ranks(), delays)
     passes = found[found["phase"].isin(["forward", "backward"])]
     assert set(passes["rank"]) == {2} and set(passes["why"]) == {"rate"}
-    assert passes["explanation"].str.contains(r"(?:run|everything) at 0\.50 x the median rate").all()
+    said = r"(?:run|everything) at 0\.50 x the median rate"
+    assert passes["explanation"].str.contains(said).all()
     worst = persistent(found, run.ranks()).iloc[0]
     assert (worst["rank"], worst["persistence"]) == (2, "persistent")
     flagged = scores(run.events(), run.ranks())
