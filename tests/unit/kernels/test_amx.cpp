@@ -21,8 +21,9 @@
 namespace cadenza::testing {
 namespace {
 
-/// Both round the same numbers to bfloat16. Sums in another order and another exponential (3e-6)
-/// move few of them across a boundary; a wrong tile, row or pair moves all.
+/// Both round the same numbers to bfloat16. Sums in another order, another exponential (3e-6) and
+/// products with or without fma in the rotation of Q move few of them across a boundary; a wrong
+/// tile, row or pair moves all.
 TEST(Amx, EqualsSoftwareTiles) {
   const TileKernels* amx = kernels::cpu::amx_bfloat16_kernels();
   if (amx == nullptr) GTEST_SKIP() << "this processor has no AMX, or the system refuses its state";
@@ -40,7 +41,7 @@ TEST(Amx, EqualsSoftwareTiles) {
       EXPECT_LE(relative_difference(a[d].dq, b[d].dq), kFewRoundings);
       EXPECT_LE(relative_difference(a[d].dk, b[d].dk), kFewRoundings);
       EXPECT_LE(relative_difference(a[d].dv, b[d].dv), kFewRoundings);
-      EXPECT_LE(max_difference(a[d].lse, b[d].lse), 4e-6);
+      EXPECT_LE(max_difference(a[d].lse, b[d].lse), 1.0 / 512);  // rows of few keys
     }
   }
 }

@@ -11,7 +11,12 @@
 namespace cadenza::testing {
 namespace {
 
-constexpr std::int64_t kLong = 65536, kFew = 8;
+#ifdef __SANITIZE_ADDRESS__  // sees the same loads and stores in shorter rows
+constexpr std::int64_t kLong = 4096;
+#else
+constexpr std::int64_t kLong = 65536;
+#endif
+constexpr std::int64_t kFew = 8;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Every query sees every key. q, dout [queries, H, D]; k, v [keys, G, D].
