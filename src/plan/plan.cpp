@@ -117,13 +117,17 @@ std::int64_t Workload::pool_capacity() const {
   return sum;
 }
 
-double fair_cost(const Plan& plan, Rank server) {
+std::vector<double> fair_costs(const Plan& plan) {
   double total = 0;
-  for (const Rank other : plan.workload.servers) {
-    total += plan.cost_per_rank[static_cast<std::size_t>(other)];
+  for (const Rank server : plan.workload.servers) {
+    total += plan.cost_per_rank[static_cast<std::size_t>(server)];
   }
-  return total * usual_ranks(plan.workload.capacity(server)) /
-         usual_ranks(plan.workload.pool_capacity());
+  const double pool = usual_ranks(plan.workload.pool_capacity());
+  std::vector<double> costs(plan.cost_per_rank.size());
+  for (std::size_t rank = 0; rank < costs.size(); ++rank) {
+    costs[rank] = total * usual_ranks(plan.workload.capacity(static_cast<Rank>(rank))) / pool;
+  }
+  return costs;
 }
 
 double imbalance(const Plan& plan) {

@@ -144,8 +144,9 @@ Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int
 /// Fills cost_per_rank and bytes_sent_per_rank from tasks and moves.
 void add_totals(Plan& plan);
 
-/// Cost of a server that has its share of the plan's: the mean, where all have the same capacity.
-double fair_cost(const Plan& plan, Rank server);
+/// [ranks] Cost of a server that has its share of the plan's: the mean, where all have the same
+/// capacity.
+std::vector<double> fair_costs(const Plan& plan);
 
 /// Largest server cost over the server's share (1 when nothing is to do).
 double imbalance(const Plan& plan);

@@ -85,11 +85,12 @@ class Drawing {
 
   void legend(const Plan& plan) {
     double x = kGap;
+    const std::vector<double> fair = fair_costs(plan);
     for (const Rank rank : plan.workload.servers) {
       const auto index = static_cast<std::size_t>(rank);
       const std::string what =
           fmt::format("rank {}: {:.0f} %, sends {}", rank,
-                      100 * plan.cost_per_rank[index] / std::max(1.0, fair_cost(plan, rank)),
+                      100 * plan.cost_per_rank[index] / std::max(1.0, fair[index]),
                       format_bytes(static_cast<double>(plan.bytes_sent_per_rank[index])));
       if (x + 230 > kWidth) {
         x = kGap;

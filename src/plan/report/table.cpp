@@ -62,10 +62,11 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
   const bool memory = !notes.peak_bytes_per_rank.empty();
   text += memory ? fmt::format("  {:>10}\n", "memory") : "\n";
   const std::vector<Row> table = rows(plan);
+  const std::vector<double> fair = fair_costs(plan);
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     const double cost = plan.cost_per_rank[rank];
-    const double fair = fair_cost(plan, static_cast<Rank>(rank));
-    const std::string share = fair > 0 ? fmt::format("{:.1f} %", 100 * cost / fair) : "-";
+    const std::string share =
+        fair[rank] > 0 ? fmt::format("{:.1f} %", 100 * cost / fair[rank]) : "-";
     fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", rank, table[rank].tokens,
                    table[rank].tasks, format_count(cost), share,
                    format_bytes(static_cast<double>(plan.bytes_sent_per_rank[rank])));
