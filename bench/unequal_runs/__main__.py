@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 from comparison import host
-from placement_runs.runs import RunError, call, environment, words_of
+from placement_runs.runs import call, words_of
 
-TIMEOUT = 600  # s of a run
 VICTIM = 1  # rank; mpirun binds it to the core of this number
 SHARE = 0.5  # of its core that a busy loop leaves to it
 PLANNED = f"attention.capacity=[[{VICTIM}, {SHARE * 100:.0f}]]"
@@ -63,11 +62,7 @@ def trained(options, case):
     words = words_of(options.program, ["train", str(options.experiment), "--output", str(folder)],
                      keys)
     with busy_loop(case != "alone"):
-        done = subprocess.run(["mpirun", "--bind-to", "core", "-n", "2", *words],
-                              env=environment(), capture_output=True, text=True, check=False,
-                              timeout=TIMEOUT)
-    if done.returncode != 0:
-        raise RunError(done.stderr.strip().splitlines()[-1])
+        call(["mpirun", "--bind-to", "core", "-n", "2", *words])
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [step["seconds"] for step in map(json.loads, lines) if "seconds" in step][1:]
 
