@@ -193,7 +193,7 @@ def _step_of(study: Study, step: int | None) -> int | None:
 
 def bubbles(arguments: Namespace) -> None:
     study = _with_events(_open(arguments.run))
-    lost = (study.parts.groupby("rank")[["window", *LOST]].mean() / 1e9).reset_index()
+    lost = (study.steady_parts.groupby("rank")[["window", *LOST]].mean() / 1e9).reset_index()
     pipeline = study.bubbles
     if arguments.json:
         _print_json({"per_rank": records(lost), "pipeline": records(pipeline)})

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cadenza.words import NONE, number, seconds, share
+from cadenza.words import NONE, byte_count, number, seconds, share
 
 
 def facts(summary: dict) -> list[tuple[str, str]]:
@@ -25,11 +25,22 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                       f"{summary['steady_steps']}), {seconds(summary['step_seconds'])} (median)"),
         ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median)"),
         ("loss", _loss(summary)),
+        ("memory", _memory(summary["memory"])),
         ("attention kernel", _kernels(summary["attention_kernels"])),
         ("model-FLOPs used", f"{share(summary['model_flops_utilization'])} (median)"),
         ("attention imbalance", f"{number(imbalance['median'], '.3f')} (median of steps, max / "
                                 f"mean), {number(imbalance['run'], '.3f')} over the run{planned}"),
     ]  # fmt: skip
+
+
+def _memory(need: dict) -> str:
+    if need["largest_bytes"] is None:
+        return NONE
+    most = f"{byte_count(need['largest_bytes'])} on rank {need['rank']}"
+    if need["limit_bytes"] is None:
+        return most
+    fits = "does not fit" if need["ranks_beyond"] else "fits"
+    return f"{most}; {fits} in {byte_count(need['limit_bytes'])}"
 
 
 def _kernels(ranks_of: dict[str, int]) -> str:

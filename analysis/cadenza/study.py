@@ -108,6 +108,11 @@ class Study:
         times = self.step_times[self.step_times["step"].isin(self.steady_steps)]
         return step_features(times, self.parts if self.has_events else pd.DataFrame())
 
+    @property
+    def steady_parts(self) -> pd.DataFrame:
+        """`parts` of the steps that means are taken of."""
+        return self.parts[self.parts["step"].isin(self.steady_steps)]
+
     @cached_property
     def typical_step(self) -> int:
         """The steady step whose time went where that of most steps goes."""
@@ -269,19 +274,20 @@ class Study:
 
     @cached_property
     def efficiencies(self) -> pd.DataFrame:
-        """POP's; serialization and transfer of the typical step, which is replayed."""
-        free = None
-        if self.has_events:
-            free = {self.typical_step: self._network_free(self.typical_step)}
-        return efficiency.efficiencies(self.parts, self.steps, free)
+        """POP's; serialization and transfer of the replayed steps."""
+        return efficiency.efficiencies(self.parts, self.steps, self._network_free)
 
-    def _network_free(self, step: int) -> float:
-        """Seconds of a step on a network without cost."""
-        if "what_if" not in self._frames or step not in self.replayed_steps:
-            return network_free(self.graph(step))
+    @property
+    def _network_free(self) -> dict[int, float]:
+        """Seconds of replayed steps on a network without cost; without a replay of all, those of
+        the typical one."""
+        if not self.has_events:
+            return {}
+        if "what_if" not in self._frames:
+            return {self.typical_step: network_free(self.graph(self.typical_step))}
         found = self._frame("what_if")
-        found = found[(found["step"] == step) & (found["scenario"] == COMMUNICATION_FREE)]
-        return float(found["seconds"].iloc[0])
+        found = found[found["scenario"] == COMMUNICATION_FREE]
+        return dict(zip(found["step"].astype(int), found["seconds"], strict=True))
 
     @cached_property
     def utilization(self) -> pd.DataFrame:

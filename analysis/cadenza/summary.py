@@ -11,6 +11,7 @@ from cadenza.errors import DataError
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
 from cadenza.time.parts import PARTS
 from cadenza.study import Study
+from cadenza.words import byte_count
 
 
 def summarize(study: Study) -> dict:
@@ -40,8 +41,9 @@ def summarize(study: Study) -> dict:
         "loss_last": _end(metrics, "loss", -1),
         "attention_imbalance": _imbalance(study),
         "attention_kernels": _kernels(study),
+        "memory": memory_need(study),
         "per_rank": _per_rank(study),
-        "warnings": run.warnings + missing,
+        "warnings": run.warnings + missing + _beyond_memory(study),
     }  # fmt: skip
 
 
@@ -71,6 +73,36 @@ def _imbalance(study: Study) -> dict:
         planned = planned_imbalance(plans, len(serving_ranks(study.parts, study.ranks)))
         result["planned"] = finite(planned["imbalance"].median())
     return result
+
+
+def memory_need(study: Study) -> dict[str, int | None]:
+    """Highest bytes of a rank, on which rank, and how many ranks need more than the machine of a
+    simulated run has."""
+    memory = study.memory
+    peaks = memory[memory["kind"] == "total"] if len(memory) else memory
+    if not len(peaks):
+        return {"largest_bytes": None, "rank": None, "limit_bytes": None, "ranks_beyond": 0}
+    of_rank = peaks.groupby("rank")["peak_bytes"].max()
+    limit = study.run.machine.memory if study.run.machine is not None else 0
+    beyond = int((of_rank > limit).sum()) if limit else 0
+    return {"largest_bytes": int(of_rank.max()), "rank": int(of_rank.idxmax()),
+            "limit_bytes": limit or None, "ranks_beyond": beyond}  # fmt: skip
+
+
+def out_of_memory(study: Study) -> str:
+    """A sentence where the run would not fit into its machine's memory, else an empty one."""
+    need = memory_need(study)
+    if not need["ranks_beyond"]:
+        return ""
+    ranks = "1 rank" if need["ranks_beyond"] == 1 else f"{need['ranks_beyond']} ranks"
+    return (f"It does not fit in memory: {ranks} of {len(study.ranks)} need more than the "
+            f"{byte_count(need['limit_bytes'])} of the machine; rank {need['rank']} needs "
+            f"{byte_count(need['largest_bytes'])}.")  # fmt: skip
+
+
+def _beyond_memory(study: Study) -> list[str]:
+    said = out_of_memory(study)
+    return [f"{study.run.path}: {said[:1].lower()}{said[1:-1]}"] if said else []
 
 
 def _kernels(study: Study) -> dict[str, int]:

@@ -5,7 +5,9 @@ import pytest
 from trace_files import ATTENTION, COLLECTIVE, DENSE, NON_BLOCKING, WAIT, Rank, write_run
 
 import cadenza
-from cadenza.time.efficiency import efficiencies, overlap, utilization, work_rates
+from cadenza.time.efficiency import (
+    efficiencies, efficiency_of_run, overlap, utilization, work_rates,
+)  # fmt: skip
 from cadenza.time.pieces import lane_pieces
 from cadenza.time.roofline import attention_tasks, rate_by_size
 
@@ -54,6 +56,21 @@ def test_pop_efficiencies_without_a_replay(tmp_path):
     # A replay that errs stays within what is possible.
     row = efficiencies(parts, run.steps(), {0: 16.5}).iloc[0]
     assert row["transfer_efficiency"] == 1
+
+
+def test_efficiencies_of_a_run_multiply():
+    names = ["seconds", "parallel_efficiency", "communication_efficiency", "transfer_efficiency"]
+    steps = [(10.0, 0.4, 0.5, 0.8), (30.0, 0.9, 0.95, 1.0), (99.0, 0.1, 0.2, np.nan)]
+    found = efficiency_of_run(pd.DataFrame(steps, columns=names))
+    assert found["parallel_efficiency"] == pytest.approx((4 + 27) / 40)
+    assert found["transfer_efficiency"] == pytest.approx(38 / 40)
+    whole = found["load_balance"] * found["communication_efficiency"]
+    assert whole == pytest.approx(found["parallel_efficiency"])
+    of_two = found["serialization_efficiency"] * found["transfer_efficiency"]
+    assert of_two == pytest.approx(found["communication_efficiency"])
+    unknown = efficiency_of_run(pd.DataFrame(steps[2:], columns=names))
+    assert unknown["parallel_efficiency"] == pytest.approx(0.1)
+    assert np.isnan(unknown["transfer_efficiency"])
 
 
 def test_flops_used(tmp_path):

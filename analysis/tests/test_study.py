@@ -160,7 +160,7 @@ def test_causes_of_a_step(run_folder):
     path = study.critical_path(0)
     assert (path["end_ns"] - path["begin_ns"]).sum() == 100
     pop = study.efficiencies.set_index("step")
-    assert pop["transfer_efficiency"].notna().tolist() == [True, False]  # the typical step's
+    assert pop["transfer_efficiency"].notna().all()  # both steps were replayed
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -182,7 +182,7 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     usual = "the median rate" if many else "the other rank's rate"
     if why == "rate" and _alike(mine):
         rate = mine["fair"].sum() / mine["seconds"].sum()
-        return {"why": why, "cause": f"it computes everything at {{:.2f}} x {usual}",
+        return {"why": why, "cause": f"all its operations run at {{:.2f}} x {usual}",
                 "amount": rate}  # fmt: skip
     category = mine[why].idxmax()
     one = mine.loc[category]

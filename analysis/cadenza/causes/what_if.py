@@ -16,6 +16,7 @@ from cadenza.graph.pauses import pauses, without
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
+WORTH = 0.001  # of a step: a rank or a link that costs less is only counted
 COMMUNICATION_FREE = "communication free"
 _OF_ALL = (  # scenario, rank, explanation
     ("as recorded", -1, "the recorded durations, replayed"),
@@ -104,6 +105,11 @@ def over_steps(found: pd.DataFrame, mean_seconds: float) -> pd.DataFrame:
     first = frame["scenario"] == _OF_ALL[0][0]
     causes = frame[~first].sort_values("saved_seconds", ascending=False, kind="stable")
     return pd.concat([frame[first], causes], ignore_index=True)
+
+
+def worth(frame: pd.DataFrame) -> pd.Series:
+    """Of rows of what_if() or over_steps(), whether they save enough to be shown."""
+    return frame["saved_seconds"] >= WORTH * (frame["seconds"] + frame["saved_seconds"])
 
 
 def _usual(saved: pd.Series) -> int:

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import pandas as pd
 
+from cadenza.causes.what_if import WORTH, worth
 from cadenza.links.slow import SlowLink, groups, links
 from cadenza.study import Study
 from cadenza.words import seconds, share
 
-
-_COSTS = 0.001  # of a step: a link that costs less is only counted
 
 
 def verdict(study: Study) -> list[str]:
     """A sentence per slow link that costs time, and one for the others; or one that says why there
     is none."""
     costs = saved_by_link(study)
-    dear = {name for name, row in costs.iterrows()
-            if row["saved_seconds"] >= _COSTS * (row["seconds"] + row["saved_seconds"])}
-    found = [_sentence(one, costs.loc[one.name]) for one in study.slow_links if one.name in dear]
+    dear = set(costs.index[worth(costs)])
+    found = [said_of_link(one, costs.loc[one.name]) for one in study.slow_links if one.name in dear]
     cheap = [one.share for one in study.slow_links if one.name not in dear]
     if cheap:
         found.append(_of_cheap(cheap, bool(found)))
@@ -30,7 +28,7 @@ def _of_cheap(shares: list[float], more: bool) -> str:
     other = "other " if more else ""
     links = f"1 {other}link reaches" if len(shares) == 1 else f"{len(shares)} {other}links reach"
     rates = f"{min(shares):.0%}" + (f" to {max(shares):.0%}" if len(shares) > 1 else "")
-    return f"{links} {rates} of the usual rate, which costs less than {share(_COSTS)} of a step."
+    return f"{links} {rates} of the usual rate, which costs less than {share(WORTH)} of a step."
 
 
 def saved_by_link(study: Study) -> pd.DataFrame:
@@ -39,10 +37,14 @@ def saved_by_link(study: Study) -> pd.DataFrame:
     frame = study.what_if()
     frame = frame[frame["rank"] < 0].set_index("scenario")[["seconds", "saved_seconds"]]
     names = [one.name for one in study.slow_links]
-    return frame.reindex([f"{name} at the usual rate" for name in names]).set_axis(names)
+    return frame.reindex([one.scenario for one in study.slow_links]).set_axis(names)
 
 
-def _sentence(link: SlowLink, cost: pd.Series) -> str:
+def said_of_link(link: SlowLink, cost: pd.Series) -> str:
+    """How slow it is and what that costs.
+
+    @param cost  its row of saved_by_link()
+    """
     text = f"{link.explanation[:1].upper()}{link.explanation[1:]}"
     after, saved = float(cost["seconds"]), float(cost["saved_seconds"])
     return (f"{text}. At the usual rate a step would take {seconds(after)} instead of "

@@ -36,7 +36,7 @@ def with_usual_links(
     transfer = graph.transfer[:, None] - saved
     seconds = graph.replay(transfer=transfer).max(axis=0) / 1e9
     rows = [
-        (f"{one.name} at the usual rate", -1, value, graph.seconds - value, one.explanation)
+        (one.scenario, -1, value, graph.seconds - value, one.explanation)
         for one, value in zip(slow, seconds, strict=True)
     ]
     return pd.DataFrame(rows, columns=columns)

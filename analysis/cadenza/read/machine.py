@@ -33,6 +33,7 @@ class Machine:
     adapters: int = 0  # of a node; 0: one for each rank
     ranks_per_node: int = 0  # 0: all ranks are on one
     sums: str = "all_reduce"
+    memory: int = 0  # bytes of a rank; 0: not known
 
     def node_of(self, rank: np.ndarray | int) -> np.ndarray:
         rank = np.asarray(rank)
@@ -109,4 +110,5 @@ def machine_of(description: dict, config: dict) -> Machine | None:
         int(links.get("adapters", 0)),
         int(cluster.get("ranks_per_node") or description.get("ranks_per_node") or 0),
         "reduce_scatter" if sharded else "all_reduce",
+        int((config.get("run") or {}).get("memory") or description.get("memory") or 0),
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from cadenza.causes.what_if import worth
 from cadenza.colours import LABEL_COLOURS, MESSAGE_NAMES, PART_COLOURS, PART_NAMES, RUN_COLOURS
 from cadenza.comparison import waterfall
 from cadenza.report import style
@@ -16,7 +17,6 @@ from cadenza.words import change, seconds
 _OTHER = "#a3a39c"
 _PATH_RANKS = 24
 _RANKS = 5  # of a picture of scenarios
-_WORTH = 0.001  # of a step: a rank or a link that costs less is left out
 
 
 def speed_up_waterfall(
@@ -51,9 +51,9 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     """The mean step time under changed conditions. Frame: Study.what_if's."""
     frame = study.what_if()
     single = (frame["rank"] >= 0).to_numpy()
-    worth = frame["saved_seconds"] >= _WORTH * (frame["seconds"] + frame["saved_seconds"])
-    of_link = frame["scenario"].str.endswith(" at the usual rate").to_numpy() & ~single
-    shown = frame[np.where(single | of_link, worth & (single.cumsum() <= _RANKS), True)]
+    of_link = frame["scenario"].isin([link.scenario for link in study.slow_links]).to_numpy()
+    saves = worth(frame).to_numpy()
+    shown = frame[np.where(single | of_link, saves & (single.cumsum() <= _RANKS), True)]
     names = [
         row.scenario if row.rank < 0 else f"rank {row.rank} as fast as the median"
         for row in shown.itertuples()
@@ -62,8 +62,9 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     colours = ["#667085" if name == "as recorded" else "#2f6db3" for name in names]
     made.add_bar(
         y=names, x=shown["seconds"], orientation="h", marker={"color": colours},
-        text=[seconds(s) + (f"  −{saved / (s + saved):.1%}" if saved > 1e-3 * s else "")
-              for s, saved in zip(shown["seconds"], shown["saved_seconds"], strict=True)],
+        text=[seconds(s) + (f"  −{saved / (s + saved):.1%}" if enough else "")
+              for s, saved, enough in
+              zip(shown["seconds"], shown["saved_seconds"], worth(shown), strict=True)],
         textposition="auto", insidetextanchor="end", customdata=shown["explanation"],
         insidetextfont={"color": "#ffffff"}, cliponaxis=False,
         hovertemplate="%{y}: %{x:.4s}s<br>%{customdata}<extra></extra>",

@@ -32,8 +32,8 @@ def step_times(studies: list[Study], labels: list[str]) -> tuple[go.Figure, pd.D
 
 
 def parts_by_rank(study: Study) -> tuple[go.Figure, pd.DataFrame]:
-    """Mean seconds of a step by part, a bar per rank. Frame: rank, one column per part."""
-    frame = study.parts.groupby("rank")[list(PARTS)].mean() / 1e9
+    """Mean seconds of a steady step by part, a bar per rank. Frame: rank, one column per part."""
+    frame = study.steady_parts.groupby("rank")[list(PARTS)].mean() / 1e9
     share = frame.div(frame.sum(axis=1), axis=0)
     many = len(frame) > style.ROW_LABELS
     height = 340 if many else style.row_height(len(frame))

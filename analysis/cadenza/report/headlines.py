@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from cadenza.colours import PART_NAMES
+from cadenza.links.facts import said_of_link, saved_by_link
 from cadenza.time.parts import BUSY, PARTS
 from cadenza.study import Study
+from cadenza.summary import out_of_memory
 from cadenza.words import change, number, seconds, share, signed
 
 _RATE = 0.1  # dense rates of runs that differ by more are of unequal machines
@@ -53,8 +55,9 @@ def _run(study: Study, name: str) -> list[Headline]:
         return [Headline("plain", lead, "The trace has no events, so where the time went is not "
                                         "known.")]  # fmt: skip
     late, why = _late(study)
-    text = " ".join(part for part in (why, _lost(study), _gain(study)) if part)
-    return [Headline("late" if late else "plain", lead, text)]
+    link = _dearest_link(study)
+    parts = (out_of_memory(study), link, why, _lost(study), _gain(study, bool(link)))
+    return [Headline("late" if late or link else "plain", lead, " ".join(filter(None, parts)))]
 
 
 def is_late(study: Study) -> bool:
@@ -92,7 +95,7 @@ def _sentence(text: str) -> str:
 
 def _lost(study: Study) -> str:
     """The share of all ranks' time that is not work, and its largest part."""
-    sums = study.parts.loc[study.parts["step"].isin(study.steady_steps), list(PARTS)].sum()
+    sums = study.steady_parts[list(PARTS)].sum()
     shares = sums / sums.sum()
     lost = shares.drop(list(BUSY))
     if lost.sum() < _WORTH:
@@ -104,20 +107,33 @@ def _lost(study: Study) -> str:
     return f"{whole} of the ranks' time is lost, most of it to {name} ({most})."
 
 
-def _gain(study: Study) -> str:
+def _dearest_link(study: Study) -> str:
+    """The slow link that costs most, where that is worth a sentence."""
+    if not study.slow_links:
+        return ""
+    costs = saved_by_link(study)
+    row = costs.loc[costs["saved_seconds"].idxmax()]
+    if row["saved_seconds"] < _WORTH * row.sum():
+        return ""
+    return said_of_link({link.name: link for link in study.slow_links}[row.name], row)
+
+
+def _gain(study: Study, link_is_said: bool) -> str:
     """What would get most back, of all that was replayed."""
-    frame, words = study.what_if(), _words(study)
-    found = frame[frame["scenario"].isin(words)]
+    frame = study.what_if()
+    found = frame[frame["scenario"].isin(_WITH)]
     if found.empty:
         return ""
-    row = found.loc[_own_savings(found).idxmax()]
+    row = found.loc[_own_savings(study, found).idxmax()]
     after, saved = float(row["seconds"]), float(row["saved_seconds"])
     if saved < _WORTH * (after + saved):
+        if link_is_said:
+            return ""
         return "Neither balanced ranks nor a faster network would shorten a step."
     low, high = float(row["low_share"]), float(row["high_share"])
     spread = f"; in most steps {_less(low)} to {_less(high)}" if high - low >= _SPREAD else ""
     return (
-        f"{words[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
+        f"{_WITH[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
         f"of {seconds(after + saved)} on average ({_less(saved / (after + saved))}{spread})."
     )
 
@@ -126,19 +142,10 @@ def _less(saved: float) -> str:
     return f"{abs(saved):.0%} {'less' if saved >= 0 else 'more'}"
 
 
-def _words(study: Study) -> dict[str, str]:
-    """How a sentence about each scenario begins."""
-    links = {
-        f"{link.name} at the usual rate": f"{_sentence(link.explanation)} With it at the usual rate"
-        for link in study.slow_links
-    }
-    return _WITH | links
-
-
-def _own_savings(found: pd.DataFrame) -> pd.Series:
+def _own_savings(study: Study, found: pd.DataFrame) -> pd.Series:
     """A free network saves what slow links cost, too: what it saves beyond that is its own."""
     saved = found["saved_seconds"].copy()
-    of_links = saved[~found["scenario"].isin(_WITH)]
+    of_links = saved_by_link(study)["saved_seconds"] if study.slow_links else []
     saved[found["scenario"] == "communication free"] -= max(of_links, default=0.0)
     return saved
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from cadenza.facts import facts
 from cadenza.report.blocks import Table
 from cadenza.study import Study
+from cadenza.time.efficiency import efficiency_of_run
 from cadenza.words import NONE, number, seconds, share
 
 _EFFICIENCIES = {
@@ -71,8 +72,8 @@ def _overhead(study: Study) -> str:
 
 
 def efficiencies(studies: list[Study], names: list[str]) -> Table:
-    """POP's efficiencies and utilisations, the median of the steps where they are known."""
-    measured = [study.efficiencies.median(numeric_only=True) for study in studies]
+    """POP's efficiencies of the replayed steps, and utilisations, the median of all steps."""
+    measured = [efficiency_of_run(study.efficiencies) for study in studies]
     rates = [study.utilization.median(numeric_only=True) for study in studies]
     rows = [
         [key.replace("_", " "), *(number(one.get(key), ".3f") for one in measured), meaning]

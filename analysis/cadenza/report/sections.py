@@ -218,6 +218,7 @@ _ROOFLINE = (
 )
 _PLAN = "Which rank computed which attention in the typical step."
 _EFFICIENCY = (
-    "POP's efficiencies, medians over steps; serialization and transfer come from the replay of "
-    "the typical step. 0.8 and more is commonly called acceptable."
+    "POP's efficiencies of the steps that were replayed. The first is the product of the next two, "
+    "and the communication efficiency that of the last two. 0.8 and more is commonly called "
+    "acceptable."
 )

@@ -20,6 +20,29 @@ from cadenza.read.schema import COMMUNICATION
 _WORK = {"attention": "compute_attention", "dense": "compute_dense"}
 
 
+def efficiency_of_run(found: pd.DataFrame) -> pd.Series:
+    """POP's efficiencies of the steps for which all are known, weighted by their times, so that
+    products of the mean values hold as those of one step.
+
+    @param found  efficiencies()
+    """
+    known = found.dropna(subset=["transfer_efficiency"])
+    steps = known if len(known) else found
+    total = steps["seconds"]
+    mean = (steps["parallel_efficiency"] * total).sum()
+    most = (steps["communication_efficiency"] * total).sum()
+    free = (steps["transfer_efficiency"] * total).sum(min_count=1)
+    return pd.Series(
+        {
+            "parallel_efficiency": mean / total.sum(),
+            "load_balance": mean / most,
+            "communication_efficiency": most / total.sum(),
+            "serialization_efficiency": most / free,
+            "transfer_efficiency": free / total.sum(),
+        }
+    )
+
+
 def efficiencies(
     parts: pd.DataFrame, steps: pd.DataFrame, network_free: Mapping[int, float] | None = None
 ) -> pd.DataFrame:

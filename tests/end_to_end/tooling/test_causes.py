@@ -20,6 +20,8 @@ from cadenza.graph.lanes import MEETING  # noqa: E402
 from cadenza.graph.loads import scores  # noqa: E402
 from cadenza.causes.stragglers import persistent, stragglers, wait_causes  # noqa: E402
 from cadenza.causes.what_if import network_free, what_if  # noqa: E402
+from cadenza.report.headlines import headlines  # noqa: E402
+from cadenza.summary import summarize  # noqa: E402
 
 SLOW, FREE = (1e-4, 2e6), (0.0, 1e30)  # networks: latency in s, bytes per second
 FAST = (1e-7, 1e10)
@@ -117,7 +119,7 @@ def test_planted_slow_rank_is_found(slow_rank):
     found = stragglers(run.events(), run.ranks(), delays)
     passes = found[found["phase"].isin(["forward", "backward"])]
     assert set(passes["rank"]) == {2} and set(passes["why"]) == {"rate"}
-    said = r"(?:run|everything) at 0\.50 x the median rate"
+    said = r"run at 0\.50 x the median rate"
     assert passes["explanation"].str.contains(said).all()
     worst = persistent(found, run.ranks()).iloc[0]
     assert (worst["rank"], worst["persistence"]) == (2, "persistent")
@@ -235,3 +237,16 @@ def test_every_message_of_a_real_run_has_an_arrow(real, tmp_path):
                 open_.pop()
             assert not open_ or end <= open_[-1]
             open_.append(end)
+
+
+def test_a_run_that_does_not_fit_says_so(tmp_path):
+    """`run.memory` is the limit of a simulated run, which the simulation itself only reports."""
+    small, large = (simulate(tmp_path / str(limit), {"run": {"memory": limit}}, FAST, 1)
+                    for limit in (100_000, 1 << 30))  # fmt: skip
+    said = summarize(cadenza.Study(small))
+    assert said["memory"]["limit_bytes"] == 100_000 and said["memory"]["ranks_beyond"] > 0
+    assert "does not fit in memory" in said["warnings"][-1]
+    (line,) = headlines([cadenza.Study(small)], ["run"], [])
+    assert line.text.startswith("It does not fit in memory: ")
+    fits = summarize(cadenza.Study(large))
+    assert fits["memory"]["ranks_beyond"] == 0 and not fits["warnings"]

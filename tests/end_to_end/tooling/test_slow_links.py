@@ -91,7 +91,8 @@ def test_the_headline_names_a_link_that_costs_most(tmp_path):
     changes = harness.merged(EVEN, LAYOUTS["ring 4"][0])
     late, _ = simulated_pair(tmp_path, changes, {"slow_links": [[1, 2, 0.1]]})
     (line,) = headlines([cadenza.Study(late)], ["ring"], [])
-    assert "Link 1-2 reaches " in line.text and "With it at the usual rate, a step " in line.text
+    assert line.kind == "late" and line.text.startswith("Link 1-2 reaches ")
+    assert "At the usual rate a step would take " in line.text
 
 
 LONE = {
