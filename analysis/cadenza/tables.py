@@ -22,6 +22,7 @@ PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "tensor_parallel_wait": "tp wait", "data_parallel_wait": "dp wait",
                 "other": "other"}  # fmt: skip
 _TEXT_WIDTH = 28  # columns that a text finds at least; it goes on in the next line
+_NOTHING = 1e-12  # of any unit: what is less is left over from rounding
 _BETWEEN = 2  # columns between two of a table
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
 _RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
@@ -185,5 +186,5 @@ def print_frame(out: Console, frame: pd.DataFrame, caption: str = "") -> None:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return number(value, ".4g")
+        return number(0.0 if abs(value) < _NOTHING else value, ".4g")
     return str(value)

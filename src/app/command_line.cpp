@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "app/runtime/failure.hpp"
@@ -30,6 +32,30 @@ constexpr const char* kFooter =
     "communication,\n"
     "85 stopped by SIGUSR1 after its step (continue with train --from), 143 by SIGTERM, 130 by "
     "Ctrl-C.\nKeys of an experiment: docs/experiment.md. Files of a run: docs/trace.md.";
+
+// Validators that speak as the readers of experiments do: found what, and what is valid.
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return {[words = std::move(words)](const std::string& word) {
+            return std::ranges::find(words, word) != words.end()
+                       ? std::string()
+                       : fmt::format("found {}; valid: {}", word, fmt::join(words, ", "));
+          },
+          ""};
+}
+
+CLI::Validator integer_from(std::int64_t low, std::int64_t high = std::int64_t{1} << 40) {
+  return {[low, high](const std::string& text) {
+            std::int64_t value = 0;
+            const auto [end, error] =
+                std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool whole = error == std::errc() && end == text.data() + text.size();
+            return whole && value >= low && value <= high
+                       ? std::string()
+                       : fmt::format("found {}; valid: an integer in [{}, {}]", text, low, high);
+          },
+          ""};
+}
 
 /// The option that names what a command makes. Nothing else could later say or find a name that
 /// breaks lines.
@@ -98,10 +124,10 @@ void add_plan(CLI::App& app, CommandLine& line) {
   plan->add_option("--format", line.format,
                    "table; json (docs/plan.md); dot, a graph for Graphviz; svg, a picture of who "
                    "computes which part of the attention matrix")
-      ->check(CLI::IsMember({"table", "json", "dot", "svg"}))
+      ->check(one_of({"table", "json", "dot", "svg"}))
       ->capture_default_str();
   plan->add_option("--step", line.step, "Step to plan, from 0")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->check(integer_from(0))
       ->capture_default_str();
   plan->callback([&line] { line.command = Command::plan; });
 }
@@ -114,7 +140,7 @@ void add_sweep(CLI::App& app, CommandLine& line) {
   sweep->add_option("sweep", line.experiment, "Sweep (YAML)")->required();
   add_set(*sweep, line);
   sweep->add_option("--steps", line.steps, "Steps to simulate at every point (default: the file's)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+      ->check(integer_from(1, 1'000'000));
   add_output(*sweep, line,
              "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same sweep "
              "that it already holds are kept");
@@ -129,20 +155,20 @@ void add_simulate(CLI::App& app, CommandLine& line) {
                          "searches for the layout and placement to run (docs/what_to_run.md)");
   add_common(*simulate, line);
   simulate->add_option("--steps", line.steps, "Steps to simulate (default: run.steps)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(integer_from(1));
   simulate->add_option("--step", line.step, "First step to simulate, from 0")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->check(integer_from(0))
       ->capture_default_str();
   simulate
       ->add_option("--trace", line.trace,
                    "none: write nothing; summary: metrics and traces without events; full: all "
                    "events of all ranks (default: summary with --output, else none)")
-      ->check(CLI::IsMember({"none", "summary", "full"}));
+      ->check(one_of({"none", "summary", "full"}));
   add_output(*simulate, line, "Folder for metrics and traces (default: runs/<name>-simulated)");
   simulate
       ->add_option("--format", line.format,
                    "table; json, all results for other programs (docs/simulation.md)")
-      ->check(CLI::IsMember({"table", "json"}))
+      ->check(one_of({"table", "json"}))
       ->capture_default_str();
   simulate->callback([&line] { line.command = Command::simulate; });
 }

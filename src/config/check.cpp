@@ -381,7 +381,8 @@ void check_consistency(const Experiment& experiment, const Value& root) {
   check_data(check, experiment.data, experiment.model);
   check_cluster(check, experiment);
   check.require(experiment.optimizer.betas.size() == 2, "optimizer.betas",
-                "found {} values; valid: two, e.g. [0.9, 0.95]", experiment.optimizer.betas.size());
+                "found a list of {}; valid: two numbers, e.g. [0.9, 0.95]",
+                experiment.optimizer.betas.size());
 }
 
 void check_ranks(const Experiment& experiment, int ranks) {

@@ -147,7 +147,7 @@ void read_or_fail(const Value& value, const std::string& path, std::array<double
                   const Numbers& range) {
   if (value.kind != Value::Kind::list || value.items.size() != N) {
     const std::string what = value.kind == Value::Kind::list
-                                 ? fmt::format("{} values", value.items.size())
+                                 ? fmt::format("a row of {}", value.items.size())
                                  : found(value);
     fail_at(value.place, path, fmt::format("found {}; valid: {}", what, expected(field, range)));
   }

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cadenza.time import intervals
 from cadenza.colours import MESSAGE_NAMES, PART_NAMES
-from cadenza.errors import DataError
+from cadenza.errors import DataError, UsageError
 from cadenza.time.parts import rank_totals
 from cadenza.study import Study
 from cadenza.time.typical import typical
@@ -49,7 +49,7 @@ def choose_step(studies: list[Study], step: int | None) -> int:
     if step is None:
         return int(min(complete))
     if step not in complete:
-        raise DataError(
+        raise UsageError(
             f"step {step} is not complete in every run; complete are {min(complete)} to "
             f"{max(complete)}"
         )

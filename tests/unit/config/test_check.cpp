@@ -212,7 +212,7 @@ TEST(Check, DocumentsOfOneToken) {
 
 TEST(Check, TwoBetas) {
   EXPECT_EQ(error_of(kGood, {"optimizer.betas=[0.9]"}),
-            "--set optimizer.betas=[0.9]: found 1 values; valid: two, e.g. [0.9, 0.95]");
+            "--set optimizer.betas=[0.9]: found a list of 1; valid: two numbers, e.g. [0.9, 0.95]");
 }
 
 std::string ranks_error(const Experiment& experiment, int ranks) {
@@ -256,7 +256,7 @@ TEST(Capacity, SaysWhatIsWrong) {
   EXPECT_THAT(error("[[0, 10001]]"), HasSubstr("found 10001 %"));
   EXPECT_THAT(error("[[0, -5]]"), HasSubstr("found -5"));
   EXPECT_THAT(error("[[0, 50], [0, 60]]"), HasSubstr("found rank 0 twice"));
-  EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found 3 values"));
+  EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found a row of 3"));
   EXPECT_THAT(error("50"), HasSubstr("found 50"));
   EXPECT_THAT(error("[[0, 50]]", "colocated"),
               HasSubstr("placement colocated, which does not choose who computes"));

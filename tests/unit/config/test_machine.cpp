@@ -83,7 +83,7 @@ TEST(MachineFile, SaysWhatIsWrong) {
               AllOf(StartsWith("m.yaml:11: product:"), HasSubstr("nearest is 'products'")));
   EXPECT_THAT(machine_error("source: made up\n", ""), HasSubstr("source: found nothing"));
   EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[128, 512]"),
-              AllOf(StartsWith("m.yaml:9: attention.forward[1]: found 2 values"),
+              AllOf(StartsWith("m.yaml:9: attention.forward[1]: found a row of 2"),
                     HasSubstr("a row of 3 numbers, each a number in (0, 1e+18]")));
   EXPECT_THAT(machine_error("[[128, 128, 3e-5]]", "[128, 128, 3e-5]"),
               StartsWith("m.yaml:10: attention.backward[0]: found 128; valid: a row of 3 numbers"));
@@ -160,7 +160,7 @@ TEST(Cluster, SaysWhatIsWrong) {
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0.5, 0.5]]"}), HasSubstr("found rank 0.5"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 1.5]]"}), HasSubstr("a share of 1.5"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0]]"}), HasSubstr("a share of 0"));
-  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0.5, 1]]"}), HasSubstr("found 3 values"));
+  EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 0.5, 1]]"}), HasSubstr("found a row of 3"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_links=[[0, 0, 0.5]]"}), HasSubstr("to itself"));
   EXPECT_THAT(error_of(kGood, {"cluster.jitter=-1"}), HasSubstr("a number in [0, 10]"));
   EXPECT_THAT(error_of(kGood, {"cluster.jiter=2"}), HasSubstr("nearest is 'jitter'"));
