@@ -194,6 +194,15 @@ def test_a_slow_rank_whose_work_varies_is_not_data():
     assert classes(over_steps(times, work), 3) == {0: "none", 1: "none", 2: "persistent"}
 
 
+def test_steps_in_which_a_slow_rank_has_more_work_do_not_count():
+    """Faults planted in the simulator found it: slow in two of four steps was called persistent."""
+    work = [[5, 5, 5], [5, 5, 6], [5, 5, 5], [5, 5, 6]]
+    times = [[5, 5, 10], [5, 5, 6], [5, 5, 10], [5, 5, 6]]
+    worst = persistent(over_steps(times, work), ranks_frame(3)).iloc[0]
+    assert (worst["rank"], worst["persistence"]) == (2, "intermittent")
+    assert worst["explanation"].endswith("in 2 of 4 steps")
+
+
 def test_nothing_recorded_gives_empty_frames():
     events = events_frame(one_operation_each([1, 1])).iloc[:0]
     found = stragglers(events, ranks_frame(2))

@@ -231,8 +231,9 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     - none: never
 
     The slowest of a step is the rank that is latest over its phases; where that is for its work,
-    one may be late by itself as well. Steps count in which a rank lost a tenth or more of what it
-    lost in its worst step.
+    one may be late by itself as well. A rank that is late for its work in some steps and by itself
+    in others is judged by what it loses more to. Steps count in which a rank lost a tenth or more
+    of what it lost in its worst step.
 
     @param found  stragglers()
     @returns rank, slowest_share (of steps), persistence, phase (in which it lost nine tenths of
@@ -247,7 +248,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         if rank not in of_rank:  # most of a large run
             rows.append((rank, 0.0, "none", "", 0.0, "never the slowest"))
             continue
-        mine = _counted(of_rank[rank])
+        mine = _counted(_main_reason(of_rank[rank]))
         late_in = mine["step"].nunique()
         kind = _persistence(late_in / steps, mine)
         text = f"{_usual_cause(rank, mine)}, in {late_in} of {steps} steps"
@@ -256,6 +257,13 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "explanation"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
+
+
+def _main_reason(mine: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a rank that are late for its work, or the others: those that lose more."""
+    by_work = mine["why"] == "cost"
+    late = mine["late_seconds"]
+    return mine[by_work if late[by_work].sum() >= late[~by_work].sum() else ~by_work]
 
 
 def _counted(mine: pd.DataFrame) -> pd.DataFrame:
@@ -285,7 +293,7 @@ def _slowest(late: pd.DataFrame) -> pd.DataFrame:
 
 def _persistence(share: float, mine: pd.DataFrame) -> str:
     late = mine.groupby("why")["late_seconds"].sum()
-    if late.get("cost", 0.0) >= late.sum() / 2:
+    if "cost" in late:
         return "data"
     if share > _PERSISTENT:
         return "persistent"
