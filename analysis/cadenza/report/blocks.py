@@ -18,6 +18,7 @@ class Figure:
     choices: dict[str, go.Figure]
     note: str = ""
     wide: bool = False  # over the full width of the page
+    dense: bool = False  # as many bars as a wide screen has pixels: scrolls on a narrow one
 
     def specs(self) -> list[tuple[str, str]]:
         """(label, JSON of data and layout), safe inside a <script> element.

@@ -78,7 +78,7 @@ def _path(study: Study, name: str) -> Figure:
     switches = int((frame["rank"] != frame["rank"].shift()).sum() - 1)
     times = "once" if switches == 1 else f"{switches} times"
     note = f"It changes rank {times}." if switches else "It stays on one rank."
-    return Figure(f"{name}, step {study.typical_step}", {"": drawn}, note, wide=True)
+    return Figure(f"{name}, step {study.typical_step}", {"": drawn}, note, wide=True, dense=True)
 
 
 def _shares(study: Study, name: str) -> Table:

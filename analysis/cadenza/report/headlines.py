@@ -131,7 +131,8 @@ def _gain(study: Study, link_is_said: bool) -> str:
             return ""
         return "Neither balanced ranks nor a faster network would shorten a step."
     low, high = float(row["low_share"]), float(row["high_share"])
-    spread = f"; in most steps {_less(low)} to {_less(high)}" if high - low >= _SPREAD else ""
+    first = f"{low:.0%}" if low >= 0 else _less(low)  # "0% to 25% less"
+    spread = f"; in most steps {first} to {_less(high)}" if high - low >= _SPREAD else ""
     return (
         f"{_WITH[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
         f"of {seconds(after + saved)} on average ({_less(saved / (after + saved))}{spread})."

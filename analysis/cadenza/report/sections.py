@@ -93,7 +93,8 @@ def _timelines(runs: list[tuple[Study, str]]) -> list[Figure]:
     for study, name in runs:
         choices = timelines(study, longest)
         more = f" Others: cadenza-analyze timeline {study.run.path} --step N --ranks N-M."
-        made.append(Figure(name, choices, more.strip() if len(choices) > 1 else "", wide=True))
+        made.append(Figure(name, choices, more.strip() if len(choices) > 1 else "", wide=True,
+                           dense=True))  # fmt: skip
     return made
 
 
