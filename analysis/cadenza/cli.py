@@ -80,20 +80,20 @@ def _parser() -> argparse.ArgumentParser:
                           "Names the slowest rank of each step and phase, and says how often each "
                           "rank is the slowest.", "stragglers runs/cad")  # fmt: skip
     bubbles = _command(to, "bubbles", commands.bubbles, "where ranks had to wait",
-                       "Prints for how many seconds of a step each rank could not work, by cause, "
+                       "Prints the seconds of a step that each rank could not work, by cause, "
                        "and compares pipeline bubbles with 1F1B's formula.",
                        "bubbles runs/cad")  # fmt: skip
     what_if = _command(to, "what-if", commands.what_if, "what removing one cause would save",
                        "Replays the steps with balanced ranks, without attention imbalance, with "
-                       "free communication, and with single ranks at the usual rate.",
+                       "free communication, and with one slow rank at the usual rate.",
                        "what-if runs/colocated")  # fmt: skip
     links = _command(to, "links", commands.links, "which links are slow, and what that costs",
-                     "Prints what pairs and groups of ranks move, at which rate, and the usual "
+                     "Prints bytes and rates of pairs and groups of ranks, and the usual "
                      "rate: the machine file's in simulated runs, else that of other links of the "
                      "same kind. --json has the matrix of all pairs.",
                      "links runs/cad")  # fmt: skip
     path = _command(to, "critical-path", commands.critical_path, "what decides a step's length",
-                    "Prints the chain of operations and messages whose times sum to the step.",
+                    "Prints the chain of operations and messages that sums to the step time.",
                     "critical-path runs/cad --step 3")  # fmt: skip
     for one, default in ((what_if, "mean of all steps"),
                          (path, "mean of all steps, and the typical step's operations")):
@@ -137,7 +137,7 @@ def _add_detail(to: argparse.ArgumentParser) -> None:
 def _add_export(to: argparse._SubParsersAction) -> None:
     made = _command(to, "export", commands.export, "events for Perfetto, Chrome or other programs",
                     "Writes events as trace JSON (open it in ui.perfetto.dev or chrome://tracing; "
-                    "ending .gz compresses) or all frames as CSV files. Viewers are slow beyond a "
+                    "ending .gz compresses) or all tables as CSV files. Viewers are slow beyond a "
                     "million events: choose ranks and steps.",
                     "export runs/cad --format perfetto --ranks 0-7 --steps 3")  # fmt: skip
     made.add_argument("--format", required=True, choices=commands.FORMATS)
@@ -170,12 +170,12 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip
     sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
-                          description="Names the best points of each sweep. If the sweep asks for "
+                          description="Names the best points of each sweep. If the sweep defines "
                                       "views, draws them into its folder and compares them with "
                                       "published numbers.")  # fmt: skip
     sweep.add_argument("sweeps", nargs="+", type=Path, metavar="DIR", help="folder of a sweep")
     sweep.add_argument("--markdown", type=Path, metavar="FILE",
-                       help="write the tables there; default: print them")  # fmt: skip
+                       help="write the tables to FILE; default: print them")  # fmt: skip
     sweep.set_defaults(action=commands.sweep)
     _add_detail(sweep)
 

@@ -127,7 +127,7 @@ def stragglers(arguments: Namespace) -> None:
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
     tables.print_frame(out, worst.sort_values("step", kind="stable")[names],
-                       f"the latest rank of each step and phase; {len(worst)} of {len(late)} rows "
+                       f"the slowest rank of each step and phase; {len(worst)} of {len(late)} rows "
                        "(--json: all)")  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def bubbles(arguments: Namespace) -> None:
         return
     out = tables.console()
     tables.print_frame(out, lost.rename(columns={"window": "step", **PART_HEADERS}),
-                       "seconds of a step in which a rank does not work (mean)")  # fmt: skip
+                       "seconds of a step in which a rank does not compute (mean)")  # fmt: skip
     names = [name for name in pipeline if name.endswith("_ns")]
     if pipeline["bubble_ns"].sum() > 0:
         means = pipeline.groupby("rank")[[*names, "fraction", "ideal_fraction"]].mean()

@@ -27,7 +27,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("loss", _loss(summary)),
         ("memory", _memory(summary["memory"])),
         ("attention kernel", _kernels(summary["attention_kernels"])),
-        ("model-FLOPs used", f"{share(summary['model_flops_utilization'])} (median)"),
+        ("MFU", f"{share(summary['model_flops_utilization'])} (median)"),
         ("attention imbalance", f"{number(imbalance['median'], '.3f')} (median of steps, max / "
                                 f"mean), {number(imbalance['run'], '.3f')} over the run{planned}"),
     ]  # fmt: skip

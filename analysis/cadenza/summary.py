@@ -95,8 +95,8 @@ def out_of_memory(study: Study) -> str:
     if not need["ranks_beyond"]:
         return ""
     ranks = "1 rank" if need["ranks_beyond"] == 1 else f"{need['ranks_beyond']} ranks"
-    return (f"It does not fit in memory: {ranks} of {len(study.ranks)} need more than the "
-            f"{byte_count(need['limit_bytes'])} of the machine; rank {need['rank']} needs "
+    return (f"The run does not fit in memory: {ranks} of {len(study.ranks)} need more than the "
+            f"{byte_count(need['limit_bytes'])} that each has; rank {need['rank']} needs "
             f"{byte_count(need['largest_bytes'])}.")  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
                 f"{len(frame)} of {count} pairs of ranks, slowest first; moving: "
-                "transfer time without waiting, where the end is known; share: of the usual rate "
+                "transfer time without waiting, if the trace shows it; share: of the usual rate "
                 "(--json: all, by direction)")  # fmt: skip
 
 

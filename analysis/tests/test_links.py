@@ -43,7 +43,7 @@ def test_a_slow_link_among_noisy_ones_is_named(seed):
     (found,) = slow_links(pairs, NO_GROUPS, False, 0.1 * STEPS)
     assert found.pairs == ((1, 3),) and found.share == pytest.approx(1 / 3, rel=0.3)
     assert "link 1-3 reaches 3" in found.explanation
-    assert "MB/s, the usual is 1 GB/s" in found.explanation
+    assert "MB/s; usual rate 1 GB/s" in found.explanation
 
 
 def test_noise_is_not_named():

@@ -64,7 +64,7 @@ def test_late_by_cost():
     rows = one_operation_each([10, 10, 10, 18], [5, 5, 5, 9.0], category="compute_attention")
     row = stragglers(events_frame(rows), ranks_frame(4)).iloc[0]
     assert (row["rank"], row["why"], row["work"]) == (3, "cost", pytest.approx(1.8))
-    assert row["explanation"] == "rank 3: its attention tasks cost 1.80 x the median"
+    assert row["explanation"] == "rank 3: its attention tasks have 1.80 x the median FLOPs"
 
 
 def test_what_may_be_chance_makes_nobody_slow():
@@ -210,3 +210,12 @@ def test_nothing_recorded_gives_empty_frames():
     frame = persistent(found, ranks_frame(2))
     assert frame["persistence"].tolist() == ["none", "none"]
     assert isinstance(scores(events, ranks_frame(2)), pd.DataFrame)
+
+
+def test_ranks_that_are_late_by_the_same_are_counted():
+    """As in a tensor group: one of them stands for all."""
+    work = [[5, 5, 5, 5, 5, 8, 8, 8], [5, 5, 5, 5, 5, 5, 5, 8.0]]
+    found = over_steps(work, work)
+    assert found["as_late"].tolist() == [2, 0]
+    worst = persistent(found.iloc[:1], ranks_frame(8)).iloc[0]
+    assert (worst["rank"], worst["as_late"], worst["persistence"]) == (5, 2, "data")

@@ -105,7 +105,7 @@ def test_points_that_were_not_simulated_are_left_out(write):
         ({"range": [1.0, 1.2]}, "above", None),
         ({"range": [2.0, 3.0]}, "below", None),
         ({"about": 1.45, "within": 0.05}, "agrees", None),
-        ({"about": 1.45, "within": 0.01}, "around it", None),
+        ({"about": 1.45, "within": 0.01}, "above and below", None),
         ({"highest": [16]}, "agrees", "at 16"),
         ({"lowest": [16]}, "differs", "at 8"),
         ({"range": [0, 9], "where": {"size": []}}, "missing", "nothing was simulated"),
@@ -234,7 +234,7 @@ def test_equals_ranks_and_points_left_out_are_named(write):
     table.to_csv(folder / "sweep.csv", index=False)
     first, second, third = markdown([open_sweep(folder)]).splitlines()[:3]
     assert first.rstrip().endswith("on 4 ranks; 1 other is as fast, within 0.1%.")
-    assert second.strip() == ("Most tokens/s of a rank: size 8, system b c1: 15.00 s a step, "
+    assert second.strip() == ("Most tokens/s per rank: size 8, system b c1: 15.00 s a step, "
                               "80 tokens/s on 1 rank.")  # fmt: skip
     assert third == "1 refused, the first of them size 16, system b c2: b c2 needs 32."
 

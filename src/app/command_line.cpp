@@ -18,8 +18,8 @@ namespace cadenza::app {
 namespace {
 
 constexpr const char* kDescription =
-    "Cadenza trains a Llama-style transformer on long documents over MPI, computes core attention "
-    "on\nthe ranks that have time for it, and records what every rank did.\n\n  mpirun -n 2 "
+    "Cadenza trains a Llama-style transformer on long documents over MPI, balances core attention "
+    "across\nranks, and records what every rank did.\n\n  mpirun -n 2 "
     "cadenza train inputs/quickstart.yaml --output runs/first\n  cadenza train "
     "inputs/quickstart.yaml --dry-run\n  cadenza plan inputs/quickstart.yaml --format json\n  "
     "cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n  "
@@ -27,7 +27,7 @@ constexpr const char* kDescription =
     " cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n  mpirun -n 2 cadenza attend "
     "experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
-    "Exit codes: 0 ok, 1 out of memory or a fault of the program, 2 usage or configuration, 3 data "
+    "Exit codes: 0 ok, 1 out of memory or internal error, 2 usage or configuration, 3 data "
     "or file,\n4 non-finite loss or attention, or a calibration that is too noisy, 5 "
     "communication,\n"
     "85 stopped by SIGUSR1 after its step (continue with train --from), 143 by SIGTERM, 130 by "
@@ -119,7 +119,7 @@ void add_attend(CLI::App& app, CommandLine& line) {
 void add_plan(CLI::App& app, CommandLine& line) {
   CLI::App* plan = app.add_subcommand("plan",
                                       "Print a step's forward plans: which rank computes which "
-                                      "attention, and what moves (no MPI needed)");
+                                      "attention, and what is sent (no MPI needed)");
   add_common(*plan, line);
   plan->add_option("--format", line.format,
                    "table; json (docs/plan.md); dot, a graph for Graphviz; svg, a picture of who "
@@ -143,7 +143,7 @@ void add_sweep(CLI::App& app, CommandLine& line) {
       ->check(integer_from(1, 1'000'000));
   add_output(*sweep, line,
              "Folder of sweep.csv and sweep.h5 (default: runs/<name>). Points of the same sweep "
-             "that it already holds are kept");
+             "already in this folder are kept");
   sweep->callback([&line] { line.command = Command::sweep; });
 }
 

@@ -213,7 +213,7 @@ void check_capacity(const Checker& check, const Experiment& e) {
   check.require(
       rows.empty() || placement == PlacementKind::cad || placement == PlacementKind::automatic,
       kPath,
-      "found {} ranks with placement {}, which does not choose who computes; valid: with "
+      "found {} ranks with placement {}, which ignores capacities; valid: only with "
       "placement cad or auto",
       rows.size(), word(placement));
   std::set<double> seen;
@@ -237,10 +237,11 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found {} dedicated ranks; valid: a multiple of parallel.tensor = {}, whose ranks "
                 "serve together",
                 a.servers, p.tensor);
-  check.require(!a.mixed || (a.servers > 0 && a.placement == PlacementKind::cad), "attention.mixed",
-                "found true with {} dedicated servers and placement {}; valid: with placement cad "
-                "and attention.servers >= 1",
-                a.servers, word(a.placement));
+  check.require(
+      !a.mixed || (a.servers > 0 && a.placement == PlacementKind::cad), "attention.mixed",
+      "found true with {} dedicated servers and placement {}; valid: only with placement cad "
+      "and attention.servers >= 1",
+      a.servers, word(a.placement));
   const bool aligned =
       p.pipeline > 1 && p.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
   const bool recomputes_attention =
@@ -265,7 +266,7 @@ void check_attention(const Checker& check, const Experiment& e) {
   check.require(std::ranges::is_sorted(e.batch.outliers), "batch.outliers",
                 "found lengths that do not ascend; valid: ascending lengths");
   check.require(e.batch.outliers.empty() || e.batch.packing == Packing::balanced, "batch.outliers",
-                "found thresholds with packing {}; valid: with packing balanced",
+                "found thresholds with packing {}; valid: only with packing balanced",
                 word(e.batch.packing));
 }
 
@@ -381,7 +382,7 @@ void check_consistency(const Experiment& experiment, const Value& root) {
   check_data(check, experiment.data, experiment.model);
   check_cluster(check, experiment);
   check.require(experiment.optimizer.betas.size() == 2, "optimizer.betas",
-                "found a list of {}; valid: two numbers, e.g. [0.9, 0.95]",
+                "found {} in the list; valid: two numbers, e.g. [0.9, 0.95]",
                 experiment.optimizer.betas.size());
 }
 

@@ -99,7 +99,7 @@ void rename_old_keys(Value& root) {
     if (Value* const value = block->find(key.name)) {
       if (value->place.in_file() == old->place.in_file()) {
         fail_at(old->place, join_path(key.block, key.old_name),
-                fmt::format("found beside {0}, which it is the old name of; valid: {0} alone",
+                fmt::format("found the old name of a key that is also set; valid: {0} alone",
                             join_path(key.block, key.name)));
       }
       std::erase_if(block->entries, [&](const Entry& entry) { return entry.name == key.name; });

@@ -152,7 +152,7 @@ SweepRule read_rule(const Value& block, const std::string& path, const std::vect
   rule.skip = skip != nullptr && skip->text == "true";
   if (when == nullptr || (set != nullptr) == rule.skip || (skip != nullptr && !rule.skip)) {
     fail_at(block.place, path,
-            "found no when, or not exactly one of set and skip; valid: when: {axis: label} with "
+            "found an incomplete or contradictory rule; valid: when: {axis: label} with either "
             "set: {key.path: value} or skip: true");
   }
   require_kind(*when, join_path(path, "when"), Value::Kind::block, "a block of axis: label");

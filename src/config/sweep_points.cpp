@@ -77,7 +77,8 @@ void spread_ranks(Experiment& e, std::int64_t ranks) {
   const std::int64_t copy = e.parallel.pipeline * e.parallel.tensor * e.parallel.context;
   if (trainers < copy || trainers % copy != 0) {
     fail(ExitCode::usage,
-         "shape.ranks: found {}, with {} dedicated servers no multiple of pipeline x tensor x "
+         "shape.ranks: found {}, which minus {} dedicated servers is no multiple of pipeline x "
+         "tensor x "
          "context = {} x {} x {}; valid: e.g. {}",
          ranks, e.attention.servers, e.parallel.pipeline, e.parallel.tensor, e.parallel.context,
          (trainers / copy + 1) * copy + e.attention.servers);
@@ -136,8 +137,8 @@ void check_size(const Sweep& sweep) {
   }
   if (points * bytes > kMostText || points * labels > kMostComparisons) {
     fail(ExitCode::usage,
-         "axes: found {} points of up to {} bytes of settings and {} labels in rules; valid: "
-         "products of at most {} and {}",
+         "axes: found {} points x {} bytes of settings, {} labels in rules; valid: points x "
+         "bytes at most {}, points x labels at most {}",
          points, bytes, labels, kMostText, kMostComparisons);
   }
 }

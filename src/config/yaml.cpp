@@ -99,7 +99,7 @@ class Builder : public YAML::EventHandler {
     const auto anchored = anchors_.find(anchor);
     if (anchored == anchors_.end()) {
       fail_at(place_at(origin_, mark), path(),
-              "found an alias inside the value that it stands for; valid: outside");
+              "found an alias inside its own anchor's value; valid: outside it");
     }
     count(mark, extent_of(anchored->second));
     add(anchored->second);

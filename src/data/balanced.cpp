@@ -47,8 +47,8 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, st
   const double comparisons = static_cast<double>(pool.size()) * static_cast<double>(options.count);
   if (comparisons > kMostComparisons) {
     fail(ExitCode::usage,
-         "batch.packing: found {} documents for {} microbatches in a step; valid: fixed, or a "
-         "product of at most {:.3g}",
+         "batch.packing: found {} documents for {} microbatches in a step; valid: fixed, or "
+         "documents x microbatches at most {:.3g}",
          pool.size(), options.count, kMostComparisons);
   }
   // Without the first key a document could wait for ever behind costlier ones of every new step.

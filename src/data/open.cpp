@@ -17,7 +17,7 @@ std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab
     case config::Source::text:
       if (vocab < kByteVocabulary) {
         fail(ExitCode::usage,
-             "model.vocab: found {}; a text corpus needs at least {}, the bytes and three specials",
+             "model.vocab: found {}; a text corpus needs at least {}: 256 bytes, 3 special tokens",
              vocab, kByteVocabulary);
       }
       return std::make_unique<TextCorpus>(data.path);

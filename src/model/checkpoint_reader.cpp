@@ -85,7 +85,7 @@ void CheckpointReader::require_settings(const config::Model& model) const {
   for (const Difference& d : compare(experiment_, path(), asked)) {
     if (!is_of_model(d.key)) continue;
     const auto value = [](const std::string& text) {
-      return text.empty() ? "nothing of it" : shown(text);
+      return text.empty() ? "no such key" : shown(text);
     };
     throw OtherModel(
         fmt::format("{}: {}: the checkpoint has {}, the experiment {}; valid: the model that the "

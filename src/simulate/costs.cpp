@@ -37,7 +37,7 @@ Costs::Costs(const config::Machine& machine, const config::Experiment& experimen
                        Links(machine, experiment.cluster)}) {
   if (experiment.cluster.machine.empty() || machine.dtype == experiment.run.dtype) return;
   fail(ExitCode::usage,
-       "cluster.machine: found {}, whose numbers are of {}; valid: a machine "
+       "cluster.machine: found {}, measured in {}; valid: a machine "
        "measured in run.dtype = {}",
        experiment.cluster.machine, config::word_of(machine.dtype),
        config::word_of(experiment.run.dtype));

@@ -17,7 +17,7 @@ _COUNTS = 0.1  # of its worst step: a rank that is late by less was hardly late
 _PERSISTENT = 0.5  # share of steps
 _MAIN = 0.9  # of what a rank was late by: the rest is noise
 _SHARE = 0.05  # of a rank's time: kinds of operations with less are not compared
-_SAME = 0.05  # rates that differ by less are one rate
+_SAME = 0.05  # rates and lateness that differ by less are the same
 _WORDS = {
     "compute_attention": "attention tasks",
     "compute_dense": "dense operations",
@@ -27,10 +27,10 @@ _WORDS = {
 }
 _ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
 _NOBODY = "all ranks computed for the same time"
-_CHANCE = "took longer, but no longer than its operations differ among themselves"
+_CHANCE = "took longer, but within the usual spread of its operations"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
-            "robust_z", "work", "why", "delay_caused_seconds", "cause", "amount",
-            "explanation"]  # fmt: skip
+            "robust_z", "work", "as_late", "why", "delay_caused_seconds", "cause",
+            "amount", "explanation"]  # fmt: skip
 
 
 def stragglers(
@@ -52,7 +52,8 @@ def stragglers(
                     measure of ranks that do something alone
     @param paused   pauses.pauses() of steps for which it is known
     @returns step, phase, rank, seconds, usual_seconds, late_seconds, score (usual / own),
-             robust_z, work (FLOPs / median's), why (cost, rate, input, paused, waiting or none),
+             robust_z, work (FLOPs / median's), as_late (other ranks that
+             were late by nearly as much), why (cost, rate, input, paused, waiting or none),
              delay_caused_seconds (waits of others for it; NaN without `delays`), cause (words with
              a place for a number), amount (the number), explanation (both, and whose)
     """
@@ -85,13 +86,17 @@ def _latest(compared: pd.DataFrame) -> pd.DataFrame:
     One that is slow beside a rank with more work is judged by its rate alone.
     """
     groups = compared.groupby(["step", "phase"], sort=True)
+    equal = compared["late_seconds"] >= (1 - _SAME) * groups["late_seconds"].transform("max")
+    others = equal.groupby([compared["step"], compared["phase"]]).transform("sum") - 1
+    compared = compared.assign(as_late=others)
     latest = compared.loc[groups["late_seconds"].idxmax()]
     slowest = compared.loc[groups["rate"].idxmax()]
     by_work = latest["cost"] >= latest[["rate", "paused"]].max(axis=1)
     other = (latest["rank"].to_numpy() != slowest["rank"].to_numpy()) & by_work.to_numpy()
     slowest = slowest[other & slowest["slow"].to_numpy()]
     late = slowest["rate"]
-    slowest = slowest.assign(cost=0.0, late_seconds=late, usual_seconds=slowest["seconds"] - late)
+    slowest = slowest.assign(cost=0.0, late_seconds=late, as_late=0,
+                             usual_seconds=slowest["seconds"] - late)  # fmt: skip
     both = pd.concat([latest, slowest]).sort_values(["step", "phase"], kind="stable")
     return both.reset_index(drop=True)
 
@@ -159,7 +164,7 @@ def _judged(
     caused = np.nan
     if waits is not None:
         caused = waits.loc[waits["cause"] == row["rank"], "seconds"].sum()
-    return {**row, **why, "delay_caused_seconds": caused}
+    return {"as_late": 0, **row, **why, "delay_caused_seconds": caused}
 
 
 def _why_paused(paused: pd.DataFrame, row: dict) -> dict:
@@ -189,7 +194,7 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     share, name = np.nan, _WORDS[category]
     if why == "cost":
         share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
-        text = f"its {name} cost {{:.2f}} x the median"
+        text = f"its {name} have {{:.2f}} x the median FLOPs"
     elif category == "data":
         why, text = "input", f"its {name} takes longer"
     elif one["flops"] == 0 and one["seconds_alone"] == 0:
@@ -230,6 +235,8 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     - intermittent: in some steps
     - none: never
 
+    Where several ranks are late by the same, as in a tensor group, one of them stands for all.
+
     The slowest of a step is the rank that is latest over its phases; where that is for its work,
     one may be late by itself as well. A rank that is late for its work in some steps and by itself
     in others is judged by what it loses more to. Steps count in which a rank lost a tenth or more
@@ -238,7 +245,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     @param found  stragglers()
     @returns rank, slowest_share (of steps), persistence, phase (in which it lost nine tenths of
              what it was late by; empty: in several), late_seconds (sum over these steps),
-             explanation; longest first
+             as_late (other ranks, in most of them), explanation; longest first
     """
     worst = _slowest(found[found["why"].isin(["cost", *_ITSELF])])
     steps = max(found["step"].nunique(), 1)
@@ -246,15 +253,17 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for rank in sorted(int(r) for r in ranks["rank"]):
         if rank not in of_rank:  # most of a large run
-            rows.append((rank, 0.0, "none", "", 0.0, "never the slowest"))
+            rows.append((rank, 0.0, "none", "", 0.0, 0, "never the slowest"))
             continue
         mine = _counted(_main_reason(of_rank[rank]))
         late_in = mine["step"].nunique()
         kind = _persistence(late_in / steps, mine)
         text = f"{_usual_cause(rank, mine)}, in {late_in} of {steps} steps"
         late = mine["late_seconds"].sum()
-        rows.append((rank, late_in / steps, kind, _main_phase(mine), late, text))
-    columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "explanation"]
+        others = int(mine["as_late"].median())
+        rows.append((rank, late_in / steps, kind, _main_phase(mine), late, others, text))
+    columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "as_late",
+               "explanation"]  # fmt: skip
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
 

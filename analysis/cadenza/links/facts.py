@@ -62,7 +62,7 @@ def _silence(study: Study) -> str:
     if not any(judged):
         return ("The links cannot be judged: no two are of the same kind, and the trace has no "
                 "machine file to compare them with.")  # fmt: skip
-    return f"No link is slower than the others beyond noise (compared: {compared})."
+    return f"No link is slower than the others by more than noise (compared: {compared})."
 
 
 def as_values(study: Study) -> dict:

@@ -179,7 +179,7 @@ def _described(pairs: tuple[Pair, ...], row: tuple | None, late: list) -> SlowLi
     lost = sum(one.seconds - one.usual_seconds for one in late)
     if row is not None:
         lost += row.seconds * (1 - row.share)
-        text = f"{name} reaches {byte_rate(row.achieved)}, the usual is {byte_rate(row.usual)}"
+        text = f"{name} reaches {byte_rate(row.achieved)}; usual rate {byte_rate(row.usual)}"
         return SlowLink(name, pairs, of_groups, row.share, row.achieved, row.usual, lost, text)
     worst = min(late, key=lambda one: one.share)
     text = (f"{name} is slow: collectives of ranks {ranks_of(worst.members)} take "

@@ -77,7 +77,7 @@ def _path(study: Study, name: str) -> Figure:
     drawn, frame = critical_path(study)
     switches = int((frame["rank"] != frame["rank"].shift()).sum() - 1)
     times = "once" if switches == 1 else f"{switches} times"
-    note = f"It changes rank {times}." if switches else "It stays on one rank."
+    note = f"The path changes rank {times}." if switches else "The path stays on one rank."
     return Figure(f"{name}, step {study.typical_step}", {"": drawn}, note, wide=True, dense=True)
 
 
@@ -85,7 +85,7 @@ def _shares(study: Study, name: str) -> Table:
     rows = [[_WORDS.get(str(row.kind)) or path_label(str(row.kind), str(row.category)),
              str(row.phase), seconds(row.seconds), share(row.share)]
             for row in study.path_shares.head(_SHARES).itertuples()]  # fmt: skip
-    return Table(f"{name}: its time by operation, mean of {_steps(study)}",
+    return Table(f"{name}: path time by operation, mean of {_steps(study)}",
                  ["what", "phase", "seconds", "share"], rows, numbers={2, 3})  # fmt: skip
 
 
@@ -99,5 +99,5 @@ def _operations(study: Study, name: str) -> Table:
     rows = [[str(row["name"]), str(row["phase"]), str(row["rank"]), str(row["size"]),
              seconds(row["sum"])] for row in sums.to_dict("records")]  # fmt: skip
     columns = ["operation", "phase", "rank", "times", "seconds"]
-    return Table(f"{name}, step {study.typical_step}: the longest operations on it", columns, rows,
-                 numbers={2, 3, 4})  # fmt: skip
+    title = f"{name}, step {study.typical_step}: the longest operations on the path"
+    return Table(title, columns, rows, numbers={2, 3, 4})

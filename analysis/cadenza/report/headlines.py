@@ -81,11 +81,16 @@ def _late(study: Study) -> tuple[bool, str]:
     if not is_late(study):
         even = "No rank is late by more than 1 % of a step. " * (len(study.ranks) > 1)
         return any(one.steps for one in study.lone_ranks), even + study.said_of_lone_ranks
+    others = f" ({_others(int(row['as_late']))})" if row["as_late"] else ""
     return True, (
-        f"Rank {row['rank']} is late by {share(of_run)} of the time. It is the slowest in "
+        f"Rank {row['rank']} is late by {share(of_run)} of a step{others}. It is the slowest in "
         f"{row['slowest_share']:.0%} of the steps ({_CLASSES.get(row['persistence'])}). "
         f"{_sentence(str(row['explanation']))}"
     )
+
+
+def _others(count: int) -> str:
+    return "another rank is as late" if count == 1 else f"{count} other ranks are as late"
 
 
 def _sentence(text: str) -> str:
@@ -104,7 +109,7 @@ def _lost(study: Study) -> str:
     whole, most, name = share(lost.sum()), share(lost[largest]), PART_NAMES[largest]
     if most == whole:
         return f"{whole} of the ranks' time is lost to {name}."
-    return f"{whole} of the ranks' time is lost, most of it to {name} ({most})."
+    return f"{whole} of the ranks' time is lost, mainly to {name} ({most})."
 
 
 def _dearest_link(study: Study) -> str:
@@ -166,7 +171,7 @@ def _comparison(one: dict) -> list[Headline]:
     if error:
         lines.append(Headline(
             "plain", "Simulated against real:",
-            f"the kinds of computation differ by {share(error['median_error'])} (median), their "
+            f"operation times differ by {share(error['median_error'])} (median), their "
             f"sum by {signed(error['bias'], '.1%')}."
         ))  # fmt: skip
     return lines

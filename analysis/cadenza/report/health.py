@@ -19,8 +19,8 @@ _EFFICIENCIES = {
 _RATES = {
     "mfu": ("model-FLOPs utilisation", "model FLOPs / (step time x peak of all ranks)"),
     "hfu": ("hardware-FLOPs utilisation", "executed FLOPs / (step time x peak of all ranks)"),
-    "attention_of_peak": ("attention, of peak", "rate of core attention while computing it"),
-    "dense_of_peak": ("dense, of peak", "rate of dense layers while computing them"),
+    "attention_of_peak": ("attention, of peak", "rate of core attention / peak"),
+    "dense_of_peak": ("dense, of peak", "rate of dense layers / peak"),
 }
 
 
@@ -56,10 +56,11 @@ def _health(study: Study) -> dict[str, str]:
     clock = run.clock()
     error = clock["error_ns"].max() / 1e9 if len(clock) else None
     simulated = run.info["producer"] == "simulator"
+    one_clock = simulated or error is None
     return {
         "ended cleanly": "no: cut off" if run.truncated else "yes",
         "events dropped": f"{sum(file.dropped_events for file in files):,}",
-        "clocks off by at most": "one clock" if simulated or error is None else seconds(error),
+        "clocks off by at most": "0 s (one clock)" if one_clock else seconds(error),
         "cost of writing the trace": NONE if simulated else _overhead(study),
     }
 

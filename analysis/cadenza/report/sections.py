@@ -32,7 +32,7 @@ def sections(
     made = [
         Section("overview", "Overview", "", [health.overview(summaries, names),
                                              health.health(studies, names, summaries)]),
-        Section("steps", "Step times", "From the first rank's begin to the last rank's end.",
+        Section("steps", "Step times", "From the first rank's start to the last rank's end.",
                 [Figure("Seconds of each step", {"": figures_time.step_times(*_split(runs))[0]},
                         wide=True), *(_step_kinds(study, name) for study, name in known)],
                 list(zip(names, RUN_COLOURS * (1 + len(names) // len(RUN_COLOURS)),
@@ -113,7 +113,7 @@ def _step_kinds(study: Study, name: str) -> Table | None:
         rows.append([_numbers(list(mine.index)), str(len(mine)),
                      seconds(usual.loc[kind, "seconds"] * study.median_seconds),
                      ", ".join(told) if kind else "most steps"])  # fmt: skip
-    return Table(f"{name}: kinds of steps", ["steps", "how many", "median", "beside most steps"],
+    return Table(f"{name}: kinds of steps", ["steps", "how many", "median", "against most steps"],
                  rows, numbers={1, 2}, wide=True)  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def _numbers(steps: list[int]) -> str:
 def _memory(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
     """The runs' pictures of a kind stand side by side."""
     return [
-        *(_figure(f"{name}: highest of each rank", figures_memory.memory_by_rank, study)
+        *(_figure(f"{name}: peak of each rank", figures_memory.memory_by_rank, study)
           for study, name in runs),
         *(_figure(f"{name}: by step", figures_memory.memory_by_step, study)
           for study, name in runs if len(study.step_times) > 1),
@@ -181,13 +181,13 @@ _HEAT = (
 )
 _BUBBLES = (
     "Time in which a stage waits for its neighbours: before its own first microbatch (warm-up), "
-    "after its last (cool-down) and between. 1F1B's formula, beside it, takes all microbatches and "
-    "stages to be equal. A real bubble can be smaller: if the first and last microbatches of a "
+    "after its last (cool-down) and between. The 1F1B formula beside it assumes that microbatches "
+    "and stages are equal. A real bubble can be smaller: if the first and last microbatches of a "
     "step are shorter than the mean, the pipeline fills and drains faster."
 )
 _STRAGGLERS = (
-    "For each phase, the rank that lost the most time: because it had more work than its peers "
-    "(same role and pipeline stage), or because it ran slower than all ranks that do the same "
+    "For each phase, the rank that lost the most time: it had more work than its peers "
+    "(same role and pipeline stage), or it ran slower than the ranks that do the same "
     "operations. A rank is persistent when it is the slowest in more than half of the steps."
 )
 _LINKS = (
@@ -196,8 +196,8 @@ _LINKS = (
     "of the same kind."
 )
 _WHAT_IF = (
-    "Each step replayed through its dependencies with changed durations. Means over the steps, "
-    "largest saving first. The first bar is the recorded step."
+    "Each step is replayed with changed durations and the same dependencies. Bars are means over "
+    "steps, largest saving first. The first bar is the recorded step."
 )
 _PATH = (
     "The chain of operations and messages that decides how long a step takes: making anything else "
@@ -211,15 +211,15 @@ _TIMELINE = (
 )
 _MEMORY = (
     "High-water marks by kind. Kinds peak at different moments, so the stack may be higher than "
-    "the highest sum (diamond or line)."
+    "the peak of the sum (diamond or line)."
 )
 _ROOFLINE = (
-    "Each point is a kernel call: its work and the rate it reached, below the peak of matrix "
-    "products. Small calls reach less."
+    "Each point is a kernel call: its work and the rate it reached. The dashed line is the peak "
+    "of matrix products. Small calls reach less."
 )
 _PLAN = "Which rank computed which attention in the typical step."
 _EFFICIENCY = (
-    "POP's efficiencies of the steps that were replayed. The first is the product of the next two, "
-    "and the communication efficiency that of the last two. 0.8 and more is commonly called "
-    "acceptable."
+    "POP's efficiencies of the replayed steps. Parallel efficiency is load balance x communication "
+    "efficiency; communication efficiency is serialization x transfer efficiency. 0.8 or more is "
+    "commonly called acceptable."
 )

@@ -121,7 +121,7 @@ def _read_view(path: Path, number: int, view: object, axes: list[str]) -> View:
         if sum(key in check for key in _VERDICTS) != 1:
             raise DataError(f"{place}.checks[{i}]: valid: one of {', '.join(_VERDICTS)}")
         if ("about" in check) != ("within" in check):
-            raise DataError(f"{place}.checks[{i}]: valid: about and within together")
+            raise DataError(f"{place}.checks[{i}]: found only one of about and within; valid: both")
     return View(**view)
 
 
@@ -148,7 +148,8 @@ def values_of(sweep: Sweep, view: View) -> pd.DataFrame:
     if isinstance(view.value, str):
         return _with_value(simulated, sweep.axes, _column(simulated, view.value))
     if not isinstance(view.value, dict) or len(view.value) != 1:
-        raise DataError(f"{view.title}: value: found {view.value!r}; valid: a column or one form")
+        raise DataError(f"{view.title}: value: found {view.value!r}; valid: a column, or one key "
+                        "such as ratio")  # fmt: skip
     ((form, what),) = view.value.items()
     if form == "speed_up":
         return _speed_up(sweep, view, what)

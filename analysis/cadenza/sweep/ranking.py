@@ -67,7 +67,7 @@ def _best(sweep: Sweep, points: pd.DataFrame) -> list[str]:
     per_rank = fitting["tokens_per_second"] / fitting["ranks"]
     if per_rank.max() > (1 + _EQUAL) * per_rank.loc[best.name]:
         frugal = fitting.loc[per_rank.idxmax()]
-        lines.append(f"Most tokens/s of a rank{place}: {_described(sweep, frugal)}.")
+        lines.append(f"Most tokens/s per rank{place}: {_described(sweep, frugal)}.")
     return lines
 
 

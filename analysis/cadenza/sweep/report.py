@@ -93,7 +93,7 @@ def _verdict(view: View, check: dict, values: pd.DataFrame) -> str:
         return f"{inside.sum()} of {len(values)} inside"
     if (values["value"] > high).all():
         return "above"
-    return "below" if (values["value"] < low).all() else "around it"
+    return "below" if (values["value"] < low).all() else "above and below"
 
 
 def value_table(sweep: Sweep, view: View) -> list[str]:

@@ -50,7 +50,7 @@ def choose_step(studies: list[Study], step: int | None) -> int:
         return int(min(complete))
     if step not in complete:
         raise UsageError(
-            f"step {step} is not complete in every run; complete are {min(complete)} to "
+            f"step {step} is not complete in every run; valid are {min(complete)} to "
             f"{max(complete)}"
         )
     return step

@@ -125,7 +125,7 @@ class AttendTensors {
     const auto rounded = [](Sum value) { return static_cast<Sum>(static_cast<Real>(value)); };
     if (const auto found = non_finite(what, all, rounded)) {
       fail(ExitCode::numerics,
-           "{}: {}: token {}, head {} holds {}; valid: numbers that are finite as {}", file.path(),
+           "{}: {}: token {}, head {} holds {}; valid: numbers that are finite in {}", file.path(),
            dataset, found->token, found->head, found->value, word_of(dtype_));
     }
     const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];

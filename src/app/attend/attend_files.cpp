@@ -34,8 +34,9 @@ std::vector<std::int64_t> read_lengths(const storage::File& file, std::int64_t t
   constexpr const char* kName = "document_lengths";
   const storage::Shape shape = file.shape(kName);
   if (shape.size() != 1 || shape[0] > static_cast<hsize_t>(tokens)) {
-    fail(ExitCode::data, "{}: {}: found shape [{}]; valid: [documents], at most the {} tokens of q",
-         file.path(), kName, fmt::join(shape, ", "), tokens);
+    fail(ExitCode::data,
+         "{}: {}: found shape [{}]; valid: [documents], at most {}, the tokens of q", file.path(),
+         kName, fmt::join(shape, ", "), tokens);
   }
   std::vector<std::int64_t> lengths = file.read<std::int64_t>(kName, shape);
   std::int64_t left = tokens;

@@ -123,7 +123,7 @@ std::vector<const typename Calibration<Real>::Work*> Calibration<Real>::noisy() 
 template <typename Real>
 void Calibration<Real>::measure_round(int round, std::vector<const Work*> works) {
   const std::string what = round <= kRounds ? fmt::format("round {} of {}:", round, kRounds)
-                                            : fmt::format("round {}, noisy ones:", round);
+                                            : fmt::format("round {}, noisy only:", round);
   Progress progress(world_.rank() == 0, static_cast<std::int64_t>(works.size()), what);
   std::int64_t done = 0;
   for (const Work* work : works) {

@@ -17,7 +17,7 @@ constexpr const char* kOutOfMemory =
     "out of memory (cadenza train --dry-run estimates the need of a run)";
 
 [[noreturn]] void end_uncaught() {
-  Failure failure{ExitCode::internal, "a fault of the program: it aborted"};
+  Failure failure{ExitCode::internal, "internal error: the program aborted"};
   if (std::current_exception()) {
     try {
       throw;
@@ -48,11 +48,11 @@ Failure current_failure() {
       return {ExitCode::data,
               fmt::format("standard output: cannot be written: {}", error.code().message())};
     }
-    return {ExitCode::internal, fmt::format("the system refused: {}", error.what())};
+    return {ExitCode::internal, fmt::format("system error: {}", error.what())};
   } catch (const std::exception& error) {
-    return {ExitCode::internal, fmt::format("a fault of the program: {}", error.what())};
+    return {ExitCode::internal, fmt::format("internal error: {}", error.what())};
   } catch (...) {
-    return {ExitCode::internal, "a fault of the program: an unknown exception"};
+    return {ExitCode::internal, "internal error: an unknown exception"};
   }
 }
 

@@ -121,8 +121,8 @@ class Search {
     if (!groups_.empty()) return;
     fail(ExitCode::usage,
          "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "
-         "valid: fewer trainers, batch.tokens with more microbatches, or parallel.pipeline, tensor "
-         "and context left open",
+         "valid: fewer trainers, more microbatches in batch.tokens, or parallel.pipeline, tensor "
+         "and context set to auto",
          given_.parallel.trainers());
   }
 
@@ -357,7 +357,7 @@ class Search {
     fail(ExitCode::usage,
          "{}, but all {} layouts and placements need more; the least is {} (most of it: {}): {}, "
          "{}, run.recompute {}, parallel.shard {}; valid: more ranks, a smaller batch.microbatch, "
-         "or keys left open",
+         "or keys set to auto",
          found, groups_.size(), format_bytes(static_cast<double>(least.bytes)), least.fullest,
          layout_text(least.candidate.parallel), placement_text(least.candidate.attention),
          config::word_of(least.candidate.recompute),

@@ -95,7 +95,7 @@ std::string ranking(const SearchReport& report) {
 }
 
 std::string limit_text(const SearchReport& report) {
-  if (report.limit == 0) return "the memory of a rank is not known";
+  if (report.limit == 0) return "memory limit unknown (set run.memory)";
   return fmt::format("{} of memory each ({})", bytes_text(report.limit),
                      report.given.run.memory > 0 ? "run.memory" : "the machine's");
 }
@@ -109,9 +109,9 @@ std::string why(const Judged& j, const SearchReport& report) {
     case Outcome::slower:
       return fmt::format("on {}: {:.2f} x the best", j.sample, j.expected / best);
     case Outcome::late:
-      return fmt::format("on {}: out of time", j.sample);
+      return fmt::format("on {}: search time was over", j.sample);
     case Outcome::untried:
-      return "no time";
+      return "search time was over";
     case Outcome::too_large:
       return fmt::format("does not fit: {}", j.fullest);
     case Outcome::simulated:
@@ -148,8 +148,8 @@ std::string errors_text(const SearchReport& report) {
     ++count;
   }
   if (count == 0) return "";
-  return fmt::format("{} of those above were estimated first: {:+.1f} to {:+.1f} % off\n", count,
-                     least, most);
+  return fmt::format("{} simulated candidates were estimated first: {:+.1f} to {:+.1f} % off\n",
+                     count, least, most);
 }
 
 std::int64_t count(const SearchReport& report, Outcome outcome) {
@@ -186,7 +186,7 @@ std::string counts(const SearchReport& report) {
     text += fmt::format(", {} not tried", untried);
   }
   if (count(report, Outcome::untried) + count(report, Outcome::late) > 0) {
-    text += "\nThe search's time was over: a faster one may be among those not simulated";
+    text += "\nThe search ran out of time: one that was not simulated may be faster";
   }
   return text +
          fmt::format("\n{} candidates simulated, the best of them:\n\n", report.ranked.size());

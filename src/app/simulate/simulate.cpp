@@ -79,7 +79,7 @@ void print_head(const Simulation& simulation) {
 void print_results(const SimulationSummary& summary, const TimeTable& table) {
   print(fmt::format("\n{}\n{}\n{}\n{}", describe(summary), table.text(), table.slowest(),
                     describe(summary.memory)));
-  for (const std::string& note : summary.notes) print("beyond the tables: " + note + "\n");
+  for (const std::string& note : summary.notes) print("extrapolated: " + note + "\n");
 }
 
 /// A fault of a step that is not simulated would go unnoticed.

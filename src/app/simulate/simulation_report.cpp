@@ -96,7 +96,7 @@ std::vector<TimeTable::Part> TimeTable::parts() const {
 
 std::string TimeTable::text() const {
   const double step = seconds_ / steps_;
-  std::string text = fmt::format("{:<20} {:>17} {:>21}\n", "of a step", "mean of ranks", "most");
+  std::string text = fmt::format("{:<20} {:>17} {:>21}\n", "per step", "mean of ranks", "most");
   for (const Part& part : parts()) {
     if (percent(part.most, step) < 0.005) continue;
     text += fmt::format("{:<20} {:>8} {:>6.1f} % {:>12} {:>6.1f} %  rank {}\n", part.name,
@@ -117,9 +117,9 @@ std::string TimeTable::slowest() const {
     excess = more;
     reason = &kClasses[c];
   }
-  const std::string first = fmt::format("slowest: rank {} computes {} of a step", busy.rank,
+  const std::string first = fmt::format("slowest: rank {} computes {} per step", busy.rank,
                                         format_duration(busy.most / steps_));
-  if (busy.most <= busy.mean * 1.001) return first + ", as all do";
+  if (busy.most <= busy.mean * 1.001) return first + ", like every rank";
   return fmt::format("{}, {:.1f} % more than the mean; most of the difference is {} (+{})", first,
                      percent(busy.most - busy.mean, busy.mean), reason->name,
                      format_duration(excess / steps_));

@@ -104,7 +104,7 @@ std::string MemoryVerdict::text() const {
   const std::string most =
       fmt::format("rank {} needs the most, {} (most of it: {}); the smallest need is {}", fullest,
                   bytes_text(largest), parts.largest(), bytes_text(smallest));
-  if (limit == 0) return most + "; the memory of a rank is not known";
+  if (limit == 0) return most + "; memory limit unknown (set run.memory)";
   if (fits()) return fmt::format("fits in {}: {}", bytes_text(limit), most);
   return fmt::format("out of memory on {} {}: each has {}, {}", ranks_beyond,
                      ranks_beyond == 1 ? "rank" : "ranks", bytes_text(limit), most);

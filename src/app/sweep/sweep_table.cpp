@@ -150,7 +150,8 @@ SweepLog::SweepLog(std::string path, std::vector<std::string> columns)
     : path_(std::move(path)), columns_(std::move(columns)) {
   const std::vector<std::string> lines = lines_of(path_);
   if (!lines.empty() && lines.front() != to_csv(columns_)) {
-    fail(ExitCode::data, "{}: found the table of another sweep; valid: an empty folder", path_);
+    fail(ExitCode::data,
+         "{}: found the table of another sweep; valid: --output with an empty folder", path_);
   }
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const auto cells = from_csv(lines[i]);

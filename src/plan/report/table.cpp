@@ -53,10 +53,11 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
                  title(place, !plan.workload.queries.empty()), lengths.size(),
                  std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
                  lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
-  fmt::format_to(out, "imbalance {:.3f} (at home {:.3f}); attention {} predicted, lower bound {}\n",
-                 imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
-                 format_duration(prediction.predicted_seconds),
-                 format_duration(prediction.lower_bound_seconds));
+  fmt::format_to(
+      out, "imbalance {:.3f} (before balancing {:.3f}); attention {} predicted, lower bound {}\n",
+      imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
+      format_duration(prediction.predicted_seconds),
+      format_duration(prediction.lower_bound_seconds));
   fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", "rank", "tokens", "tasks",
                  "FLOPs", plan.workload.capacities.empty() ? "of mean" : "of share", "sent");
   const bool memory = !notes.peak_bytes_per_rank.empty();
@@ -98,7 +99,7 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   const int ticks = plans.empty() ? 0 : where.back().tick + 1;
   text += delays(notes);
   fmt::format_to(std::back_inserter(text),
-                 "step: {} tick{}, {} FLOPs, imbalance {:.3f} (at home {:.3f}), {} sent; "
+                 "step: {} tick{}, {} FLOPs, imbalance {:.3f} (before balancing {:.3f}), {} sent; "
                  "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
                  ticks, ticks == 1 ? "" : "s", format_count(total_cost(summary.total)),
                  imbalance(summary.total), summary.imbalance_at_home,

@@ -123,7 +123,7 @@ def test_says_what_is_too_noisy_and_does_not_recommend_it(tmp_path):
     assert str(machine) in complaint and "calibrate again while nothing else runs" in complaint
     assert re.search(r"measurements vary from round to round: \S|far from the measurements: \S",
                      complaint), str(result)  # fmt: skip
-    assert "noisy ones:" in result.out and "next" not in result.out
+    assert "noisy only:" in result.out and "next" not in result.out
     assert result.out.count(", predicted ") > 5
     source = yaml.safe_load(machine.read_text())["source"]
     assert source.startswith("NOT RELIABLE: "), source

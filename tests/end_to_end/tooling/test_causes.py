@@ -247,6 +247,6 @@ def test_a_run_that_does_not_fit_says_so(tmp_path):
     assert said["memory"]["limit_bytes"] == 100_000 and said["memory"]["ranks_beyond"] > 0
     assert "does not fit in memory" in said["warnings"][-1]
     (line,) = headlines([cadenza.Study(small)], ["run"], [])
-    assert line.text.startswith("It does not fit in memory: ")
+    assert line.text.startswith("The run does not fit in memory: ")
     fits = summarize(cadenza.Study(large))
     assert fits["memory"]["ranks_beyond"] == 0 and not fits["warnings"]

@@ -36,7 +36,7 @@ TEST(Failure, EveryExceptionHasACodeAndALine) {
   EXPECT_EQ(file.code, ExitCode::data);
   EXPECT_THAT(file.message, HasSubstr("x/y"));
   EXPECT_EQ(failure_of(std::system_error(denied)).code, ExitCode::internal);
-  EXPECT_THAT(failure_of(std::out_of_range("at")).message, HasSubstr("a fault of the program: at"));
+  EXPECT_THAT(failure_of(std::out_of_range("at")).message, HasSubstr("internal error: at"));
   EXPECT_EQ(failure_of(7).code, ExitCode::internal);
 }
 
@@ -67,13 +67,13 @@ TEST(FailureDeathTest, WhatNobodyCatchesEndsWithALineToo) {
     std::jthread([] { throw std::runtime_error("in a\nthread"); }).join();
   };
   EXPECT_EXIT(throw_in_a_thread(), testing::ExitedWithCode(1),
-              "^cadenza: a fault of the program: in a\\\\nthread\n$");
+              "^cadenza: internal error: in a\\\\nthread\n$");
   const auto throw_where_nothing_may_be_thrown = [] {
     end_on_uncaught();
     []() noexcept { (void)std::vector<int>().at(0); }();
   };
   EXPECT_EXIT(throw_where_nothing_may_be_thrown(), testing::ExitedWithCode(1),
-              "^cadenza: a fault of the program: vector[^\n]*\n$");
+              "^cadenza: internal error: vector[^\n]*\n$");
 }
 
 }  // namespace

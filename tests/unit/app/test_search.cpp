@@ -127,7 +127,7 @@ TEST(LeastTime, NoCandidateIsFaster) {
 TEST(Choose, TheMachinesMemoryIsHonoured) {
   config::Machine m = machine();
   const Choice rich = choose(experiment(), m);
-  EXPECT_THAT(rich.explanation, HasSubstr("the memory of a rank is not known"));
+  EXPECT_THAT(rich.explanation, HasSubstr("memory limit unknown"));
   m.memory = bytes_of(rich.experiment, m) - 1;
   const Choice poor = choose(experiment(), m);
   EXPECT_LE(bytes_of(poor.experiment, m), m.memory);

@@ -121,7 +121,7 @@ TEST(Simulation, ThreadsDoNotDisturbEachOther) {
 TEST(Simulation, JudgesMemoryByRunMemoryOrElseTheMachines) {
   config::Machine m = machine();
   Simulation unknown(small(), m);
-  EXPECT_THAT(judge_memory(unknown, unknown.run(0)).text(), HasSubstr("not known"));
+  EXPECT_THAT(judge_memory(unknown, unknown.run(0)).text(), HasSubstr("memory limit unknown"));
 
   m.memory = 1'000'000;
   Simulation poor(small(), m);
@@ -171,7 +171,7 @@ TEST(TimeTable, NamesTheSlowestRankAndWhy) {
   for (simulate::RankTimes& rank : step.ranks) rank.attention = 1.0;
   TimeTable even;
   even.add(step);
-  EXPECT_THAT(even.slowest(), HasSubstr("as all do"));
+  EXPECT_THAT(even.slowest(), HasSubstr("like every rank"));
 }
 
 TEST(LoadMachine, IsNominalUnlessTheExperimentNamesOne) {

@@ -88,7 +88,7 @@ TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
       {{"attention.overlap=ping_pong", "run.recompute=attention"}, "valid: none, or run.recompute"},
       {{"attention.overlap=ping_pong", "attention.placement=striped"}, "sees keys of the second"},
       {{"batch.outliers=[9, 8]", "batch.packing=balanced"}, "do not ascend"},
-      {{"batch.outliers=[8]"}, "valid: with packing balanced"},
+      {{"batch.outliers=[8]"}, "valid: only with packing balanced"},
   };
   for (const Refused& one : refused) {
     EXPECT_THAT(error_of(kGood, one.overrides), HasSubstr(one.reason)) << one.reason;
@@ -211,8 +211,9 @@ TEST(Check, DocumentsOfOneToken) {
 }
 
 TEST(Check, TwoBetas) {
-  EXPECT_EQ(error_of(kGood, {"optimizer.betas=[0.9]"}),
-            "--set optimizer.betas=[0.9]: found a list of 1; valid: two numbers, e.g. [0.9, 0.95]");
+  EXPECT_EQ(
+      error_of(kGood, {"optimizer.betas=[0.9]"}),
+      "--set optimizer.betas=[0.9]: found 1 in the list; valid: two numbers, e.g. [0.9, 0.95]");
 }
 
 std::string ranks_error(const Experiment& experiment, int ranks) {
@@ -259,7 +260,7 @@ TEST(Capacity, SaysWhatIsWrong) {
   EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found a row of 3"));
   EXPECT_THAT(error("50"), HasSubstr("found 50"));
   EXPECT_THAT(error("[[0, 50]]", "colocated"),
-              HasSubstr("placement colocated, which does not choose who computes"));
+              HasSubstr("placement colocated, which ignores capacities"));
 }
 
 }  // namespace

@@ -46,8 +46,7 @@ TEST(Aliases, CountAsWhatTheyStandFor) {
       fmt::format("a: &a {}\nb: [{}1]\n", repeated("x", 100'000), repeated("*a, ", 11));
   EXPECT_THAT(error_of(text), HasSubstr("bytes of text"));
   EXPECT_THAT(error_of("a: &a [[[[[1]]]]]\nb: [[[*a]]]\n"), HasSubstr("more than 8 nested levels"));
-  EXPECT_THAT(error_of("a: &a {b: *a}\n"),
-              HasSubstr("an alias inside the value that it stands for"));
+  EXPECT_THAT(error_of("a: &a {b: *a}\n"), HasSubstr("an alias inside its own anchor's value"));
 }
 
 TEST(Yaml, ManyValuesAreFineButNotAnyNumber) {

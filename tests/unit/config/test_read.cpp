@@ -89,10 +89,10 @@ TEST(OldKey, MeansWhatItsNewNameMeans) {
 
 TEST(OldKey, IsRefusedBesideItsNewName) {
   EXPECT_EQ(error_of(kGood + "attention:\n  inner_ring: 2\n  window: 2\n"),
-            "e.yaml:16: attention.window: found beside attention.inner_ring, which it is the old "
-            "name of; valid: attention.inner_ring alone");
+            "e.yaml:16: attention.window: found the old name of a key that is also set; "
+            "valid: attention.inner_ring alone");
   EXPECT_THAT(error_of(kGood, {"attention.inner_ring=2", "attention.window=2"}),
-              StartsWith("--set attention.window=2: found beside attention.inner_ring"));
+              StartsWith("--set attention.window=2: found the old name of a key that is also set"));
 }
 
 struct BadValue {

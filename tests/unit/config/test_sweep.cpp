@@ -112,11 +112,11 @@ TEST(Sweep, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(complaint_about(with("{system: ring", "{system: rang")),
               HasSubstr("found rang; valid: cad, ring"));
   EXPECT_THAT(complaint_about(with(", skip: true", "")),
-              HasSubstr("rules[0]: found no when, or not exactly one"));
+              HasSubstr("rules[0]: found an incomplete or contradictory rule"));
   EXPECT_THAT(complaint_about(with("skip: true", "skip: true, set: {a: b}")),
-              HasSubstr("rules[0]: found no when, or not exactly one"));
+              HasSubstr("rules[0]: found an incomplete or contradictory rule"));
   EXPECT_THAT(complaint_about(with("skip: true", "skip: perhaps")),
-              HasSubstr("rules[0]: found no when, or not exactly one"));
+              HasSubstr("rules[0]: found an incomplete or contradictory rule"));
 }
 
 TEST(Sweep, HasABoundOnItsPoints) {
@@ -149,8 +149,9 @@ TEST(SweepExperiment, MayUseAnOldKey) {
 }
 
 TEST(SweepExperiment, IsRefusedWhereTheShapeDoesNotDivide) {
-  EXPECT_THAT(complaint_of({"parallel.context=3", "shape.ranks=8"}),
-              StartsWith("shape.ranks: found 8, with 0 dedicated servers no multiple of"));
+  EXPECT_THAT(
+      complaint_of({"parallel.context=3", "shape.ranks=8"}),
+      StartsWith("shape.ranks: found 8, which minus 0 dedicated servers is no multiple of"));
   EXPECT_THAT(complaint_of({"shape.ranks=8", "shape.sequence=64", "shape.sequences=4"}),
               HasSubstr("8 data-parallel ranks x 1 microbatches do not share evenly"));
   EXPECT_THAT(complaint_of({"shape.sequence=64"}), HasSubstr("shape.sequences: found nothing"));

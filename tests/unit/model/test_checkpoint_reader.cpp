@@ -199,7 +199,7 @@ TEST(CheckpointReader, ModelsOfOtherVersions) {
   };
   replace_experiment(path, with("model:\n", "model:\n  from_later: 1\n"));
   EXPECT_THAT(refusal(path, model), HasSubstr("model.from_later: the checkpoint has 1, the "
-                                              "experiment nothing of it"));
+                                              "experiment no such key"));
   // Outside of the model other keys are told, and no more.
   replace_experiment(path, with("batch:\n", "batch:\n  from_later: 1\n"));
   CheckpointReader(path).require(model);
@@ -209,7 +209,7 @@ TEST(CheckpointReader, ModelsOfOtherVersions) {
   CheckpointReader(path).require(model);
   config::Model other = model;
   other.norm_eps = 1e-6;
-  EXPECT_THAT(refusal(path, other), HasSubstr("model.norm_eps: the checkpoint has nothing of it"));
+  EXPECT_THAT(refusal(path, other), HasSubstr("model.norm_eps: the checkpoint has no such key"));
   for (const char* none : {"- a list", "model: [", "x"}) {
     replace_experiment(path, none);
     EXPECT_THAT(refusal(path, model), AllOf(HasSubstr(path), HasSubstr("holds no experiment")));

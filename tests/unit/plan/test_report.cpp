@@ -134,7 +134,7 @@ TEST(Report, TableIsAligned) {
   const std::string table = to_table(plans, notes);
   EXPECT_THAT(table,
               testing::HasSubstr("tick 1: 2 documents, 350 tokens, longest 300\nimbalance 1."));
-  EXPECT_THAT(table, testing::HasSubstr("at home 1.9"));
+  EXPECT_THAT(table, testing::HasSubstr("before balancing 1.9"));
   EXPECT_THAT(table, testing::HasSubstr("2 of 5 documents delayed, by up to 2 steps"));
   EXPECT_THAT(table, testing::HasSubstr("step: 2 ticks"));
 }
@@ -223,7 +223,7 @@ TEST(Report, SvgShowsWhoComputesWhat) {
     const Plan plan = cad(workload({{16384}, {}, {}}), attention);
     const std::string svg = to_svg({plan});
     EXPECT_THAT(svg, testing::HasSubstr("0: 16384 tokens"));
-    EXPECT_THAT(svg, testing::HasSubstr("imbalance 3.000 at home, 1.0"));
+    EXPECT_THAT(svg, testing::HasSubstr("imbalance 3.000 before balancing, 1.0"));
     std::vector<double> areas;  // the legend has the ranks' colours in order
     for (const std::string& line : lines(svg)) {
       if (!line.starts_with("<rect")) continue;

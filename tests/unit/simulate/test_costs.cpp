@@ -382,10 +382,9 @@ TEST(Costs, RefusesNumbersOfAnotherType) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_STREQ(
-        error.what(),
-        "cluster.machine: found h200.yaml, whose numbers are of bfloat16; valid: a machine "
-        "measured in run.dtype = float32");
+    EXPECT_STREQ(error.what(),
+                 "cluster.machine: found h200.yaml, measured in bfloat16; valid: a machine "
+                 "measured in run.dtype = float32");
   }
   e.cluster.machine.clear();  // nominal rates are of no type
   EXPECT_NO_THROW(costs_of(machine, e));
