@@ -219,3 +219,18 @@ def test_ranks_that_are_late_by_the_same_are_counted():
     assert found["as_late"].tolist() == [2, 0]
     worst = persistent(found.iloc[:1], ranks_frame(8)).iloc[0]
     assert (worst["rank"], worst["as_late"], worst["persistence"]) == (5, 2, "data")
+
+
+def test_a_rank_that_copies_more_is_late_for_its_work():
+    """A server that gets more rows packs more: faults planted in the simulator were told beside
+    an alarm about such a server."""
+    rows = []
+    for rank, copied in enumerate((1000, 1000, 1000, 1500)):
+        rows += [
+            {"rank": rank, "begin": 0, "end": 10, "flops": 1e9},
+            {"rank": rank, "begin": 10, "end": 10 + copied / 500, "name": "pack",
+             "category": "compute_other", "bytes": copied},
+        ]  # fmt: skip
+    row = stragglers(events_frame(rows), ranks_frame(4)).iloc[0]
+    assert (row["rank"], row["why"]) == (3, "cost")
+    assert row["explanation"].endswith("its copies and small operations move 1.50 x the median bytes")

@@ -194,7 +194,9 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     share, name = np.nan, _WORDS[category]
     if why == "cost":
         share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
-        text = f"its {name} have {{:.2f}} x the median FLOPs"
+        copies = category == "compute_other"
+        much = "move {:.2f} x the median bytes" if copies else "have {:.2f} x the median FLOPs"
+        text = f"its {name} {much}"
     elif category == "data":
         why, text = "input", f"its {name} takes longer"
     elif one["flops"] == 0 and one["seconds_alone"] == 0:

@@ -23,7 +23,7 @@ _NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
 
 def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """@returns step, phase, category, name, rank, peers (number of the group), seconds, variance,
-             flops
+             flops (of copies, which have none: bytes)
 
     A rank's seconds of an operation in a step, without the collectives of a tensor group in it, and
     their variance().
@@ -34,6 +34,8 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
     part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
     part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
+    copies = (part["category"] == "compute_other") & (part["flops"] == 0)
+    part["flops"] = part["flops"].where(~copies, events.loc[working, "bytes"].astype(float))
     part["seconds"] -= _inside(events, np.flatnonzero(working), np.flatnonzero(inner))
     phase = part["phase"].astype(object)
     part["phase"] = phase.where(phase != "recompute", "backward")
@@ -118,9 +120,9 @@ def machine_slowness(spent: pd.Series, machine: pd.Series) -> pd.Series:
 def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFrame:
     """Per rank and operation, the seconds more than usual, and what makes them up.
 
-    The usual pace, seconds per FLOP, is that of all ranks that do the operation in the phase of
+    The usual pace, seconds per FLOP (or byte copied), is that of all ranks that do the operation in the phase of
     the step. At this pace the FLOPs above the median of the peers are cost; the rest is rate.
-    Operations without FLOPs are compared with the peers' time: rate. What a rank alone does is
+    Operations without either are compared with the peers' time: rate. What a rank alone does is
     taken to be as slow as the rest of what it does in the phase; where it does all of it alone, as
     its machine says.
 
