@@ -178,8 +178,9 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     """Per node: by how much its rank is slower there than is usual on ranks that do the same, of
     whatever stage; at least 1.
 
-    Operations without FLOPs are taken to be as slow as the rank's others; where a rank does all of
-    its operations alone, the machine says how slow.
+    Operations without FLOPs, and those that no other rank does, are taken to be as slow as the
+    rank's others of the phase, else of all; where a rank does all of its operations alone, the
+    machine says how slow.
     """
     keys = ["name", "phase"]
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
@@ -188,12 +189,15 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     reads = nodes.loc[nodes["category"] == "data", "name"].unique()  # no measure of a rank's speed
     computes = ~totals.index.get_level_values("name").isin(reads)
     known = totals[totals["factor"].notna() & computes]
-    spent = known["time"].groupby(level="rank").sum()
-    fair = (known["time"] / known["factor"]).groupby(level="rank").sum()
-    overall = (spent / fair).reindex(range(len(graph.ranks)))
-    overall = overall.fillna(_beside_machine(graph, nodes)).to_numpy()
-    factor = nodes.join(totals["factor"], on=[*keys, "rank"])["factor"].to_numpy()
-    return np.where(np.isnan(factor), overall[nodes["rank"].to_numpy()], factor)
+    known = known.assign(fair=known["time"] / known["factor"])[["time", "fair"]]
+    of_phase = known.groupby(level=["rank", "phase"], observed=True).sum()
+    overall = known.groupby(level="rank").sum()
+    overall = (overall["time"] / overall["fair"]).reindex(range(len(graph.ranks)))
+    overall = overall.fillna(_beside_machine(graph, nodes))
+    factor = nodes.join(totals["factor"], on=[*keys, "rank"])["factor"]
+    place = pd.MultiIndex.from_frame(nodes[["rank", "phase"]])
+    near = pd.Series((of_phase["time"] / of_phase["fair"]).reindex(place).to_numpy())
+    return factor.fillna(near).fillna(nodes["rank"].map(overall)).to_numpy()
 
 
 def _alone(nodes: pd.DataFrame) -> pd.Series:
