@@ -171,7 +171,7 @@ def test_run_that_ended_before_its_first_step(command, tmp_path, cli):
         (("summary", "x", "--colour"), 2, "unrecognized arguments: --colour"),
         (("summary", "nowhere"), 3, "nowhere: no such run folder"),
         (("timeline", "nowhere", "--step", "x"), 2, "invalid int value"),
-        (("timeline", "{run}", "--step", "9"), 3, "complete are 0 to 1"),
+        (("timeline", "{run}", "--step", "9"), 2, "valid are 0 to 1"),
         (("timeline", "{run}", "--output", "a.bmp"), 2, "valid endings are .png, .svg, .pdf"),
         (("timeline", "{run}", "--output", "{run}/no/a.png"), 3, "no such folder"),
         (("summary", "{run}/experiment.yaml"), 3, "not a run folder"),

@@ -154,7 +154,7 @@ void Executor<Real>::run_attention(const Step& step) {
   context.tick = step.tick / outline_.parts;
   context.layer = step.layer;
   context.pass = step.pass;
-  context.recompute = step.again;
+  context.recompute = step.recompute;
   const int layers = outline_.layers * outline_.pipeline.chunks;
   context.copy = std::max(step.slot, 0) * layers + step.layer;
   if (step.slot >= 0) context.home = trainer_->attention_buffers(step);

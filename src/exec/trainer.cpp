@@ -155,7 +155,7 @@ void Trainer<Real>::compute(const Step& step, Range rows) {
 template <typename Real>
 void Trainer<Real>::run_layer(const Step& step, Range rows) {
   const bool inputs = step.operation == Operation::attention_inputs;
-  if (step.again) {
+  if (step.recompute) {
     inputs ? llama_->recompute_inputs(step.slot, step.layer, rows)
            : llama_->recompute_outputs(step.slot, step.layer, rows);
   } else if (step.pass == Pass::forward) {

@@ -40,7 +40,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
 
 OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t rows) const {
   const auto count = static_cast<double>(rows);
-  const bool gradient = step.pass == Pass::backward && !step.again;
+  const bool gradient = step.pass == Pass::backward && !step.recompute;
   switch (step.operation) {
     case Operation::load:  // three numbers of a token, written and copied
       return {{}, count * 3 * 4 * 2};
@@ -91,7 +91,7 @@ double OperationShapes::norm_gradient_bytes(double rows) const {
 OperationWork OperationShapes::attention_inputs(const Step& step, double rows) const {
   const double rotation = rows * keys_ * 2 * element_;
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
-  const double residual = step.again ? rows / layout_.tensor() * width_ * 2 * sum_ : 0.0;
+  const double residual = step.recompute ? rows / layout_.tensor() * width_ * 2 * sum_ : 0.0;
   return {
       {forward(rows, queries_, width_), forward(rows, keys_, width_), forward(rows, keys_, width_)},
       norm_bytes(rows) - residual + rotation + empty_outputs};
@@ -107,7 +107,7 @@ OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
 OperationWork OperationShapes::attention_outputs(const Step& step, double rows) const {
   OperationWork work{{forward(rows, width_, queries_), forward(rows, 2 * ffn_, width_)},
                      norm_bytes(rows)};
-  if (step.again) return work;  // as far as the gradient reads it
+  if (step.recompute) return work;  // as far as the gradient reads it
   work.products.push_back(forward(rows, width_, ffn_));
   work.bytes += rows * 3 * ffn_ * element_;
   return work;

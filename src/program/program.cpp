@@ -124,7 +124,7 @@ class Builder {
     if (pass == Pass::forward) {
       if (trains) add(with(step, Operation::attention_inputs));
     } else {
-      if (recomputes_attention()) add_again(step, trains);
+      if (recomputes_attention()) recompute_attention(step, trains);
       if (trains) add(with(step, Operation::attention_outputs));
       if (trains) add(with(step, Operation::begin_attention));
     }
@@ -152,14 +152,14 @@ class Builder {
   }
 
   /// The forward pass of a layer's attention block once more.
-  void add_again(Step step, bool trains) {
-    step.again = true;
+  void recompute_attention(Step step, bool trains) {
+    step.recompute = true;
     step.pass = Pass::forward;
     if (trains) add(with(step, Operation::attention_inputs));
-    const Exchange& again = exchange(step);
-    again.add_start(step, program_.steps);
-    again.add_tasks(step, program_.steps);
-    again.add_end(step, program_.steps);
+    const Exchange& exchanged = exchange(step);
+    exchanged.add_start(step, program_.steps);
+    exchanged.add_tasks(step, program_.steps);
+    exchanged.add_end(step, program_.steps);
     if (trains && outline_.recompute == config::Recompute::layer) {
       add(with(step, Operation::attention_outputs));
     }
@@ -278,7 +278,7 @@ Phase phase_of(Pass pass) {
 
 Phase phase_of(const Step& step) {
   if (describe(step.operation).granularity == Granularity::step) return Phase::optimizer;
-  return step.again ? Phase::recompute : phase_of(step.pass);
+  return step.recompute ? Phase::recompute : phase_of(step.pass);
 }
 
 EventContext context_of(const Step& step, int parts) {
@@ -313,7 +313,7 @@ std::string to_string(const Step& step) {
   if (step.layer >= 0) text += fmt::format("layer {} ", step.layer);
   text += fmt::format("{} {}", step.pass == Pass::forward ? "forward" : "backward",
                       name(step.operation));
-  if (step.again) text += " again";
+  if (step.recompute) text += " recomputed";
   if (step.stage >= 0) text += fmt::format(" stage {}", step.stage);
   if (step.peer >= 0) text += fmt::format(" with rank {}", step.peer);
   return text;

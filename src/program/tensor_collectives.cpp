@@ -29,7 +29,7 @@ class Sequence {
 };
 
 bool is_gradient(const Step& step) {
-  return step.pass == Pass::backward && !step.again;
+  return step.pass == Pass::backward && !step.recompute;
 }
 
 void add_attention_inputs(const Step& step, Sequence& sequence) {
@@ -48,7 +48,7 @@ void add_attention_outputs(const Step& step, config::Recompute recompute, Sequen
   }
   sequence.reduce();
   sequence.gather();
-  if (!step.again) sequence.reduce();  // as far as the gradient reads it
+  if (!step.recompute) sequence.reduce();  // as far as the gradient reads it
 }
 
 /// @param vocab  of the rank with most of it

@@ -23,7 +23,7 @@ bool of_results(const program::Step& step) {
 
 Exchange& Clock::exchange_of(const RankState& runner) {
   const Step& step = runner.step();
-  const ExchangeKey key{runner.pool, step.tick, step.layer, step.stage, step.pass, step.again};
+  const ExchangeKey key{runner.pool, step.tick, step.layer, step.stage, step.pass, step.recompute};
   const auto found = exchanges_.find(key);
   if (found != exchanges_.end()) return found->second;
   return exchanges_.try_emplace(key, work_.traffic(step), key).first->second;
@@ -214,7 +214,7 @@ void Clock::emit_message(const RankState& runner, const End& end) const {
                                              .add(number(step.layer))
                                              .add(number(step.stage))
                                              .add(number(step.pass))
-                                             .add(number(step.again))
+                                             .add(number(step.recompute))
                                              .add(number(flow.results))
                                              .value()) |
               1u;

@@ -27,7 +27,7 @@ const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t 
     return optimizer_;
   }
   const int group = rank / layout_.tensor();
-  const auto key = std::tuple(group, step.operation, step.pass, step.again, rows);
+  const auto key = std::tuple(group, step.operation, step.pass, step.recompute, rows);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   const DenseTime time{costs_.compute(step, rank, rows), shapes_.work(step, rank, rows).flops(),

@@ -61,7 +61,7 @@ class Dense {
   int layers_;  ///< of a rank
   program::OperationShapes shapes_;
   config::ElementBytes bytes_;
-  /// By tensor group (whose links may be slow), operation, pass, again, rows.
+  /// By tensor group (whose links may be slow), operation, pass, recompute, rows.
   std::map<std::tuple<int, program::Operation, program::Pass, bool, std::int64_t>, DenseTime>
       known_;
   DenseTime optimizer_;  ///< of the step and the rank asked for last

@@ -29,7 +29,7 @@ struct ExchangeKey {
   int layer = 0;
   int stage = 0;
   program::Pass pass = program::Pass::forward;
-  bool again = false;
+  bool recompute = false;
   friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
 };
 

@@ -82,11 +82,11 @@ double key_seconds(const config::Experiment& e, const Costs& costs) {
 
 /// Operations of the dense part of a layer, both passes.
 std::vector<Step> layer_steps(const config::Experiment& e) {
-  const auto step = [](Operation operation, Pass pass, bool again = false) {
+  const auto step = [](Operation operation, Pass pass, bool recompute = false) {
     Step s;
     s.operation = operation;
     s.pass = pass;
-    s.again = again;
+    s.recompute = recompute;
     s.tick = 0;
     return s;
   };

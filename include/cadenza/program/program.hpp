@@ -21,7 +21,7 @@ namespace cadenza::program {
 struct Step {
   Operation operation = Operation::embed;
   Pass pass = Pass::forward;
-  bool again = false;   ///< a forward operation in the backward pass (recomputation)
+  bool recompute = false;  ///< a forward operation in the backward pass
   int tick = -1;        ///< index into the step's plans
   int microbatch = -1;  ///< of this rank's data coordinate
   int slot = -1;        ///< where the microbatch's activations are

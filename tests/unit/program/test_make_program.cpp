@@ -178,7 +178,7 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
         const Step& s = program.steps[i];
         const bool results =
             s.operation == Operation::post_results || s.operation == Operation::wait_results;
-        const Key key{s.tick, s.pass, s.again, s.layer, s.stage, results};
+        const Key key{s.tick, s.pass, s.recompute, s.layer, s.stage, results};
         if (s.operation == Operation::post || s.operation == Operation::post_results) {
           posts[key].push_back(i);
         }
@@ -206,10 +206,10 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
     const long units = static_cast<long>(outline.pipeline.microbatches) * outline.pipeline.chunks;
     for (const Program& program : step.programs) {
       std::map<std::pair<Operation, Pass>, long> count;
-      long again = 0;
+      long recomputed = 0;
       for (const Step& done : program.steps) {
-        if (done.again) {
-          again += done.operation == attention_inputs;
+        if (done.recompute) {
+          recomputed += done.operation == attention_inputs;
         } else {
           ++count[{done.operation, done.pass}];
         }
@@ -223,7 +223,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
       }
       const bool recomputes = outline.recompute == config::Recompute::attention ||
                               outline.recompute == config::Recompute::layer;
-      EXPECT_EQ(again, recomputes ? layers : 0);
+      EXPECT_EQ(recomputed, recomputes ? layers : 0);
       EXPECT_EQ((count[{reduce_layer, Pass::backward}]),
                 trains * outline.layers * outline.pipeline.chunks);
       EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);

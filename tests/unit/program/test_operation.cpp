@@ -11,11 +11,11 @@
 namespace cadenza::program {
 namespace {
 
-Step step_of(Operation operation, Pass pass = Pass::forward, bool again = false) {
+Step step_of(Operation operation, Pass pass = Pass::forward, bool recompute = false) {
   Step step;
   step.operation = operation;
   step.pass = pass;
-  step.again = again;
+  step.recompute = recompute;
   return step;
 }
 

@@ -226,7 +226,7 @@ Computing computing(const RandomStep& step, const config::Experiment& experiment
   Computing sums;
   const auto observe = [&](const Span& span) {
     if (span.what != Activity::compute || span.step == nullptr) return;
-    const bool backward = span.step->again || span.step->pass == program::Pass::backward;
+    const bool backward = span.step->recompute || span.step->pass == program::Pass::backward;
     sums[span.rank][span.step->tick < 0 ? 2 : backward ? 1 : 0] += span.end - span.begin;
   };
   const Costs costs(cluster(), experiment, step.outline->layout);

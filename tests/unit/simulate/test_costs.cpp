@@ -41,11 +41,11 @@ Costs costs_of(const Machine& machine, const config::Experiment& e = experiment(
   return Costs(machine, e, program::Layout(e));
 }
 
-program::Step step(Operation operation, Pass pass, bool again = false) {
+program::Step step(Operation operation, Pass pass, bool recompute = false) {
   program::Step step;
   step.operation = operation;
   step.pass = pass;
-  step.again = again;
+  step.recompute = recompute;
   return step;
 }
 
@@ -234,8 +234,8 @@ TEST(Operations, HaveTheFlopsOfWhatIsRecomputed) {
     const double inputs = config::attention_inputs_flops(e.model, 2, 128);
     const double outputs = config::attention_outputs_flops(e.model, 2, 128);
     const double matrix = 2.0 * 128 * static_cast<double>(e.model.d_model * e.model.ffn) / 2;
-    const auto flops = [&](Operation operation, Pass pass, bool again) {
-      return shapes.work(step(operation, pass, again), 0, 128).flops();
+    const auto flops = [&](Operation operation, Pass pass, bool recompute) {
+      return shapes.work(step(operation, pass, recompute), 0, 128).flops();
     };
     EXPECT_DOUBLE_EQ(flops(Operation::attention_inputs, Pass::forward, true), inputs);
     // Gate and up are made again in the backward pass with `recompute: mlp`, down never is.

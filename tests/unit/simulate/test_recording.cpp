@@ -140,7 +140,7 @@ TEST(Recording, TellsThePhasesApart) {
   Step step = attention_step(Operation::attention_inputs);
   step.pass = Pass::forward;
   EXPECT_EQ(record(span_of(step, Activity::compute)).phase, Phase::forward);
-  step.again = true;
+  step.recompute = true;
   EXPECT_EQ(record(span_of(step, Activity::compute)).phase, Phase::recompute);
   Step update;
   update.operation = Operation::optimize;
