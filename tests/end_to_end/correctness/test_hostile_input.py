@@ -280,7 +280,7 @@ SWEEPS = {
         },
     ),
     "text of all points": Case(
-        ["products of at most"],
+        ["points x bytes at most"],
         {
             "sweep.yaml": f"base: e.yaml\nset: {{data.path: {'x' * 50_000}}}\n"
             f"axes: {{seed: {list(range(40_000))}}}\n"
