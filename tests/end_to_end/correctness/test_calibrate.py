@@ -77,7 +77,7 @@ def test_simulate_takes_it(calibrated):
     assert "step time" in harness.run_well(1, words).out
     refused = harness.run(1, [*words, "--set", "run.dtype=float64"])
     assert refused.code == USAGE, str(refused)
-    assert "numbers are of float32" in refused.complaints[0]
+    assert "measured in float32" in refused.complaints[0]
 
 
 def test_one_rank_knows_nothing_of_messages(tmp_path):
