@@ -233,4 +233,4 @@ def test_a_rank_that_copies_more_is_late_for_its_work():
         ]  # fmt: skip
     row = stragglers(events_frame(rows), ranks_frame(4)).iloc[0]
     assert (row["rank"], row["why"]) == (3, "cost")
-    assert row["explanation"].endswith("its copies and small operations move 1.50 x the median bytes")
+    assert row["explanation"].endswith("small operations move 1.50 x the median bytes")

@@ -120,11 +120,11 @@ def machine_slowness(spent: pd.Series, machine: pd.Series) -> pd.Series:
 def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFrame:
     """Per rank and operation, the seconds more than usual, and what makes them up.
 
-    The usual pace, seconds per FLOP (or byte copied), is that of all ranks that do the operation in the phase of
-    the step. At this pace the FLOPs above the median of the peers are cost; the rest is rate.
-    Operations without either are compared with the peers' time: rate. What a rank alone does is
-    taken to be as slow as the rest of what it does in the phase; where it does all of it alone, as
-    its machine says.
+    The usual pace, seconds per FLOP (or byte copied), is that of all ranks that do the operation in
+    the phase of the step. At this pace the FLOPs above the median of the peers are cost; the rest
+    is rate. Operations without either are compared with the peers' time: rate. What a rank alone
+    does is taken to be as slow as the rest of what it does in the phase; where it does all of it
+    alone, as its machine says.
 
     @param loads    operation_loads()
     @param machine  seconds that the machine gives the rank's computation, by (step, rank); 0 or

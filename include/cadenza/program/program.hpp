@@ -22,14 +22,14 @@ struct Step {
   Operation operation = Operation::embed;
   Pass pass = Pass::forward;
   bool recompute = false;  ///< a forward operation in the backward pass
-  int tick = -1;        ///< index into the step's plans
-  int microbatch = -1;  ///< of this rank's data coordinate
-  int slot = -1;        ///< where the microbatch's activations are
-  int chunk = -1;       ///< group of layers
-  int layer = -1;       ///< of this rank, over all chunks
-  int stage = -1;       ///< of the plan
-  int part = 0;         ///< half of the microbatch in ping-pong
-  Rank peer = -1;       ///< world rank that a residual stream comes from or goes to
+  int tick = -1;           ///< index into the step's plans
+  int microbatch = -1;     ///< of this rank's data coordinate
+  int slot = -1;           ///< where the microbatch's activations are
+  int chunk = -1;          ///< group of layers
+  int layer = -1;          ///< of this rank, over all chunks
+  int stage = -1;          ///< of the plan
+  int part = 0;            ///< half of the microbatch in ping-pong
+  Rank peer = -1;          ///< world rank that a residual stream comes from or goes to
   friend bool operator==(const Step&, const Step&) = default;
 };
 
