@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.time.intervals import crossings
+from cadenza.read.columns import one_of, rows_of
 from cadenza.read.partners import message_ends
 from cadenza.processes import mapped
 from cadenza.read.run import Run, of_step
@@ -146,26 +147,29 @@ def _plans(run: Run) -> Iterator[Finding]:
 def _times(events: pd.DataFrame, steps: pd.DataFrame) -> Iterator[Finding]:
     begin, end = events["begin_ns"].to_numpy(), events["end_ns"].to_numpy()
     yield from _each(events, end < begin, "an event ends before it begins")
-    windows = steps.set_index("rank")[["begin_ns", "end_ns"]].reindex(events["rank"])
-    inside = (events["lane"] != "host").to_numpy()
-    outside = (begin < windows["begin_ns"].to_numpy()) | (end > windows["end_ns"].to_numpy())
+    window = pd.Index(steps["rank"]).get_indexer(events["rank"])
+    opens, closes = (steps[name].to_numpy()[window] for name in ("begin_ns", "end_ns"))
+    inside = (window >= 0) & ~one_of(events["lane"], "host")
+    outside = (begin < opens) | (end > closes)
     yield from _each(events, inside & outside, "an event lies outside its step")
 
 
 def _lanes(events: pd.DataFrame) -> Iterator[Finding]:
-    events = events[~events["non_blocking"].to_numpy(bool)]
-    lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].cat.codes.to_numpy(np.int64)
+    blocking = ~events["non_blocking"].to_numpy(bool)
+    lanes = events["rank"].to_numpy(np.int64) * 256 + events["lane"].array.codes
     begin, end = events["begin_ns"].to_numpy(np.int64), events["end_ns"].to_numpy(np.int64)
-    crossing = crossings(begin, np.maximum(begin, end), lanes)
+    crossing = np.zeros(len(events), bool)
+    crossing[blocking] = crossings(
+        begin[blocking], np.maximum(begin, end)[blocking], lanes[blocking]
+    )
     yield from _each(events, crossing, "two events of a lane overlap")
 
 
 def _messages(events: pd.DataFrame, errors: pd.Series) -> Iterator[Finding]:
-    present = events["peer"].isin(events["rank"].unique()).to_numpy()
     ends = message_ends(events)
-    ends = ends[present[ends["event"]]]
+    ends = ends[np.isin(events["peer"].to_numpy()[ends["event"]], events["rank"].unique())]
     columns = ["step", "rank", "peer", "flow", "bytes", "begin_ns", "end_ns"]
-    recorded = events.iloc[ends["event"]][columns].set_index(ends["message"])
+    recorded = rows_of(events, ends["event"].to_numpy(), columns).set_index(ends["message"])
     sends = ends["sends"].to_numpy(bool)
     sent, received = recorded[sends], recorded[~sends]
     yield from _of_flows(sent[~sent.index.isin(received.index)], "a message is not received")
@@ -187,6 +191,6 @@ def _of_flows(messages: pd.DataFrame, what: str) -> Iterator[Finding]:
 
 
 def _each(events: pd.DataFrame, wrong: np.ndarray, what: str) -> Iterator[Finding]:
-    for row in events[wrong].itertuples():
+    for row in events.iloc[np.flatnonzero(wrong)].itertuples():
         where = f"step {row.step}, {row.name} ({row.category}) at {row.begin_ns} ns"
         yield Finding(int(row.rank), what, where)

@@ -122,7 +122,8 @@ def stragglers(arguments: Namespace) -> None:
     if study.said_of_lone_ranks:
         out.print(study.said_of_lone_ranks, markup=False)
     ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
-    tables.print_frame(out, ranks, "how late each rank is, sum over all steps")
+    tables.print_frame(out, ranks,
+                       f"how late each rank is, sums over {len(study.steady_steps)} steps")
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
@@ -157,10 +158,11 @@ def links(arguments: Namespace) -> None:
     out = tables.console()
     for line in link_facts.verdict(study):
         out.print(line, markup=False)
+    steps = len(study.steady_steps)
     if len(each):
-        tables.print_links(out, each.head(_MOST), len(each))
+        tables.print_links(out, each.head(_MOST), len(each), steps)
     if len(of_groups):
-        tables.print_groups(out, of_groups.head(_MOST), len(of_groups))
+        tables.print_groups(out, of_groups.head(_MOST), len(of_groups), steps)
 
 
 def critical_path(arguments: Namespace) -> None:
@@ -193,7 +195,7 @@ def _step_of(study: Study, step: int | None) -> int | None:
 
 def bubbles(arguments: Namespace) -> None:
     study = _with_events(_open(arguments.run))
-    lost = (study.steady_parts.groupby("rank")[["window", *LOST]].mean() / 1e9).reset_index()
+    lost = (study.steady(study.parts).groupby("rank")[["window", *LOST]].mean() / 1e9).reset_index()
     pipeline = study.bubbles
     if arguments.json:
         _print_json({"per_rank": records(lost), "pipeline": records(pipeline)})
@@ -203,7 +205,8 @@ def bubbles(arguments: Namespace) -> None:
                        "seconds of a step in which a rank does not compute (mean)")  # fmt: skip
     names = [name for name in pipeline if name.endswith("_ns")]
     if pipeline["bubble_ns"].sum() > 0:
-        means = pipeline.groupby("rank")[[*names, "fraction", "ideal_fraction"]].mean()
+        means = study.steady(pipeline).groupby("rank")
+        means = means[[*names, "fraction", "ideal_fraction"]].mean()
         means[names] /= 1e9
         means.columns = [name.removesuffix("_ns") for name in means]
         tables.print_frame(out, means.reset_index(), "pipeline bubble of a step in seconds (mean), "

@@ -172,7 +172,7 @@ def simulation_error(first: Study, other: Study) -> dict | None:
 def _busy(study: Study) -> pd.Series:
     """Seconds a rank computed in a step, by rank."""
     totals = study.totals.set_index("rank")
-    return totals["busy_share"] * totals["window"] / len(study.step_times)
+    return totals["busy_share"] * totals["window"] / len(study.steady_steps)
 
 
 def by_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -186,7 +186,7 @@ def compare(first: Study, other: Study, labels: tuple[str, str]) -> dict:
     events = first.has_events and other.has_events
     found = operations(first, other) if events else None
     imbalance = {
-        label: finite(study.imbalance["imbalance"].median() if len(study.imbalance) else None)
+        label: finite(study.steady(study.imbalance)["imbalance"].median())
         for label, study in zip(labels, (first, other), strict=True)
     }
     return {

@@ -63,6 +63,14 @@ class Study:
         return self.run.memory()
 
     @cached_property
+    def peak_memory(self) -> pd.Series:
+        """Highest bytes of each rank, by rank; empty where the trace has no memory."""
+        memory = self.memory
+        if memory.empty:
+            return pd.Series(dtype="int64")
+        return memory[memory["kind"] == "total"].groupby("rank")["peak_bytes"].max()
+
+    @cached_property
     def _machine_seconds(self) -> pd.Series:
         """What the machine gives each rank's computation, by (step, rank); 0: not known."""
         return self.steps.set_index(["step", "rank"])["machine_seconds"]
@@ -94,24 +102,22 @@ class Study:
     @cached_property
     def seconds(self) -> float:
         """Of a step: the mean of the steady ones."""
-        return float(self.step_times.set_index("step").loc[self.steady_steps, "seconds"].mean())
+        return float(self.steady(self.step_times)["seconds"].mean())
 
     @property
     def median_seconds(self) -> float:
-        """Of the steady steps: the unit of step_features."""
-        times = self.step_times.set_index("step").loc[self.steady_steps, "seconds"]
-        return float(times.median())
+        """Of the steady steps."""
+        return float(self.steady(self.step_times)["seconds"].median())
 
     @cached_property
     def step_features(self) -> pd.DataFrame:
         """typical.step_features() of the steady steps."""
-        times = self.step_times[self.step_times["step"].isin(self.steady_steps)]
-        return step_features(times, self.parts if self.has_events else pd.DataFrame())
+        parts = self.parts if self.has_events else pd.DataFrame()
+        return step_features(self.steady(self.step_times), parts)
 
-    @property
-    def steady_parts(self) -> pd.DataFrame:
-        """`parts` of the steps that means are taken of."""
-        return self.parts[self.parts["step"].isin(self.steady_steps)]
+    def steady(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the steps that means are taken of."""
+        return frame[frame["step"].isin(self.steady_steps)]
 
     @cached_property
     def typical_step(self) -> int:
@@ -259,13 +265,12 @@ class Study:
     @cached_property
     def persistent(self) -> pd.DataFrame:
         """persistent() over the steady steps."""
-        found = self.stragglers
-        return persistent(found[found["step"].isin(self.steady_steps)], self.ranks)
+        return persistent(self.steady(self.stragglers), self.ranks)
 
     @cached_property
     def totals(self) -> pd.DataFrame:
-        """Per rank seconds of each part over all steps, and busy_share."""
-        return rank_totals(self.parts)
+        """Per rank seconds of each part over the steady steps, and busy_share."""
+        return rank_totals(self.steady(self.parts))
 
     @cached_property
     def imbalance(self) -> pd.DataFrame:
@@ -349,22 +354,20 @@ class Study:
 
     @property
     def pair_times(self) -> pd.DataFrame:
-        """pair_times() of all complete steps: what each rank sent to each other."""
-        return self._frame("pair_times")
+        """pair_times() of the steady steps: what each rank sent to each other."""
+        return self.steady(self._frame("pair_times"))
 
     @property
     def group_times(self) -> pd.DataFrame:
-        """group_times() of all complete steps: what groups did together."""
-        return self._frame("group_times")
+        """group_times() of the steady steps: what groups did together."""
+        return self.steady(self._frame("group_times"))
 
     @cached_property
     def slow_links(self) -> list[SlowLink]:
         """Of the steady steps, by what the machine gives or by what other links reach."""
-        steady = set(self.steady_steps)
-        pairs, groups = (frame[frame["step"].isin(steady)]
-                         for frame in (self.pair_times, self.group_times))  # fmt: skip
-        seconds = self.seconds * len(steady)
-        return slow_links(pairs, groups, self.run.machine is not None, seconds)
+        seconds = self.seconds * len(self.steady_steps)
+        known = self.run.machine is not None
+        return slow_links(self.pair_times, self.group_times, known, seconds)
 
     @cached_property
     def _with_usual_links(self) -> list[pd.DataFrame]:

@@ -20,6 +20,7 @@ def summarize(study: Study) -> dict:
     if study.step_times.empty:
         raise DataError(f"{run.path}: no complete step in the trace")
     metrics, attention = study.metrics, section(run.config, "attention")
+    steady = study.steady(metrics) if len(metrics) else metrics
     missing = [] if study.has_events else [f"{run.path}: no events in the trace"]
     return {
         "path": str(run.path),
@@ -32,11 +33,11 @@ def summarize(study: Study) -> dict:
         "world": run.world,
         "steps": len(study.step_times),
         "truncated": run.truncated,
-        "step_seconds": finite(study.step_times["seconds"].median()),
+        "step_seconds": finite(study.median_seconds),
         "mean_step_seconds": finite(study.seconds),
         "steady_steps": len(study.steady_steps),
-        "tokens_per_second": _median(metrics, "tokens_per_second"),
-        "model_flops_utilization": _median(metrics, "model_flops_utilization"),
+        "tokens_per_second": _median(steady, "tokens_per_second"),
+        "model_flops_utilization": _median(steady, "model_flops_utilization"),
         "loss_first": _end(metrics, "loss", 0),
         "loss_last": _end(metrics, "loss", -1),
         "attention_imbalance": _imbalance(study),
@@ -66,10 +67,11 @@ def _imbalance(study: Study) -> dict:
     result: dict[str, float | None] = {"median": None, "run": None, "planned": None}
     if not study.has_events:
         return result
-    measured = imbalance_over_run(study.imbalance).iloc[0]
+    measured = imbalance_over_run(study.steady(study.imbalance)).iloc[0]
     result.update(median=finite(measured["median"]), run=finite(measured["run"]))
     plans = study.run.plans()
     if not plans.empty:
+        plans = study.steady(plans)
         planned = planned_imbalance(plans, len(serving_ranks(study.parts, study.ranks)))
         result["planned"] = finite(planned["imbalance"].median())
     return result
@@ -78,14 +80,12 @@ def _imbalance(study: Study) -> dict:
 def memory_need(study: Study) -> dict[str, int | None]:
     """Highest bytes of a rank, on which rank, and how many ranks need more than the machine of a
     simulated run has."""
-    memory = study.memory
-    peaks = memory[memory["kind"] == "total"] if len(memory) else memory
-    if not len(peaks):
+    peaks = study.peak_memory
+    if peaks.empty:
         return {"largest_bytes": None, "rank": None, "limit_bytes": None, "ranks_beyond": 0}
-    of_rank = peaks.groupby("rank")["peak_bytes"].max()
     limit = study.run.machine.memory if study.run.machine is not None else 0
-    beyond = int((of_rank > limit).sum()) if limit else 0
-    return {"largest_bytes": int(of_rank.max()), "rank": int(of_rank.idxmax()),
+    beyond = int((peaks > limit).sum()) if limit else 0
+    return {"largest_bytes": int(peaks.max()), "rank": int(peaks.idxmax()),
             "limit_bytes": limit or None, "ranks_beyond": beyond}  # fmt: skip
 
 
@@ -116,9 +116,7 @@ def _kernels(study: Study) -> dict[str, int]:
 def _per_rank(study: Study) -> list[dict]:
     # A trace without events knows windows, but not what happened in them.
     totals = study.totals.set_index("rank").to_dict("index") if study.has_events else {}
-    memory, peaks = study.memory, {}
-    if not memory.empty:
-        peaks = memory[memory["kind"] == "total"].groupby("rank")["peak_bytes"].max().to_dict()
+    peaks = study.peak_memory.to_dict()
     rows = []
     for rank, role in study.ranks[["rank", "role"]].itertuples(index=False):
         mine = totals.get(rank, {})

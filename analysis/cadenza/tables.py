@@ -53,7 +53,7 @@ def print_summary(out: Console, summary: dict) -> None:
 
 
 def _print_ranks(out: Console, summary: dict) -> None:
-    rows, caption = summary["per_rank"], f"seconds over {summary['steps']} steps; "
+    rows, caption = summary["per_rank"], f"seconds over {summary['steady_steps']} steps; "
     caption += "busy = computing / all"
     if len(rows) > _RANKS:
         ordered = sorted(rows, key=lambda row: row["busy_share"] or 0.0)
@@ -111,8 +111,8 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str]) 
     return made
 
 
-def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
-    """@param frame  links.links(), slowest first"""
+def print_links(out: Console, frame: pd.DataFrame, count: int, steps: int) -> None:
+    """@param frame  links.links() of so many steps, slowest first"""
     rows = [[f"{row.low}-{row.high}", "inside" if row.one_node else "between",
              byte_count(row.bytes), str(row.messages), seconds(row.seconds),
              byte_rate(row.achieved),
@@ -120,20 +120,20 @@ def print_links(out: Console, frame: pd.DataFrame, count: int) -> None:
             for row in frame.itertuples()]  # fmt: skip
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
-                f"{len(frame)} of {count} pairs of ranks, slowest first; moving: "
-                "transfer time without waiting, if the trace shows it; share: of the usual rate "
-                "(--json: all, by direction)")  # fmt: skip
+                f"{len(frame)} of {count} pairs of ranks, slowest first; sums over {steps} steps; "
+                "moving: transfer time without waiting, if the trace shows it; share: of the "
+                "usual rate (--json: all, by direction)")  # fmt: skip
 
 
-def print_groups(out: Console, frame: pd.DataFrame, count: int) -> None:
-    """@param frame  links.groups(), slowest first"""
+def print_groups(out: Console, frame: pd.DataFrame, count: int, steps: int) -> None:
+    """@param frame  links.groups() of so many steps, slowest first"""
     rows = [[ranks_of(row.members), byte_count(row.bytes), str(row.collectives),
              seconds(row.seconds), seconds(row.usual_seconds), number(row.share, ".2f")]
             for row in frame.itertuples()]  # fmt: skip
     names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
     print_table(out, names, rows, {"ranks"},
                 f"{len(frame)} of {count} groups with collectives, slowest first; "
-                "moving: time after the last rank arrived")  # fmt: skip
+                f"sums over {steps} steps; moving: time after the last rank arrived")  # fmt: skip
 
 
 def print_comparison(out: Console, comparison: dict) -> None:

@@ -15,6 +15,7 @@ from cadenza.graph.critical_path import (
 from cadenza.errors import DataError
 from cadenza.graph.graph import build
 from cadenza.graph.lanes import OPERATION
+from cadenza.graph.levels import levels, split_places
 from cadenza.causes.what_if import network_free, scaled
 
 TWO_RANKS = [  # A 5, message 1 to the other rank, B 4, message 1 back, D 2; E 5 and C 3 beside them
@@ -242,3 +243,14 @@ def test_collectives_of_a_tensor_group_split_the_computation():
     graph = graph_of([row for row in rows if row["end"] > row["begin"]], data=0)
     assert graph.replay().max() == pytest.approx(6 * MS)
     assert scaled(graph, 0.0, rank=1, name="before") == pytest.approx(4e-3)
+
+
+def test_levels_of_a_graph():
+    """0 → 1 → 3, 0 → 2 → 3, 4 alone; places count each kind of vertex from 0."""
+    found, whole = levels(5, np.array([0, 0, 1, 2]), np.array([1, 2, 3, 3]))
+    assert whole and [level.tolist() for level in found] == [[0, 4], [1, 2], [3]]
+    first, rest = split_places(found, 2)
+    assert first.vertex.tolist() == [0, 1] and first.bounds.tolist() == [0, 1, 2, 2]
+    assert rest.vertex.tolist() == [2, 0, 1] and rest.place.tolist() == [1, 2, 0]
+    assert rest.bounds.tolist() == [0, 1, 2, 3]
+    assert not levels(2, np.array([0, 1]), np.array([1, 0]))[1]

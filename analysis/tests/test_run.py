@@ -104,6 +104,15 @@ def test_the_warning_says_how_the_run_ended(tmp_path, state, number, ending):
     assert run.warnings == [f"{run.path}: the run {ending}; showing its complete steps"]
 
 
+def test_a_copy_of_another_rank_s_file_is_a_warning(tmp_path):
+    folder = write_run(tmp_path / "r", two_ranks())
+    copy = folder / "trace/rank-00001.h5"
+    copy.write_bytes((folder / "trace/rank-00000.h5").read_bytes())
+    assert cadenza.open(folder).warnings == [
+        f"{copy}: is a copy of the file of rank 0; continuing without it"
+    ]
+
+
 def test_missing_rank_file_is_a_warning(tmp_path):
     run = cadenza.open(write_run(tmp_path / "r", two_ranks()[:1], world=2))
     assert "1 of 2 rank files missing (rank 1)" in run.warnings[0]

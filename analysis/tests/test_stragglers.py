@@ -203,6 +203,16 @@ def test_steps_in_which_a_slow_rank_has_more_work_do_not_count():
     assert worst["explanation"].endswith("in 2 of 4 steps")
 
 
+def test_a_slow_rank_that_once_stood_still_is_slow():
+    """An outsider found it: "stood still for 0.3 s in attend, in 4 of 4 steps"."""
+    found = over_steps([[10, 10, 14]] * 4)
+    found.loc[1, ["why", "late_seconds"]] = ["paused", 0.02]
+    found.loc[1, "cause"] = "stood still for {:.3g} s in work"
+    worst = persistent(found, ranks_frame(3)).iloc[0]
+    assert (worst["rank"], worst["persistence"]) == (2, "persistent")
+    assert worst["explanation"].endswith("0.71 x the median rate, in 4 of 4 steps")
+
+
 def test_nothing_recorded_gives_empty_frames():
     events = events_frame(one_operation_each([1, 1])).iloc[:0]
     found = stragglers(events, ranks_frame(2))

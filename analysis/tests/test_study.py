@@ -14,6 +14,7 @@ from cadenza.read import rank_file
 from cadenza.cli import main
 from cadenza.read.run import Run
 from cadenza.read.superblock import open_hdf5
+from cadenza.summary import summarize
 
 FRAMES = ("parts", "totals", "imbalance", "bubbles", "overlap", "efficiencies", "utilization",
           "attention_tasks", "divergence", "growth", "stragglers", "persistent",
@@ -97,6 +98,8 @@ def test_the_first_step_of_a_real_run_warms_up(tmp_path):
         study = cadenza.Study(cadenza.open(run))
         assert study.steady_steps == steady and study.seconds == pytest.approx(mean * 1e-9)
         assert study.typical_step == 2
+        median = {"trainer": 60, "simulator": 65}[producer]
+        assert summarize(study)["step_seconds"] == pytest.approx(median * 1e-9)
     few = write_run(tmp_path / "few", [Rank(0, [], steps[:3])])
     assert cadenza.Study(cadenza.open(few)).steady_steps == [0, 1, 2]
 
@@ -160,7 +163,7 @@ def test_causes_of_a_step(run_folder):
     path = study.critical_path(0)
     assert (path["end_ns"] - path["begin_ns"]).sum() == 100
     pop = study.efficiencies.set_index("step")
-    assert pop["transfer_efficiency"].notna().all()  # both steps were replayed
+    assert pop["transfer_efficiency"].notna().tolist() == [True, True]  # replayed
 
 
 @pytest.mark.parametrize("name", FRAMES)

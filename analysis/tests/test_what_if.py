@@ -39,6 +39,17 @@ def test_more_work_is_not_blamed():
     assert single == {}
 
 
+def test_slow_in_the_optimizer():
+    """Which has no FLOPs: a fault planted in the simulator was named, but its cost was not."""
+    programs = data_parallel([10.0, 10.0, 10.0, 10.0])
+    for rank, program in enumerate(programs):
+        fields = {"category": "optimizer", "phase": "optimizer"}
+        program += [("work", "optimizer", 5.0 if rank == 3 else 1.0, fields), ("meet", "sum", 0.0)]
+    alone, single = scenarios(graph_of(Cluster(programs, travel=0.0).rows))
+    assert alone["as recorded"] == pytest.approx(17e-3)
+    assert single == {3: pytest.approx(13e-3)}
+
+
 def test_slow_last_stage():
     """1F1B, p = 4, m = 8, t_f = 1, t_b = 2, last stage x 1.5: 45; all x 1.125 37.125."""
     slow = [1.0, 1.0, 1.0, 1.5]

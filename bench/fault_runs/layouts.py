@@ -67,7 +67,7 @@ def experiment(layout: str, seed: int, machine_file: str) -> dict:
                  "lengths": {"distribution": "list", "values": _documents(random, microbatch)}},
         "batch": {"tokens": _MICROBATCHES * microbatch, "microbatch": microbatch},
         "parallel": dict(LAYOUTS[layout]),
-        "attention": {"placement": "colocated", "block": 16, "tolerance": 0.05,
+        "attention": {"placement": "colocated", "block": 16, "tolerance": 0.05, "overlap": "none",
                       **ATTENTION.get(layout, {})},
         "run": {"steps": STEPS},
         "cluster": {"machine": machine_file, "jitter": float(random.choice([0.01, 0.02, 0.05]))},

@@ -28,6 +28,8 @@ def parse(arguments):
                         help="numbers of layouts (default: all)")
     parser.add_argument("--seeds", type=int, default=16, metavar="N",
                         help="runs of each kind and layout (default: 16)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED",
+                        help="the first seed (default: 0)")
     parser.add_argument("--under", type=shlex.split, default=[], metavar="WORDS",
                         help="what mpirun is started with, such as 'nice -n -20'")
     parser.add_argument("--output", type=Path, metavar="DIR",
@@ -72,7 +74,7 @@ def main(arguments):
     options = parse(arguments)
     results = {}
     for kind in options.kinds:
-        for seed in range(options.seeds):
+        for seed in range(options.first, options.first + options.seeds):
             for layout in options.layouts:
                 found = judged(options, kind, layout, seed)
                 results.setdefault((kind, layout), []).append(found)

@@ -12,7 +12,7 @@ LAYOUTS = {
     "data": [],
     "tensor": ["parallel.data=1", "parallel.tensor=2"],
     "pipeline": ["parallel.data=1", "parallel.pipeline=2"],
-    "cad": ["attention.placement=cad"],
+    "cad": ["attention.placement=cad", "attention.tolerance=0.1", "attention.overlap=none"],
     # Not plain ring, whose second rank has more to attend: it would be late by that, too.
     "zigzag": ["parallel.data=1", "parallel.context=2", "attention.placement=zigzag"],
 }

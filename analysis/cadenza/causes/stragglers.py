@@ -26,6 +26,7 @@ _WORDS = {
     "data": "data loading",
 }
 _ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
+LATE = ("cost", *_ITSELF)  # and where it is late at all
 _NOBODY = "all ranks computed for the same time"
 _CHANCE = "took longer, but within the usual spread of its operations"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
@@ -52,10 +53,10 @@ def stragglers(
                     measure of ranks that do something alone
     @param paused   pauses.pauses() of steps for which it is known
     @returns step, phase, rank, seconds, usual_seconds, late_seconds, score (usual / own),
-             robust_z, work (FLOPs / median's), as_late (other ranks that
-             were late by nearly as much), why (cost, rate, input, paused, waiting or none),
-             delay_caused_seconds (waits of others for it; NaN without `delays`), cause (words with
-             a place for a number), amount (the number), explanation (both, and whose)
+             robust_z, work (FLOPs / median's), as_late (other ranks that were late by nearly as
+             much), why (cost, rate, input, paused, waiting or none), delay_caused_seconds (waits of
+             others for it; NaN without `delays`), cause (words with a place for a number), amount
+             (the number), explanation (both, and whose)
     """
     loads = operation_loads(events, ranks)
     if loads.empty:
@@ -249,7 +250,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
              what it was late by; empty: in several), late_seconds (sum over these steps),
              as_late (other ranks, in most of them), explanation; longest first
     """
-    worst = _slowest(found[found["why"].isin(["cost", *_ITSELF])])
+    worst = _slowest(found[found["why"].isin(LATE)])
     steps = max(found["step"].nunique(), 1)
     of_rank = dict(list(worst.groupby("rank")))
     rows = []
@@ -260,7 +261,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         mine = _counted(_main_reason(of_rank[rank]))
         late_in = mine["step"].nunique()
         kind = _persistence(late_in / steps, mine)
-        text = f"{_usual_cause(rank, mine)}, in {late_in} of {steps} steps"
+        text = f"{_usual_cause(rank, kind, mine)}, in {late_in} of {steps} steps"
         late = mine["late_seconds"].sum()
         others = int(mine["as_late"].median())
         rows.append((rank, late_in / steps, kind, _main_phase(mine), late, others, text))
@@ -283,8 +284,11 @@ def _counted(mine: pd.DataFrame) -> pd.DataFrame:
     return mine[of_step >= _COUNTS * of_step.max()]
 
 
-def _usual_cause(rank: int, mine: pd.DataFrame) -> str:
-    """Of the causes of a rank's lateness the one that it lost most to, in a mean by its times."""
+def _usual_cause(rank: int, kind: str, mine: pd.DataFrame) -> str:
+    """Of the causes of a rank's lateness the one that it lost most to, in a mean by its times. A
+    rank that is slow all along and also stood still for once is slow."""
+    if kind == "persistent" and (mine["why"] != "paused").any():
+        mine = mine[mine["why"] != "paused"]
     cause = mine.groupby("cause")["late_seconds"].sum().idxmax()
     of_cause = mine[mine["cause"] == cause]
     weight = of_cause["seconds"] / of_cause["seconds"].sum()
@@ -327,21 +331,23 @@ def wait_causes(graph: StepGraph) -> pd.DataFrame:
     last[meetings.post_meeting[order]] = meetings.post_node[order]
     begin = lanes.begin[meetings.end_node]
     ready = np.minimum(graph.ready[meetings.end_meeting], lanes.end[meetings.end_node])
-    frame = pd.DataFrame(
-        {"node": meetings.end_node, "cause": last[meetings.end_meeting], "waited": ready - begin}
-    )
+    waited = ready - begin
     # A wait for several messages is for the last of them.
-    frame = frame.loc[frame.groupby("node")["waited"].idxmax()] if len(frame) else frame
-    node = frame["node"].to_numpy(np.int64)
-    frame = frame.assign(
-        rank=lanes.ranks[lanes.rank[node]],
-        cause=lanes.ranks[lanes.rank[frame["cause"].to_numpy(np.int64)]],
-        phase=lanes.events["phase"].astype(object).to_numpy()[lanes.event[node]],
-        seconds=frame["waited"] / 1e9,
+    order = np.lexsort((-waited, meetings.end_node))
+    order = order[np.diff(meetings.end_node[order], prepend=-1) > 0]
+    node, cause = meetings.end_node[order], last[meetings.end_meeting[order]]
+    waits = (waited[order] > 0) & (lanes.rank[node] != lanes.rank[cause])
+    order, node, cause = order[waits], node[waits], cause[waits]
+    phase = lanes.events["phase"].iloc[lanes.event[node]].astype(object).to_numpy()
+    phase = np.where(lanes.event[node] >= 0, phase, "other")
+    frame = pd.DataFrame(
+        {
+            "phase": np.where(phase == "recompute", "backward", phase).astype(object),
+            "rank": lanes.ranks[lanes.rank[node]],
+            "cause": lanes.ranks[lanes.rank[cause]],
+            "seconds": waited[order] / 1e9,
+        }
     )
-    frame["phase"] = frame["phase"].where(lanes.event[node] >= 0, "other")
-    frame["phase"] = frame["phase"].where(frame["phase"] != "recompute", "backward")
-    frame = frame[(frame["waited"] > 0) & (frame["rank"] != frame["cause"])]
     keys = ["phase", "rank", "cause"]
     sums = frame.groupby(keys, as_index=False)["seconds"].sum()
     sums.insert(0, "step", graph.step)

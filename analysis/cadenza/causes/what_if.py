@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph.graph import StepGraph
+from cadenza.read.columns import rows_of
 from cadenza.graph.lanes import WORK
 from cadenza.graph.loads import BY_CHANCE, machine_slowness, usual, variance
 from cadenza.graph.pauses import pauses, without
@@ -54,11 +55,10 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     nodes = _nodes(graph)
     factors = _rank_factors(graph, nodes)
     slow = _most_costly(graph, nodes, factors)
-    attention = (nodes["category"] == "compute_attention").to_numpy()
-    everything = np.ones(len(nodes), bool)
-    own = [graph.own, _balanced(graph, nodes, everything), _balanced(graph, nodes, attention)]
+    attention = nodes["category"] == "compute_attention"
+    own = [graph.own, _balanced(graph, nodes), _balanced(graph, nodes[attention])]
     own += [_sped_up(graph, nodes, factors, rank) for rank in slow]
-    seconds = graph.replay(own=np.stack(own, axis=1)).max(axis=0) / 1e9
+    seconds = graph.replayed_seconds(own=np.stack(own, axis=1))
     rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
             (*_OF_ALL[3], network_free(graph))]  # fmt: skip
     alone = _alone(nodes)
@@ -107,9 +107,12 @@ def over_steps(found: pd.DataFrame, mean_seconds: float) -> pd.DataFrame:
     return pd.concat([frame[first], causes], ignore_index=True)
 
 
-def worth(frame: pd.DataFrame) -> pd.Series:
-    """Of rows of what_if() or over_steps(), whether they save enough to be shown."""
-    return frame["saved_seconds"] >= WORTH * (frame["seconds"] + frame["saved_seconds"])
+def worth(frame: pd.DataFrame, least: float = WORTH) -> pd.Series:
+    """Of rows of what_if() or over_steps(), whether they save enough to be shown.
+
+    @param least  share of a step
+    """
+    return frame["saved_seconds"] >= least * (frame["seconds"] + frame["saved_seconds"])
 
 
 def _usual(saved: pd.Series) -> int:
@@ -119,8 +122,8 @@ def _usual(saved: pd.Series) -> int:
 
 def network_free(graph: StepGraph) -> float:
     """Seconds of the step on a network of zero latency and infinite bandwidth (POP's T0)."""
-    ends = graph.replay(rest=np.zeros(len(graph.rest)), transfer=np.zeros(len(graph.transfer)))
-    return float(ends.max()) / 1e9
+    free = {"rest": np.zeros(len(graph.rest)), "transfer": np.zeros(len(graph.transfer))}
+    return float(graph.replayed_seconds(**free)[0])
 
 
 def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: str) -> float:
@@ -134,7 +137,8 @@ def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: st
         chosen &= graph.lanes.where(column, value)
     if rank is not None:
         chosen &= graph.lanes.ranks[graph.lanes.rank] == rank
-    return float(graph.replay(own=np.where(chosen, graph.own * factor, graph.own)).max()) / 1e9
+    own = np.where(chosen, graph.own * factor, graph.own)
+    return float(graph.replayed_seconds(own=own)[0])
 
 
 def _nodes(graph: StepGraph) -> pd.DataFrame:
@@ -142,11 +146,11 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     lanes = graph.lanes
     node = np.flatnonzero(lanes.where("category", *WORK))
     columns = ["category", "phase", "name", "microbatch", "layer", "tick", "half", "flops"]
-    frame = lanes.events[columns].iloc[lanes.event[node]].reset_index(drop=True)
+    frame = rows_of(lanes.events, lanes.event[node], columns)
     for column in ("category", "phase", "name"):
-        frame[column] = frame[column].astype("category").cat.remove_unused_categories()
+        frame[column] = frame[column].cat.remove_unused_categories()
     rank = lanes.rank[node]
-    pieces = pd.Series(lanes.event[node]).groupby(lanes.event[node]).transform("size").to_numpy()
+    pieces = np.bincount(lanes.event[node])[lanes.event[node]]
     frame.loc[frame["category"] == "data", "flops"] = 1.0  # as in loads.operation_loads()
     frame["flops"] /= pieces  # an event with others in it has several nodes
     return frame.assign(
@@ -155,9 +159,8 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def _balanced(graph: StepGraph, nodes: pd.DataFrame, chosen: np.ndarray) -> np.ndarray:
-    """Durations where ranks share what they do at the same time."""
-    part = nodes[chosen]
+def _balanced(graph: StepGraph, part: pd.DataFrame) -> np.ndarray:
+    """Durations where ranks share what they do at the same time, of nodes `part`."""
     keys = ["name", "phase", "slot", "half", "layer"]
     totals = part.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
     totals["rate"] = totals["flops"] / totals["time"].where(totals["time"] > 0)
@@ -178,14 +181,16 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     """Per node: by how much its rank is slower there than is usual on ranks that do the same, of
     whatever stage; at least 1.
 
-    Operations without FLOPs, and those that no other rank does, are taken to be as slow as the
-    rank's others of the phase, else of all; where a rank does all of its operations alone, the
-    machine says how slow.
+    The optimizer, which has no FLOPs, is compared with the times of ranks of the same role and
+    stage. Other operations without FLOPs, and those that no other rank does, are taken to be as
+    slow as the rank's others of the phase, else of all; where a rank does all of its operations
+    alone, the machine says how slow.
     """
     keys = ["name", "phase"]
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
     totals["cost"] = (totals["time"] / totals["flops"]).where(totals["flops"] > 0)
-    totals["factor"] = (totals["cost"] / usual(totals["cost"], keys)).clip(lower=1)
+    totals["factor"] = totals["cost"] / usual(totals["cost"], keys)
+    totals["factor"] = totals["factor"].fillna(_of_optimizer(graph, totals)).clip(lower=1)
     reads = nodes.loc[nodes["category"] == "data", "name"].unique()  # no measure of a rank's speed
     computes = ~totals.index.get_level_values("name").isin(reads)
     known = totals[totals["factor"].notna() & computes]
@@ -198,6 +203,18 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     place = pd.MultiIndex.from_frame(nodes[["rank", "phase"]])
     near = pd.Series((of_phase["time"] / of_phase["fair"]).reindex(place).to_numpy())
     return factor.fillna(near).fillna(nodes["rank"].map(overall)).to_numpy()
+
+
+def _of_optimizer(graph: StepGraph, totals: pd.DataFrame) -> pd.Series:
+    """By how much the rank is slower in the optimizer than its peers; NaN in other rows.
+
+    @param totals  time by name, phase and rank (index)
+    """
+    rank = totals.index.get_level_values("rank")
+    stage = graph.ranks.groupby(["role", "pipeline"], sort=False).ngroup().to_numpy()[rank]
+    phase = totals.index.get_level_values("phase").astype(object)
+    time = totals["time"].where(phase == "optimizer").astype(float)
+    return time / usual(time, [totals.index.get_level_values("name"), phase, stage])
 
 
 def _alone(nodes: pd.DataFrame) -> pd.Series:
@@ -232,7 +249,7 @@ def _deviation(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     event = lanes.event[nodes["node"].to_numpy()]
     rows, at = np.unique(event, return_index=True)
     seconds = pd.Series(np.bincount(event, nodes["time"], len(lanes.events))[rows])
-    part = lanes.events.iloc[rows].reset_index(drop=True)
+    part = rows_of(lanes.events, rows, ["name", "phase", "rank", "flops"])
     keys = [part[key] for key in ("name", "phase", "rank")]
     rank = nodes["rank"].to_numpy()[at]
     return np.sqrt(np.bincount(rank, variance(seconds, part["flops"], keys), len(graph.ranks)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza.read.columns import one_of, rows_of
 from cadenza.time import intervals
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.lanes import GAP, OPERATION, Lanes
@@ -70,7 +71,10 @@ def _last_posters(graph: StepGraph) -> np.ndarray:
     """Per meeting the row of the post that came last; of several, one that nothing is open of."""
     meetings = graph.meetings
     open_ = meetings.post_time - graph.lanes.end[meetings.post_node]
-    order = np.lexsort((-open_, meetings.post_time, meetings.post_meeting))
+    ready = np.full(meetings.count, np.iinfo(np.int64).min)
+    np.maximum.at(ready, meetings.post_meeting, meetings.post_time)
+    latest = np.flatnonzero(meetings.post_time == ready[meetings.post_meeting])
+    order = latest[np.lexsort((-open_[latest], meetings.post_meeting[latest]))]
     last = np.full(meetings.count, -1)
     last[meetings.post_meeting[order]] = order
     return last
@@ -80,9 +84,9 @@ def _path_frame(graph: StepGraph, pieces: np.ndarray) -> pd.DataFrame:
     lanes = graph.lanes
     pieces = _with_host_work(lanes, pieces)
     node, event, begin, end = pieces.T
-    host = (lanes.events["lane"] == "host").to_numpy()[np.maximum(event, 0)]
+    host = one_of(lanes.events["lane"], "host")[np.maximum(event, 0)]
     kind = np.where(event < 0, GAP, np.where(host, _HOST, lanes.kind[node]))
-    names = lanes.events[_COLUMNS].iloc[np.maximum(event, 0)].reset_index(drop=True)
+    names = rows_of(lanes.events, np.maximum(event, 0), _COLUMNS)
     for column in ("category", "phase", "name"):
         names[column] = names[column].astype(object).where(event >= 0, "")
     for column in ("microbatch", "layer"):
@@ -102,7 +106,7 @@ def _with_host_work(lanes: Lanes, pieces: np.ndarray) -> np.ndarray:
     """`pieces` (node, event, begin, end), where those without an event are cut at what the host
     lane of their rank has in their time."""
     empty = np.flatnonzero(pieces[:, 1] < 0)
-    rows = np.flatnonzero((lanes.events["lane"] == "host").to_numpy())
+    rows = np.flatnonzero(one_of(lanes.events["lane"], "host"))
     owner = np.searchsorted(lanes.ranks, lanes.events["rank"].to_numpy(np.int64)[rows])
     rows = rows[np.isin(owner, lanes.rank[pieces[empty, 0]])]
     if not len(rows):
@@ -176,7 +180,7 @@ def slack(graph: StepGraph) -> pd.DataFrame:
     """
     lanes = graph.lanes
     node = np.flatnonzero(lanes.kind == OPERATION)
-    names = lanes.events[_COLUMNS].iloc[lanes.event[node]].reset_index(drop=True)
+    names = rows_of(lanes.events, lanes.event[node], _COLUMNS)
     left = graph.latest_ends()[node] - lanes.end[node]
     return pd.DataFrame(
         {

@@ -10,6 +10,7 @@ replay with others says what would have been.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +20,7 @@ import pandas as pd
 from cadenza.graph.collectives import collectives
 from cadenza.errors import DataError
 from cadenza.graph.lanes import MEETING, Lanes, make_lanes
-from cadenza.graph.levels import Arrivals, levels
+from cadenza.graph.levels import Arrivals, Places, levels, split_places
 from cadenza.graph.meetings import ENDS, POSTS, Meetings, join
 from cadenza.graph.messages import messages
 from cadenza.graph.pauses import held, standstills
@@ -49,13 +50,6 @@ class StepGraph:
         """Of the step as recorded: from its begin on the first rank to its end on the last."""
         return float(self.lanes.end.max()) / 1e9
 
-    @cached_property
-    def _order(self) -> list[np.ndarray]:
-        found, whole = levels(*_edges(self.lanes, self.meetings))
-        if not whole:
-            raise DataError(f"step {self.step}: its events wait for one another in a circle")
-        return found
-
     def replay(
         self,
         own: np.ndarray | None = None,
@@ -67,58 +61,84 @@ class StepGraph:
         @param own, rest, transfer  ns, as the fields of these names; one more axis for many cases
         @returns ns since the step began, (nodes,) or (nodes, cases)
         """
+        given = (own, rest, transfer)
+        ends = self._walk(*given)[self._places[0].place]
+        return ends if any(a is not None and a.ndim == 2 for a in given) else ends[:, 0]
+
+    def replayed_seconds(
+        self,
+        own: np.ndarray | None = None,
+        rest: np.ndarray | None = None,
+        transfer: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Of the step, as replay() has it: (cases,)."""
+        return self._walk(own, rest, transfer).max(axis=0) / 1e9
+
+    def _walk(
+        self, own: np.ndarray | None, rest: np.ndarray | None, transfer: np.ndarray | None
+    ) -> np.ndarray:
+        """replay() with the nodes in the order of their places, (nodes, cases)."""
+        nodes, meetings = self._places
         given = [self.own if own is None else own, self.rest if rest is None else rest,
                  self.transfer if transfer is None else transfer]  # fmt: skip
-        cases = max((a.shape[1] for a in given if a.ndim == 2), default=0)
-        own, rest, transfer = (
-            np.broadcast_to(a if a.ndim == 2 else a[:, None], (len(a), max(cases, 1)))
-            for a in given
-        )
-        ends = self._walk(own, rest, transfer)[: len(self.own)]
-        return ends if cases else ends[:, 0]
-
-    def _walk(self, own: np.ndarray, rest: np.ndarray, transfer: np.ndarray) -> np.ndarray:
-        nodes = len(self.own)
-        posts, ends = self._posts, self._ends
-        offset = self._offsets[posts.order][:, None]
-        delay = transfer[ends.order]
-        start = self._starts
-        time = np.zeros((nodes + self.meetings.count, own.shape[1]))
-        time[:nodes][start] = self.lanes.end[start][:, None]
-        for number, members in enumerate(self._order):
-            meeting, ready = posts.of_level(number, time, offset)
-            time[meeting] = ready
-            node = members[: np.searchsorted(members, nodes)]
-            node = node[~start[node]]
-            time[node] = time[node - 1] + own[node]
-            waiting, there = ends.of_level(number, time, delay)
-            time[waiting] = np.maximum(time[waiting], there)
-            time[node] += rest[node]
-        return time
+        own, rest, transfer = (a if a.ndim == 2 else a[:, None] for a in given)
+        cases = max(own.shape[1], rest.shape[1], transfer.shape[1])
+        before, own, rest = self._before, own[nodes.vertex], rest[nodes.vertex]
+        starts = nodes.place[self._starts]
+        own[starts], rest[starts] = self.lanes.end[self._starts][:, None], 0
+        offset = self._offsets[self._posts.order][:, None]
+        delay = transfer[self._ends.order]
+        time = np.zeros((len(before) + 1, cases))  # the last row is what is before the first nodes
+        ready = np.zeros((self.meetings.count, cases))
+        for number, (low, high) in enumerate(itertools.pairwise(nodes.bounds.tolist())):
+            meeting, posted = self._posts.of_level(number, time, offset)
+            ready[meeting] = posted
+            ends = time.take(before[low:high], axis=0) + own[low:high]
+            waiting, there = self._ends.of_level(number, ready, delay)
+            waiting = waiting - low
+            ends[waiting] = np.maximum(ends[waiting], there)
+            np.add(ends, rest[low:high], out=time[low:high])
+        return time[:-1]
 
     def latest_ends(self) -> np.ndarray:
         """When every node may end at the latest for the step to take no longer, ns."""
-        nodes = len(self.own)
-        posts, ends = self._posts, self._ends
-        time = np.full(nodes + self.meetings.count, float(self.lanes.end.max()))
-        for number in reversed(range(len(self._order))):
-            low, high = ends.bounds[number], ends.bounds[number + 1]
-            waits = ends.vertex[low:high]
-            there = time[waits] - self.rest[waits] - self.transfer[ends.order[low:high]]
-            np.minimum.at(time, ends.source[low:high], there)
-            low, high = posts.bounds[number], posts.bounds[number + 1]
-            ready = time[posts.vertex[low:high]] - self._offsets[posts.order[low:high]]
-            np.minimum.at(time, posts.source[low:high], ready)
-            members = self._order[number]
-            node = members[: np.searchsorted(members, nodes)]
-            node = node[~self._starts[node]]
-            begin = time[node] - self.rest[node] - self.own[node]
-            time[node - 1] = np.minimum(time[node - 1], begin)
-        return time[:nodes]
+        nodes, posts, ends = self._places[0], self._posts, self._ends
+        own, rest = self.own[nodes.vertex], self.rest[nodes.vertex]
+        offset, transfer = self._offsets[posts.order], self.transfer[ends.order]
+        time = np.full(len(own) + 1, float(self.lanes.end.max()))
+        ready = np.full(self.meetings.count, float(self.lanes.end.max()))
+        for number in reversed(range(len(nodes.bounds) - 1)):
+            some = slice(ends.bounds[number], ends.bounds[number + 1])
+            there = time[ends.vertex[some]] - rest[ends.vertex[some]] - transfer[some]
+            np.minimum.at(ready, ends.source[some], there)
+            some = slice(posts.bounds[number], posts.bounds[number + 1])
+            np.minimum.at(time, posts.source[some], ready[posts.vertex[some]] - offset[some])
+            some = slice(nodes.bounds[number], nodes.bounds[number + 1])
+            before = self._before[some]
+            time[before] = np.minimum(time[before], time[some] - rest[some] - own[some])
+        return time[nodes.place]
+
+    @cached_property
+    def _places(self) -> tuple[Places, Places]:
+        """Of nodes and of meetings."""
+        found, whole = levels(*_edges(self.lanes, self.meetings))
+        if not whole:
+            raise DataError(f"step {self.step}: its events wait for one another in a circle")
+        return split_places(found, len(self.own))
 
     @cached_property
     def _starts(self) -> np.ndarray:
-        return np.append(True, self.lanes.rank[1:] != self.lanes.rank[:-1])
+        """Nodes that are the first of their ranks."""
+        return np.flatnonzero(np.append(True, self.lanes.rank[1:] != self.lanes.rank[:-1]))
+
+    @cached_property
+    def _before(self) -> np.ndarray:
+        """Per place of a node the place of the one before it; of its rank's first the number of
+        places."""
+        place = self._places[0].place
+        before = np.append(-1, place[:-1])
+        before[self._starts] = len(place)
+        return before[self._places[0].vertex]
 
     @cached_property
     def _offsets(self) -> np.ndarray:
@@ -126,13 +146,15 @@ class StepGraph:
 
     @cached_property
     def _posts(self) -> Arrivals:
-        vertex = self.meetings.post_meeting + len(self.own)
-        return Arrivals(vertex, self.meetings.post_node, self._order)
+        nodes, meetings = self._places
+        vertex = meetings.place[self.meetings.post_meeting]
+        return Arrivals(vertex, nodes.place[self.meetings.post_node], meetings.bounds)
 
     @cached_property
     def _ends(self) -> Arrivals:
-        source = self.meetings.end_meeting + len(self.own)
-        return Arrivals(self.meetings.end_node, source, self._order)
+        nodes, meetings = self._places
+        vertex = nodes.place[self.meetings.end_node]
+        return Arrivals(vertex, meetings.place[self.meetings.end_meeting], nodes.bounds)
 
 
 def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: int) -> StepGraph:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from cadenza.time import intervals
+from cadenza.read.columns import one_of
+from cadenza.read.partners import both_ends, message_ends
 from cadenza.read.schema import COMMUNICATION, TENSOR_COLLECTIVES
 
 COMPUTE = ("compute_dense", "compute_attention", "compute_other", "optimizer")
@@ -49,7 +52,12 @@ class Lanes:
 
     def where(self, column: str, *values: str) -> np.ndarray:
         """Whether the nodes' events have one of the values in a column of names."""
-        return self.events[column].isin(values).to_numpy()[self.event] & (self.event >= 0)
+        return one_of(self.events[column], *values)[self.event] & (self.event >= 0)
+
+    @cached_property
+    def message_ends(self) -> pd.DataFrame:
+        """both_ends() of the messages between ranks."""
+        return both_ends(message_ends(self.events))
 
 
 def make_lanes(events: pd.DataFrame, windows: pd.DataFrame) -> Lanes:
@@ -78,14 +86,14 @@ def _lane_rows(events: pd.DataFrame) -> np.ndarray:
     Those are the compute lanes, and collectives of a tensor group: computations go on when they
     are over.
     """
-    on_lane = events["lane"].isin(["compute", "compute2"])
-    on_lane &= (events["category"] != "step") & ~events["non_blocking"]
+    on_lane = one_of(events["lane"], "compute", "compute2")
+    on_lane &= ~one_of(events["category"], "step") & ~events["non_blocking"].to_numpy(bool)
     return np.flatnonzero(on_lane | inside_computation(events))
 
 
-def inside_computation(events: pd.DataFrame) -> pd.Series:
+def inside_computation(events: pd.DataFrame) -> np.ndarray:
     """Whether events are collectives of a tensor group, which are part of a computation."""
-    return (events["category"] == "collective") & events["name"].isin(TENSOR_COLLECTIVES)
+    return one_of(events["category"], "collective") & one_of(events["name"], *TENSOR_COLLECTIVES)
 
 
 def _with_starts(opens: np.ndarray, rank, begin, end, rows):
@@ -123,7 +131,7 @@ def _with_gaps(closes: np.ndarray, rank, begin, end, rows):
 
 
 def _kinds(events: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
-    meets = events["category"].isin([*COMMUNICATION, "wait"]).to_numpy()
+    meets = one_of(events["category"], *COMMUNICATION, "wait")
     kind = np.full(len(rows), GAP, np.int8)
     known = rows >= 0
     kind[known] = np.where(meets[rows[known]], MEETING, OPERATION)

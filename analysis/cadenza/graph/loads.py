@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza.read.columns import one_of, rows_of
 from cadenza.graph.lanes import WORK, inside_computation
 
 PHASES_OF_WORK = ("forward", "backward", "optimizer")  # recomputation is part of the backward pass
@@ -28,9 +29,8 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     A rank's seconds of an operation in a step, without the collectives of a tensor group in it, and
     their variance().
     """
-    inner = inside_computation(events).to_numpy(bool)
-    computes = events["lane"].isin(["compute", "compute2"])
-    working = (events["category"].isin(WORK) & computes).to_numpy(bool)
+    inner = inside_computation(events)
+    working = one_of(events["category"], *WORK) & one_of(events["lane"], "compute", "compute2")
     events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
     part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
     part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
@@ -71,11 +71,10 @@ def operation_times(events: pd.DataFrame) -> pd.DataFrame:
 
     @returns step, category, phase, name, count, seconds: sums over the ranks
     """
-    own = ~events["non_blocking"] & (events["lane"] != "host")
-    part = events.loc[(own & (events["category"] != "step")).to_numpy()]
-    part = part[["step", "category", "phase", "name"]].assign(
-        seconds=(part["end_ns"] - part["begin_ns"]) / 1e9
-    )
+    own = ~events["non_blocking"].to_numpy(bool) & ~one_of(events["lane"], "host")
+    rows = np.flatnonzero(own & ~one_of(events["category"], "step"))
+    part = rows_of(events, rows, ["step", "category", "phase", "name", "begin_ns", "end_ns"])
+    part["seconds"] = (part.pop("end_ns") - part.pop("begin_ns")) / 1e9
     group = part.groupby(["step", "category", "phase", "name"], observed=True)["seconds"]
     found = group.agg(count="size", seconds="sum").reset_index()
     return found.astype({name: object for name in ("category", "phase", "name")})

@@ -12,7 +12,8 @@ import pandas as pd
 
 from cadenza.graph.lanes import GAP, MEETING, Lanes
 from cadenza.graph.meetings import Meetings, node_at, waiting_node
-from cadenza.read.partners import alike, both_ends, message_ends
+from cadenza.read.columns import one_of, rows_of
+from cadenza.read.partners import alike
 
 _PLACE = ["rank", "phase", "microbatch", "layer", "tick", "stage", "half"]
 
@@ -42,17 +43,27 @@ def messages(lanes: Lanes) -> Meetings:
 def _ends(lanes: Lanes) -> pd.DataFrame:
     """Both ends of every message in the numbers of `lanes`, and whether both tell the time on the
     wire."""
-    ends = both_ends(message_ends(lanes.events))
-    recorded = lanes.events[[*_PLACE, "begin_ns", "end_ns", "category", "bytes"]]
-    recorded = recorded.iloc[ends["event"]].set_axis(ends.index)
+    ends = lanes.message_ends.reset_index(drop=True)
+    columns = [*_PLACE, "begin_ns", "end_ns", "category", "bytes"]
+    recorded = rows_of(lanes.events, ends["event"].to_numpy(), columns)
     ends = pd.concat([ends, recorded], axis=1)
     ends["rank"] = np.searchsorted(lanes.ranks, ends["rank"])
     for column in ("begin_ns", "end_ns"):
         ends[column] -= lanes.origin
-    both = ends.groupby("message")[["begin_ns", "end_ns"]]
-    same = (both.transform("min") == both.transform("max")).all(axis=1)
-    ends["on_wire"] = same & (ends["end_ns"] > ends["begin_ns"])
+    ends["on_wire"] = _same_on_both(ends) & (ends["end_ns"] > ends["begin_ns"])
     return ends
+
+
+def _same_on_both(ends: pd.DataFrame) -> np.ndarray:
+    """Whether both ends of the message have the same times."""
+    message = ends["message"].to_numpy(np.int64)
+    pairs = np.argsort(message, kind="stable").reshape(-1, 2)
+    same = np.empty(len(ends), bool)
+    same[pairs] = np.logical_and.reduce([
+        np.ptp(ends[name].to_numpy()[pairs], axis=1, keepdims=True) == 0
+        for name in ("begin_ns", "end_ns")
+    ])  # fmt: skip
+    return same
 
 
 def _run_posts(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
@@ -72,9 +83,9 @@ def _run_waits(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
 
 def _place_codes(lanes: Lanes, ends: pd.DataFrame, nodes: np.ndarray):
     """Numbers that are equal where a message and a node belong to one exchange of one rank."""
-    of_nodes = lanes.events[_PLACE].iloc[lanes.event[nodes]].assign(rank=lanes.rank[nodes])
-    both = pd.concat([of_nodes, ends[_PLACE]])
-    codes = pd.factorize(alike(*(both[name] for name in _PLACE)))[0]
+    of_nodes = rows_of(lanes.events, lanes.event[nodes], _PLACE).assign(rank=lanes.rank[nodes])
+    keys = [alike(*(part[name] for name in _PLACE)) for part in (of_nodes, ends)]
+    codes = pd.factorize(np.concatenate(keys))[0]
     return codes[: len(nodes)], codes[len(nodes) :]
 
 
@@ -86,7 +97,7 @@ def _wire_posts(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
     receiver, whose posting alone leaves no event.
     """
     ready = ends["begin_ns"].to_numpy()
-    inputs = (ends["category"] == "attention_dispatch").to_numpy()
+    inputs = one_of(ends["category"], "attention_dispatch")
     sends = ends["sends"].to_numpy(bool)
     packs = np.flatnonzero(lanes.where("name", "pack"))
     packed = _find(lanes, ends, packs, lanes.end, ready, inputs)

@@ -112,9 +112,9 @@ def pauses(graph) -> pd.DataFrame:
 def without(graph) -> float:
     """Seconds of the step, had no rank stood still."""
     works = graph.own > 0
-    ends = graph.replay(
+    seconds = graph.replayed_seconds(
         own=graph.own - np.where(works, graph.pause, 0),
         rest=graph.rest - np.where(works, 0, graph.pause),
         transfer=graph.transfer - graph.held,
     )
-    return float(ends.max()) / 1e9
+    return float(seconds[0])

@@ -11,7 +11,6 @@ from cadenza.study import Study
 from cadenza.words import seconds, share
 
 
-
 def verdict(study: Study) -> list[str]:
     """A sentence per slow link that costs time, and one for the others; or one that says why there
     is none."""
@@ -36,8 +35,8 @@ def saved_by_link(study: Study) -> pd.DataFrame:
     saved_seconds."""
     frame = study.what_if()
     frame = frame[frame["rank"] < 0].set_index("scenario")[["seconds", "saved_seconds"]]
-    names = [one.name for one in study.slow_links]
-    return frame.reindex([one.scenario for one in study.slow_links]).set_axis(names)
+    slow = study.slow_links
+    return frame.reindex([one.scenario for one in slow]).set_axis([one.name for one in slow])
 
 
 def said_of_link(link: SlowLink, cost: pd.Series) -> str:
@@ -88,7 +87,7 @@ def _or_none(value: float) -> float | None:
 
 
 def matrix(study: Study) -> pd.DataFrame:
-    """What each rank sent to each other in all complete steps: sender, receiver, bytes, messages,
+    """What each rank sent to each other in the steady steps: sender, receiver, bytes, messages,
     timed_bytes, seconds (of these, of transfer alone), usual_seconds."""
     keys = ["sender", "receiver"]
     values = ["bytes", "messages", "timed_bytes", "seconds", "usual_seconds"]

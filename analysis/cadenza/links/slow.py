@@ -52,7 +52,7 @@ class SlowLink:
 
 
 def links(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Both directions of each pair and all steps together.
+    """Sums over both directions of each pair and the steps.
 
     @param pairs  pair_times() of the steps
     @returns low, high (world ranks), one_node, bytes, messages, timed_bytes, seconds, usual_seconds
@@ -81,7 +81,7 @@ def links(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def groups(collectives: pd.DataFrame) -> pd.DataFrame:
-    """All steps together.
+    """Sums over the steps.
 
     @param collectives  group_times() of the steps
     @returns tensor, members, bytes, collectives, seconds, usual_seconds, share: slowest first

@@ -15,7 +15,7 @@ import pandas as pd
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.loads import usual
 from cadenza.read.machine import Machine
-from cadenza.read.partners import collective_members
+from cadenza.read.partners import alike, collective_members
 from cadenza.read.schema import TENSOR_COLLECTIVES
 from cadenza.links.wires import wires
 
@@ -114,15 +114,19 @@ def group_collectives(graph: StepGraph, machine: Machine | None) -> pd.DataFrame
     return frame.drop(columns="size").sort_values("begin_ns", kind="stable", ignore_index=True)
 
 
-def _members(ends: pd.DataFrame, size: np.ndarray) -> list[tuple[int, ...]]:
-    """Of each collective, in the order of their numbers; equal groups are one object."""
-    rank = ends["rank"].to_numpy(np.int64)
-    known: dict[bytes, tuple[int, ...]] = {}
-    found, first = [], 0
-    for count in size.tolist():
-        mine = rank[first : first + count]
-        found.append(known.setdefault(mine.tobytes(), tuple(mine.tolist())))
-        first += count
+def _members(ends: pd.DataFrame, size: np.ndarray) -> np.ndarray:
+    """Of each collective, in the order of their numbers, a tuple of its ranks; equal groups are one
+    object."""
+    rank, first = ends["rank"].to_numpy(np.int64), np.cumsum(size) - size
+    found = np.empty(len(size), object)
+    for count in np.unique(size).tolist():
+        some = np.flatnonzero(size == count)
+        members = rank[first[some][:, None] + np.arange(count)]
+        _, example, group = np.unique(alike(*members.T), return_index=True, return_inverse=True)
+        groups = np.empty(len(example), object)
+        for number, row in enumerate(members[example].tolist()):
+            groups[number] = tuple(row)
+        found[some] = groups[group]
     return found
 
 

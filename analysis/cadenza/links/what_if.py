@@ -34,7 +34,7 @@ def with_usual_links(
             _save_collectives(graph, machine, one, group, by_event[:, case])
     saved = by_event[graph.meetings.end_event]  # (ends, cases): ns by which its data is earlier
     transfer = graph.transfer[:, None] - saved
-    seconds = graph.replay(transfer=transfer).max(axis=0) / 1e9
+    seconds = graph.replayed_seconds(transfer=transfer)
     rows = [
         (one.scenario, -1, value, graph.seconds - value, one.explanation)
         for one, value in zip(slow, seconds, strict=True)

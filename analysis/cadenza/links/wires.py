@@ -13,7 +13,8 @@ import pandas as pd
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.levels import levels
 from cadenza.read.machine import Machine
-from cadenza.read.partners import alike, both_ends, message_ends
+from cadenza.read.columns import one_of, rows_of
+from cadenza.read.partners import alike
 from cadenza.read.schema import PACK
 
 _FOUND_NS = 50_000  # a wait that takes no longer found its message there
@@ -44,11 +45,11 @@ def wires(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
 
 def message_numbers(graph: StepGraph) -> pd.DataFrame:
     """event (row of the step's events), sends, message."""
-    return both_ends(message_ends(graph.lanes.events))
+    return graph.lanes.message_ends
 
 
 def _messages(graph: StepGraph) -> pd.DataFrame:
-    ends, events = message_numbers(graph), graph.lanes.events
+    ends, events = message_numbers(graph).copy(), graph.lanes.events
     row = ends["event"].to_numpy(np.int64)
     for name in ("begin_ns", "end_ns"):
         ends[name] = events[name].to_numpy(np.int64)[row] - graph.lanes.origin
@@ -76,7 +77,8 @@ def _in_turn(graph: StepGraph, frame: pd.DataFrame) -> np.ndarray:
     """The order of messages at ports: by when they were ready, then as the rank that was last to
     post lists them. The sender was the last where it had just packed."""
     events = graph.lanes.events
-    packs = events[(events["name"] == PACK).to_numpy()]
+    packs = np.flatnonzero(one_of(events["name"], PACK))
+    packs = rows_of(events, packs, ["rank", "end_ns"])
     packed = alike(packs["rank"], packs["end_ns"] - graph.lanes.origin)
     last = np.isin(alike(frame["sender"], frame["ready_ns"]), packed)
     poster = np.where(last, frame["sender"], frame["receiver"])

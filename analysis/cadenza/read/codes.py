@@ -43,13 +43,15 @@ class Codes:
     def index(self, values: np.ndarray) -> np.ndarray:
         """Which of `names` each value is; a value that has none is a ValueError."""
         if self._counted:
-            found, wrong = values, values >= len(self.names)
+            found, unknown = values, values[:0]
+            if len(values) and values.max() >= len(self.names):
+                unknown = values
         else:
             last = max(len(self.names) - 1, 0)
             found = np.searchsorted(self._numbers, values).clip(max=last)
-            wrong = self._numbers[found] != values
-        if wrong.any():
-            raise ValueError(f"{values[wrong].max()} is not known; valid are {self._valid()}")
+            unknown = values[self._numbers[found] != values]
+        if len(unknown):
+            raise ValueError(f"{unknown.max()} is not known; valid are {self._valid()}")
         return found
 
     def named(self, values: np.ndarray) -> np.ndarray:

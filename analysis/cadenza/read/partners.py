@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza.read.columns import one_of, rows_of
 from cadenza.read.schema import MESSAGES, TENSOR_COLLECTIVES
 
 
@@ -19,11 +20,11 @@ def message_ends(events: pd.DataFrame) -> pd.DataFrame:
     @returns event (position in `events`), sends, message (a number, equal on both ends)
     """
     rows = np.flatnonzero(
-        events["category"].isin(MESSAGES).to_numpy()
-        & (events["flow"] > 0).to_numpy()
-        & (events["peer"] >= 0).to_numpy()
+        one_of(events["category"], *MESSAGES)
+        & (events["flow"].to_numpy() > 0)
+        & (events["peer"].to_numpy() >= 0)
     )
-    part = events[["rank", "peer", "sends", "step", "flow"]].iloc[rows]
+    part = rows_of(events, rows, ["rank", "peer", "sends", "step", "flow"])
     own, peer = part["rank"].to_numpy(np.int64), part["peer"].to_numpy(np.int64)
     sends = part["sends"].to_numpy(bool)
     sender, receiver = np.where(sends, own, peer), np.where(sends, peer, own)
@@ -45,11 +46,10 @@ def collective_members(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFram
                   the place of the group counts too
     @returns event (position in `events`), collective (a number, equal on all members)
     """
-    rows = np.flatnonzero(
-        (events["category"] == "collective").to_numpy() & (events["flow"] > 0).to_numpy()
-    )
-    part = events[["rank", "name", "step", "flow"]].iloc[rows]
-    inside = part["name"].isin(TENSOR_COLLECTIVES).to_numpy()
+    collective = one_of(events["category"], "collective")
+    rows = np.flatnonzero(collective & (events["flow"].to_numpy() > 0))
+    part = rows_of(events, rows, ["rank", "name", "step", "flow"])
+    inside = one_of(part["name"], *TENSOR_COLLECTIVES)
     place = ranks.set_index("rank")[["data", "pipeline", "context"]].reindex(part["rank"])
     group = [np.where(inside, place[name].fillna(-1).to_numpy(np.int64), -1) for name in place]
     return pd.DataFrame({"event": rows, "collective": _numbers(part, *group)})
@@ -59,9 +59,9 @@ def _numbers(part: pd.DataFrame, *of_group: np.ndarray) -> np.ndarray:
     """A number from 0 per flow, step, group and, where a rank uses it again, turn."""
     key = alike(part["step"], part["flow"], *of_group)
     mine = alike(key, part["rank"])
-    if pd.Series(mine).duplicated().any():
-        turn = pd.Series(mine).groupby(mine, sort=False).cumcount()
-        key = alike(key, turn)
+    first = pd.Series(mine)
+    if first.duplicated().any():
+        key = alike(key, first.groupby(mine, sort=False).cumcount())
     return pd.factorize(key)[0]
 
 
@@ -71,7 +71,7 @@ def alike(*columns: pd.Series | np.ndarray) -> np.ndarray:
     key = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         categorical = isinstance(column.dtype, pd.CategoricalDtype)
-        values = np.asarray(column.cat.codes if categorical else column)
+        values = column.array.codes if categorical else np.asarray(column)
         values = values if values.dtype == np.uint64 else values.astype(np.int64).view(np.uint64)
         key = (key ^ (key >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + values
     return key

@@ -101,7 +101,7 @@ class RankFile:
                 if attempts > 0 and not self.ended and self.path.stat().st_size > size:
                     continue
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                reason = reason.strip(chr(39))
+                reason = "it is cut short" if "addr overflow" in reason else reason.strip(chr(39))
                 raise DamagedError(f"{self.path}: cannot be read: {reason}") from error
 
     def _check_schema(self, tables: Tables) -> Table:

@@ -223,6 +223,8 @@ def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[in
     for path in paths:
         try:
             file = RankFile(path)
+            if path.stem != f"rank-{file.rank:05}":
+                raise DamagedError(f"{path}: is a copy of the file of rank {file.rank}")
             if whole:
                 file.read_whole()
             files.append(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from cadenza.causes.stragglers import LATE
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
 from cadenza.study import Study
@@ -33,10 +34,12 @@ def _persistent(study: Study, name: str) -> Table:
 
 
 def _by_phase(study: Study, name: str) -> Table:
-    frame = study.stragglers.sort_values("late_seconds", ascending=False, kind="stable")
+    frame = study.steady(study.stragglers)
+    frame = frame[frame["why"].isin(LATE)]
+    frame = frame.sort_values("late_seconds", ascending=False, kind="stable")
     rows = [[str(row.step), str(row.phase), str(row.rank), seconds(row.seconds),
              seconds(row.late_seconds), number(row.score, ".2f"), str(row.explanation)]
-            for row in frame[frame["late_seconds"] > 0].head(_STEPS).itertuples()]  # fmt: skip
+            for row in frame.head(_STEPS).itertuples()]  # fmt: skip
     columns = ["step", "phase", "rank", "computed", "late by", "score", "why"]
     return Table(f"{name}: the largest delays", columns, rows, numbers={0, 2, 3, 4, 5}, wide=True,
                  note="Score: the usual time / the rank's own; below 0.75 is commonly called a "

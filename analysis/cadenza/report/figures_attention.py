@@ -90,7 +90,7 @@ def _heat_map(
         z=table.to_numpy(np.float32), x=[str(name) for name in table.columns], xgap=1,
         ygap=1 if len(table) <= 64 else 0, autocolorscale=True, zmin=0,
         zmax=max(float(np.nanmax(table.to_numpy())), 1e-9),
-        customdata=[[label] * table.shape[1] for label in labels],
+        customdata=np.repeat(np.array(labels, object)[:, None], table.shape[1], axis=1),
         colorbar={"thickness": 10, "outlinewidth": 0, "tickformat": "~s",
                   "title": {"text": unit, "side": "top"}},
         hovertemplate=f"{hover}%{{z:.4s}} {unit}<extra></extra>",

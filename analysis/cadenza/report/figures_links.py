@@ -55,7 +55,7 @@ def _summed(study: Study, block: pd.Series) -> pd.DataFrame:
     slower = (both["seconds"] / both["usual_seconds"]).rename("slower")
     frame = frame.join(slower, on=["sender", "receiver"])
     group = frame.groupby(["row", "column"])
-    sums = group[["bytes", "messages", "seconds", "timed_bytes"]].sum() / len(study.step_times)
+    sums = group[["bytes", "messages", "seconds", "timed_bytes"]].sum() / len(study.steady_steps)
     return sums.assign(slower=group["slower"].max()).reset_index()
 
 

@@ -33,7 +33,7 @@ def step_times(studies: list[Study], labels: list[str]) -> tuple[go.Figure, pd.D
 
 def parts_by_rank(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     """Mean seconds of a steady step by part, a bar per rank. Frame: rank, one column per part."""
-    frame = study.steady_parts.groupby("rank")[list(PARTS)].mean() / 1e9
+    frame = study.steady(study.parts).groupby("rank")[list(PARTS)].mean() / 1e9
     share = frame.div(frame.sum(axis=1), axis=0)
     many = len(frame) > style.ROW_LABELS
     height = 340 if many else style.row_height(len(frame))
@@ -83,8 +83,8 @@ def _heat_map(frame: pd.DataFrame, column: str, title: str, step_seconds: float)
     off = values - np.nanmedian(values)
     reach = max(float(np.nanquantile(np.abs(off), 0.995)), 0.01 * step_seconds, 1e-9)
     labels = [f"rank {rank}" for rank in table.index]
-    custom = [[[label, value] for value in row] for label, row in
-              zip(labels, np.round(values, 9).tolist(), strict=True)]  # fmt: skip
+    custom = np.empty((*values.shape, 2), object)  # an array: plotly looks at each item of lists
+    custom[..., 0], custom[..., 1] = np.array(labels, object)[:, None], np.round(values, 9)
     made = style.figure(style.row_height(len(table), 30, 160, 520), "step")
     made.add_heatmap(
         z=off.astype(np.float32), x=[str(s) for s in table.columns], name=title, xgap=1,
@@ -101,7 +101,7 @@ def _heat_map(frame: pd.DataFrame, column: str, title: str, step_seconds: float)
 
 
 def bubbles_by_stage(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
-    """Bubble of each pipeline stage, mean of its ranks and steps, beside 1F1B's formula.
+    """Bubble of each pipeline stage, mean of its ranks and steady steps, beside 1F1B's formula.
 
     None where there is one stage. Frame: pipeline, warm_up, steady, cool_down, ideal in seconds.
     """
@@ -110,7 +110,7 @@ def bubbles_by_stage(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
         return None
     columns = {"warm_up_ns": "warm_up", "steady_ns": "steady", "cool_down_ns": "cool_down",
                "ideal_ns": "ideal"}  # fmt: skip
-    frame = study.bubbles.merge(stages, on="rank").rename(columns=columns)
+    frame = study.steady(study.bubbles).merge(stages, on="rank").rename(columns=columns)
     frame = (frame.groupby("pipeline")[list(columns.values())].mean() / 1e9).reset_index()
     made = style.figure(300, "pipeline stage", "seconds of a step", barmode="stack")
     shades = {"warm_up": "#c9b3da", "steady": "#9a6fb8", "cool_down": "#6c4590"}

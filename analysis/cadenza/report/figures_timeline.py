@@ -96,14 +96,10 @@ def _panel(study: Study, longest_ns: int, most: int, which: tuple[int, list[int]
     """What to draw of a step and ranks (`which`).
 
     @param longest_ns  least length of the time axis
-    @param most        bars: shorter pieces are merged until there are no more
+    @param most        bars; where there are more, longer pieces are merged too, once
     """
     step, ranks = which
-    resolution = max(1.0, longest_ns / _COLUMNS)
-    made_of = panel(study, step, resolution, ranks)
-    if len(made_of.bars) > most:
-        made_of = panel(study, step, resolution * len(made_of.bars) / most, ranks)
-    return made_of
+    return panel(study, step, max(1.0, longest_ns / _COLUMNS), ranks, most)
 
 
 def _drawn(made_of: Panel, longest_ns: int) -> go.Figure:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from cadenza.causes.what_if import worth
 from cadenza.colours import PART_NAMES
 from cadenza.links.facts import said_of_link, saved_by_link
 from cadenza.time.parts import BUSY, PARTS
@@ -55,8 +56,10 @@ def _run(study: Study, name: str) -> list[Headline]:
         return [Headline("plain", lead, "The trace has no events, so where the time went is not "
                                         "known.")]  # fmt: skip
     late, why = _late(study)
-    link = _dearest_link(study)
-    parts = (out_of_memory(study), link, why, _lost(study), _gain(study, bool(link)))
+    of_links = saved_by_link(study)
+    link = _dearest_link(study, of_links)
+    gain = _gain(study, max(of_links["saved_seconds"], default=0.0), bool(link))
+    parts = (out_of_memory(study), link, why, _lost(study), gain)
     return [Headline("late" if late or link else "plain", lead, " ".join(filter(None, parts)))]
 
 
@@ -100,7 +103,7 @@ def _sentence(text: str) -> str:
 
 def _lost(study: Study) -> str:
     """The share of all ranks' time that is not work, and its largest part."""
-    sums = study.steady_parts[list(PARTS)].sum()
+    sums = study.steady(study.parts)[list(PARTS)].sum()
     shares = sums / sums.sum()
     lost = shares.drop(list(BUSY))
     if lost.sum() < _WORTH:
@@ -112,24 +115,29 @@ def _lost(study: Study) -> str:
     return f"{whole} of the ranks' time is lost, mainly to {name} ({most})."
 
 
-def _dearest_link(study: Study) -> str:
-    """The slow link that costs most, where that is worth a sentence."""
-    if not study.slow_links:
+def _dearest_link(study: Study, costs: pd.DataFrame) -> str:
+    """The slow link that costs most, where that is worth a sentence.
+
+    @param costs  saved_by_link()
+    """
+    dear = costs[worth(costs, _WORTH)]
+    if dear.empty:
         return ""
-    costs = saved_by_link(study)
-    row = costs.loc[costs["saved_seconds"].idxmax()]
-    if row["saved_seconds"] < _WORTH * row.sum():
-        return ""
-    return said_of_link({link.name: link for link in study.slow_links}[row.name], row)
+    name = dear["saved_seconds"].idxmax()
+    (link,) = (one for one in study.slow_links if one.name == name)
+    return said_of_link(link, dear.loc[name])
 
 
-def _gain(study: Study, link_is_said: bool) -> str:
-    """What would get most back, of all that was replayed."""
+def _gain(study: Study, of_link: float, link_is_said: bool) -> str:
+    """What would get most back, of all that was replayed but links.
+
+    @param of_link  seconds that the dearest slow link costs
+    """
     frame = study.what_if()
     found = frame[frame["scenario"].isin(_WITH)]
     if found.empty:
         return ""
-    row = found.loc[_own_savings(study, found).idxmax()]
+    row = found.loc[_own_savings(found, of_link).idxmax()]
     after, saved = float(row["seconds"]), float(row["saved_seconds"])
     if saved < _WORTH * (after + saved):
         if link_is_said:
@@ -148,11 +156,10 @@ def _less(saved: float) -> str:
     return f"{abs(saved):.0%} {'less' if saved >= 0 else 'more'}"
 
 
-def _own_savings(study: Study, found: pd.DataFrame) -> pd.Series:
+def _own_savings(found: pd.DataFrame, of_link: float) -> pd.Series:
     """A free network saves what slow links cost, too: what it saves beyond that is its own."""
     saved = found["saved_seconds"].copy()
-    of_links = saved_by_link(study)["saved_seconds"] if study.slow_links else []
-    saved[found["scenario"] == "communication free"] -= max(of_links, default=0.0)
+    saved[found["scenario"] == "communication free"] -= of_link
     return saved
 
 

@@ -73,9 +73,9 @@ def _overhead(study: Study) -> str:
 
 
 def efficiencies(studies: list[Study], names: list[str]) -> Table:
-    """POP's efficiencies of the replayed steps, and utilisations, the median of all steps."""
+    """POP's efficiencies of the replayed steps, and utilisations, the median of the steady ones."""
     measured = [efficiency_of_run(study.efficiencies) for study in studies]
-    rates = [study.utilization.median(numeric_only=True) for study in studies]
+    rates = [study.steady(study.utilization).median(numeric_only=True) for study in studies]
     rows = [
         [key.replace("_", " "), *(number(one.get(key), ".3f") for one in measured), meaning]
         for key, meaning in _EFFICIENCIES.items()

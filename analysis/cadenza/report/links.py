@@ -32,12 +32,13 @@ def _link_tables(study: Study, name: str, note: str) -> list[Table]:
              byte_rate(row.achieved), byte_rate(row.usual), number(row.share, ".2f")]
             for row in pairs.head(_SHOWN).itertuples()]  # fmt: skip
     columns = ["link", "bytes", "moving", "rate", "usual", "share"]
-    title = f"{name}: links, slowest first ({len(pairs)} in all)"
+    over = f"sums over {len(study.steady_steps)} steps"
+    title = f"{name}: links, slowest first ({len(pairs)} in all); {over}"
     made = [Table(title, columns, rows, {1, 2, 3, 4, 5})]
     rows = [[ranks_of(row.members), byte_count(row.bytes), seconds(row.seconds),
              seconds(row.usual_seconds), number(row.share, ".2f")]
             for row in of_groups.head(_SHOWN).itertuples()]  # fmt: skip
     columns = ["ranks", "bytes", "moving", "usual", "share"]
-    title = f"{name}: groups with collectives, slowest first ({len(of_groups)} in all)"
+    title = f"{name}: groups with collectives, slowest first ({len(of_groups)} in all); {over}"
     made.append(Table(title, columns, rows, {1, 2, 3, 4}, note))
     return [table for table in made if table.rows]

@@ -31,9 +31,9 @@ def _template(ink: str, faint: str, line: str, paper: str, scale: list, middle: 
 
 THEMES = {
     "light": _template("#26292e", "#e9eaec", "#b9bdc4", "#ffffff",
-                       [[0, "#eef3f9"], [0.5, "#7fb0dd"], [1, "#173f6d"]], "#f2f2f0"),
+                       [[0, "#d0dfef"], [0.5, "#74a8d9"], [1, "#173f6d"]], "#f2f2f0"),
     "dark": _template("#dcdfe4", "#2c3037", "#59606b", "#22262c",
-                      [[0, "#1c232c"], [0.5, "#2f6db3"], [1, "#d3e6f8"]], "#2a2e34"),
+                      [[0, "#34495f"], [0.5, "#3f82cc"], [1, "#dcebfa"]], "#2a2e34"),
 }  # fmt: skip
 
 

@@ -22,8 +22,8 @@ class OneAxis:
         self._origin = min((int(column.min()) for column in known), default=0)
         last = max((int(column.max()) for column in known), default=0)
         self._span = last - self._origin + 1
-        self._place = {rank: place for place, rank in enumerate(windows["rank"].unique())}
-        if self._span * (len(self._place) + 1) > _WIDEST:
+        self._ranks = pd.Index(windows["rank"].unique())
+        if self._span * (len(self._ranks) + 1) > _WIDEST:
             years = self._span / (365 * 86_400 * 10**9)
             raise DataError(f"times of one step lie {years:.1f} years apart: its trace is damaged")
         self.pairs = intervals.make(
@@ -34,5 +34,6 @@ class OneAxis:
 
     def shifted(self, frame: pd.DataFrame, times: np.ndarray | pd.Series) -> np.ndarray:
         """Times of the rows of `frame`, whose column `rank` says whose they are."""
-        place = frame["rank"].map(self._place).fillna(len(self._place)).to_numpy(np.int64)
-        return np.asarray(times, np.int64) + place * self._span - self._origin
+        place = self._ranks.get_indexer(frame["rank"])
+        place[place < 0] = len(self._ranks)
+        return np.asarray(times, np.int64) + (place * self._span - self._origin)

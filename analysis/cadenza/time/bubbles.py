@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza.read.columns import one_of, rows_of
 from cadenza.time import intervals
 from cadenza.time.axis import OneAxis
 from cadenza.time.pieces import lane_pieces
@@ -38,7 +39,7 @@ def pipeline_bubbles(
     if len(events) == 0 or len(steps) == 0:
         return pd.DataFrame(columns=columns)
     pieces = lane_pieces(events, ranks) if pieces is None else pieces
-    pieces = pieces[(pieces["part"] == "pipeline_bubble").to_numpy()]
+    pieces = pieces[one_of(pieces["part"], "pipeline_bubble")]
     frame = steps[["rank", "step", "begin_ns", "end_ns"]].reset_index(drop=True)
     axis = OneAxis(pieces, frame)
     bubbles = intervals.union(axis.pairs)
@@ -61,9 +62,10 @@ def pipeline_bubbles(
 def _own_passes(events: pd.DataFrame, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Per row of `frame` the begin of the rank's first pass over an own microbatch in the step and
     the end of its last; the step's end where there is none."""
-    own = events["category"].isin(["compute_dense", "compute_attention", "compute_other"])
-    own &= events["microbatch"] >= 0
-    group = events[own.to_numpy()].groupby(["rank", "step"])
+    own = one_of(events["category"], "compute_dense", "compute_attention", "compute_other")
+    own &= events["microbatch"].to_numpy() >= 0
+    own = rows_of(events, np.flatnonzero(own), ["rank", "step", "begin_ns", "end_ns"])
+    group = own.groupby(["rank", "step"])
     found = pd.DataFrame({"first": group["begin_ns"].min(), "last": group["end_ns"].max()})
     found = found.reindex(pd.MultiIndex.from_frame(frame[["rank", "step"]]))
     first, last = (found[name].to_numpy() for name in ("first", "last"))

@@ -15,6 +15,7 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.time.axis import OneAxis
 from cadenza.time.parts import BUSY, step_times
+from cadenza.read.columns import one_of, rows_of
 from cadenza.read.schema import COMMUNICATION
 
 _WORK = {"attention": "compute_attention", "dense": "compute_dense"}
@@ -92,10 +93,10 @@ def work_rates(events: pd.DataFrame) -> pd.DataFrame:
     seconds, flops (executed). Collectives inside an operation count as its time."""
     frames = []
     for kind, category in _WORK.items():
-        rows = events[(events["category"] == category).to_numpy()]
-        rows = rows[["rank", "step", "flops"]].assign(
-            seconds=(rows["end_ns"] - rows["begin_ns"]) / 1e9, kind=kind
-        )
+        rows = np.flatnonzero(one_of(events["category"], category))
+        rows = rows_of(events, rows, ["rank", "step", "flops", "begin_ns", "end_ns"])
+        seconds = (rows.pop("end_ns") - rows.pop("begin_ns")) / 1e9
+        rows = rows.assign(seconds=seconds, kind=kind)
         frames.append(rows.groupby(["rank", "step", "kind"], as_index=False).sum())
     found = pd.concat(frames, ignore_index=True)
     return found[["rank", "step", "kind", "seconds", "flops"]]
@@ -147,12 +148,12 @@ def overlap(pieces: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """
     windows = steps[["rank", "step", "begin_ns", "end_ns"]].reset_index(drop=True)
     axis = OneAxis(pieces, windows)
-    moves = pieces["category"].isin(COMMUNICATION).to_numpy()
-    computes = pieces["part"].isin(BUSY).to_numpy()
-    total = {}
-    for name, chosen in (("moves", moves), ("computes", computes), ("both", moves | computes)):
-        union = intervals.union(axis.pairs[chosen])
-        total[name] = intervals.covered_within(union, axis.begin, axis.end)
+    moves, computes = one_of(pieces["category"], *COMMUNICATION), one_of(pieces["part"], *BUSY)
+    unions = {"moves": intervals.union(axis.pairs[moves]),
+              "computes": intervals.union(axis.pairs[computes])}  # fmt: skip
+    unions["both"] = intervals.union(*unions.values())
+    total = {name: intervals.covered_within(union, axis.begin, axis.end)
+             for name, union in unions.items()}  # fmt: skip
     frame = windows[["rank", "step"]].copy()
     frame["communication_ns"] = total["moves"]
     frame["overlapped_ns"] = total["moves"] + total["computes"] - total["both"]

@@ -72,17 +72,20 @@ def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndar
 
     @returns pieces (n, 2) and the index of the interval that each piece belongs to
     """
-    order = np.lexsort((-ends, begins))
+    order = _outer_first(begins, ends)
     begins, ends = begins[order], np.maximum(begins, ends)[order]
     if len(begins) == 0:
         return EMPTY, order
-    parent, closing = _nesting(begins, ends)
-    if (ends[parent[parent >= 0]] < ends[parent >= 0]).any():
+    parent, closing, closed = _nesting(begins, ends)
+    inner = np.flatnonzero(parent >= 0)
+    if (ends[parent[inner]] < ends[inner]).any():
         ends = _cut_at_crossings(begins, ends)
-        parent, closing = _nesting(begins, ends)
+        parent, closing, closed = _nesting(begins, ends)
     # Edges in the order of time: what closes at a time comes before what opens then.
-    opens = np.arange(len(begins)) + np.searchsorted(ends[closing], begins, side="right")
-    closes = np.arange(len(closing)) + np.searchsorted(begins, ends[closing], side="left")
+    opens = np.arange(len(begins)) + closed
+    closes = np.ones(len(begins) + len(closing), bool)
+    closes[opens] = False
+    closes = np.flatnonzero(closes)
     empty = ends == begins
     edges = np.empty(len(opens) + len(closes), np.int64)
     edges[opens], edges[closes] = begins, ends[closing]
@@ -97,22 +100,39 @@ def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndar
     return make(edges[at], until)[turn], order[inner[turn]]
 
 
-def _nesting(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _outer_first(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The order of intervals by begin, of those that begin together the longest first.
+
+    np.lexsort((-ends, begins)), but most intervals come in the order of their begins, and few
+    begin together.
+    """
+    order = np.argsort(begins, kind="stable")
+    begins = begins[order]
+    same = np.append(False, begins[1:] == begins[:-1])
+    same[:-1] |= same[1:]
+    some = np.flatnonzero(same)
+    order[some] = order[some][np.lexsort((-ends[order[some]], begins[some]))]
+    return order
+
+
+def _nesting(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How sorted intervals (by begin, then the longest first) lie in one another.
 
-    @returns of each the index of the one around it or -1; and indices of those that are not empty
-             in the order in which they end, of those that end together the last one first
+    @returns of each the index of the one around it or -1; indices of those that are not empty in
+             the order in which they end, of those that end together the last one first; and of
+             each how many of these have ended when it begins
     """
     whole = np.flatnonzero(ends > begins)[::-1]
     closing = whole[np.argsort(ends[whole], kind="stable")]
     holds = ends > begins
-    depth = np.cumsum(holds) - holds - np.searchsorted(ends[closing], begins, side="right")
+    closed = np.searchsorted(ends[closing], begins, side="right")
+    depth = np.cumsum(holds) - holds - closed
     parent = np.full(len(begins), -1)
     for level in range(int(depth.max())):
         outer = np.flatnonzero(holds & (depth == level))
         inner = np.flatnonzero(depth == level + 1)
         parent[inner] = outer[np.searchsorted(outer, inner) - 1]
-    return parent, closing
+    return parent, closing, closed
 
 
 def _cut_at_crossings(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -155,7 +175,7 @@ def crossings(begins: np.ndarray, ends: np.ndarray, lanes: np.ndarray) -> np.nda
         return found
     shift = _one_behind_the_other(begins, ends, lanes)
     begins, ends = begins + shift, ends + shift
-    order = np.lexsort((-ends, begins))
+    order = _outer_first(begins, ends)
     parent = _nesting(begins[order], ends[order])[0]
     outlives = (parent >= 0) & (ends[order[parent]] < ends[order])
     # All nest in a sound trace. In the others' lanes each is held against those that are open.

@@ -8,6 +8,7 @@ import pandas as pd
 
 from cadenza.time import intervals
 from cadenza.time.axis import OneAxis
+from cadenza.read.columns import one_of
 from cadenza.time.pieces import PARTS, PRECEDENCE, lane_pieces
 
 __all__ = ["BUSY", "LOST", "PARTS", "rank_totals", "step_times", "time_parts"]
@@ -55,7 +56,7 @@ def time_parts(
     covered = intervals.EMPTY
     before = np.zeros(len(windows), np.int64)
     for name in PRECEDENCE:
-        chosen = (pieces["part"] == name).to_numpy()
+        chosen = one_of(pieces["part"], name)
         covered = intervals.union(covered, axis.pairs[chosen])
         total = intervals.covered_within(covered, axis.begin, axis.end)
         frame[name] = total - before

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
 from cadenza.time import intervals
+from cadenza.read.columns import numbers_of, one_of
 from cadenza.read.partners import collective_members
 from cadenza.read.schema import (
     COMMUNICATION,
@@ -51,43 +54,58 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     @returns rank, begin_ns, end_ns, category, part (of PARTS, or `inside`), in_flight (of a
              non-blocking message: the rank was not held up by it)
     """
-    events = events[(events["category"] != "step").to_numpy()]
-    begin = events["begin_ns"].to_numpy(np.int64)
-    end = events["end_ns"].to_numpy(np.int64)
-    whose = events["rank"].to_numpy(np.int64)
     categories = events["category"].cat.categories.union(["wait"], sort=False)
-    category = events["category"].cat.set_categories(categories).cat.codes.to_numpy(np.int64)
+    category = events["category"].cat.set_categories(categories).array.codes
     members = collective_members(events, ranks)
     start = transfer_begin(events, members)
     split = _Splits(events, ranks, members, start)
 
-    inside = events["name"].isin(TENSOR_COLLECTIVES).to_numpy()
-    posted = events["non_blocking"].to_numpy(bool) & ~inside
-    flight = np.stack([whose, start, end, category, split.last, np.ones(len(end), np.int64)])
-    blocking = np.flatnonzero(~posted)
+    inside = one_of(events["name"], *TENSOR_COLLECTIVES)
+    of_step = one_of(events["category"], "step")
+    messages = events["non_blocking"].to_numpy(bool) & ~inside
+    posted = np.flatnonzero(messages & ~of_step)
+    blocking = np.flatnonzero(~messages & ~of_step)
+    begin, end = (events[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
     cut, owner = intervals.innermost_of_lanes(
         begin[blocking], end[blocking], _lane_number(events)[blocking]
     )
-    rows = blocking[owner]
-    wait = categories.get_loc("wait")
-    thirds = _thirds(whose[rows], cut, category[rows], wait, split.of(rows))
-    columns = [flight[:, posted], *thirds]
-    table = np.concatenate(columns, axis=1)
-    table = table[:, table[2] > table[1]]
+    wait = np.int8(categories.get_loc("wait"))
+    found = [_Pieces(posted, start[posted], end[posted], category[posted], split.last[posted])]
+    found += _thirds(blocking[owner], cut, category, wait, split)
+    found = [pieces.lasting() for pieces in found]
+    in_flight = np.zeros(sum(len(pieces.row) for pieces in found), bool)
+    in_flight[: len(found[0].row)] = True
+    row, begin, end, category, part = map(np.concatenate, zip(*found, strict=True))
     return pd.DataFrame(
         {
-            "rank": table[0],
-            "begin_ns": table[1],
-            "end_ns": table[2],
-            "category": pd.Categorical.from_codes(table[3], categories=categories),
-            "part": pd.Categorical.from_codes(table[4], categories=pd.Index(_NAMES)),
-            "in_flight": table[5].astype(bool),
-        }
+            "rank": events["rank"].to_numpy(np.int64)[row],
+            "begin_ns": begin,
+            "end_ns": end,
+            "category": pd.Categorical.from_codes(category, categories=categories),
+            "part": pd.Categorical.from_codes(part, categories=pd.Index(_NAMES)),
+            "in_flight": in_flight,
+        },
+        copy=False,
     )
 
 
+class _Pieces(NamedTuple):
+    """Some pieces, column by column."""
+
+    row: np.ndarray  # of the events
+    begin: np.ndarray
+    end: np.ndarray
+    category: np.ndarray  # its code
+    part: np.ndarray  # its code
+
+    def lasting(self) -> _Pieces:
+        """Without those that take no time."""
+        kept = self.end > self.begin
+        return _Pieces(*(column[kept] for column in self))
+
+
 def _lane_number(events: pd.DataFrame) -> np.ndarray:
-    return events["rank"].to_numpy(np.int64) * 256 + events["lane"].cat.codes.to_numpy(np.int64)
+    return events["rank"].to_numpy(np.int64) * 256 + events["lane"].array.codes
 
 
 class _Splits:
@@ -98,10 +116,10 @@ class _Splits:
     ) -> None:
         self.one = events["begin_ns"].to_numpy(np.int64, copy=True)
         self.two = self.one.copy()
-        waits = events["name"].isin([WAIT_FOR_ATTENTION, WAIT_FOR_STAGE]).to_numpy()
+        waits = one_of(events["name"], WAIT_FOR_ATTENTION, WAIT_FOR_STAGE)
         self.first = _awaited_parts(events, ranks)
         self.last = np.where(waits, self.first, _own_parts(events))
-        messages = np.flatnonzero(events["category"].isin(COMMUNICATION))
+        messages = np.flatnonzero(one_of(events["category"], *COMMUNICATION))
         self.one[messages] = self.two[messages] = start[messages]
         ready = ready_times(events, start)
         rows = ready.index.to_numpy(np.int64)
@@ -121,21 +139,17 @@ class _Splits:
             self.two[rows] = known["last_ns"].to_numpy()
             self.last[rows] = _CODE["communication"]
 
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        return self.one[rows], self.two[rows], self.first[rows], self.last[rows]
-
 
 def _awaited_parts(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
     """The part of the time before what is waited for is there."""
     name, category = events["name"], events["category"]
-    attention = name == WAIT_FOR_ATTENTION
-    attention |= category.isin(["attention_dispatch", "attention_return"])
-    tensor = name.isin(TENSOR_COLLECTIVES)
-    stage = (name == WAIT_FOR_STAGE) | category.isin(["p2p_send", "p2p_receive"])
-    bubble = stage.to_numpy() | (attention.to_numpy() & _without_microbatch(events, ranks))
-    other = np.where(attention, _CODE["attention_wait"], _CODE["other"])
-    other = np.where(tensor, _CODE["tensor_parallel_wait"], other)
-    return np.where(bubble, _CODE["pipeline_bubble"], other)
+    attention = one_of(name, WAIT_FOR_ATTENTION)
+    attention |= one_of(category, "attention_dispatch", "attention_return")
+    part = np.where(attention, np.int8(_CODE["attention_wait"]), np.int8(_CODE["other"]))
+    part[one_of(name, *TENSOR_COLLECTIVES)] = _CODE["tensor_parallel_wait"]
+    bubble = one_of(name, WAIT_FOR_STAGE) | one_of(category, "p2p_send", "p2p_receive")
+    part[bubble | (attention & _without_microbatch(events, ranks))] = _CODE["pipeline_bubble"]
+    return part
 
 
 def _own_parts(events: pd.DataFrame) -> np.ndarray:
@@ -147,11 +161,12 @@ def _own_parts(events: pd.DataFrame) -> np.ndarray:
         WAIT_FOR_SENDS: "communication",
         **dict.fromkeys(TENSOR_COLLECTIVES, "inside"),
     }
-    part = np.full(len(events), _CODE["other"])
-    for column, found in (("category", categories), ("name", names)):
-        for value, own in found.items():
-            part[(events[column] == value).to_numpy()] = _CODE[own]
-    return part
+    of_category, of_name = (
+        numbers_of(events[column], {value: _CODE[part] for value, part in found.items()}, default)
+        for column, found, default in (("category", categories, _CODE["other"]),
+                                       ("name", names, -1))
+    )  # fmt: skip
+    return np.where(of_name >= 0, of_name, of_category)
 
 
 def _without_microbatch(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
@@ -164,19 +179,19 @@ def _without_microbatch(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray
 
 
 def _thirds(
-    whose: np.ndarray, cut: np.ndarray, category: np.ndarray, waits: int,
-    split: tuple[np.ndarray, ...],
-) -> list[np.ndarray]:  # fmt: skip
-    """Columns (rank, begin, end, category, part, in flight) of the three parts of each piece.
+    rows: np.ndarray, cut: np.ndarray, category: np.ndarray, wait: np.int8, split: _Splits
+) -> list[_Pieces]:
+    """The three parts of each piece, of `rows` of the events, many of which take no time.
 
-    @param waits  the code of category `wait`
+    @param category  code of each event's
+    @param wait      that of category `wait`
     """
     begin, end = cut[:, 0], cut[:, 1]
-    one, two = (np.clip(edge, begin, end) for edge in split[:2])
-    wait, zero = np.full(len(cut), waits), np.zeros(len(cut), np.int64)
-    second = np.full(len(cut), _CODE["data_parallel_wait"])
+    one, two = (np.clip(edge[rows], begin, end) for edge in (split.one, split.two))
+    waits = np.full(len(rows), wait)
+    late = np.full(len(rows), _CODE["data_parallel_wait"], np.int8)
     return [
-        np.stack([whose, begin, one, wait, split[2], zero]),
-        np.stack([whose, one, two, wait, second, zero]),
-        np.stack([whose, two, end, category, split[3], zero]),
+        _Pieces(rows, begin, one, waits, split.first[rows]),
+        _Pieces(rows, one, two, waits, late),
+        _Pieces(rows, two, end, category[rows], split.last[rows]),
     ]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza.read.columns import one_of, rows_of
+
 _COLUMNS = ["rank", "step", "phase", "microbatch", "layer", "tick", "half", "stage", "flops",
             "seconds", "rate", "of_peak"]  # fmt: skip
 
@@ -20,8 +22,9 @@ def attention_tasks(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
              (FLOP/s), of_peak (of the rank's peak; NaN where that is not known); calls without
              FLOPs are left out
     """
-    chosen = (events["category"] == "compute_attention") & (events["flops"] > 0)
-    frame = events[chosen.to_numpy()].reset_index(drop=True)
+    chosen = one_of(events["category"], "compute_attention") & (events["flops"].to_numpy() > 0)
+    columns = [name for name in events if name in (*_COLUMNS, "begin_ns", "end_ns")]
+    frame = rows_of(events, np.flatnonzero(chosen), columns)
     seconds = (frame["end_ns"] - frame["begin_ns"]) / 1e9
     frame["seconds"] = seconds
     frame["rate"] = (frame["flops"] / seconds).where(seconds > 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cadenza.read.columns import one_of, rows_of
 from cadenza.read.partners import alike, message_ends
 from cadenza.read.schema import (
     PACK,
@@ -69,9 +70,9 @@ def _entries(events: pd.DataFrame) -> pd.DataFrame:
     """Blocking collectives and the waits right before them: a rank enters with the wait, if there
     is one. @returns phase, rank, row, wait_row, begin_ns"""
     name = events["name"]
-    meets = (events["category"] == "collective").to_numpy() & (events["peer"] < 0).to_numpy()
-    meets &= ~events["non_blocking"].to_numpy(bool) & ~name.isin(TENSOR_COLLECTIVES).to_numpy()
-    waits = (name == WAIT_FOR_RANKS).to_numpy()
+    meets = one_of(events["category"], "collective") & (events["peer"].to_numpy() < 0)
+    meets &= ~events["non_blocking"].to_numpy(bool) & ~one_of(name, *TENSOR_COLLECTIVES)
+    waits = one_of(name, WAIT_FOR_RANKS)
     rows = np.flatnonzero(meets | waits)
     rank, begin, end = (events[c].to_numpy()[rows] for c in ("rank", "begin_ns", "end_ns"))
     order = np.lexsort((end, begin, rank))
@@ -79,8 +80,7 @@ def _entries(events: pd.DataFrame) -> pd.DataFrame:
     here = np.flatnonzero(meets[rows])
     before = np.maximum(here - 1, 0)
     waited = (here > 0) & waits[rows[before]] & (rank[before] == rank[here])
-    frame = events[["phase", "rank"]].iloc[rows[here]]
-    return frame.reset_index(drop=True).assign(
+    return rows_of(events, rows[here], ["phase", "rank"]).assign(
         row=rows[here],
         wait_row=np.where(waited, rows[before], -1),
         begin_ns=np.where(waited, begin[before], begin[here]),
@@ -100,11 +100,11 @@ def _stage_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     """Streams are received one after the other: the n-th wait is for the n-th message."""
     found = []
     for rows in (
-        np.flatnonzero((events["name"] == WAIT_FOR_STAGE).to_numpy()),
-        np.flatnonzero((events["category"] == "p2p_receive").to_numpy()
+        np.flatnonzero(one_of(events["name"], WAIT_FOR_STAGE)),
+        np.flatnonzero(one_of(events["category"], "p2p_receive")
                        & events["non_blocking"].to_numpy(bool)),
     ):  # fmt: skip
-        part = events[["rank", "step", "end_ns"]].iloc[rows].assign(row=rows)
+        part = rows_of(events, rows, ["rank", "step", "end_ns"]).assign(row=rows)
         part = part.sort_values("end_ns", kind="stable")
         part["number"] = part.groupby(["rank", "step"]).cumcount()
         found.append(part)
@@ -115,8 +115,8 @@ def _stage_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
 def _attention_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     """A wait in a run ends before its messages are noted as complete; a simulated message is
     noted when it arrives, and the wait lasts at least as long."""
-    wait_rows = np.flatnonzero((events["name"] == WAIT_FOR_ATTENTION).to_numpy())
-    message = events["category"].isin(["attention_dispatch", "attention_return"]).to_numpy()
+    wait_rows = np.flatnonzero(one_of(events["name"], WAIT_FOR_ATTENTION))
+    message = one_of(events["category"], "attention_dispatch", "attention_return")
     message = message & events["non_blocking"].to_numpy(bool) & ~events["sends"].to_numpy(bool)
     rows = np.concatenate([wait_rows, np.flatnonzero(message)])
     if len(wait_rows) == 0 or len(rows) == len(wait_rows):
@@ -125,7 +125,7 @@ def _attention_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     end, begin = events["end_ns"].to_numpy()[rows], events["begin_ns"].to_numpy()[rows]
     simulated = bool(events["simulated"].iloc[rows[-1]])
     # Simulated: the first wait that ends no earlier; else the last one that ended no later.
-    places = _places(events[[*_PLACE]].iloc[rows], _PLACE)
+    places = _places(rows_of(events, rows, _PLACE), _PLACE)
     wait = _latest(is_wait, -end if simulated else end, places)
     known = ~is_wait & (wait >= 0) & (begin <= end[wait])  # else it was posted later
     ready = _packed(events, rows[known], start)
@@ -135,8 +135,8 @@ def _attention_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
 def _packed(events: pd.DataFrame, rows: np.ndarray, start: np.ndarray) -> np.ndarray:
     """When the senders of messages `rows` had packed them: what is left until a simulated message
     takes the wire is its turn at a port, which is part of the transfer."""
-    packs = np.flatnonzero((events["name"] == PACK).to_numpy())
-    both = events[["peer", *_EXCHANGE]].iloc[np.concatenate([packs, rows])]
+    packs = np.flatnonzero(one_of(events["name"], PACK))
+    both = rows_of(events, np.concatenate([packs, rows]), ["peer", *_EXCHANGE])
     is_pack = np.arange(len(both)) < len(packs)
     sender = np.where(is_pack, both["rank"], both["peer"])
     when = np.concatenate([events["end_ns"].to_numpy()[packs], start[rows]])

@@ -12,6 +12,7 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.colours import MESSAGE_NAMES, PART_NAMES
 from cadenza.errors import DataError, UsageError
+from cadenza.read.columns import rows_of
 from cadenza.time.parts import rank_totals
 from cadenza.study import Study
 from cadenza.time.typical import typical
@@ -56,25 +57,26 @@ def choose_step(studies: list[Study], step: int | None) -> int:
     return step
 
 
-def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | None = None) -> Panel:
+def panel(
+    study: Study, step: int, resolution_ns: float, chosen: list[int] | None = None,
+    most: int | None = None,
+) -> Panel:  # fmt: skip
     """Draws nothing: says what is to be drawn, at most one piece per lane and `resolution_ns`.
 
     @param chosen  ranks to show; default: all
+    @param most    bars; where there are more, longer pieces are merged too, once
     """
     window = study.step_times.set_index("step").loc[step]
     begin, end = int(window["begin_ns"]), int(window["end_ns"])
     ranks = study.ranks
     if chosen is not None:
         ranks = ranks[ranks["rank"].isin(chosen)]
-    events = _by_rank(study.step_events(step)[_EVENT_COLUMNS], ranks["rank"])
+    events = _by_rank(study.step_events(step), ranks["rank"], _EVENT_COLUMNS)
     pieces = _by_rank(study.step_pieces(step), ranks["rank"])
-    bars = []
-    for row, rank in enumerate(ranks["rank"]):
-        names = _names(events[rank])
-        bars.append(pd.DataFrame([(row, LANES[0], PART_NAMES["other"], 0, end - begin, "no event")],
-                                 columns=_COLUMNS))  # fmt: skip
-        for lane, kinds in zip(LANES, _labelled(pieces[rank]), strict=True):
-            bars.append(_bars(kinds, names, (begin, end), resolution_ns).assign(row=row, lane=lane))
+    known = [(_names(events[rank]), _labelled(pieces[rank])) for rank in ranks["rank"]]
+    bars = _all_bars(known, (begin, end), resolution_ns)
+    if most is not None and len(bars) > most:
+        bars = _all_bars(known, (begin, end), resolution_ns * len(bars) / most)
     busy = _busy_shares(study, step)
     return Panel(
         title=_title(study, step, (end - begin) / 1e9),
@@ -82,15 +84,33 @@ def panel(study: Study, step: int, resolution_ns: float, chosen: list[int] | Non
             f"rank {rank} · {role_name(role)}"
             for rank, role in ranks[["rank", "role"]].itertuples(index=False)
         ],
-        bars=pd.concat(bars, ignore_index=True)[_COLUMNS],
+        bars=bars,
         busy=[float(busy.get(rank, np.nan)) for rank in ranks["rank"]],
         duration_ns=end - begin,
     )
 
 
-def _by_rank(frame: pd.DataFrame, ranks: pd.Series) -> dict[int, pd.DataFrame]:
+def _all_bars(
+    known: list[tuple[pd.DataFrame, tuple[pd.DataFrame, pd.DataFrame]]],
+    window: tuple[int, int],
+    resolution_ns: float,
+) -> pd.DataFrame:
+    """Panel.bars, of _names() and _labelled() pieces of each rank."""
+    bars = []
+    for row, (names, of_lanes) in enumerate(known):
+        whole = (row, LANES[0], PART_NAMES["other"], 0, window[1] - window[0], "no event")
+        bars.append(pd.DataFrame([whole], columns=_COLUMNS))
+        for lane, pieces in zip(LANES, of_lanes, strict=True):
+            bars.append(_bars(pieces, names, window, resolution_ns).assign(row=row, lane=lane))
+    return pd.concat(bars, ignore_index=True)[_COLUMNS]
+
+
+def _by_rank(
+    frame: pd.DataFrame, ranks: pd.Series, columns: list[str] | None = None
+) -> dict[int, pd.DataFrame]:
     """The rows of each of `ranks`, in one pass over those of all."""
-    frame = frame[frame["rank"].isin(ranks).to_numpy()]
+    rows = np.flatnonzero(np.isin(frame["rank"], ranks))
+    frame = rows_of(frame, rows, list(frame) if columns is None else columns)
     return dict.fromkeys(ranks, frame[:0]) | dict(list(frame.groupby("rank")))
 
 
@@ -116,15 +136,18 @@ def _bars(
 ) -> pd.DataFrame:
     """Long pieces as they are, short ones merged: label, begin_ns, end_ns, what."""
     begin, end = window
-    inside = pieces[((pieces["end_ns"] > begin) & (pieces["begin_ns"] < end)).to_numpy()]
-    inside = inside[["label", "begin_ns", "end_ns"]].copy()
+    first, last = (pieces[name].to_numpy() for name in ("begin_ns", "end_ns"))
+    inside = np.flatnonzero((last > begin) & (first < end))
+    pieces = rows_of(pieces, inside, ["label", "begin_ns", "end_ns"])
     for name in ("begin_ns", "end_ns"):
-        inside[name] = np.clip(inside[name].to_numpy(), begin, end)
-    long = (inside["end_ns"] - inside["begin_ns"] >= resolution_ns).to_numpy()
-    kept = inside[long].sort_values("begin_ns", kind="stable")
-    kept["what"] = _what(kept, names)
+        pieces[name] = np.clip(pieces[name].to_numpy(), begin, end)
+    first, last = (pieces[name].to_numpy() for name in ("begin_ns", "end_ns"))
+    long = last - first >= resolution_ns
+    kept = np.flatnonzero(long)
+    kept = pieces.iloc[kept[np.argsort(first[kept], kind="stable")]]
+    kept = kept.assign(what=_what(kept, names))
     edges = begin + np.arange(0, end - begin + resolution_ns, resolution_ns).astype(np.int64)
-    bars = pd.concat([_merged(inside[~long], edges), kept], ignore_index=True)
+    bars = pd.concat([_merged(pieces[~long], edges), kept], ignore_index=True)
     for name in ("begin_ns", "end_ns"):
         bars[name] = np.clip(bars[name].to_numpy(), begin, end) - begin
     return bars
@@ -155,10 +178,10 @@ def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
 
 def _names(events: pd.DataFrame) -> pd.DataFrame:
     """Events in the order of their begin, with what a reader wants to know of them."""
-    ordered = events[(events["category"] != "step").to_numpy()].sort_values(
-        ["begin_ns", "end_ns"], ascending=[True, False], kind="stable"
-    )
-    return ordered[["begin_ns", "end_ns", "name", "phase", "microbatch", "layer"]]
+    rows = np.flatnonzero((events["category"] != "step").to_numpy())
+    begin, end = (events[name].to_numpy()[rows] for name in ("begin_ns", "end_ns"))
+    rows = rows[np.lexsort((-end, begin))]
+    return rows_of(events, rows, ["begin_ns", "end_ns", "name", "phase", "microbatch", "layer"])
 
 
 def _what(pieces: pd.DataFrame, names: pd.DataFrame) -> list[str]:
@@ -168,8 +191,9 @@ def _what(pieces: pd.DataFrame, names: pd.DataFrame) -> list[str]:
     last = np.searchsorted(names["begin_ns"].to_numpy(), pieces["begin_ns"].to_numpy(), "right") - 1
     last = np.maximum(last, 0)
     holds = names["end_ns"].to_numpy()[last] >= pieces["end_ns"].to_numpy()
-    columns = (names[column].iloc[last] for column in ("name", "phase", "microbatch", "layer"))
-    rows = zip(*columns, holds, strict=True)
+    columns = ("name", "phase", "microbatch", "layer")
+    found = [np.asarray(names[column].array.take(last)).tolist() for column in columns]
+    rows = zip(*found, holds.tolist(), strict=True)
     return [_text(*event) if held else "" for *event, held in rows]
 
 
