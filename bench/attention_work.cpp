@@ -144,7 +144,7 @@ class AttentionWork final : public Work {
       const std::int64_t step = shape_.task > 0 ? shape_.task : length;
       for (std::int64_t begin = 0; begin < length; begin += step) {
         const std::int64_t end = std::min(length, begin + step);
-        const Task task{index, {begin, end}, {0, end}, {0, shape_.heads.heads}, Rule::causal};
+        const Task task{index, {begin, end}, {0, end}, {0, shape_.heads.heads}, Band::causal()};
         list_.tasks.push_back({task, index, index});
       }
       row += length;

@@ -113,6 +113,7 @@ int main(int argc, char** argv) {
   CLI::App app("Milliseconds to plan a tick with cad: the fastest of some repetitions.");
   int repeats = 5;
   config::Attention attention;
+  attention.tolerance = 0.1;
   app.add_option("--repeats", repeats);
   app.add_option("--tolerance", attention.tolerance);
   app.add_option("--split-keys", attention.split_keys);

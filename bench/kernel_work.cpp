@@ -6,7 +6,7 @@
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/model/llama.hpp"
@@ -45,7 +45,7 @@ class KernelWork final : public Work {
     fence();
   }
   double flops() const override {
-    return config::step_flops(experiment_.model, experiment_.data.lengths.values);
+    return cost::step_flops(experiment_.model, experiment_.data.lengths.values);
   }
   Json report() const override { return {{"loss", loss_}}; }
 
@@ -93,7 +93,7 @@ class KernelWork final : public Work {
       const std::int64_t first_key = rows.begin * key;
       list_.keys.push_back({tokens, buffers.k + first_key, buffers.v + first_key,
                             buffers.dk + first_key, buffers.dv + first_key});
-      const Task task{index, tokens, tokens, {0, shape_.heads}, Rule::causal};
+      const Task task{index, tokens, tokens, {0, shape_.heads}, Band::causal()};
       list_.tasks.push_back({task, index, index});
     }
     return list_;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/exec/executor.hpp"
 
 namespace cadenza::bench {
@@ -35,7 +35,7 @@ class StepWork final : public Work {
     fence();
   }
   double flops() const override {
-    return config::step_flops(experiment_.model, experiment_.data.lengths.values);
+    return cost::step_flops(experiment_.model, experiment_.data.lengths.values);
   }
   Json report() const override {
     return {{"loss", result_.loss}, {"tokens", experiment_.batch.tokens}};

@@ -58,10 +58,11 @@ PLACEMENTS = {
     "Ulysses": placed("ulysses", CONTEXT),
     "Ulysses × ring": placed("ulysses_ring", CONTEXT, head_parallel=2),
     "double ring": placed("double_ring", CONTEXT, inner_ring=2),
-    "CAD": placed("cad", DATA, tolerance=TOLERANCE),
+    "CAD": placed("cad", DATA, tolerance=TOLERANCE, overlap="none"),
     "CAD, ping-pong": placed("cad", DATA, tolerance=TOLERANCE, overlap="ping_pong"),
-    "CAD, context 2": placed("cad", CONTEXT, tolerance=TOLERANCE),
-    "CAD, pipeline 2": placed("cad", {"parallel.pipeline": 2}, tolerance=TOLERANCE),
+    "CAD, context 2": placed("cad", CONTEXT, tolerance=TOLERANCE, overlap="none"),
+    "CAD, pipeline 2": placed("cad", {"parallel.pipeline": 2}, tolerance=TOLERANCE,
+                              overlap="none"),
 }
 CAD = "CAD"  # the row that targets speak of
 REFERENCE = "colocated"

@@ -83,9 +83,8 @@ class LogitGradients {
     const auto lane = M::load(kIota);
     const int first = key_ + j * M::kLanes;
     const auto seen = M::broadcast(static_cast<float>(visible_.of(row_ + i) - first));
-    const auto skipped = M::broadcast(static_cast<float>(visible_.skipped - first));
-    return M::select(M::less(lane, skipped), M::zero(),
-                     M::select(M::less(lane, seen), p, M::zero()));
+    const auto begin = M::broadcast(static_cast<float>(visible_.begin_of(row_ + i) - first));
+    return M::select(M::less(lane, begin), M::zero(), M::select(M::less(lane, seen), p, M::zero()));
   }
 
   int left_ = kTileBlock / 2;
@@ -181,7 +180,7 @@ class BackwardStep {
     return {at.block, queries_, at.row, at.key, factor_, visible_};
   }
   bool is_whole(const Pending& at) const {
-    return at.key >= visible_.skipped && at.row + kTileBlock <= visible_.last &&
+    return at.row + kTileBlock <= end_of_rows_from(visible_, at.key) &&
            at.row >= first_row_seeing(visible_, at.key + kTileBlock - 1);
   }
   template <bool kMasked>

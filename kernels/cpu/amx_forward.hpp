@@ -21,6 +21,7 @@ class Maxima {
   Maxima(float* scores, const PanelView& view, int keys)
       : scores_(scores), left_((keys + 1) / 2), key_(M::zero()) {
     for (int j = 0; j < kBlockVectors; ++j) {
+      start_[j] = M::load(view.start + j * M::kLanes);
       limit_[j] = M::load(view.limit + j * M::kLanes);
       for (auto& peak : peak_) peak[j] = M::broadcast(kEmpty);
     }
@@ -36,6 +37,7 @@ class Maxima {
         auto s = M::load(at);
         if constexpr (kMasked) {
           s = M::select(M::less(key_, limit_[j]), s, M::broadcast(kEmpty));
+          s = M::select(M::less(key_, start_[j]), M::broadcast(kEmpty), s);
           M::store(at, s);
         }
         peak[j] = M::max(peak[j], s);
@@ -53,6 +55,7 @@ class Maxima {
   float* scores_;
   int left_;
   typename M::Vector key_;
+  typename M::Vector start_[kBlockVectors];
   typename M::Vector limit_[kBlockVectors];
   typename M::Vector peak_[2][kBlockVectors];
 };
@@ -313,14 +316,11 @@ void load_sums(const ForwardHead& head, int row, int dim, SumRows out) {
 }
 
 template <typename M>
-void amx_forward_begin(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
-                       Rotation rotation, SumRows out, SumRows lse) {
-  load_queries<M>(queries, dim, kQueryTile, rotation, scratch.rows);
-  make_panels<M>(scratch.rows, kQueryTile, dim / M::kDepth, head.queries);
+void amx_forward_begin(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
   const float root = __builtin_sqrtf(static_cast<float>(dim));
   bool empty = true;
   for (int r = 0; r < kQueryTile; ++r) {
-    const float start = r < queries.count ? lse.data[r * lse.stride] * root : kEmpty;
+    const float start = r < lse.count ? lse.data[r * lse.stride] * root : kEmpty;
     head.peak[r] = start;
     head.sum[r] = start == kEmpty ? 0 : 1;
     head.lost[r] = 0;

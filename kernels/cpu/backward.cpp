@@ -129,6 +129,10 @@ class Backward {
     return list_.queries[static_cast<std::size_t>(visit.entry->query_rows)];
   }
 
+  static const PositionMap& positions_of(const Visit& visit) {
+    return visit.entry->task.q_positions;
+  }
+
   const Unit* claim(std::vector<Visit>& visits) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (next_ >= units_.units.size()) return nullptr;
@@ -146,10 +150,7 @@ class Backward {
     const Range buffer = list_.queries[static_cast<std::size_t>(entry.query_rows)].tokens;
     const Range keys = intersect(task.k, {unit.begin, unit.end});
     const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
-    Range seeing = task.q;
-    if (task.rule == Rule::causal) {
-      seeing.begin = std::max(task.q.begin, keys.begin - task.diagonal);
-    }
+    const Range seeing = seeing_queries(task.q, keys, task.band);
     if (keys.empty() || seeing.empty()) return;
     const std::int64_t last = (seeing.end - 1 - buffer.begin) / tile_;
     std::int64_t index = (seeing.begin - buffer.begin) / tile_;
@@ -195,7 +196,7 @@ class Backward {
     float* delta = const_cast<float*>(buffer.delta);  // read only
     kernels_.backward_load_queries(plan.queries, dim_,
                                    rows_.of_head(buffer, buffer.q, visit.tile, visit.head),
-                                   rows_.rotation(buffer, visit.tile.begin),
+                                   rows_.rotation(buffer, visit.tile.begin, positions_of(visit)),
                                    rows_.of_head(buffer, buffer.dout, visit.tile, visit.head),
                                    rows_.per_head(buffer, buffer.lse, visit.tile, visit.head),
                                    rows_.per_head(buffer, delta, visit.tile, visit.head));
@@ -225,7 +226,7 @@ class Backward {
     const QueryRows<Real>& buffer = queries_of(visit);
     const std::int64_t first = visit.queries.begin - visit.tile.begin;
     kernels_.add_rows(plan.queries.dq + first * dim_, dim_, scale_,
-                      rows_.rotation(buffer, visit.queries.begin),
+                      rows_.rotation(buffer, visit.queries.begin, positions_of(visit)),
                       rows_.sums_of_head(buffer, buffer.dq, visit.queries, visit.head));
   }
 

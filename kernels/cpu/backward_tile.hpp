@@ -11,14 +11,20 @@ namespace cadenza::kernels::cpu {
 inline constexpr int kGradientQueries = 64;
 inline constexpr int kGradientKeys = 128;
 
-/// First row that sees key `key`; visible.last where none does. Visibility grows with the row.
+/// First row whose keys reach `key`, as do those of all rows behind it; visible.last: none do.
 [[gnu::always_inline]] inline int first_row_seeing(const Visible& visible, int key) {
   if (key >= visible.keys) return visible.last;
-  if (!visible.causal) return visible.first;
-  const std::int64_t row = key + 1 - visible.offset;
+  const std::int64_t row = key + 1 - visible.high;
   return row <= visible.first ? visible.first
          : row < visible.last ? static_cast<int>(row)
                               : visible.last;
+}
+
+/// Row behind the last one whose keys begin at `key` or before it.
+[[gnu::always_inline]] inline int end_of_rows_from(const Visible& visible, int key) {
+  if (key < visible.skipped) return visible.first;
+  const std::int64_t row = key + 1 - visible.low;
+  return row < visible.last ? static_cast<int>(row) : visible.last;
 }
 
 /// One register block of logits to probabilities.
@@ -39,9 +45,9 @@ template <typename M, int kRows, bool kMasked>
         const auto lane = M::load(kIota);
         const int at = key + j * M::kLanes;
         const auto seen = M::broadcast(static_cast<float>(visible.of(row + i) - at));
-        const auto skipped = M::broadcast(static_cast<float>(visible.skipped - at));
+        const auto begin = M::broadcast(static_cast<float>(visible.begin_of(row + i) - at));
         p = M::select(M::less(lane, seen), p, M::zero());
-        p = M::select(M::less(lane, skipped), M::zero(), p);
+        p = M::select(M::less(lane, begin), M::zero(), p);
       }
       block.sum[i][j] = p;
     }
@@ -67,8 +73,9 @@ void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries,
                        float scale, int key, int begin, int end, const Visible& visible,
                        Prefetcher<M>& prefetcher) {
   constexpr int kRows = kTileRows<M>;
-  // Rows from here on see the entire panel.
-  const int whole = key < visible.skipped ? end : first_row_seeing(visible, key + kPanel<M> - 1);
+  // Rows that see the entire panel.
+  const int whole = first_row_seeing(visible, key + kPanel<M> - 1);
+  const int whole_end = end_of_rows_from(visible, key);
   const int words = dim / M::kDepth;
   const float* panel = keys.key_panels + static_cast<std::int64_t>(key) * words;
   for (int row = begin; row < end; row += kRows) {
@@ -76,7 +83,7 @@ void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries,
     auto block = zero_block<M, kRows>();
     accumulate<M, kRows>(block, {queries.q + static_cast<std::int64_t>(row) * words, words, 1},
                          panel, kPanel<M>, words);
-    if (row >= whole && row + kRows <= visible.last) {
+    if (row >= whole && row + kRows <= whole_end) {
       probabilities_of<M, kRows, false>(block, queries, row, key, scale, visible);
     } else {
       probabilities_of<M, kRows, true>(block, queries, row, key, scale, visible);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "../tasks/work_units.hpp"
 #include "attention.hpp"
@@ -86,14 +87,15 @@ class Forward {
   void run_unit(const Unit& unit, const ForwardScratch& plan) {
     const QueryRows<Real>& queries = list_.queries[static_cast<std::size_t>(unit.buffer)];
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_begin(state, plan.keys, dim_,
-                             rows_.of_head(queries, queries.q, tokens, head),
-                             rows_.rotation(queries, tokens.begin),
-                             rows_.sums_of_head(queries, queries.out, tokens, head),
+      kernels_.forward_begin(state, dim_, rows_.sums_of_head(queries, queries.out, tokens, head),
                              rows_.per_head(queries, queries.lse, tokens, head));
     });
+    const PositionMap* loaded = nullptr;
     for (int first = unit.first_entry, last = first; first < unit.last_entry; first = last) {
-      while (last < unit.last_entry && same_keys(task_of(first), task_of(last))) ++last;
+      const PositionMap& map = task_of(first).task.q_positions;
+      if (loaded == nullptr || *loaded != map) load_queries(unit, map, plan);
+      loaded = &map;
+      while (last < unit.last_entry && same_loads(task_of(first), task_of(last))) ++last;
       attend(unit, first, last, plan);
     }
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
@@ -102,32 +104,48 @@ class Forward {
     });
   }
 
+  void load_queries(const Unit& unit, const PositionMap& map, const ForwardScratch& plan) const {
+    const QueryRows<Real>& queries = list_.queries[static_cast<std::size_t>(unit.buffer)];
+    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
+      kernels_.forward_load_queries(state, plan.keys, dim_,
+                                    rows_.of_head(queries, queries.q, tokens, head),
+                                    rows_.rotation(queries, tokens.begin, map));
+    });
+  }
+
   const TaskRows& task_of(int entry) const {
     const int task = units_.entries[static_cast<std::size_t>(entry)];
     return list_.tasks[static_cast<std::size_t>(task)];
   }
 
-  /// Whether the tiles of keys of two tasks are the same, as far as both go.
-  static bool same_keys(const TaskRows& a, const TaskRows& b) {
-    return a.key_rows == b.key_rows && a.task.k.begin == b.task.k.begin;
+  /// Whether the tiles of keys of two tasks are the same, as far as both go, and their rotated
+  /// queries.
+  static bool same_loads(const TaskRows& a, const TaskRows& b) {
+    return a.key_rows == b.key_rows && a.task.k.begin == b.task.k.begin &&
+           a.task.q_positions == b.task.q_positions;
   }
 
-  /// End of the keys that a task's queries see.
-  static std::int64_t end_of_keys(const Task& task, Range queries) {
-    if (task.rule == Rule::full) return task.k.end;
-    return std::min(task.k.end, queries.end + task.diagonal);
+  /// Keys that tasks which begin at the same key see in the unit, from the tile with the first on.
+  Range keys_of(const Unit& unit, int first, int last) const {
+    const std::int64_t start = task_of(first).task.k.begin;
+    Range all{std::numeric_limits<std::int64_t>::max(), start};
+    for (int entry = first; entry < last; ++entry) {
+      const Task& task = task_of(entry).task;
+      const Range queries = intersect(task.q, {unit.begin, unit.end});
+      const Range seen = seen_keys(queries, task.k, task.band);
+      all = {std::min(all.begin, seen.begin), std::max(all.end, seen.end)};
+    }
+    all.begin -= (all.begin - start) % kKeyTile;
+    return all;
   }
 
   /// The parts in the unit of tasks that begin at the same key; a tile is loaded once for all.
   void attend(const Unit& unit, int first, int last, const ForwardScratch& plan) {
     const TaskRows& any = task_of(first);
     const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(any.key_rows)];
-    std::int64_t end = any.task.k.begin;
-    for (int entry = first; entry < last; ++entry) {
-      const Task& task = task_of(entry).task;
-      end = std::max(end, end_of_keys(task, intersect(task.q, {unit.begin, unit.end})));
-    }
-    for (std::int64_t begin = any.task.k.begin; begin < end; begin += kKeyTile) {
+    const Range seen = keys_of(unit, first, last);
+    const std::int64_t end = seen.end;
+    for (std::int64_t begin = seen.begin; begin < end; begin += kKeyTile) {
       const Range keys{begin, std::min(end, begin + kKeyTile)};
       kernels_.forward_load(plan.keys, dim_, rows_.of_head(buffer, buffer.k, keys, unit.kv_head),
                             rows_.of_head(buffer, buffer.v, keys, unit.kv_head));
@@ -144,12 +162,13 @@ class Forward {
   void add_keys(const Unit& unit, const Task& task, Range tile, const ForwardScratch& plan,
                 Upcoming& next) const {
     const Range queries = intersect(task.q, {unit.begin, unit.end});
-    const Range keys{tile.begin, std::min(tile.end, end_of_keys(task, queries))};
-    if (keys.empty()) return;
+    const Range seen = seen_keys(queries, task.k, task.band);
+    const Range keys{tile.begin, std::min(tile.end, seen.end)};
+    if (keys.end <= std::max(keys.begin, seen.begin)) return;
     for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
       const Range part = intersect(queries, tokens);
-      const bool sees = !part.empty() && end_of_keys(task, part) > keys.begin;
-      if (!sees || head < task.heads.begin || head >= task.heads.end) return;
+      if (head < task.heads.begin || head >= task.heads.end) return;
+      if (part.empty() || seen_keys(part, keys, task.band).empty()) return;
       const Visible visible = visible_keys_of(task, part, tokens.begin, keys);
       kernels_.forward_step(state, plan.keys, dim_, scale_, visible, next);
       next = {};

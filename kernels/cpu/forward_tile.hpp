@@ -14,27 +14,42 @@ inline constexpr float kEmpty = -__builtin_inff();
 struct PanelView {
   int keys = 0;        ///< that some query of the panel sees
   bool whole = false;  ///< every query sees all of them
-  float limit[64];     ///< per query, when not whole
+  float start[64];     ///< per query, when not whole: it sees keys [start, limit)
+  float limit[64];
 };
 
 template <typename M>
 PanelView view_of(const Visible& visible, int row) {
   PanelView view;
   int fewest = visible.keys;
+  int latest = 0;
   for (int i = 0; i < kPanel<M>; ++i) {
-    const int seen = visible.of(row + i);
+    const int begin = visible.begin_of(row + i);
+    const int end = visible.of(row + i);
+    const int seen = begin < end ? end : 0;
+    view.start[i] = static_cast<float>(begin);
     view.limit[i] = static_cast<float>(seen);
     view.keys = seen > view.keys ? seen : view.keys;
     fewest = seen < fewest ? seen : fewest;
+    latest = begin > latest ? begin : latest;
   }
-  view.whole = fewest == view.keys && view.keys % M::kBlockRows == 0 && view.keys % M::kDepth == 0;
+  view.whole = latest == 0 && fewest == view.keys && view.keys % M::kBlockRows == 0 &&
+               view.keys % M::kDepth == 0;
   return view;
 }
 
 template <typename M>
 struct PanelState {
   typename M::Vector peak[kBlockVectors];
+  typename M::Vector start[kBlockVectors];
   typename M::Vector limit[kBlockVectors];
+
+  /// `x` for the queries that see `key`, `other` for the rest.
+  [[gnu::always_inline]] typename M::Vector masked(int key, int j, typename M::Vector x,
+                                                   typename M::Vector other) const {
+    const auto at = M::broadcast(static_cast<float>(key));
+    return M::select(M::less(at, start[j]), other, M::select(M::less(at, limit[j]), x, other));
+  }
 };
 
 /// Scores of kRows keys from `key` on; masks them and keeps the largest per query.
@@ -50,8 +65,7 @@ template <typename M, int kRows, bool kMasked>
     for (int j = 0; j < kBlockVectors; ++j) {
       auto& s = block.sum[i][j];
       if constexpr (kMasked) {
-        const auto seen = M::less(M::broadcast(static_cast<float>(key + i)), state.limit[j]);
-        s = M::select(seen, s, M::broadcast(kEmpty));
+        s = state.masked(key + i, j, s, M::broadcast(kEmpty));
       }
       state.peak[j] = M::max(state.peak[j], s);
     }
@@ -82,10 +96,7 @@ void exponentiate_panel(const PanelState<M>& state, const typename M::Vector* sh
   const auto probability = [&](int key, int j) __attribute__((always_inline)) {
     const auto s = M::load(scores + key * kPanel<M> + j * M::kLanes);
     auto p = exponential<M>(M::fms(s, factor, shift[j]));
-    if constexpr (kMasked) {
-      const auto seen = M::less(M::broadcast(static_cast<float>(key)), state.limit[j]);
-      p = M::select(seen, p, M::zero());
-    }
+    if constexpr (kMasked) p = state.masked(key, j, p, M::zero());
     sum[j] = M::add(sum[j], p);
     return p;
   };
@@ -146,6 +157,7 @@ void forward_panel(const ForwardHead& head, const ForwardKeys& tile, int dim, fl
   PanelState<M> state;
   for (int j = 0; j < kBlockVectors; ++j) {
     state.peak[j] = M::broadcast(kEmpty);
+    state.start[j] = M::load(view.start + j * kLanes);
     state.limit[j] = M::load(view.limit + j * kLanes);
   }
   score_panel<M, kMasked>(tile.keys, words, head.queries + static_cast<std::int64_t>(row) * words,
@@ -188,12 +200,16 @@ void forward_step(const ForwardHead& head, const ForwardKeys& tile, int dim, flo
 }
 
 template <typename M>
-void forward_begin(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
-                   Rotation rotation, SumRows out, SumRows lse) {
+void forward_load_queries(const ForwardHead& head, const ForwardKeys& scratch, int dim,
+                          Rows queries, Rotation rotation) {
   load_queries<M>(queries, dim, kQueryTile, rotation, scratch.rows);
   make_panels<M>(scratch.rows, kQueryTile, dim / M::kDepth, head.queries);
+}
+
+template <typename M>
+void forward_begin(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
   for (int r = 0; r < kQueryTile; ++r) {
-    const float start = r < queries.count ? lse.data[r * lse.stride] : kEmpty;
+    const float start = r < lse.count ? lse.data[r * lse.stride] : kEmpty;
     const bool empty = start == kEmpty;
     head.peak[r] = start;
     head.sum[r] = empty ? 0 : 1;

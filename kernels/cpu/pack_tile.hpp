@@ -90,8 +90,8 @@ void rotate_rows(Rows from, int dim, int padded, Rotation rotation, float* to) {
   const int half = rotation.half;
   const int words = dim / M::kDepth;
   for (int r = 0; r < from.count; ++r) {
-    const float* cos = rotation.cos + r * rotation.stride;
-    const float* sin = rotation.sin + r * rotation.stride;
+    const float* cos = rotation.cos + rotation.at(r);
+    const float* sin = rotation.sin + rotation.at(r);
     float* row = to + static_cast<std::int64_t>(r) * words;
     for (int d = 0; d < half; d += M::kLanes) {
       const auto low = load_elements<M>(from.data, r * from.stride + d);
@@ -154,9 +154,10 @@ void add_rows(const float* rows, int dim, float factor, Rotation rotation, SumRo
       }
       continue;
     }
+    const std::int64_t at = rotation.at(r);
     for (int d = 0; d < half; d += M::kLanes) {
-      const auto c = M::multiply(f, M::load(rotation.cos + r * rotation.stride + d));
-      const auto s = M::multiply(f, M::load(rotation.sin + r * rotation.stride + d));
+      const auto c = M::multiply(f, M::load(rotation.cos + at + d));
+      const auto s = M::multiply(f, M::load(rotation.sin + at + d));
       const auto low = M::load(in + d);
       const auto high = M::load(in + d + half);
       M::store(out + d, M::fma(high, s, M::fma(low, c, M::load(out + d))));

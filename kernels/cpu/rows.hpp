@@ -13,7 +13,8 @@ class HeadRows {
   HeadRows(const AttentionShape& shape, const RotaryTable<float>& rotary)
       : dim_(shape.head_dim), heads_(shape.heads), kv_heads_(shape.kv_heads) {
     if (!rotary.enabled()) return;
-    rotation_ = {rotary.cos.data(), rotary.sin.data(), rotary.half, rotary.half};
+    rotation_ = {rotary.cos.data(), rotary.sin.data(), rotary.half, 0, 0, 0};
+    positions_ = static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half;
   }
 
   /// `tokens` of `data`, an array [rows, heads, D] of `buffer`; a query or key-value head.
@@ -34,11 +35,15 @@ class HeadRows {
     return {data + place.first, place.step, count(tokens)};
   }
   template <typename Real>
-  Rotation rotation(const QueryRows<Real>& buffer, std::int64_t token) const {
-    if (rotation_.half == 0) return {};
-    const std::int64_t at = position_of(buffer, token) * rotation_.half;
-    return {rotation_.cos + at, rotation_.sin + at, rotation_.half,
-            rotation_.half * buffer.positions.step};
+  Rotation rotation(const QueryRows<Real>& buffer, std::int64_t token,
+                    const PositionMap& map) const {
+    Rotation rotation = rotation_;
+    if (rotation.half == 0) return rotation;
+    const TableRows rows = table_rows(buffer, token, map, positions_);
+    rotation.first = rows.first;
+    rotation.step = rows.step;
+    rotation.last = rows.last;
+    return rotation;
   }
 
  private:
@@ -67,7 +72,8 @@ class HeadRows {
   int dim_;
   std::int64_t heads_;
   std::int64_t kv_heads_;
-  Rotation rotation_;
+  Rotation rotation_;           ///< of no rows yet
+  std::int64_t positions_ = 0;  ///< of the table
 };
 
 /// What the queries of a task see of `keys`, in rows of a tile that begins at token `tile`.
@@ -76,8 +82,8 @@ inline Visible visible_keys_of(const Task& task, Range queries, std::int64_t til
   visible.first = static_cast<int>(queries.begin - tile);
   visible.last = static_cast<int>(queries.end - tile);
   visible.keys = static_cast<int>(keys.size());
-  visible.causal = task.rule == Rule::causal;
-  visible.offset = tile + task.diagonal + 1 - keys.begin;
+  visible.low = tile + task.band.low - keys.begin;
+  visible.high = tile + task.band.high + 1 - keys.begin;
   return visible;
 }
 

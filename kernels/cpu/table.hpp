@@ -17,6 +17,7 @@ constexpr TileKernels table_of(const char* name) {
           nullptr,
           nullptr,
           forward_begin<M>,
+          forward_load_queries<M>,
           forward_load<M>,
           forward_step<M>,
           forward_end<M>,

@@ -54,31 +54,43 @@ struct Upcoming {
   }
 };
 
-/// cos and sin of the first row's position, `half` each, and how far the next row's are; half 0: no
-/// rotation.
+/// Row r is turned by row min(max(0, first + r * step), last) of a table of cos and sin, `half`
+/// each; half 0: no rotation.
 struct Rotation {
   const float* cos = nullptr;
   const float* sin = nullptr;
   int half = 0;
-  std::int64_t stride = 0;
+  std::int64_t first = 0;
+  std::int64_t step = 0;
+  std::int64_t last = 0;
+
+  [[gnu::always_inline]] std::int64_t at(int row) const {
+    const std::int64_t position = first + row * step;
+    return (position < 0 ? 0 : position < last ? position : last) * half;
+  }
 };
 
-/// Which keys of a tile the rows of a query tile see: rows [first, last) see the first
-/// clamp(row + offset, 0, keys) keys when causal, all of them otherwise; other rows see none.
-/// Nobody sees the first `skipped` keys (backward only; 0 in the forward pass).
+/// Which keys of a tile the rows of a query tile see: rows [first, last) see keys [row + low, row +
+/// high) of [skipped, keys); other rows see none. Both ends grow with the row. `skipped` is 0 in
+/// the forward pass.
 struct Visible {
   int first = 0;
   int last = 0;
   int keys = 0;
   int skipped = 0;
-  bool causal = false;
-  std::int64_t offset = 0;
+  std::int64_t low = 0;
+  std::int64_t high = 0;
 
+  /// Key behind the last one that a row sees; 0: it sees none.
   [[gnu::always_inline]] int of(int row) const {
     if (row < first || row >= last) return 0;
-    if (!causal) return keys;
-    const std::int64_t seen = row + offset;
+    const std::int64_t seen = row + high;
     return seen < 0 ? 0 : seen < keys ? static_cast<int>(seen) : keys;
+  }
+  /// First key that a row may see.
+  [[gnu::always_inline]] int begin_of(int row) const {
+    const std::int64_t begin = row + low;
+    return begin <= skipped ? skipped : begin < keys ? static_cast<int>(begin) : keys;
   }
 };
 
@@ -137,8 +149,10 @@ struct TileKernels {
   void (*begin_thread)();
   void (*end_thread)();
 
-  void (*forward_begin)(const ForwardHead& head, const ForwardKeys& scratch, int dim, Rows queries,
-                        Rotation rotation, SumRows out, SumRows lse);
+  void (*forward_begin)(const ForwardHead& head, int dim, SumRows out, SumRows lse);
+  /// Before the first step, and again before those of another rotation.
+  void (*forward_load_queries)(const ForwardHead& head, const ForwardKeys& scratch, int dim,
+                               Rows queries, Rotation rotation);
   void (*forward_load)(const ForwardKeys& tile, int dim, Rows keys, Rows values);
   /// Adds a tile of keys to the state of a head. `scale`: 1 / sqrt(D).
   void (*forward_step)(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale,

@@ -26,7 +26,8 @@ struct ForwardPass {
   int keys = 0;    ///< rows [key tile, dim]
   int values = 0;  ///< rows [key tile, dim]
   int scores = 0;  ///< [key tile, query tile] logits, then probabilities
-  int seen = 0;    ///< [query tile]
+  int begins = 0;  ///< [query tile] first key that a query sees
+  int ends = 0;    ///< [query tile] key behind the last one
   int decay = 0;   ///< [query tile] what the older state is multiplied by
 
   explicit ForwardPass(const Problem<Real>& of) : problem(of) {
@@ -42,7 +43,8 @@ struct ForwardPass {
     keys = plan.matrix(kKeyTile, problem.dim_pitch);
     values = plan.matrix(kKeyTile, problem.dim_pitch);
     scores = plan.matrix(kKeyTile, kPitch);
-    seen = plan.vector(kQueryTile);
+    begins = plan.vector(kQueryTile);
+    ends = plan.vector(kQueryTile);
     decay = plan.vector(kQueryTile);
     scratch_size = plan.size();
   }
@@ -54,11 +56,33 @@ struct ForwardPass {
       load_state(team, unit, head, scratch + (head - unit.head_begin) * head_size);
     }
     for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
-      attend(team, unit, problem.tasks(problem.entries(entry)), scratch);
+      const TaskRows& rows = problem.tasks(problem.entries(entry));
+      if (entry == unit.first_entry || !same_positions(rows.task.q_positions, before(entry))) {
+        rotate(team, unit, rows.task.q_positions, scratch);
+      }
+      attend(team, unit, rows, scratch);
     }
     for (int head = unit.head_begin; head < unit.head_end; ++head) {
       store_state(team, unit, head, scratch + (head - unit.head_begin) * head_size);
     }
+  }
+
+  /// The map of the entry before.
+  KOKKOS_FUNCTION const PositionMap& before(int entry) const {
+    return problem.tasks(problem.entries(entry - 1)).task.q_positions;
+  }
+
+  KOKKOS_FUNCTION void rotate(const Member& team, const Unit& unit, const PositionMap& map,
+                              Real* scratch) const {
+    const QueryRows<Real> buffer = problem.queries(unit.buffer);
+    const int rows = static_cast<int>(unit.end - unit.begin);
+    for (int head = unit.head_begin; head < unit.head_end; ++head) {
+      const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
+      load_queries(team, problem, head_rows(buffer.q, place, problem.dim),
+                   table_rows(buffer, unit.begin, map, problem.positions),
+                   scratch + (head - unit.head_begin) * head_size + queries, 1, kPitch);
+    }
+    team.team_barrier();
   }
 
   KOKKOS_FUNCTION void load_state(const Member& team, const Unit& unit, int head,
@@ -68,8 +92,6 @@ struct ForwardPass {
     const int dim = problem.dim;
     const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
     const int padded = round_up(dim, kBlockColumns<Real>);
-    load_queries(team, problem, head_rows(buffer.q, place, dim), positions_of(buffer, unit.begin),
-                 state + queries, 1, kPitch);
     const HeadRows<Real> given = head_rows(buffer.out, place, dim);
     const Real* lse = buffer.lse + place.first;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int r) {
@@ -97,7 +119,7 @@ struct ForwardPass {
           place_of(buffer, problem.kv_heads, step.begin, step.keys, unit.kv_head);
       load_rows(team, head_rows(buffer.k, place, dim), dim, scratch + keys, problem.dim_pitch);
       load_rows(team, head_rows(buffer.v, place, dim), dim, scratch + values, problem.dim_pitch);
-      count_seen(team, unit, step, scratch + seen);
+      find_seen(team, unit, step, scratch + begins, scratch + ends);
       team.team_barrier();
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         add_step(team, step, scratch, scratch + (head - unit.head_begin) * head_size);
@@ -118,8 +140,9 @@ struct ForwardPass {
     const int packs = round_up(rows, kLanes<Real>) / kLanes<Real>;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
-      softmax_step(step.keys, scratch + scores + r, scratch + seen + r, state + peak + r,
-                   scratch + decay + r, state + sum + r, state + lost + r);
+      softmax_step(step.keys, scratch + scores + r, load(scratch + begins + r),
+                   load(scratch + ends + r), state + peak + r, scratch + decay + r, state + sum + r,
+                   state + lost + r);
     });
     team.team_barrier();
     tile_product<Left::columns, Start::scaled>(
@@ -131,16 +154,16 @@ struct ForwardPass {
 
   /// Logits to probabilities for a pack of queries. A row that sees nothing keeps its state: its
   /// decay is exactly 1 or, where the state is empty still, multiplies zeros.
-  KOKKOS_FUNCTION static void softmax_step(int count, Real* logits, const Real* limits, Real* peaks,
-                                           Real* decays, Real* sums, Real* lost) {
+  KOKKOS_FUNCTION static void softmax_step(int count, Real* logits, Pack<Real> begin,
+                                           Pack<Real> end, Real* peaks, Real* decays, Real* sums,
+                                           Real* lost) {
     const Pack<Real> none = broadcast(-Kokkos::Experimental::infinity_v<Real>);
     const Pack<Real> zero = broadcast(Real(0));
-    const Pack<Real> limit = load(limits);
     const Pack<Real> before = load(peaks);
     Pack<Real> highest = before;
     for (int j = 0; j < count; ++j) {
-      const Pack<Real> logit = select_less<Real>(broadcast(static_cast<Real>(j)), limit,
-                                                 load(logits + j * kPitch), none);
+      const Pack<Real> key = broadcast(static_cast<Real>(j));
+      const Pack<Real> logit = select_seen<Real>(key, begin, end, load(logits + j * kPitch), none);
       highest = select_less<Real>(highest, logit, logit, highest);
     }
     const Pack<Real> shift =
@@ -149,7 +172,8 @@ struct ForwardPass {
     Pack<Real> added = zero;
     for (int j = 0; j < count; ++j) {
       const Pack<Real> p = exponential(load(logits + j * kPitch) - shift);
-      const Pack<Real> seen_p = select_less<Real>(broadcast(static_cast<Real>(j)), limit, p, zero);
+      const Pack<Real> key = broadcast(static_cast<Real>(j));
+      const Pack<Real> seen_p = select_seen<Real>(key, begin, end, p, zero);
       added = added + seen_p;
       store(logits + j * kPitch, seen_p);
     }

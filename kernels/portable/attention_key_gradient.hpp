@@ -13,7 +13,7 @@ struct KeyGradientPass {
 
   /// Queries of one task and one head against the unit's keys.
   struct QueryStep {
-    Mask mask;
+    Band band;
     Range keys;              ///< tokens of the task inside the unit's tile
     std::int64_t begin = 0;  ///< first query
     int queries = 0;
@@ -89,16 +89,15 @@ struct KeyGradientPass {
     const QueryRows<Real> buffer = problem.queries(entry.query_rows);
     const Range heads = heads_of(unit, task);
     QueryStep step;
-    step.mask = mask_of(task);
+    step.band = task.band;
     step.keys.begin = Kokkos::max(task.k.begin, unit.begin);
     step.keys.end = Kokkos::min(task.k.end, unit.end);
-    step.begin = step.mask.causal ? Kokkos::max(task.q.begin, step.keys.begin - step.mask.diagonal)
-                                  : task.q.begin;
-    for (; step.begin < task.q.end; step.begin += kQueryTile) {
-      step.queries =
-          static_cast<int>(Kokkos::min<std::int64_t>(kQueryTile, task.q.end - step.begin));
+    step.begin = Kokkos::max(task.q.begin, step.keys.begin - task.band.high);
+    const std::int64_t end = Kokkos::min(task.q.end, step.keys.end - task.band.low);
+    for (; step.begin < end; step.begin += kQueryTile) {
+      step.queries = static_cast<int>(Kokkos::min<std::int64_t>(kQueryTile, end - step.begin));
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
-        load_step(team, buffer, step, static_cast<int>(head), scratch);
+        load_step(team, buffer, step, task.q_positions, static_cast<int>(head), scratch);
         add_step(team, unit, step, scratch);
         if (++tiles % kTilesPerSum == 0) add_sums(team, unit, scratch);
       }
@@ -106,11 +105,13 @@ struct KeyGradientPass {
   }
 
   KOKKOS_FUNCTION void load_step(const Member& team, const QueryRows<Real>& buffer,
-                                 const QueryStep& step, int head, Real* scratch) const {
+                                 const QueryStep& step, const PositionMap& map, int head,
+                                 Real* scratch) const {
     const int dim = problem.dim;
     const HeadPlace place = place_of(buffer, problem.heads, step.begin, step.queries, head);
-    load_queries(team, problem, head_rows(buffer.q, place, dim), positions_of(buffer, step.begin),
-                 scratch + queries, problem.dim_pitch, 1);
+    load_queries(team, problem, head_rows(buffer.q, place, dim),
+                 table_rows(buffer, step.begin, map, problem.positions), scratch + queries,
+                 problem.dim_pitch, 1);
     load_rows(team, head_rows(buffer.dout, place, dim), dim, scratch + dout, problem.dim_pitch);
     load_statistics(team, buffer, place, scratch + lse, scratch + delta);
     team.team_barrier();
@@ -130,8 +131,9 @@ struct KeyGradientPass {
                                                         kPitch, scratch + dscores, kPitch});
     const int first = static_cast<int>(step.keys.begin - unit.begin);
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, step.queries), [&](int r) {
-      const int seen = visible_in_tile(step.mask, step.begin + r, step.keys.begin, columns - first);
-      probabilities(first, first + seen, columns, scratch + scores + r * kPitch,
+      const SeenKeys seen =
+          seen_in_tile(step.band, step.begin + r, step.keys.begin, columns - first);
+      probabilities(first + seen.begin, first + seen.end, columns, scratch + scores + r * kPitch,
                     scratch + dscores + r * kPitch, scratch[lse + r], scratch[delta + r]);
     });
     team.team_barrier();

@@ -26,7 +26,8 @@ struct QueryGradientPass {
   int values = 0;   ///< rows [key tile, dim]
   int scores = 0;   ///< [key tile, query tile] logits, then their gradients
   int dscores = 0;  ///< [key tile, query tile] gradients of the probabilities
-  int seen = 0;     ///< [query tile]
+  int begins = 0;   ///< [query tile] first key that a query sees
+  int ends = 0;     ///< [query tile] key behind the last one
 
   explicit QueryGradientPass(const Problem<Real>& of) : problem(of) {
     ScratchPlan head;
@@ -42,20 +43,34 @@ struct QueryGradientPass {
     values = plan.matrix(kKeyTile, problem.dim_pitch);
     scores = plan.matrix(kKeyTile, kPitch);
     dscores = plan.matrix(kKeyTile, kPitch);
-    seen = plan.vector(kQueryTile);
+    begins = plan.vector(kQueryTile);
+    ends = plan.vector(kQueryTile);
     scratch_size = plan.size();
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const Unit unit = problem.units(team.league_rank());
     Real* scratch = scratch_of<Real>(team, scratch_level, scratch_size);
-    for (int head = unit.head_begin; head < unit.head_end; ++head) {
-      load_head(team, unit, head, scratch + (head - unit.head_begin) * head_size);
+    // Queries and dQ are those of one map of positions at a time.
+    for (int first = unit.first_entry, last = first; first < unit.last_entry; first = last) {
+      const PositionMap map = positions_of(first);
+      for (int head = unit.head_begin; head < unit.head_end; ++head) {
+        load_head(team, unit, head, map, scratch + (head - unit.head_begin) * head_size);
+      }
+      team.team_barrier();
+      for (; last < unit.last_entry && same_positions(map, positions_of(last)); ++last) {
+        differentiate(team, unit, problem.tasks(problem.entries(last)), scratch);
+      }
+      add_gradients(team, unit, map, scratch);
     }
-    team.team_barrier();
-    for (int entry = unit.first_entry; entry < unit.last_entry; ++entry) {
-      differentiate(team, unit, problem.tasks(problem.entries(entry)), scratch);
-    }
+  }
+
+  KOKKOS_FUNCTION const PositionMap& positions_of(int entry) const {
+    return problem.tasks(problem.entries(entry)).task.q_positions;
+  }
+
+  KOKKOS_FUNCTION void add_gradients(const Member& team, const Unit& unit, const PositionMap& map,
+                                     Real* scratch) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
     const int rows = static_cast<int>(unit.end - unit.begin);
     for (int head = unit.head_begin; head < unit.head_end; ++head) {
@@ -63,18 +78,20 @@ struct QueryGradientPass {
       const Real* sum = scratch + (head - unit.head_begin) * head_size + dq;
       add_query_gradient(team, problem, sum, problem.dim_pitch,
                          head_rows(buffer.dq, place, problem.dim),
-                         positions_of(buffer, unit.begin));
+                         table_rows(buffer, unit.begin, map, problem.positions));
     }
+    team.team_barrier();
   }
 
   KOKKOS_FUNCTION void load_head(const Member& team, const Unit& unit, int head,
-                                 Real* state) const {
+                                 const PositionMap& map, Real* state) const {
     const QueryRows<Real> buffer = problem.queries(unit.buffer);
     const int rows = static_cast<int>(unit.end - unit.begin);
     const int dim = problem.dim;
     const HeadPlace place = place_of(buffer, problem.heads, unit.begin, rows, head);
-    load_queries(team, problem, head_rows(buffer.q, place, dim), positions_of(buffer, unit.begin),
-                 state + queries, 1, kPitch);
+    load_queries(team, problem, head_rows(buffer.q, place, dim),
+                 table_rows(buffer, unit.begin, map, problem.positions), state + queries, 1,
+                 kPitch);
     load_columns(team, head_rows(buffer.dout, place, dim), dim, state + dout, kPitch);
     load_statistics(team, buffer, place, state + lse, state + delta);
     fill(team, state + dq, kQueryTile * problem.dim_pitch, Real(0));
@@ -91,7 +108,7 @@ struct QueryGradientPass {
           place_of(buffer, problem.kv_heads, step.begin, step.keys, unit.kv_head);
       load_rows(team, head_rows(buffer.k, place, dim), dim, scratch + keys, problem.dim_pitch);
       load_rows(team, head_rows(buffer.v, place, dim), dim, scratch + values, problem.dim_pitch);
-      count_seen(team, unit, step, scratch + seen);
+      find_seen(team, unit, step, scratch + begins, scratch + ends);
       team.team_barrier();
       for (std::int64_t head = heads.begin; head < heads.end; ++head) {
         add_step(team, step, scratch, scratch + (head - unit.head_begin) * head_size);
@@ -117,7 +134,8 @@ struct QueryGradientPass {
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
       score_gradient(step.keys, scratch + scores + r, scratch + dscores + r,
-                     load(scratch + seen + r), load(state + lse + r), load(state + delta + r));
+                     load(scratch + begins + r), load(scratch + ends + r), load(state + lse + r),
+                     load(state + delta + r));
     });
     team.team_barrier();
     tile_product<Left::columns, Start::add>(
@@ -128,13 +146,14 @@ struct QueryGradientPass {
 
   /// dS = P * (dP - delta) with P = exp(S - lse), for a pack of queries; in place of the logits.
   KOKKOS_FUNCTION static void score_gradient(int count, Real* logits, const Real* dp,
-                                             Pack<Real> limit, Pack<Real> lse, Pack<Real> delta) {
+                                             Pack<Real> begin, Pack<Real> end, Pack<Real> lse,
+                                             Pack<Real> delta) {
     const Pack<Real> zero = broadcast(Real(0));
     for (int j = 0; j < count; ++j) {
       const Pack<Real> p = exponential(load(logits + j * kPitch) - lse);
       const Pack<Real> gradient = p * (load(dp + j * kPitch) - delta);
-      store(logits + j * kPitch,
-            select_less<Real>(broadcast(static_cast<Real>(j)), limit, gradient, zero));
+      const Pack<Real> key = broadcast(static_cast<Real>(j));
+      store(logits + j * kPitch, select_seen<Real>(key, begin, end, gradient, zero));
     }
   }
 };

@@ -133,4 +133,11 @@ KOKKOS_INLINE_FUNCTION Real exponential(Real x) {
 
 #endif
 
+/// Lanes of `a` where `begin <= key < end`, of `b` elsewhere.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION Pack<Real> select_seen(Pack<Real> key, Pack<Real> begin, Pack<Real> end,
+                                              Pack<Real> a, Pack<Real> b) {
+  return select_less<Real>(key, begin, b, select_less<Real>(key, end, a, b));
+}
+
 }  // namespace cadenza::kernels::portable

@@ -45,6 +45,7 @@ struct Problem {
   Real scale = 1;      ///< 1 / sqrt(dim)
   const Real* cos = nullptr;
   const Real* sin = nullptr;
+  std::int64_t positions = 0;  ///< of both tables
   DeviceList<QueryRows<Real>> queries;
   DeviceList<KeyRows<Real>> keys;
   DeviceList<TaskRows> tasks;
@@ -67,6 +68,7 @@ Problem<Real> make_problem(const AttentionShape& shape, const RotaryTable<Real>&
     problem.half = rotary.half;
     problem.cos = rotary.cos.data();
     problem.sin = rotary.sin.data();
+    problem.positions = static_cast<std::int64_t>(rotary.cos.extent(0)) / std::max(1, rotary.half);
   }
   problem.queries = to_device("attention_queries", list.queries);
   problem.keys = to_device("attention_keys", list.keys);

@@ -67,25 +67,23 @@ KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<cons
   });
 }
 
-/// Document positions of the rows from `token` on.
-template <typename Real>
-KOKKOS_INLINE_FUNCTION Positions positions_of(const QueryRows<Real>& buffer, std::int64_t token) {
-  return {position_of(buffer, token), buffer.positions.step};
+KOKKOS_INLINE_FUNCTION bool same_positions(const PositionMap& a, const PositionMap& b) {
+  return a.first == b.first && a.step == b.step && a.cap == b.cap;
 }
 
-/// Queries of one head, rotated by their positions and multiplied by `problem.scale`. Element (r,
-/// d) goes to to[r * row_step + d * dim_step].
+/// Queries of one head, rotated by the rows of the table and multiplied by `problem.scale`. Element
+/// (r, d) goes to to[r * row_step + d * dim_step].
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>& problem,
                                          const HeadRows<const Real>& from,
-                                         const Positions& positions, Real* to, int row_step,
+                                         const TableRows& positions, Real* to, int row_step,
                                          int dim_step) {
   const int half = problem.half;
   const int dim = problem.dim;
   const Real scale = problem.scale;
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, from.rows), [&](int r) {
     const Real* KOKKOS_RESTRICT in = from.data + r * from.stride;
-    const std::int64_t at = (positions.first + r * positions.step) * half;
+    const std::int64_t at = positions.of(r) * half;
     const Real* KOKKOS_RESTRICT cos = problem.cos + at;
     const Real* KOKKOS_RESTRICT sin = problem.sin + at;
     Real* KOKKOS_RESTRICT out = to + r * row_step;
@@ -118,13 +116,13 @@ template <typename Real>
 KOKKOS_INLINE_FUNCTION void add_query_gradient(const Member& team, const Problem<Real>& problem,
                                                const Real* from, int from_pitch,
                                                const HeadRows<Real>& to,
-                                               const Positions& positions) {
+                                               const TableRows& positions) {
   const int half = problem.half;
   const int dim = problem.dim;
   const Real scale = problem.scale;
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, to.rows), [&](int r) {
     const Real* KOKKOS_RESTRICT in = from + r * from_pitch;
-    const std::int64_t at = (positions.first + r * positions.step) * half;
+    const std::int64_t at = positions.of(r) * half;
     const Real* KOKKOS_RESTRICT cos = problem.cos + at;
     const Real* KOKKOS_RESTRICT sin = problem.sin + at;
     Real* KOKKOS_RESTRICT out = to.data + r * to.stride;
@@ -154,28 +152,28 @@ KOKKOS_INLINE_FUNCTION void fill(const Member& team, Real* to, int count, Real v
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count), [&](int i) { to[i] = value; });
 }
 
-/// Which keys a query sees: j <= i + diagonal where causal, all of them otherwise.
-struct Mask {
-  bool causal = true;
-  std::int64_t diagonal = 0;
+/// Keys [begin, end) of a tile, counted from its first.
+struct SeenKeys {
+  int begin = 0;
+  int end = 0;
 };
 
-KOKKOS_INLINE_FUNCTION Mask mask_of(const Task& task) {
-  return {task.rule == Rule::causal, task.diagonal};
+/// A number of keys cut to those of a tile.
+KOKKOS_INLINE_FUNCTION int within(std::int64_t count, int keys) {
+  return count <= 0 ? 0 : count < keys ? static_cast<int>(count) : keys;
 }
 
-/// Keys of [key_begin, key_begin + keys) that query token `query` sees; always the first ones.
-KOKKOS_INLINE_FUNCTION int visible_in_tile(const Mask& mask, std::int64_t query,
-                                           std::int64_t key_begin, int keys) {
-  if (!mask.causal) return keys;
-  const std::int64_t seen = query + mask.diagonal + 1 - key_begin;
-  return seen <= 0 ? 0 : seen < keys ? static_cast<int>(seen) : keys;
+/// Keys of [key_begin, key_begin + keys) that query token `query` sees.
+KOKKOS_INLINE_FUNCTION SeenKeys seen_in_tile(const Band& band, std::int64_t query,
+                                             std::int64_t key_begin, int keys) {
+  const std::int64_t row = query - key_begin;
+  return {within(row + band.low, keys), within(row + band.high + 1, keys)};
 }
 
 /// One step of a unit that owns queries: queries of a task inside the unit's tile, one tile of its
 /// keys.
 struct KeyStep {
-  Mask mask;
+  Band band;
   Range queries;           ///< tokens
   std::int64_t begin = 0;  ///< first key
   int keys = 0;
@@ -188,33 +186,33 @@ struct KeyStep {
 template <typename Real, typename Visit>
 KOKKOS_INLINE_FUNCTION void for_each_key_step(const Unit& unit, const Task& task, Visit&& visit) {
   KeyStep step;
-  step.mask = mask_of(task);
+  step.band = task.band;
   step.queries.begin = Kokkos::max(task.q.begin, unit.begin);
   step.queries.end = Kokkos::min(task.q.end, unit.end);
   step.last_row = static_cast<int>(step.queries.end - unit.begin);
-  const bool causal = step.mask.causal;
-  const std::int64_t diagonal = step.mask.diagonal;
-  const std::int64_t end =
-      causal ? Kokkos::min(task.k.end, step.queries.end + diagonal) : task.k.end;
-  for (step.begin = task.k.begin; step.begin < end; step.begin += kKeyTile) {
+  const std::int64_t end = Kokkos::min(task.k.end, step.queries.end + task.band.high);
+  const std::int64_t unseen = step.queries.begin + task.band.low - task.k.begin;
+  step.begin = task.k.begin + (unseen > 0 ? unseen - unseen % kKeyTile : 0);
+  for (; step.begin < end; step.begin += kKeyTile) {
     step.keys = static_cast<int>(Kokkos::min<std::int64_t>(kKeyTile, end - step.begin));
-    const std::int64_t first =
-        causal ? Kokkos::max(step.queries.begin, step.begin - diagonal) : step.queries.begin;
+    const std::int64_t first = Kokkos::max(step.queries.begin, step.begin - task.band.high);
     const int row = static_cast<int>(first - unit.begin);
     step.first_row = row - row % kBlockColumns<Real>;
     visit(step);
   }
 }
 
-/// seen[row]: how many of the step's keys the row of the unit's tile sees; 0 outside the task.
+/// The row of the unit's tile sees keys [begins[row], ends[row]) of the step; none outside the
+/// task.
 template <typename Real>
-KOKKOS_INLINE_FUNCTION void count_seen(const Member& team, const Unit& unit, const KeyStep& step,
-                                       Real* seen) {
+KOKKOS_INLINE_FUNCTION void find_seen(const Member& team, const Unit& unit, const KeyStep& step,
+                                      Real* begins, Real* ends) {
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, kQueryTile), [&](int row) {
     const std::int64_t query = unit.begin + row;
     const bool inside = query >= step.queries.begin && query < step.queries.end;
-    seen[row] =
-        static_cast<Real>(inside ? visible_in_tile(step.mask, query, step.begin, step.keys) : 0);
+    const SeenKeys seen = seen_in_tile(step.band, query, step.begin, step.keys);
+    begins[row] = static_cast<Real>(inside ? seen.begin : 0);
+    ends[row] = static_cast<Real>(inside ? seen.end : 0);
   });
 }
 

@@ -12,12 +12,32 @@ KOKKOS_INLINE_FUNCTION Range held_heads(const Range& heads, std::int64_t all) {
   return {0, all};
 }
 
-/// Document position of a token of a buffer of queries.
+/// Text position of a token of a buffer of queries.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION std::int64_t position_of(const QueryRows<Real>& buffer, std::int64_t token) {
   const std::int64_t begin = buffer.tokens.begin;
   const std::int64_t first = buffer.positions.first < 0 ? begin : buffer.positions.first;
   return first + (token - begin) * buffer.positions.step;
+}
+
+/// Rows of a rotary table that rows of queries take: row r takes `of(r)`. Rows of other tasks than
+/// the map's may have no position in the table; they take its nearest row, and nobody reads them.
+struct TableRows {
+  std::int64_t first = 0;
+  std::int64_t step = 0;
+  std::int64_t last = 0;
+  KOKKOS_INLINE_FUNCTION std::int64_t of(std::int64_t row) const {
+    const std::int64_t at = first + row * step;
+    return at < 0 ? 0 : at < last ? at : last;
+  }
+};
+
+/// Those of the rows from `token` on, in a table of `count` positions.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION TableRows table_rows(const QueryRows<Real>& buffer, std::int64_t token,
+                                            const PositionMap& map, std::int64_t count) {
+  return {map.first + map.step * position_of(buffer, token), map.step * buffer.positions.step,
+          map.cap < count ? map.cap : count - 1};
 }
 
 }  // namespace cadenza::kernels

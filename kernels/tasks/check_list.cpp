@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check_list.hpp"
 
+#include <algorithm>
+
 #include "buffers.hpp"
 #include "cadenza/base/error.hpp"
 
@@ -29,18 +31,25 @@ void check_heads(const AttentionShape& shape, std::size_t t, const Range& heads,
               held_heads(keys.heads, shape.kv_heads));
 }
 
-/// Every row of the buffer must have its place in a rotary table of `count` positions.
+/// Every query of the task must have its place in a rotary table of `count` positions.
 template <typename Real>
-void check_positions(std::size_t t, const QueryRows<Real>& queries, std::int64_t count) {
+void check_positions(std::size_t t, const Task& task, const QueryRows<Real>& queries,
+                     std::int64_t count) {
   if (queries.positions.step < 1) {
     fail(ExitCode::usage, "attention task {}: step of positions {}; valid: at least 1", t,
          queries.positions.step);
   }
-  if (queries.tokens.empty()) return;
-  check_range("positions", t,
-              {position_of(queries, queries.tokens.begin),
-               position_of(queries, queries.tokens.end - 1) + 1},
-              {0, count});
+  const PositionMap& map = task.q_positions;
+  if (map.step < 0 || map.cap < 0) {
+    fail(ExitCode::usage,
+         "attention task {}: map of positions with step {} and cap {}; valid: 0 or more", t,
+         map.step, map.cap);
+  }
+  if (task.q.empty()) return;
+  const auto at = [&](std::int64_t token) {
+    return std::min(map.cap, map.first + map.step * position_of(queries, token));
+  };
+  check_range("positions", t, {at(task.q.begin), at(task.q.end - 1) + 1}, {0, count});
 }
 
 }  // namespace
@@ -71,7 +80,7 @@ void check_list(const AttentionShape& shape, const RotaryTable<Accumulator<Real>
     check_range("queries", t, entry.task.q, queries.tokens);
     check_range("keys", t, entry.task.k, keys.tokens);
     check_heads(shape, t, entry.task.heads, queries, keys);
-    if (positions >= 0) check_positions(t, queries, positions);
+    if (positions >= 0) check_positions(t, entry.task, queries, positions);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "work_units.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 namespace cadenza::kernels {
@@ -41,7 +42,7 @@ class Grid {
       const Range part = intersect(span, {unit.begin, unit.end});
       const Range& queries = by_queries ? part : other;
       const Range& keys = by_queries ? other : part;
-      const std::int64_t pairs = allowed_pairs(queries, keys, entry.task.rule, entry.task.diagonal);
+      const std::int64_t pairs = allowed_pairs(queries, keys, entry.task.band);
       if (pairs == 0) continue;
       const std::int64_t slot = first_[static_cast<std::size_t>(buffer)] + tile * per_tile();
       for_each_chunk(entry.task.heads, slot, unit, pairs, visit);
@@ -78,6 +79,30 @@ class Grid {
   std::vector<std::int64_t> first_;
   std::int64_t size_ = 0;
 };
+
+/// By task: the first task with the same map of positions.
+std::vector<int> first_of_map(const std::vector<TaskRows>& tasks) {
+  std::map<PositionMap, int> seen;
+  std::vector<int> first;
+  for (const TaskRows& entry : tasks) {
+    first.push_back(seen.try_emplace(entry.task.q_positions, std::ssize(first)).first->second);
+  }
+  return first;
+}
+
+/// Brings the tasks of one map together in every unit, in the order of the maps' first tasks.
+void group_maps(const std::vector<TaskRows>& tasks, const std::vector<Unit>& units,
+                std::vector<int>& entries) {
+  const bool one = std::ranges::all_of(tasks, [&](const TaskRows& entry) {
+    return entry.task.q_positions == tasks.front().task.q_positions;
+  });
+  if (one) return;
+  const std::vector<int> first = first_of_map(tasks);
+  for (const Unit& unit : units) {
+    std::ranges::stable_sort(entries.begin() + unit.first_entry, entries.begin() + unit.last_entry,
+                             {}, [&](int task) { return first[static_cast<std::size_t>(task)]; });
+  }
+}
 
 }  // namespace
 
@@ -116,6 +141,7 @@ UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffe
       list.entries[static_cast<std::size_t>(unit.last_entry++)] = static_cast<int>(t);
     });
   }
+  group_maps(tasks, units, list.entries);
   std::vector<std::size_t> order(units.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

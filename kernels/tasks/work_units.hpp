@@ -30,7 +30,8 @@ inline constexpr std::size_t kTilesPerSum = 32;
 /// Units in the order in which they should start (longest first) and their tasks.
 struct UnitList {
   std::vector<Unit> units;
-  std::vector<int> entries;  ///< indices of tasks
+  std::vector<int>
+      entries;  ///< indices of tasks; in a unit, those of one map of positions together
 };
 
 enum class Side { queries, keys };

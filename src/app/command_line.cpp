@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "app/runtime/failure.hpp"
@@ -33,28 +31,21 @@ constexpr const char* kFooter =
     "85 stopped by SIGUSR1 after its step (continue with train --from), 143 by SIGTERM, 130 by "
     "Ctrl-C.\nKeys of an experiment: docs/experiment.md. Files of a run: docs/trace.md.";
 
-// Validators that speak as the readers of experiments do: found what, and what is valid.
-
-CLI::Validator one_of(std::vector<std::string> words) {
-  return {[words = std::move(words)](const std::string& word) {
-            return std::ranges::find(words, word) != words.end()
-                       ? std::string()
-                       : fmt::format("found {}; valid: {}", word, fmt::join(words, ", "));
+/// The check, which complains as the readers of experiments do: found what, and what is valid.
+CLI::Validator in_our_words(const CLI::Validator& check, const std::string& valid) {
+  return {[check, valid](const std::string& text) {
+            return check(text).empty() ? std::string()
+                                       : fmt::format("found {}; valid: {}", text, valid);
           },
           ""};
 }
 
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  return in_our_words(CLI::IsMember(words), fmt::format("{}", fmt::join(words, ", ")));
+}
+
 CLI::Validator integer_from(std::int64_t low, std::int64_t high = std::int64_t{1} << 40) {
-  return {[low, high](const std::string& text) {
-            std::int64_t value = 0;
-            const auto [end, error] =
-                std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool whole = error == std::errc() && end == text.data() + text.size();
-            return whole && value >= low && value <= high
-                       ? std::string()
-                       : fmt::format("found {}; valid: an integer in [{}, {}]", text, low, high);
-          },
-          ""};
+  return in_our_words(CLI::Range(low, high), fmt::format("an integer in [{}, {}]", low, high));
 }
 
 /// The option that names what a command makes. Nothing else could later say or find a name that

@@ -253,13 +253,13 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found keep with run.recompute = {}, which recomputes Q, K and V; valid: resend",
                 word(e.run.recompute));
   check.require(
-      a.overlap == Overlap::none || !recomputes_attention, "attention.overlap",
+      a.overlap != Overlap::ping_pong || !recomputes_attention, "attention.overlap",
       "found ping_pong with run.recompute = {}: the two halves are in different layers, but only "
       "one recomputed layer is held at a time; valid: none, or run.recompute none or mlp",
       word(e.run.recompute));
   const bool stripes =
       a.placement == PlacementKind::striped || a.placement == PlacementKind::block_striped;
-  check.require(a.overlap == Overlap::none || !stripes, "attention.overlap",
+  check.require(a.overlap != Overlap::ping_pong || !stripes, "attention.overlap",
                 "found ping_pong with placement {}: the first half of a striped sequence sees keys "
                 "of the second; valid: none",
                 word(a.placement));

@@ -66,6 +66,11 @@ std::string emit(const Field& field, const OrAuto<Spec...>& choice) {
   return std::apply([&](const Spec&... spec) { return emit(field, spec...); }, choice.spec);
 }
 
+template <typename T, typename Spec>
+std::string emit(const std::optional<T>& field, const AutoOr<Spec>& choice) {
+  return field ? emit(*field, choice.spec) : std::string(kAuto);
+}
+
 template <std::size_t N>
 std::string emit(const std::array<double, N>& row, const Numbers& range) {
   std::string text;

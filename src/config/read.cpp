@@ -74,6 +74,11 @@ std::string expected(const Field& field, const OrAuto<Spec...>& choice) {
       choice.spec);
 }
 
+template <typename T, typename Spec>
+std::string expected(const std::optional<T>&, const AutoOr<Spec>& choice) {
+  return fmt::format("{}, {}", kAuto, expected(T{}, choice.spec));
+}
+
 // Readers: read(value, field, spec...) says whether the value fits; `field` then holds it.
 
 template <typename T>
@@ -125,6 +130,16 @@ bool read(const Value& value, Field& field, const OrAuto<Spec...>& choice) {
   choice.open = value.kind == Value::Kind::scalar && value.text == kAuto;
   if (choice.open) return true;
   return std::apply([&](const Spec&... spec) { return read(value, field, spec...); }, choice.spec);
+}
+
+template <typename T, typename Spec>
+bool read(const Value& value, std::optional<T>& field, const AutoOr<Spec>& choice) {
+  field.reset();
+  if (value.kind == Value::Kind::scalar && value.text == kAuto) return true;
+  T given{};
+  if (!read(value, given, choice.spec)) return false;
+  field = given;
+  return true;
 }
 
 /// Reads a value or ends with what was found and what is valid there.
@@ -244,7 +259,6 @@ class Reader {
 /// Which keys are placement auto's to choose.
 void leave_open(Experiment& experiment, bool open) {
   experiment.parallel.open = {open, open, open, open};
-  experiment.attention.overlap_open = open;
   experiment.run.recompute_open = open;
 }
 

@@ -36,6 +36,12 @@ struct ServerCount {
   Interval<std::int64_t> ranks;
 };
 
+/// Spec of an optional value: `auto`, stored as none, or what `spec` says.
+template <typename Spec>
+struct AutoOr {
+  Spec spec;
+};
+
 /// Spec of a key that placement auto may choose: `auto`, or what `spec` says.
 template <typename... Spec>
 struct OrAuto {
@@ -141,12 +147,12 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("mixed", attention.mixed);
   visit.key("capacity", attention.capacity, kNotNegative);
   visit.key("block", attention.block, Integers{1, kMaxSize});
-  visit.key("tolerance", attention.tolerance, Numbers{0.0, 1.0});
+  visit.key("tolerance", attention.tolerance, AutoOr<Numbers>{{0.0, 1.0}});
   visit.key("bound", attention.bound);
   visit.key("priority", attention.priority);
   visit.key("split_keys", attention.split_keys);
   visit.key("inputs", attention.inputs);
-  visit.key("overlap", attention.overlap, or_auto(attention.overlap_open));
+  visit.key("overlap", attention.overlap);
   visit.key("kernel", attention.kernel);
 }
 

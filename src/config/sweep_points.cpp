@@ -78,8 +78,7 @@ void spread_ranks(Experiment& e, std::int64_t ranks) {
   if (trainers < copy || trainers % copy != 0) {
     fail(ExitCode::usage,
          "shape.ranks: found {}, which minus {} dedicated servers is no multiple of pipeline x "
-         "tensor x "
-         "context = {} x {} x {}; valid: e.g. {}",
+         "tensor x context = {} x {} x {}; valid: e.g. {}",
          ranks, e.attention.servers, e.parallel.pipeline, e.parallel.tensor, e.parallel.context,
          (trainers / copy + 1) * copy + e.attention.servers);
   }

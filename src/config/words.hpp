@@ -41,7 +41,8 @@ inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>(
     {"colocated", "all_gather", "ring", "zigzag", "striped", "block_striped", "ulysses",
      "ulysses_ring", "double_ring", "cad", "auto"});
 template <>
-inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none", "ping_pong"});
+inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none", "ping_pong",
+                                                                         "auto"});
 template <>
 inline constexpr auto kWords<Sharding> = std::to_array<std::string_view>({"contiguous", "zigzag"});
 template <>
@@ -80,7 +81,7 @@ constexpr std::string_view word(Choice choice) {
   return kWords<Choice>[static_cast<std::size_t>(choice)];
 }
 
-/// The word for what placement auto may choose.
+/// The word for what the program may choose.
 inline constexpr std::string_view kAuto = "auto";
 
 /// The word of attention.servers for "every trainer serves" (0 in Attention::servers).

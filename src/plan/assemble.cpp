@@ -69,20 +69,24 @@ class Assembler {
 
  private:
   void add(const Assignment& assignment) {
-    const auto& [document, asked, server, keys] = assignment;
-    Range q = intersect(asked, workload_.queries_of(static_cast<std::size_t>(document)));
-    const Range k = keys.empty() ? Range{0, q.end} : intersect(keys, {0, q.end});
-    q.begin = std::max(q.begin, k.begin);  // earlier ones see none of the keys
-    if (q.empty() || k.empty()) return;
-    const Task task{document, q, k, {0, workload_.shape.heads}, Rule::causal};
+    const int document = assignment.document;
+    const Range q =
+        intersect(assignment.q, workload_.queries_of(static_cast<std::size_t>(document)));
+    const Range k = assignment.k.empty() ? Range{0, q.end} : assignment.k;
+    workload_.mask.for_each_task({document, q, k, {0, workload_.shape.heads}},
+                                 [&](const Task& task) { add(task, assignment.server); });
+  }
+
+  void add(const Task& task, Rank server) {
     const PlacedTask placed{server, task, forward_flops(task, workload_.shape.head_dim)};
-    if (homes_.holds(server, document, task.k) && homes_.holds(server, document, q)) {
+    if (homes_.holds(server, task.document, task.k) &&
+        homes_.holds(server, task.document, task.q)) {
       local_.tasks.push_back(placed);
       return;
     }
     remote_.tasks.push_back(placed);
-    queries_.push_back({document, server, q});
-    keys_.push_back({document, server, task.k});
+    queries_.push_back({task.document, server, task.q});
+    keys_.push_back({task.document, server, task.k});
   }
 
   template <typename Visit>
@@ -107,8 +111,8 @@ class Assembler {
   std::vector<Need> keys_;
 };
 
-bool sees_all(const Assignment& a) {
-  return a.k.empty() || (a.k.begin == 0 && a.k.end >= a.q.end);
+bool sees_all(const Mask& mask, const Assignment& a) {
+  return a.k.empty() || a.k.contains(mask.keys(a.q));
 }
 
 /// Joins every assignment with the next one where `join` can grow the first by the second.
@@ -126,15 +130,16 @@ bool same_place(const Assignment& a, const Assignment& b) {
   return a.document == b.document && a.server == b.server;
 }
 
-bool join_queries(Assignment& a, const Assignment& b) {
+bool join_queries(const Mask& mask, Assignment& a, const Assignment& b) {
   if (!same_place(a, b) || a.q.end != b.q.begin) return false;
-  // Keys of `a` that end at its diagonal may grow with those of `b`: the mask hides what is new.
-  if (!a.k.empty() && (a.k.begin != b.k.begin ||
-                       (a.k.end != b.k.end && !(a.k.end == a.q.end && b.k.end > a.k.end)))) {
-    return false;
+  Assignment both = a;
+  both.q.end = b.q.end;
+  if (!a.k.empty()) {
+    // The keys may differ where the mask hides what is new to either.
+    both.k = {std::min(a.k.begin, b.k.begin), std::max(a.k.end, b.k.end)};
+    if (mask.pairs(both.q, both.k) != mask.pairs(a.q, a.k) + mask.pairs(b.q, b.k)) return false;
   }
-  a.q.end = b.q.end;
-  a.k.end = b.k.end;
+  a = both;
   return true;
 }
 
@@ -145,10 +150,8 @@ bool join_keys(Assignment& a, const Assignment& b) {
 }
 
 /// Parts along the keys first: sorted by place, those of one query range become neighbours.
-void join_key_parts(std::vector<Assignment>& list) {
-  for (Assignment& a : list) {
-    a.k = sees_all(a) ? Range{0, a.q.end} : Range{a.k.begin, std::min(a.k.end, a.q.end)};
-  }
+void join_key_parts(const Mask& mask, std::vector<Assignment>& list) {
+  for (Assignment& a : list) a.k = keys_of(mask, a);
   const auto by_query = [](const Assignment& a) {
     return std::tuple(a.document, a.server, a.q.begin, a.k.begin);
   };
@@ -160,29 +163,36 @@ void join_key_parts(std::vector<Assignment>& list) {
   join_neighbours(list, join_keys);
   std::sort(list.begin(), list.end(),
             [&](const auto& a, const auto& b) { return by_key(a) < by_key(b); });
-  join_neighbours(list, join_queries);
+  join_neighbours(list,
+                  [&](Assignment& a, const Assignment& b) { return join_queries(mask, a, b); });
   for (Assignment& a : list) {
-    if (sees_all(a)) a.k = {};
+    if (sees_all(mask, a)) a.k = {};
   }
 }
 
 }  // namespace
 
-void coalesce(std::vector<Assignment>& assignments) {
-  std::erase_if(assignments, [](const Assignment& a) {
-    return a.q.empty() || (!a.k.empty() && a.k.begin >= a.q.end);
+Range keys_of(const Mask& mask, const Assignment& assignment) {
+  return assignment.k.empty() ? mask.keys(assignment.q) : mask.keys(assignment.q, assignment.k);
+}
+
+void coalesce(const Mask& mask, std::vector<Assignment>& assignments) {
+  std::erase_if(assignments, [&](const Assignment& a) {
+    return a.q.empty() || (!a.k.empty() && mask.pairs(a.q, a.k) == 0);
   });
   const bool cut_keys = std::any_of(assignments.begin(), assignments.end(),
                                     [](const Assignment& a) { return !a.k.empty(); });
-  if (cut_keys) join_key_parts(assignments);
+  if (cut_keys) join_key_parts(mask, assignments);
   std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.document, a.q.begin, a.k.begin) < std::tie(b.document, b.q.begin, b.k.begin);
   });
-  if (!cut_keys) join_neighbours(assignments, join_queries);
+  if (cut_keys) return;
+  join_neighbours(assignments,
+                  [&](Assignment& a, const Assignment& b) { return join_queries(mask, a, b); });
 }
 
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments) {
-  coalesce(assignments);
+  coalesce(workload.mask, assignments);
   Plan plan;
   plan.workload = workload;
   plan.stages = Assembler(workload, homes).stages(assignments);

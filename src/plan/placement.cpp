@@ -2,12 +2,16 @@
 // The registry of placements: the one place that knows their names.
 #include "cadenza/plan/placement.hpp"
 
+#include <array>
+#include <utility>
+
 #include "cadenza/base/error.hpp"
+#include "cadenza/plan/predict.hpp"
 
 namespace cadenza::plan {
 namespace {
 
-Plan place(const config::Attention& attention, const Workload& workload) {
+Plan place(const config::Attention& attention, const Workload& workload, const cost::Pool& pool) {
   using config::PlacementKind;
   switch (attention.placement) {
     case PlacementKind::colocated:
@@ -26,7 +30,7 @@ Plan place(const config::Attention& attention, const Workload& workload) {
     case PlacementKind::ulysses_ring:
       return ulysses_ring(workload, attention.head_parallel);
     case PlacementKind::cad:
-      return cad(workload, attention);
+      return cad(workload, attention, pool);
     case PlacementKind::automatic:
       break;
   }
@@ -36,12 +40,56 @@ Plan place(const config::Attention& attention, const Workload& workload) {
        static_cast<int>(attention.placement));
 }
 
+std::vector<Plan> place_all(const config::Attention& attention, std::span<const Workload> parts,
+                            const cost::Pool& pool) {
+  std::vector<Plan> plans;
+  for (const Workload& part : parts) {
+    plans.push_back(place(attention, part, pool));
+    plans.back().keeps_inputs = attention.inputs == config::Inputs::keep;
+  }
+  return plans;
+}
+
+/// What attention.tolerance: auto tries, from the one that moves least.
+constexpr std::array kTolerances = {1.0, 0.5, 0.2, 0.1, 0.05, 0.02};
+
+/// Of several that are equally fast the one that moves less.
+std::vector<Plan> fastest_plans(config::Attention attention, std::span<const Workload> parts,
+                                const cost::Pool& pool) {
+  std::vector<Plan> fastest;
+  std::vector<Trial> trials;
+  for (const double tolerance : kTolerances) {
+    attention.tolerance = tolerance;
+    std::vector<Plan> plans = place_all(attention, parts, pool);
+    const Trial trial{tolerance, layer_seconds(plans, pool)};
+    if (trials.empty() || trial.layer_seconds < trials.front().layer_seconds) {
+      trials.insert(trials.begin(), trial);
+      fastest = std::move(plans);
+    } else {
+      trials.push_back(trial);
+    }
+  }
+  for (Plan& plan : fastest) plan.trials = trials;
+  return fastest;
+}
+
 }  // namespace
 
+std::vector<Plan> make_plans(const config::Attention& attention, std::span<const Workload> parts,
+                             const cost::Pool& pool) {
+  if (attention.placement == config::PlacementKind::cad && !attention.tolerance) {
+    return fastest_plans(attention, parts, pool);
+  }
+  return place_all(attention, parts, pool);
+}
+
 Plan make_plan(const config::Attention& attention, const Workload& workload) {
-  Plan plan = place(attention, workload);
-  plan.keeps_inputs = attention.inputs == config::Inputs::keep;
-  return plan;
+  const cost::Pool pool = cost::nominal_pool(workload.shape.head_dim);
+  return std::move(make_plans(attention, std::span(&workload, 1), pool).front());
+}
+
+Plan cad(const Workload& workload, const config::Attention& attention) {
+  return cad(workload, attention, cost::nominal_pool(workload.shape.head_dim));
 }
 
 }  // namespace cadenza::plan

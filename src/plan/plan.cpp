@@ -22,6 +22,17 @@ void add_integers(Hasher& hasher, Integers... values) {
   (hasher.add(static_cast<std::uint64_t>(values)), ...);
 }
 
+/// 0: all keys up to a diagonal; 1: all keys; 2: from one diagonal to another.
+void add_band(Hasher& hasher, Band band) {
+  if (band.has_low()) return add_integers(hasher, 2, band.low, band.high);
+  add_integers(hasher, band.has_high() ? 0 : 1, band.has_high() ? band.high : 0);
+}
+
+void add_positions(Hasher& hasher, PositionMap map) {
+  if (map == PositionMap{}) return;
+  add_integers(hasher, map.first, map.step, map.cap);
+}
+
 void add_workload(Hasher& hasher, const Workload& workload) {
   const AttentionShape& shape = workload.shape;
   add_integers(hasher, workload.ranks, shape.heads, shape.kv_heads, shape.head_dim,
@@ -39,6 +50,8 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   for (std::int64_t capacity : workload.capacities) add_integers(hasher, capacity);
   add_integers(hasher, workload.queries.size());
   for (Range queries : workload.queries) add_range(hasher, queries);
+  if (workload.mask == Mask{}) return;
+  for (std::int64_t parameter : workload.mask.parameters()) add_integers(hasher, parameter);
 }
 
 void add_stage(Hasher& hasher, const Stage& stage) {
@@ -50,8 +63,9 @@ void add_stage(Hasher& hasher, const Stage& stage) {
   }
   add_integers(hasher, stage.tasks.size());
   for (const PlacedTask& placed : stage.tasks) {
-    add_integers(hasher, placed.server, placed.task.document, placed.task.rule,
-                 placed.task.diagonal);
+    add_integers(hasher, placed.server, placed.task.document);
+    add_band(hasher, placed.task.band);
+    add_positions(hasher, placed.task.q_positions);
     add_range(hasher, placed.task.q);
     add_range(hasher, placed.task.k);
     add_range(hasher, placed.task.heads);

@@ -1,47 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
-#include "cadenza/plan/cost.hpp"
+#include "cadenza/plan/predict.hpp"
 #include "plan/workload/token_order.hpp"
 
 namespace cadenza::plan {
 namespace {
 
-/// Bytes through the busiest rank of a stage; a rank sends and receives at the same time.
-std::int64_t largest_transfer(const Stage& stage, int ranks) {
-  std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks), 0);
-  std::vector<std::int64_t> received(static_cast<std::size_t>(ranks), 0);
+/// Seconds at the busiest rank; it sends and receives at the same time.
+double largest_transfer(const Stage& stage, int ranks, const cost::Pool& pool) {
+  std::vector<double> sent(static_cast<std::size_t>(ranks), 0.0);
+  std::vector<double> received(static_cast<std::size_t>(ranks), 0.0);
   for (const Move& move : stage.moves) {
-    sent[static_cast<std::size_t>(move.from)] += move.bytes;
-    received[static_cast<std::size_t>(move.to)] += move.bytes;
+    const cost::Way way = pool.rates.way(pool.world_rank(move.from), pool.world_rank(move.to));
+    const double seconds = static_cast<double>(move.bytes) / way.bytes_per_second;
+    sent[static_cast<std::size_t>(move.from)] += seconds;
+    received[static_cast<std::size_t>(move.to)] += seconds;
   }
-  std::int64_t largest = 0;
-  for (std::int64_t bytes : sent) largest = std::max(largest, bytes);
-  for (std::int64_t bytes : received) largest = std::max(largest, bytes);
-  return largest;
+  return std::max(std::ranges::max(sent), std::ranges::max(received));
 }
 
 }  // namespace
 
-Prediction predict(const Plan& plan, const CostModel& model) {
-  double total = 0;
-  double slowest = 0;
-  for (const Rank server : plan.workload.servers) {
-    const double cost = plan.cost_per_rank[static_cast<std::size_t>(server)];
-    total += cost;
-    slowest = std::max(slowest, cost / usual_ranks(plan.workload.capacity(server)));
+std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,
+                                 const cost::Rates& rates) {
+  std::vector<double> seconds(static_cast<std::size_t>(ranks), 0.0);
+  for (const PlacedTask& placed : stage.tasks) {
+    double& server = seconds[static_cast<std::size_t>(placed.server)];
+    if (server == 0) server = rates.launch_seconds();
+    server += rates.task_seconds(placed.task, pass);
   }
+  return seconds;
+}
+
+Prediction predict(const Plan& plan, const cost::Pool& pool) {
+  std::vector<double> servers(static_cast<std::size_t>(plan.workload.ranks), 0.0);
   Prediction prediction;
-  if (total > 0) {
-    const double even = total / usual_ranks(plan.workload.pool_capacity());
-    prediction.lower_bound_seconds = even / model.attention_flops_per_second;
-  }
-  prediction.predicted_seconds = slowest / model.attention_flops_per_second;
   for (const Stage& stage : plan.stages) {
-    const auto bytes = static_cast<double>(largest_transfer(stage, plan.workload.ranks));
-    prediction.predicted_seconds += bytes / model.bytes_per_second;
+    const std::vector<double> tasks =
+        task_seconds(stage, plan.workload.ranks, Pass::forward, pool.rates);
+    for (std::size_t rank = 0; rank < servers.size(); ++rank) servers[rank] += tasks[rank];
+    prediction.predicted_seconds += largest_transfer(stage, plan.workload.ranks, pool);
   }
+  const double all = std::accumulate(servers.begin(), servers.end(), 0.0);
+  prediction.lower_bound_seconds = all / usual_ranks(plan.workload.pool_capacity());
+  for (std::size_t rank = 0; rank < servers.size(); ++rank) {
+    servers[rank] /= usual_ranks(plan.workload.capacity(static_cast<Rank>(rank)));
+  }
+  prediction.predicted_seconds += std::ranges::max(servers);
   return prediction;
 }
 
@@ -53,7 +61,7 @@ std::vector<double> cost_at_home(const Workload& workload) {
     const auto document = static_cast<std::size_t>(home.document);
     const Range q = intersect(home.tokens, workload.queries_of(document));
     if (q.empty()) continue;
-    const std::int64_t pairs = mask_pairs(workload.order, workload.lengths[document], q);
+    const std::int64_t pairs = mask_pairs(workload, home.document, q);
     cost[static_cast<std::size_t>(home.rank)] += flops_per_pair * static_cast<double>(pairs);
   }
   return cost;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/program/operation_work.hpp"
 
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -138,7 +138,7 @@ OperationWork OperationShapes::loss(double rows) const {
 /// Of the weights that the rank updates.
 double OperationShapes::owned_elements(Rank rank) const {
   const double layers = static_cast<double>(model_.layers) / layout_.pipeline();
-  return (layers * static_cast<double>(config::layer_parameters(model_)) / layout_.tensor() +
+  return (layers * static_cast<double>(cost::layer_parameters(model_)) / layout_.tensor() +
           table_elements(model_, layout_, rank)) /
          (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
 }

@@ -3,6 +3,7 @@
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
+#include "cadenza/program/operation_time.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -19,12 +20,11 @@ std::vector<plan::Occupant> occupants(const Layout& layout, const data::Batch& b
   return groups;
 }
 
-TickPlans make_plans(const config::Attention& attention, const plan::Workload& workload, int part,
-                     const std::vector<int>& first_document) {
+TickPlans with_traffic(plan::Plan forward, int part, const std::vector<int>& first_document) {
   TickPlans plans;
   plans.part = part;
   plans.first_document = first_document;
-  plans.forward = plan::make_plan(attention, workload);
+  plans.forward = std::move(forward);
   plans.backward = plan::mirror(plans.forward);
   plan::require_valid(plans.forward, plans.backward);
   add_traffic(plans);
@@ -68,22 +68,29 @@ std::vector<int> first_documents(std::span<const plan::Occupant> groups) {
 }
 
 std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan::Workload& whole,
-                                 const std::vector<int>& first_document) {
-  if (attention.overlap == config::Overlap::none) {
-    return {make_plans(attention, whole, 0, first_document)};
+                                 const std::vector<int>& first_document, const cost::Pool& pool) {
+  std::vector<plan::Workload> parts = {whole};
+  if (attention.overlap == config::Overlap::ping_pong) {
+    const std::array<plan::Workload, 2> both = plan::halves(whole);
+    parts.assign(both.begin(), both.end());
   }
-  const std::array<plan::Workload, 2> halves = plan::halves(whole);
-  return {make_plans(attention, halves[0], 0, first_document),
-          make_plans(attention, halves[1], 1, first_document)};
+  std::vector<TickPlans> ticks;
+  for (plan::Plan& plan : plan::make_plans(attention, parts, pool)) {
+    const int part = static_cast<int>(ticks.size());
+    ticks.push_back(with_traffic(std::move(plan), part, first_document));
+  }
+  return ticks;
 }
 
-std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch) {
+std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
+                                  const config::Machine& machine) {
   const StepShape outline(experiment);
+  const cost::Pool pool = planning_pool(experiment, machine, outline.layout);
   std::vector<TickPlans> plans;
   for (const Tick& tick : outline.ticks()) {
     const auto groups = occupants(outline.layout, batch, tick);
     const plan::Workload whole = make_workload(experiment, outline.layout, groups);
-    for (TickPlans& part : plan_tick(experiment.attention, whole, first_documents(groups))) {
+    for (TickPlans& part : plan_tick(experiment.attention, whole, first_documents(groups), pool)) {
       plans.push_back(std::move(part));
     }
   }
@@ -91,10 +98,10 @@ std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const da
 }
 
 StepPlan plan_step(const config::Experiment& experiment, const data::Packer& packer, Rank rank,
-                   std::int64_t step) {
+                   std::int64_t step, const config::Machine& machine) {
   StepPlan result;
   result.batch = packer.batch(step);
-  result.ticks = plan_ticks(experiment, result.batch);
+  result.ticks = plan_ticks(experiment, result.batch, machine);
   result.program = make_program(StepShape(experiment), rank, result.ticks);
   Hasher hasher;
   for (const TickPlans& tick : result.ticks) {

@@ -2,7 +2,7 @@
 // What a tensor group does together in an operation of src/model: the one list of it.
 #include <algorithm>
 
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::program {
@@ -54,7 +54,7 @@ void add_attention_outputs(const Step& step, config::Recompute recompute, Sequen
 /// @param vocab  of the rank with most of it
 void add_loss(std::int64_t rows, std::int64_t vocab, Sequence& sequence) {
   sequence.gather();
-  const std::int64_t most = config::logit_rows(vocab, rows);
+  const std::int64_t most = cost::logit_rows(vocab, rows);
   for (std::int64_t row = 0; row < rows; row += most) {
     const std::int64_t count = std::min(most, rows - row);
     sequence.reduce_all(count);      // largest logits

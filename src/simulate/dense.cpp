@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dense.hpp"
 
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::simulate {
@@ -85,7 +85,7 @@ std::vector<Rank> Dense::replicas(Rank rank) const {
 }
 
 double Dense::layer_elements() const {
-  return static_cast<double>(config::layer_parameters(e_.model)) / layout_.tensor();
+  return static_cast<double>(cost::layer_parameters(e_.model)) / layout_.tensor();
 }
 
 }  // namespace cadenza::simulate

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cadenza/program/operation_time.hpp"
 #include "dense.hpp"
 
 namespace cadenza::simulate {
@@ -15,11 +16,14 @@ using program::Pass;
 using program::Step;
 
 /// Kernel time of one head of all documents of a microbatch.
-double head_seconds(const data::Microbatch& microbatch, Pass pass, const Costs& costs) {
+double head_seconds(const data::Microbatch& microbatch, const Mask& mask, Pass pass,
+                    const Costs& costs) {
   std::vector<plan::PlacedTask> tasks;
   for (const data::BatchDocument& document : microbatch.documents) {
     const Range tokens{0, document.length()};
-    tasks.push_back({0, {0, tokens, tokens, {0, 1}}, 0.0});
+    mask.for_each_task({0, tokens, tokens, {0, 1}}, [&](const Task& task) {
+      tasks.push_back({0, task, 0.0});
+    });
   }
   std::vector<const plan::PlacedTask*> all;
   for (const plan::PlacedTask& task : tasks) all.push_back(&task);
@@ -68,7 +72,7 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
 /// What the keys and values of a token of a microbatch take to go round a context group, at the
 /// rank that is last: a ring over several nodes has a hop between nodes.
 double key_seconds(const config::Experiment& e, const Costs& costs) {
-  if (e.attention.overlap != config::Overlap::none || e.cluster.varies()) return 0;
+  if (e.attention.overlap == config::Overlap::ping_pong || e.cluster.varies()) return 0;
   const double bytes =
       2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
       config::element_bytes(e.run.dtype).element;
@@ -80,34 +84,10 @@ double key_seconds(const config::Experiment& e, const Costs& costs) {
   return seconds;
 }
 
-/// Operations of the dense part of a layer, both passes.
-std::vector<Step> layer_steps(const config::Experiment& e) {
-  const auto step = [](Operation operation, Pass pass, bool recompute = false) {
-    Step s;
-    s.operation = operation;
-    s.pass = pass;
-    s.recompute = recompute;
-    s.tick = 0;
-    return s;
-  };
-  std::vector<Step> steps = {step(Operation::attention_inputs, Pass::forward),
-                             step(Operation::attention_outputs, Pass::forward),
-                             step(Operation::attention_outputs, Pass::backward),
-                             step(Operation::begin_attention, Pass::backward),
-                             step(Operation::attention_inputs, Pass::backward)};
-  if (attention_again(e)) {
-    steps.push_back(step(Operation::attention_inputs, Pass::forward, true));
-  }
-  if (e.run.recompute == Recompute::layer) {
-    steps.push_back(step(Operation::attention_outputs, Pass::forward, true));
-  }
-  return steps;
-}
-
 /// Of a microbatch on a rank of any stage.
 double stage_seconds(const config::Experiment& e, Dense& dense, std::int64_t rows) {
   double seconds = 0;
-  for (const Step& step : layer_steps(e)) {
+  for (const Step& step : program::layer_steps(e)) {
     const DenseTime& time = dense.time(step, 0, rows);
     seconds += time.compute + time.collective_seconds();
   }
@@ -134,11 +114,12 @@ double update_seconds(const config::Experiment& e, Dense& dense) {
 
 }  // namespace
 
-LeastTime::LeastTime(const data::Batch& batch, const Costs& costs)
+LeastTime::LeastTime(const data::Batch& batch, const Mask& mask, const Costs& costs)
     : machine_(costs.machine()), tokens_(batch.tokens()) {
   for (const data::Microbatch& microbatch : batch.microbatches) {
-    microbatches_.push_back({head_seconds(microbatch, Pass::forward, costs),
-                             head_seconds(microbatch, Pass::backward, costs), microbatch.tokens()});
+    microbatches_.push_back({head_seconds(microbatch, mask, Pass::forward, costs),
+                             head_seconds(microbatch, mask, Pass::backward, costs),
+                             microbatch.tokens()});
   }
 }
 
@@ -153,7 +134,7 @@ double LeastTime::seconds(const config::Experiment& e) const {
   const double dense_seconds = microbatches * (layers + loss_seconds(dense, rows));
   const double update = update_seconds(e, dense);
   const double attention = attention_seconds(e, costs);
-  if (e.attention.overlap == config::Overlap::none) {
+  if (e.attention.overlap != config::Overlap::ping_pong) {
     return dense_seconds + fill * layers + attention + update;
   }
   // In ping-pong other ranks may compute a half's attention while this one has the other half.

@@ -17,7 +17,7 @@ double& Network::at(std::vector<double>& free, int port) {
 }
 
 double Network::transfer(Rank from, Rank to, std::int64_t bytes, double now) {
-  const Way way = costs_.way(from, to);
+  const cost::Way way = costs_.way(from, to);
   Ports& ports = way.between_nodes ? adapters_ : ranks_;
   double& out = at(ports.out, way.between_nodes ? costs_.adapter_of(from) : from);
   double& in = at(ports.in, way.between_nodes ? costs_.adapter_of(to) : to);

@@ -7,10 +7,10 @@ import pytest
 import harness
 
 
-# Modules that measure times, pin threads or start daemons: nothing else runs beside them.
+# Modules that measure times or pin threads: nothing else runs beside them.
 ALONE = {
     "test_bench", "test_bench_simulation", "test_calibrate", "test_equal_bits", "test_interrupted",
-    "test_pauses", "test_quickstart", "test_signals", "test_slurm", "test_threads", "test_watchdog",
+    "test_pauses", "test_quickstart", "test_signals", "test_threads",
 }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ DEFAULTS = {
     },
     "batch": {"tokens": 768, "microbatch": 128},
     "parallel": {"data": 1},
-    "attention": {"placement": "colocated", "block": 16, "tolerance": 0.05},
+    "attention": {"placement": "colocated", "block": 16, "tolerance": 0.05, "overlap": "none"},
     "optimizer": {"lr": 3e-3, "warmup": 3},
     "run": {"steps": 3},
 }

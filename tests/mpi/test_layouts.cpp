@@ -112,6 +112,23 @@ TEST(Layouts, TrainLikeOneRankInDouble) {
   }
 }
 
+/// A mask that no placement knows.
+TEST(Layouts, TrainLikeOneRankWithASlidingWindow) {
+  const auto world = comm::make_world();
+  Draw draw(5);
+  for (Case& one : random_cases(world->size(), 1, 5)) {
+    SCOPED_TRACE(one.description);
+    one.experiment.model.mask = Mask::window(draw.of(std::vector<std::int64_t>{1, 7, 40, 150}));
+    const TemporaryFile unused("layout");
+    const auto found = train<double>(one.experiment, *world, 2, unused.path());
+    if (world->rank() != 0) continue;
+    const auto self = comm::make_self();
+    const auto expected =
+        train<double>(testing::on_one_rank(one.experiment), *self, 2, unused.path());
+    expect_same(found, expected, 1e-11, 1e-9);
+  }
+}
+
 TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 1, 2)) {
@@ -180,6 +197,11 @@ TEST(Layouts, BytesAndMemoryAreWhatPlansSay) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 3, 3)) {
     SCOPED_TRACE(one.description);
+    expect_bytes_and_memory<float>(one.experiment, *world);
+  }
+  for (Case& one : random_cases(world->size(), 1, 6)) {
+    SCOPED_TRACE(one.description);
+    one.experiment.model.mask = Mask::window(30);
     expect_bytes_and_memory<float>(one.experiment, *world);
   }
 }

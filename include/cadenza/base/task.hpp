@@ -1,16 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention task: a rectangle of one document's attention matrix with its mask rule.
+// The attention task: a rectangle of one document's attention matrix and the band of pairs that its
+// mask allows.
 // Plans place tasks and kernels compute them; this is all that the two share.
 #pragma once
+
+#include <compare>
 
 #include "cadenza/base/range.hpp"
 
 namespace cadenza {
 
-/// How positions and masks are read inside a task.
-enum class Rule : std::uint8_t {
-  causal,  ///< key j is seen by query i when j <= i + diagonal (document-relative tokens)
-  full,    ///< every key of the rectangle is seen by every query
+/// Which keys a query sees: query i sees key j where i + low <= j <= i + high. Both count tokens of
+/// the document.
+struct Band {
+  static constexpr std::int64_t kNoEdge = std::int64_t{1} << 60;  ///< beyond all tokens
+
+  std::int64_t low = -kNoEdge;
+  std::int64_t high = 0;
+
+  /// All keys up to the query's own; up to `diagonal` after it where tokens are counted in stripes.
+  static constexpr Band causal(std::int64_t diagonal = 0) { return {-kNoEdge, diagonal}; }
+  /// All keys.
+  static constexpr Band full() { return {-kNoEdge, kNoEdge}; }
+  /// The query's own key and those before it, `keys` in all.
+  static constexpr Band window(std::int64_t keys) { return {1 - keys, 0}; }
+
+  constexpr bool has_low() const { return low > -kNoEdge; }
+  constexpr bool has_high() const { return high < kNoEdge; }
+  constexpr bool is_full() const { return !has_low() && !has_high(); }
+  constexpr bool sees(std::int64_t query, std::int64_t key) const {
+    return query + low <= key && key <= query + high;
+  }
+  /// The same pairs, the keys counted from `by` tokens further on.
+  constexpr Band shifted(std::int64_t by) const {
+    return {has_low() ? low + by : low, has_high() ? high + by : high};
+  }
+  friend constexpr auto operator<=>(const Band&, const Band&) = default;
+};
+
+/// The position that attention takes for a query, by its position in the text: first + step * text,
+/// cut to [0, cap]. Keys have one position each, which no task changes.
+struct PositionMap {
+  static constexpr std::int64_t kNoCap = std::int64_t{1} << 60;
+
+  std::int64_t first = 0;
+  std::int64_t step = 1;  ///< 0 or more; 0: all queries stand at `first`
+  std::int64_t cap = kNoCap;
+
+  constexpr std::int64_t of(std::int64_t text) const {
+    return std::clamp<std::int64_t>(first + step * text, 0, cap);
+  }
+  friend constexpr auto operator<=>(const PositionMap&, const PositionMap&) = default;
 };
 
 /// A rectangle of the attention matrix of one document.
@@ -19,22 +59,36 @@ struct Task {
   Range q;           ///< queries, tokens of the document
   Range k;           ///< keys, tokens of the document
   Range heads;       ///< query heads
-  Rule rule = Rule::causal;
-  std::int64_t diagonal = 0;  ///< causal; other than 0 only where tokens are counted in stripes
+  Band band = Band::causal();
+  PositionMap q_positions = {};  ///< the text's own, unless the mask says otherwise
   friend constexpr bool operator==(const Task&, const Task&) = default;
 };
 
-/// Number of keys of `k` that query token `i` sees under `rule`.
-constexpr std::int64_t visible_keys(std::int64_t i, Range k, Rule rule, std::int64_t diagonal = 0) {
-  if (rule == Rule::full) return k.size();
-  return std::max<std::int64_t>(0, std::min(k.end, i + diagonal + 1) - k.begin);
+/// The pairs that both allow.
+constexpr Band common(Band a, Band b) {
+  return {std::max(a.low, b.low), std::min(a.high, b.high)};
 }
 
-/// Query-key pairs that the mask allows in q × k, for one head. Closed form, exact in 64 bits.
-constexpr std::int64_t allowed_pairs(Range q, Range k, Rule rule, std::int64_t diagonal = 0) {
-  if (q.empty() || k.empty()) return 0;
-  if (rule == Rule::full) return q.size() * k.size();
-  q = {q.begin + diagonal, q.end + diagonal};
+/// From the first to the last key of `k` that some query of `q` sees; all between are seen as well.
+constexpr Range seen_keys(Range q, Range k, Band band) {
+  if (q.empty()) return {k.begin, k.begin};
+  return intersect(k, {q.begin + band.low, q.end + band.high});
+}
+
+/// From the first to the last query of `q` that sees some key of `k`; all between do as well.
+constexpr Range seeing_queries(Range q, Range k, Band band) {
+  if (k.empty()) return {q.begin, q.begin};
+  return intersect(q, {k.begin - band.high, k.end - band.low});
+}
+
+/// Number of keys of `k` that query token `i` sees.
+constexpr std::int64_t visible_keys(std::int64_t i, Range k, Band band) {
+  return std::max<std::int64_t>(0, seen_keys({i, i + 1}, k, band).size());
+}
+
+/// Query-key pairs of q x k with key <= query + high. Closed form, exact in 64 bits.
+constexpr std::int64_t pairs_up_to(Range q, Range k, std::int64_t high) {
+  q = {q.begin + high, q.end + high};
   // Rows i < k.begin see nothing, rows i >= k.end - 1 see the whole key range.
   const std::int64_t first = std::max(q.begin, k.begin);
   const std::int64_t ramp_end = std::clamp(k.end, first, std::max(first, q.end));
@@ -45,11 +99,30 @@ constexpr std::int64_t allowed_pairs(Range q, Range k, Rule rule, std::int64_t d
   return ramp_pairs + whole * k.size();
 }
 
+/// Query-key pairs that the band allows in q x k, for one head.
+constexpr std::int64_t allowed_pairs(Range q, Range k, Band band) {
+  if (q.empty() || k.empty() || band.high < band.low) return 0;
+  const std::int64_t up_to_high =
+      band.has_high() ? pairs_up_to(q, k, band.high) : q.size() * k.size();
+  return band.has_low() ? up_to_high - pairs_up_to(q, k, band.low - 1) : up_to_high;
+}
+
+/// Query-key pairs of a task, for one head.
+constexpr std::int64_t allowed_pairs(const Task& task) {
+  return allowed_pairs(task.q, task.k, task.band);
+}
+
+/// The task without the rows and columns at its edges that see or are seen by nothing.
+constexpr Task trimmed(Task task) {
+  task.q = seeing_queries(task.q, task.k, task.band);
+  task.k = seen_keys(task.q, task.k, task.band);
+  return task;
+}
+
 /// Forward floating-point operations of a task (two matrix products, multiply + add = 2):
 /// 4 * head_dim per allowed pair and head. The backward pass costs 2.5 times as much.
 constexpr double forward_flops(const Task& task, int head_dim) {
-  return 4.0 * head_dim *
-         static_cast<double>(allowed_pairs(task.q, task.k, task.rule, task.diagonal)) *
+  return 4.0 * head_dim * static_cast<double>(allowed_pairs(task)) *
          static_cast<double>(task.heads.size());
 }
 inline constexpr double kBackwardFlopsRatio = 2.5;

@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cadenza/base/attention_kernel.hpp"
+#include "cadenza/base/mask.hpp"
 
 namespace cadenza::config {
 
@@ -26,6 +28,7 @@ struct Model {
   double norm_eps = 1e-5;
   Rope rope;
   bool tie_embeddings = false;
+  Mask mask = {};  ///< which keys attention sees; no key of an experiment sets it
 
   std::int64_t head_dim() const { return d_model / heads; }
 };
@@ -125,7 +128,8 @@ struct Parallel {
   }
 };
 
-enum class Overlap { none, ping_pong };
+/// `automatic`: once for a run, whichever is predicted to be faster.
+enum class Overlap { none, ping_pong, automatic };
 /// How a context group shares tokens where the placement leaves it open (all_gather, double_ring,
 /// ulysses_ring, cad). `zigzag`: 2 x context chunks, rank r has chunks r and 2 x context - 1 - r.
 enum class Sharding { contiguous, zigzag };
@@ -150,13 +154,14 @@ struct Attention {
   /// cad: rank, its speed as planned for, in percent of the others'.
   std::vector<std::array<double, 2>> capacity;
   std::int64_t block = 128;  ///< tokens, the smallest piece that is placed on its own
-  double tolerance = 0.1;    ///< cad: allowed deviation of a server's cost from the mean
+  /// cad: allowed deviation of a server's cost from the mean; without a value (`auto`): in each
+  /// tick the one that is predicted to be fastest.
+  std::optional<double> tolerance;
   Bound bound = Bound::two_sided;
   Priority priority = Priority::resident;
   bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost
   Inputs inputs = Inputs::resend;
-  Overlap overlap = Overlap::none;
-  bool overlap_open = false;                            ///< as Parallel::open
+  Overlap overlap = Overlap::automatic;
   AttentionKernel kernel = AttentionKernel::automatic;  ///< what computes it on a host
 };
 
@@ -245,6 +250,14 @@ struct Cluster {
   bool varies() const {
     return speed_spread > 0 || jitter > 0 || !slow_ranks.empty() || !slow_links.empty() ||
            !faults.empty();
+  }
+  /// Without what makes ranks and links differ: what planners know.
+  Cluster even() const {
+    Cluster known;
+    known.machine = machine;
+    known.ranks_per_node = ranks_per_node;
+    known.bandwidth = bandwidth;
+    return known;
   }
 };
 

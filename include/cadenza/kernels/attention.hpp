@@ -4,11 +4,11 @@
 // Notation: D head_dim, H query heads, G key-value heads; query head h reads key-value head h / (H
 // / G). Rows are [heads, D] and contiguous, of the heads that their buffer holds; a buffer's row r
 // is token tokens.begin + r of its document. K is rotated already (rotary embedding at its document
-// position); Q is not: kernels rotate it by the document-relative position of its row, so that one
-// Q serves every placement.
+// position); Q is not: kernels rotate it by the position that a task's map gives for its row, once
+// for every map of a call, so that one Q serves every placement and every map.
 //
 // Where documents are dealt to ranks in stripes, tokens count a rank's rows and not the document's:
-// any integers, which masks compare (Task::diagonal) and which Positions turn into positions.
+// any integers, which masks compare (Task::band) and which Positions turn into positions.
 //
 // Real is what Q, K, V and dO are stored as; what merges or adds up is kept in Accumulator<Real>.
 #pragma once
@@ -44,8 +44,8 @@ struct AttentionShape {
   int group() const { return heads / kv_heads; }
 };
 
-/// Document positions of the rows of a buffer: row r is at first + r * step. Read by the rotation
-/// only; masks compare tokens.
+/// Text positions of the rows of a buffer: row r is at first + r * step. Read by the rotation only,
+/// through the map of the task (Task::q_positions); masks compare tokens.
 struct Positions {
   std::int64_t first = -1;  ///< of the row of tokens.begin; -1: tokens.begin itself
   std::int64_t step = 1;    ///< at least 1

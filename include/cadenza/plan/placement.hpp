@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/cost/rates.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/plan/plan.hpp"
 
@@ -31,6 +32,12 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
 std::array<Workload, 2> halves(const Workload& workload);
 
 /// Plans a tick with the placement that `attention` names; `automatic` must have been resolved.
+/// Where attention.tolerance is auto, cad takes the one whose tick is predicted to be fastest on
+/// the pool (layer_seconds), the same for all parts.
+/// @param parts  of the tick: the whole, or its halves in ping-pong
+std::vector<Plan> make_plans(const config::Attention& attention, std::span<const Workload> parts,
+                             const cost::Pool& pool);
+/// Of a tick in one part, at nominal rates.
 Plan make_plan(const config::Attention& attention, const Workload& workload);
 
 /// Every task runs on its query's home rank (or, with dedicated servers, trainer t's on server t
@@ -61,7 +68,10 @@ Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel);
 /// Core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and appendix B): head-tail
 /// items in blocks move from servers above the mean to servers below it, by balance gained per byte
 /// moved, until every server is within `attention.tolerance` of the mean. Of `attention` it reads
-/// block, tolerance, bound, priority and split_keys.
+/// block, tolerance, bound, priority and split_keys; tasks are cut along their keys where that is
+/// faster on the pool.
+Plan cad(const Workload& workload, const config::Attention& attention, const cost::Pool& pool);
+/// At nominal rates.
 Plan cad(const Workload& workload, const config::Attention& attention);
 
 }  // namespace cadenza::plan

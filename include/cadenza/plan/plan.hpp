@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cadenza/base/mask.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/task.hpp"
 
@@ -66,6 +67,7 @@ struct Workload {
   /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
   int context = 1;
   TokenOrder order;  ///< of every document
+  Mask mask;         ///< of every document, in the order of the text
   /// By document: the queries whose attention the plan is for; empty: all of every document. Half
   /// of a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
   std::vector<Range> queries;
@@ -121,6 +123,13 @@ struct Merge {
   friend bool operator==(const Merge&, const Merge&) = default;
 };
 
+/// A tolerance that attention.tolerance: auto tried.
+struct Trial {
+  double tolerance = 0;
+  double layer_seconds = 0;  ///< predicted for a layer of the tick, both passes
+  friend bool operator==(const Trial&, const Trial&) = default;
+};
+
 struct Plan {
   Workload workload;
   std::vector<Stage> stages;
@@ -129,6 +138,8 @@ struct Plan {
   std::vector<std::int64_t> bytes_sent_per_rank;
   /// Servers keep Q, K and V from the forward to the backward pass.
   bool keeps_inputs = false;
+  /// attention.tolerance: auto: what was compared for the tick, the one that was taken first.
+  std::vector<Trial> trials;
 };
 
 /// Key-value heads that query heads read.

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/plan.hpp"
+#include "cadenza/plan/predict.hpp"
 
 namespace cadenza::plan {
 
@@ -18,12 +18,17 @@ struct StepNotes {
   /// World ranks of every pool that follows these plans, in the plans' order; one pool needs none.
   std::vector<std::vector<Rank>> pools;
   std::vector<Prediction> predictions;  ///< of each plan
+  std::vector<std::string> decisions;   ///< what was auto, with reasons
   std::string rates;                    ///< what they are predicted for: "machine h100"
 };
 
-// Without predictions they are those of CostModel's nominal rates.
+// Without predictions they are those of nominal rates.
 // Every report takes the plans of a step in order; two halves of a tick (Workload::queries) follow
 // one another and share its documents.
+
+/// What attention.tolerance: auto compared: "0.02 (auto: a layer is predicted to take 82.1 ms; 0.1:
+/// 86.0 ms)"; empty where it was given.
+std::string describe(const std::vector<Trial>& trials);
 
 /// One table per plan (per rank: tokens, tasks, cost, share of the mean, bytes sent, memory) with a
 /// picture in characters of its longest documents, and the step's summary line.

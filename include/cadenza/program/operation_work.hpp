@@ -3,28 +3,18 @@
 // bytes that all else reads and writes, and the collectives of their tensor group.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <vector>
 
 #include "cadenza/base/collective.hpp"
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/cost/product.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::program {
 
-/// y = x W, dx = dy W or dW += dy x: how a library reads the factors, and whether it adds.
-enum class ProductKind : std::uint8_t { forward, data_gradient, weight_gradient };
-
-/// [rows, depth] x [depth, columns]; rows of a weight's gradient are the outputs of the layer.
-struct Product {
-  ProductKind kind = ProductKind::forward;
-  double rows = 0;
-  double columns = 0;
-  double depth = 0;
-  double flops() const { return 2.0 * rows * columns * depth; }
-  friend auto operator<=>(const Product&, const Product&) = default;
-};
+using cost::Product;
+using cost::ProductKind;
 
 struct OperationWork {
   std::vector<Product> products;

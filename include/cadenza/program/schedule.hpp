@@ -5,11 +5,12 @@
 
 #include <vector>
 
+#include "cadenza/base/pass.hpp"
 #include "cadenza/config/experiment.hpp"
 
 namespace cadenza::program {
 
-enum class Pass : std::uint8_t { forward, backward };
+using cadenza::Pass;
 
 /// A pass of one microbatch through one group of a stage's layers.
 struct ScheduleEntry {

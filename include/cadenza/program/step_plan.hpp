@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "cadenza/program/program.hpp"
@@ -20,18 +21,21 @@ struct StepPlan {
   std::uint64_t hash = 0;  ///< of all plans: equal on all ranks or the run stops
 };
 
-/// Pure and thread-safe. @throws Error(usage) when a placement made an invalid plan.
+/// Pure and thread-safe.
+/// @param machine  that plans are predicted for; nominal where none is given
+/// @throws Error(usage) when a placement made an invalid plan.
 StepPlan plan_step(const config::Experiment& experiment, const data::Packer& packer, Rank rank,
-                   std::int64_t step);
+                   std::int64_t step, const config::Machine& machine = {});
 
 /// Plans of a step for all ranks of a pool, without programs (cadenza plan, dry runs): index = tick
 /// x parts + part. All pools have the same.
-std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch);
+std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
+                                  const config::Machine& machine = {});
 
 /// The plans of one tick: one, or those of both halves in ping-pong.
 /// @param first_document  by context group
 std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan::Workload& whole,
-                                 const std::vector<int>& first_document);
+                                 const std::vector<int>& first_document, const cost::Pool& pool);
 
 /// What a pool computes while its context groups hold these microbatches, with the capacities of
 /// its ranks; @see plan::make_workload

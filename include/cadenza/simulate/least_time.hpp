@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "cadenza/base/mask.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/simulate/costs.hpp"
@@ -15,7 +16,7 @@ namespace cadenza::simulate {
 class LeastTime {
  public:
   /// @param costs  of any layout: attention is timed by the head; it outlives the object
-  LeastTime(const data::Batch& batch, const Costs& costs);
+  LeastTime(const data::Batch& batch, const Mask& mask, const Costs& costs);
 
   /// Seconds that a step takes where only the work that its layout gives to the busiest rank
   /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the

@@ -10,6 +10,7 @@
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/dtype.hpp"
 #include "app/runtime/machine.hpp"
+#include "app/simulate/simulation.hpp"
 #include "attend_files.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
@@ -62,7 +63,10 @@ std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
   for (const data::Microbatch& microbatch : microbatches) groups.push_back(&microbatch);
   plan::Workload workload = program::make_workload(experiment, step_shape.layout, groups);
   workload.shape = problem.shape;
-  return program::plan_tick(experiment.attention, workload, program::first_documents(groups));
+  const cost::Pool pool{
+      cost::Rates(load_machine(experiment.cluster), experiment.cluster, problem.shape.head_dim),
+      step_shape.layout.members(0)};
+  return program::plan_tick(experiment.attention, workload, program::first_documents(groups), pool);
 }
 
 /// Where the rows of a rank are in the input file, row by row; -1: padding between halves.

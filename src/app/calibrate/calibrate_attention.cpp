@@ -27,12 +27,12 @@ std::vector<std::int64_t> grid(std::int64_t longest) {
   return sizes;
 }
 
-AttentionCase filled(std::int64_t queries, std::int64_t keys, Rule rule = Rule::causal) {
-  return {queries, keys, std::max<std::int64_t>(1, kTokens / keys), rule};
+AttentionCase filled(std::int64_t queries, std::int64_t keys, Band band = Band::causal()) {
+  return {queries, keys, std::max<std::int64_t>(1, kTokens / keys), band};
 }
 
 Task task_of(const AttentionCase& work, std::int64_t heads) {
-  return {0, {work.keys - work.queries, work.keys}, {0, work.keys}, {0, heads}, work.rule};
+  return {0, {work.keys - work.queries, work.keys}, {0, work.keys}, {0, heads}, work.band};
 }
 
 double flops_of(const AttentionCase& work) {
@@ -54,7 +54,7 @@ std::vector<AttentionCase> checks(std::int64_t longest) {
   std::vector<AttentionCase> found;
   for (const AttentionCase& work :
        {filled(256, 256), filled(1024, 1024), filled(256, 4096), filled(1000, 3000),
-        filled(4096, 4096), filled(1024, 1024, Rule::full), filled(1024, 8192, Rule::full)}) {
+        filled(4096, 4096), filled(1024, 1024, Band::full()), filled(1024, 8192, Band::full())}) {
     if (work.keys <= longest) found.push_back(work);
   }
   return found;
@@ -64,7 +64,7 @@ const AttentionCase kOneTile{kTile, kTile, 1};
 
 std::string name_of(const AttentionCase& work, Pass pass) {
   return fmt::format("attention {} {} x {} x {}{}", pass == Pass::forward ? "forward" : "backward",
-                     work.count, work.queries, work.keys, work.rule == Rule::full ? " full" : "");
+                     work.count, work.queries, work.keys, work.band.is_full() ? " full" : "");
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
+#include "cadenza/cost/product_time.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "cadenza/simulate/product_time.hpp"
 #include "calibration.hpp"
 #include "measure_links.hpp"
 #include "measure_products.hpp"
@@ -144,7 +144,7 @@ void Calibration<Real>::fit_products() {
 
 template <typename Real>
 void Calibration<Real>::check_products() {
-  simulate::ProductTime times(machine_.products);
+  cost::ProductTime times(machine_.products);
   for (const Product& product : products_of(experiment_, between(rows_))) {
     product_error_.add(name_of(product), times.seconds(product),
                        product_rounds_.at(product).seconds());

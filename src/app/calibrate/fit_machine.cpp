@@ -9,11 +9,11 @@
 #include <limits>
 #include <map>
 
+#include "cadenza/cost/tiles.hpp"
+#include "cadenza/program/element_wise_rate.hpp"
 #include "cadenza/program/layout.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "cadenza/simulate/element_wise_rate.hpp"
-#include "cadenza/simulate/tiles.hpp"
 #include "rounds.hpp"
 #include "timing.hpp"
 
@@ -29,7 +29,7 @@ double spread(const config::AttentionTimes& attention, const std::vector<config:
   for (const auto& [queries, keys, seconds] : rows) {
     const auto end = static_cast<std::int64_t>(keys);
     const Task task{0, {end - static_cast<std::int64_t>(queries), end}, {0, end}, {0, 1}};
-    const double weight = simulate::tile_weight(task, attention.tile, attention.tile_overhead);
+    const double weight = cost::tile_weight(task, attention.tile, attention.tile_overhead);
     const double log = std::log(std::max(seconds - attention.launch_seconds, 1e-9) / weight);
     sum += log;
     squares += log * log;
@@ -83,7 +83,7 @@ void fit_element_wise(const config::Experiment& alone, const std::vector<Operati
   const simulate::Costs costs(products, alone, layout);
   std::map<double*, RateFit> fits;
   for (const OperationSample& sample : samples) {
-    double* const rate = simulate::rate_of(machine.element_wise, sample.step);
+    double* const rate = program::rate_of(machine.element_wise, sample.step);
     if (rate == nullptr || sample.seconds <= 0) continue;
     fits[rate].add(costs.compute(sample.step, 0, sample.rows),
                    shapes.work(sample.step, 0, sample.rows).bytes, sample.seconds);

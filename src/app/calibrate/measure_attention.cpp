@@ -55,7 +55,7 @@ kernels::TaskList<Real> AttentionMeasurement<Real>::list(const AttentionCase& wo
                             dout_.data() + first, delta_.data() + statistic, dq_.data() + first});
     list.keys.push_back({all, k_.data() + row * key, v_.data() + row * key, dk_.data() + row * key,
                          dv_.data() + row * key});
-    list.tasks.push_back({{document, last, all, {0, shape_.heads}, work.rule}, document, document});
+    list.tasks.push_back({{document, last, all, {0, shape_.heads}, work.band}, document, document});
   }
   return list;
 }

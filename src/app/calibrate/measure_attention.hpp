@@ -18,7 +18,7 @@ struct AttentionCase {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
   std::int64_t count = 1;
-  Rule rule = Rule::causal;
+  Band band = Band::causal();
   friend auto operator<=>(const AttentionCase&, const AttentionCase&) = default;
 };
 

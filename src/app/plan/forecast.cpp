@@ -7,7 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
-#include "cadenza/simulate/plan_time.hpp"
+#include "cadenza/program/operation_time.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -76,8 +76,8 @@ void advance(Forecast& step, const config::Experiment& experiment,
 Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
                   const simulate::Observer& observer) {
-  Forecast step =
-      prepare(experiment, step_shape, program::plan_ticks(experiment, batch), all_ranks);
+  Forecast step = prepare(experiment, step_shape,
+                          program::plan_ticks(experiment, batch, costs.machine()), all_ranks);
   advance(step, experiment, step_shape, costs, batch.step, observer);
   return step;
 }
@@ -97,11 +97,11 @@ std::string machine_text(const config::Cluster& cluster, const config::Machine& 
 plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,
                          const Forecast& step, const config::Machine& machine) {
   const program::Layout layout(experiment);
-  const simulate::Costs costs(machine, experiment, layout);
+  const cost::Pool pool = program::planning_pool(experiment, machine, layout);
   plan::StepNotes notes;
   notes.rates = machine_text(experiment.cluster, machine);
   for (const program::TickPlans& tick : step.ticks) {
-    notes.predictions.push_back(simulate::predict(tick.forward, layout, costs));
+    notes.predictions.push_back(plan::predict(tick.forward, pool));
   }
   for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
     const auto world_rank = static_cast<std::size_t>(layout.world_rank(0, rank));

@@ -23,7 +23,8 @@ void print_plan(const CommandLine& line) {
   const data::Batch batch = packer.batch(line.step);
   const Forecast step = forecast(choice.experiment, batch, machine);
   const std::vector<plan::Plan> plans = step.forward_plans();
-  const plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);
+  plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);
+  notes.decisions = choice.decisions;
   if (line.format == "json") {
     fmt::print("{}\n", plan::to_json(plans, notes));
   } else if (line.format == "dot") {
@@ -32,6 +33,7 @@ void print_plan(const CommandLine& line) {
     fmt::print("{}\n", plan::to_svg(plans, notes));
   } else {
     if (!choice.explanation.empty()) print(choice.explanation + "\n\n");
+    for (const std::string& decision : choice.decisions) print(decision + "\n");
     print(plan::to_table(plans, notes) + "\n" + describe(step, notes.rates) + "\n");
   }
 }

@@ -58,14 +58,14 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   const auto add = [&](PlacementKind kind, auto change) {
     config::Attention attention = given;
     attention.placement = kind;
-    attention.overlap_open = false;
+    if (attention.overlap == Overlap::automatic) attention.overlap = Overlap::none;
     change(attention);
     all.push_back(attention);
   };
   const auto as_is = [](config::Attention&) {};
   const auto in_turns = [](config::Attention& a) { a.overlap = Overlap::ping_pong; };
   add(PlacementKind::cad, as_is);
-  if (given.overlap_open) add(PlacementKind::cad, in_turns);
+  if (given.overlap == Overlap::automatic) add(PlacementKind::cad, in_turns);
   if (context == 1) {
     add(PlacementKind::colocated, as_is);
     return all;
@@ -82,6 +82,8 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   return all;
 }
 
+}  // namespace
+
 bool makes_sense(const config::Experiment& experiment) {
   try {
     config::check_experiment(experiment);
@@ -90,8 +92,6 @@ bool makes_sense(const config::Experiment& experiment) {
     return false;
   }
 }
-
-}  // namespace
 
 config::Experiment Candidate::of(const config::Experiment& given) const {
   config::Experiment experiment = given;

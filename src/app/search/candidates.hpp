@@ -28,6 +28,9 @@ std::vector<Candidate> arrangements(const config::Experiment& given);
 /// sharded optimizer. All have the same plans.
 std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement);
 
+/// Whether config takes it.
+bool makes_sense(const config::Experiment& experiment);
+
 /// Whether attention is taken out of the model and placed: cad.
 bool disaggregates(const Candidate& candidate);
 

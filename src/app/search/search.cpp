@@ -19,6 +19,7 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
 #include "cadenza/simulate/tensor_ranks.hpp"
+#include "decisions.hpp"
 #include "sample.hpp"
 #include "search_report.hpp"
 
@@ -48,6 +49,10 @@ struct Group {
   bool settled = false;  ///< simulated, too large, or there is no time for it
   bool disaggregates() const { return app::disaggregates(arrangement); }
 };
+
+/// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
+/// one for each tolerance. The layout that wins decides by tick.
+constexpr double kSearchedTolerance = 0.1;
 
 /// What plans and clocks take, in operations of a clock: the same on every host.
 double work_of(const Ticks& ticks, double operations) {
@@ -101,7 +106,8 @@ class Search {
     if (ranked_.empty()) refuse();
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     const SearchReport found = report();
-    return {ranked_.front().candidate.of(given_), describe(found), simulated_, considered(found)};
+    return {
+        ranked_.front().candidate.of(given_), describe(found), {}, simulated_, considered(found)};
   }
 
  private:
@@ -129,7 +135,7 @@ class Search {
   double bound_of(const config::Experiment& e) {
     if (!least_time_) {
       costs_.emplace(machine_, e, program::Layout(e));
-      least_time_.emplace(batch_, *costs_);
+      least_time_.emplace(batch_, e.model.mask, *costs_);
       attention_ = least_time_->attention();
     }
     return least_time_->seconds(e);
@@ -212,7 +218,7 @@ class Search {
   }
 
   void estimate_by(Group& group, const Sample& part, SampleSize size) {
-    const Ticks ticks = program::plan_ticks(part.experiment, part.batch);
+    const Ticks ticks = program::plan_ticks(part.experiment, part.batch, machine_);
     const exec::MemoryEstimate more = memory_of_plans(part, ticks);
     double operations = 0;
     double expected = std::numeric_limits<double>::infinity();
@@ -287,7 +293,7 @@ class Search {
     const program::StepShape step_shape(e);
     const simulate::Costs costs(machine_, e, step_shape.layout);
     if (ticks.empty()) {
-      ticks = program::plan_ticks(e, batch_);
+      ticks = program::plan_ticks(e, batch_, machine_);
       work_ += kPlanning * work_of(ticks, 0);
     }
     work_ += (1 - kPlanning) * work_of(ticks, 0);
@@ -385,10 +391,17 @@ class Search {
 
 Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress) {
-  if (experiment.attention.placement != config::PlacementKind::automatic) {
-    return {experiment, "", 0, {}};
+  Choice choice{experiment, "", {}, 0, {}};
+  if (experiment.attention.placement == config::PlacementKind::automatic) {
+    config::Experiment searched = experiment;
+    searched.attention.tolerance = experiment.attention.tolerance.value_or(kSearchedTolerance);
+    choice = Search(searched, packer, machine, progress).run();
+    choice.experiment.attention.tolerance = experiment.attention.tolerance;
   }
-  return Search(experiment, packer, machine, progress).run();
+  const Decisions decisions = decide(choice.experiment, packer, machine);
+  choice.experiment.attention.overlap = decisions.overlap;
+  choice.decisions = decisions.lines;
+  return choice;
 }
 
 }  // namespace cadenza::app

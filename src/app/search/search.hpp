@@ -24,18 +24,20 @@ struct Considered {
 };
 
 struct Choice {
-  config::Experiment experiment;  ///< with a layout and a placement
+  config::Experiment experiment;  ///< with a layout, a placement and an overlap
   std::string explanation;        ///< a ranked table of what was simulated and why the first one
                                   ///< won; empty where the experiment names its placement
-  int simulated = 0;              ///< whole steps that the search ran a clock for
+  std::vector<std::string> decisions;  ///< what else was auto, with reasons (decisions.hpp)
+  int simulated = 0;                   ///< whole steps that the search ran a clock for
   std::vector<Considered> considered;
 };
 
 /// With placement auto: of all candidates (candidates.hpp) that fit into run.memory or, where that
 /// is 0, into the machine's, the one with the least simulated time of the first step. Bounds
 /// (simulate::LeastTime) and estimates on a part of the step (sample.hpp) say which are simulated
-/// whole: all that may be faster than the best, until kMostWork is done. Otherwise the experiment
-/// as it is. A function of its arguments alone: all ranks, on any host, choose the same.
+/// whole: all that may be faster than the best, until kMostWork is done. Otherwise the experiment's
+/// own, with its overlap decided. A function of its arguments alone: all ranks, on any host, choose
+/// the same.
 /// @param progress  on stderr
 /// @throws Error(usage) where none fits, naming the one that needs least
 Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,

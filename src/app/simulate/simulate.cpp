@@ -72,6 +72,7 @@ void print_head(const Simulation& simulation) {
   const config::Experiment& e = simulation.experiment();
   const config::Machine& machine = simulation.machine();
   if (!simulation.explanation().empty()) print(simulation.explanation() + "\n\n");
+  for (const std::string& decision : simulation.decisions()) spdlog::info("{}", decision);
   spdlog::info("{}: {} ranks on {} {}; machine {}: {}", e.name, e.ranks(), simulation.nodes(),
                simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
 }

@@ -10,6 +10,7 @@
 #include "app/train/plan_rows.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/program/operation_time.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -90,14 +91,18 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   record.t_begin_ns = begin_ns_;
   record.t_end_ns = end_ns;
   --steps_left_;
-  for (const trace::RankInfo& rank : ranks_) write_rank(rank, step, tasks, record, recorder);
+  const cost::Pool pool = program::planning_pool(simulation_.experiment(), simulation_.machine(),
+                                                 simulation_.step_shape().layout);
+  for (const trace::RankInfo& rank : ranks_) {
+    write_rank(rank, step, tasks, pool, record, recorder);
+  }
   begin_ns_ = end_ns;
   begun_ = true;
 }
 
 void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep& step,
-                                const Tasks& tasks, trace::StepRecord record,
-                                trace::Recorder& recorder) const {
+                                const Tasks& tasks, const cost::Pool& pool,
+                                trace::StepRecord record, trace::Recorder& recorder) const {
   const program::Layout& layout = simulation_.step_shape().layout;
   const Rank rank = info.rank;
   const std::size_t program = simulation_.program_of(rank);
@@ -114,7 +119,7 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
       begun_ ? trace::Writer(path) : trace::Writer(path, run_, info, mine.events.size());
   writer.write_plan(
       in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout, layout.pool_of(rank)),
-      planned_stages(step.batch.step, simulation_.step_shape(), step.ticks, rank));
+      planned_stages(step.batch.step, simulation_.step_shape(), step.ticks, rank, pool));
   writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
   steps_left_ > 0 ? writer.pause() : writer.finish();
 }

@@ -31,7 +31,8 @@ class SimulatedTrace {
  private:
   using Tasks = std::vector<std::vector<trace::PlannedTask>>;
   void write_rank(const trace::RankInfo& info, const SimulatedStep& step, const Tasks& tasks,
-                  trace::StepRecord record, trace::Recorder& recorder) const;
+                  const cost::Pool& pool, trace::StepRecord record,
+                  trace::Recorder& recorder) const;
 
   const Simulation& simulation_;
   std::string folder_;

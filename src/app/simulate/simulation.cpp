@@ -36,6 +36,7 @@ Simulation::Simulation(const config::Experiment& experiment, const config::Machi
   Choice choice = search_layout(experiment_, *packer_, machine, progress);
   experiment_ = std::move(choice.experiment);
   explanation_ = std::move(choice.explanation);
+  decisions_ = std::move(choice.decisions);
   considered_ = std::move(choice.considered);
   step_shape_.emplace(experiment_);
   costs_.emplace(machine, experiment_, step_shape_->layout);

@@ -49,6 +49,8 @@ class Simulation {
   const program::StepShape& step_shape() const { return *step_shape_; }
   /// Why placement auto chose what it chose; empty where the experiment names its placement.
   const std::string& explanation() const { return explanation_; }
+  /// What else was auto, a line each.
+  const std::vector<std::string>& decisions() const { return decisions_; }
   /// By placement auto.
   const std::vector<Considered>& considered() const { return considered_; }
   /// What the machine's tables do not cover, of all steps so far.
@@ -61,6 +63,7 @@ class Simulation {
  private:
   config::Experiment experiment_;
   std::string explanation_;
+  std::vector<std::string> decisions_;
   std::vector<Considered> considered_;
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;

@@ -7,7 +7,7 @@
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/units.hpp"
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/model/checkpoint.hpp"
@@ -52,6 +52,7 @@ void dry_run(const CommandLine& line) {
   const Choice choice = search_layout(experiment, packer, machine, true);
   experiment = choice.experiment;
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
+  for (const std::string& decision : choice.decisions) fmt::print("{}\n", decision);
   const auto self = comm::make_self();
   const Start start = find_start(*self, line.from, experiment, [&](const std::string& path) {
     model::CheckpointReader(path).verify(experiment.model);
@@ -61,7 +62,7 @@ void dry_run(const CommandLine& line) {
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
   fmt::print("corpus: {} documents; step {} takes {} of them, {} FLOPs\n\n",
              corpus->lengths().size(), start.step, batch.documents(),
-             format_count(config::step_flops(experiment.model, batch.lengths())));
+             format_count(cost::step_flops(experiment.model, batch.lengths())));
 
   const Forecast step = forecast(experiment, batch, machine);
   exec::require_memory(experiment, step.programs[step.fullest()].rank, step.memory[step.fullest()]);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cadenza/plan/cost.hpp"
-
 namespace cadenza::app {
 namespace {
 
@@ -58,25 +56,31 @@ std::vector<program::Pass> passes_of(const program::StepShape& step_shape,
 }
 
 trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass pass, int stage,
-                                  Rank server) {
+                                  Rank server, const cost::Pool& pool) {
   const program::Traffic& traffic = plans.traffic(pass);
   const program::Part part = traffic.of(server, stage);
   const std::span<const program::Flow> flows = traffic.flows(stage);
-  const plan::CostModel rates;
   trace::PlannedStage row;
   row.phase = static_cast<std::uint32_t>(program::phase_of(pass));
   row.stage = stage;
   row.tasks = static_cast<std::int32_t>(part.tasks.size());
   row.messages_in = static_cast<std::int32_t>(part.receives.size());
   for (const std::uint32_t task : part.tasks) {
-    row.cost_flops += plans.of(pass).stages[static_cast<std::size_t>(stage)].tasks[task].cost;
+    const plan::PlacedTask& placed =
+        plans.of(pass).stages[static_cast<std::size_t>(stage)].tasks[task];
+    row.cost_flops += placed.cost;
+    if (row.attend_seconds == 0) row.attend_seconds = pool.rates.launch_seconds();
+    row.attend_seconds += pool.rates.task_seconds(placed.task, pass);
   }
-  for (const std::uint32_t flow : part.receives) row.bytes_in += flows[flow].bytes;
+  for (const std::uint32_t index : part.receives) {
+    const program::Flow& flow = flows[index];
+    const cost::Way way = pool.rates.way(pool.world_rank(flow.from), pool.world_rank(server));
+    row.bytes_in += flow.bytes;
+    row.receive_seconds += static_cast<double>(flow.bytes) / way.bytes_per_second;
+  }
   for (std::int64_t flow = part.sends.begin; flow < part.sends.end; ++flow) {
     row.bytes_out += flows[static_cast<std::size_t>(flow)].bytes;
   }
-  row.attend_seconds = row.cost_flops / rates.attention_flops_per_second;
-  row.receive_seconds = static_cast<double>(row.bytes_in) / rates.bytes_per_second;
   return row;
 }
 
@@ -117,7 +121,7 @@ std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
                                                 const program::StepShape& step_shape,
                                                 std::span<const program::TickPlans> ticks,
-                                                Rank rank) {
+                                                Rank rank, const cost::Pool& pool) {
   const Rank server = step_shape.layout.in_pool(rank);
   const std::vector<program::Tick> phases = step_shape.ticks();
   std::vector<trace::PlannedStage> rows;
@@ -128,7 +132,8 @@ std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
     for (const program::Pass pass :
          passes_of(step_shape, phases[static_cast<std::size_t>(number.tick)])) {
       for (int stage = 0; stage < ticks[i].traffic(pass).stages(); ++stage) {
-        trace::PlannedStage& row = rows.emplace_back(planned_stage(ticks[i], pass, stage, server));
+        trace::PlannedStage& row =
+            rows.emplace_back(planned_stage(ticks[i], pass, stage, server, pool));
         row.step = static_cast<std::uint32_t>(step);
         row.tick = number.tick;
         row.half = number.half;

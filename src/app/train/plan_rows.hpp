@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/cost/rates.hpp"
 #include "cadenza/program/program.hpp"
 #include "cadenza/trace/event.hpp"
 
@@ -22,10 +23,10 @@ std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
                                          const program::Layout& layout, int pool);
 
 /// What the plans ask of a world rank, stage by stage, in the passes that run them: one layer's
-/// work, seconds at the nominal rates of plan::CostModel. Nothing of a rank that does not serve.
+/// work, seconds at the rates of the pool. Nothing of a rank that does not serve.
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
                                                 const program::StepShape& step_shape,
                                                 std::span<const program::TickPlans> ticks,
-                                                Rank rank);
+                                                Rank rank, const cost::Pool& pool);
 
 }  // namespace cadenza::app

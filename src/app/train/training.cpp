@@ -13,6 +13,7 @@
 #include "app/simulate/simulation.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/program/operation_time.hpp"
 #include "plan_rows.hpp"
 #include "start.hpp"
 
@@ -62,11 +63,13 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   collectively(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     packer_.emplace(*corpus_, experiment_);
-    const Choice choice =
-        search_layout(experiment_, *packer_, load_machine(experiment_.cluster), world_.rank() == 0);
+    machine_ = load_machine(experiment_.cluster);
+    const Choice choice = search_layout(experiment_, *packer_, machine_, world_.rank() == 0);
     experiment_ = choice.experiment;
     const bool chosen = !choice.explanation.empty();
-    if (chosen && world_.rank() == 0) spdlog::info("{}", choice.explanation);
+    if (world_.rank() != 0) return;
+    if (chosen) spdlog::info("{}", choice.explanation);
+    for (const std::string& decision : choice.decisions) spdlog::info("{}", decision);
   });
   const std::string kernel = announce_kernels<Real>(
       world_, model::attention_shape(experiment_.model, 1, experiment_.attention.kernel));
@@ -141,7 +144,7 @@ int Training<Real>::run() {
 template <typename Real>
 typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step) const {
   return std::async(std::launch::async, [this, step] {
-    return program::plan_step(experiment_, *packer_, world_.rank(), step);
+    return program::plan_step(experiment_, *packer_, world_.rank(), step, machine_);
   });
 }
 
@@ -232,7 +235,8 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
   auto tasks = planned_tasks(plan.batch.step, step_shape, plan.ticks);
   writer_->write_plan(in_world(std::move(tasks[static_cast<std::size_t>(layout.in_pool(mine))]),
                                layout, layout.pool_of(mine)),
-                      planned_stages(plan.batch.step, step_shape, plan.ticks, mine));
+                      planned_stages(plan.batch.step, step_shape, plan.ticks, mine,
+                                     program::planning_pool(experiment_, machine_, layout)));
   writer_->write_step(step, memory, *recorder_);
 }
 

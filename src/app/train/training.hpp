@@ -50,6 +50,7 @@ class Training {
   StopSignals signals_;
   comm::Communicator& world_;
   config::Experiment experiment_;
+  config::Machine machine_;  ///< that plans are predicted for
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;
   MemoryLedger ledger_;

@@ -79,7 +79,7 @@ class Binder {
         Task part = task;
         part.q = intersect(task.q, query.tokens);
         part.k = intersect(task.k, key.tokens);
-        const auto seen = allowed_pairs(part.q, part.k, part.rule, part.diagonal);
+        const auto seen = allowed_pairs(part);
         if (seen == 0) return;
         pairs += seen;
         bound.tasks.push_back({part, query_index(query, bound), key_index(key, bound)});
@@ -87,7 +87,7 @@ class Binder {
     });
     // Every pair must be found once. Fewer mean that the plan did not bring some rows in time;
     // more, that two pieces hold the same rows.
-    if (pairs != allowed_pairs(task.q, task.k, task.rule, task.diagonal)) {
+    if (pairs != allowed_pairs(task)) {
       fail(ExitCode::communication,
            "rank {} does not hold all rows of its task of document {} q [{}, {}) k [{}, {})", rank_,
            task.document, task.q.begin, task.q.end, task.k.begin, task.k.end);

@@ -20,7 +20,8 @@ class BlockRefiner {
  public:
   BlockRefiner(const Workload& workload, std::int64_t block, Loads& loads, Residency& residency,
                std::vector<Assignment>& assignments)
-      : block_(block),
+      : mask_(workload.mask),
+        block_(block),
         loads_(loads),
         residency_(residency),
         assignments_(assignments),
@@ -84,7 +85,7 @@ class BlockRefiner {
         std::int64_t high = (q.size() + block_ - 1) / block_ + 1;
         while (high - low > 1) {
           const std::int64_t middle = (low + high) / 2;
-          (causal_pairs(run(middle)) <= limit ? low : high) = middle;
+          (mask_.pairs(run(middle)) <= limit ? low : high) = middle;
         }
         return low;
       };
@@ -97,7 +98,7 @@ class BlockRefiner {
   }
 
   void consider(std::size_t i, Range q, Rank to, Piece& best) const {
-    const std::int64_t cost = causal_pairs(q);
+    const std::int64_t cost = mask_.pairs(q);
     const std::int64_t bytes = residency_.bytes(to, assignments_[i].document, {q});
     const double gain =
         static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
@@ -109,7 +110,7 @@ class BlockRefiner {
     Piece best;
     for (std::size_t i : on(from)) {
       for (Range q : {first_blocks(assignments_[i].q, 1), last_blocks(assignments_[i].q, 1)}) {
-        const std::int64_t cost = causal_pairs(q);
+        const std::int64_t cost = mask_.pairs(q);
         if (cost > limit || (best.gain >= 0 && cost > best.cost)) continue;
         if (best.gain < 0 || cost < best.cost) best = {};
         consider(i, q, to, best);
@@ -126,7 +127,7 @@ class BlockRefiner {
   void apply(const Piece& piece, Rank from, Rank to) {
     change(from, -piece.cost);
     change(to, piece.cost);
-    residency_.bring(to, assignments_[piece.assignment].document, piece.q.end);
+    residency_.bring(to, assignments_[piece.assignment].document, {piece.q});
     const int document = assignments_[piece.assignment].document;
     Range& rest = assignments_[piece.assignment].q;
     if (piece.q == rest) {
@@ -144,6 +145,7 @@ class BlockRefiner {
     assignments_.push_back({document, piece.q, to});
   }
 
+  Mask mask_;
   std::int64_t block_;
   Loads& loads_;
   Residency& residency_;

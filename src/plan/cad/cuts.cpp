@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "cadenza/base/task.hpp"
 #include "keys.hpp"
 
 namespace cadenza::plan {
 namespace {
-
-/// The keys of a task, as it is.
-Range keys_of(const Assignment& a) {
-  return a.k.empty() ? Range{0, a.q.end} : Range{a.k.begin, std::min(a.k.end, a.q.end)};
-}
 
 /// A task's keys in front of `key`, to be computed elsewhere.
 struct Cut {
@@ -24,7 +18,8 @@ class KeyCutter {
  public:
   KeyCutter(const Workload& workload, std::int64_t block, Loads& loads,
             std::vector<Assignment>& assignments)
-      : block_(block),
+      : mask_(workload.mask),
+        block_(block),
         loads_(loads),
         assignments_(assignments),
         by_rank_(static_cast<std::size_t>(workload.ranks)) {
@@ -58,7 +53,7 @@ class KeyCutter {
     for (std::size_t i : on(from)) consider(i, limit, best);
     if (best.pairs == 0) return false;
     Assignment& rest = assignments_[best.assignment];
-    const Range keys = keys_of(rest);
+    const Range keys = keys_of(mask_, rest);
     const Assignment gone{rest.document, rest.q, to, {keys.begin, best.key}};
     rest.k = {best.key, keys.end};
     loads_.add(from, -best.pairs);
@@ -71,10 +66,8 @@ class KeyCutter {
   /// The most blocks of keys that cost at most `limit`.
   void consider(std::size_t i, std::int64_t limit, Cut& best) const {
     const Assignment& a = assignments_[i];
-    const Range keys = keys_of(a);
-    const auto pairs_to = [&](std::int64_t key) {
-      return allowed_pairs(a.q, {keys.begin, key}, Rule::causal);
-    };
+    const Range keys = keys_of(mask_, a);
+    const auto pairs_to = [&](std::int64_t key) { return mask_.pairs(a.q, {keys.begin, key}); };
     const std::int64_t first = keys.begin / block_;
     std::int64_t count = 0;
     std::int64_t above = (keys.end - 1) / block_ - first + 1;
@@ -90,6 +83,7 @@ class KeyCutter {
     if (gain > best.gain) best = {i, key, pairs, gain};
   }
 
+  Mask mask_;
   std::int64_t block_;
   Loads& loads_;
   std::vector<Assignment>& assignments_;

@@ -12,15 +12,17 @@
 namespace cadenza::plan {
 
 /// Two ranges of blocks, paired from the outside inwards: pair i is the i-th block of the head and
-/// the i-th block from the end of the tail. All pairs have the same number of query-key pairs, but
-/// for the one with a short block and a last block of the tail that is alone: FLOPs of a pair do
-/// not depend on where in the part it lies. A whole document is its first half and its second.
+/// the i-th block from the end of the tail. Where the mask is causal, all pairs have the same
+/// number of query-key pairs, but for the one with a short block and a last block of the tail that
+/// is alone: FLOPs of a pair do not depend on where in the part it lies. Other masks allow fewer. A
+/// whole document is its first half and its second.
 struct DocumentShard {
   int document = 0;
   Rank home = 0;
   std::int64_t block = 1;
   Range head;  ///< its last block may be short
   Range tail;  ///< its last block may be short; as many blocks as the head, or one more
+  Mask mask;
 
   static constexpr std::int64_t blocks(Range range, std::int64_t block) {
     return (range.size() + block - 1) / block;
@@ -36,10 +38,16 @@ struct DocumentShard {
             std::min(tail.begin + (count - pairs.begin) * block, tail.end)};
   }
   std::int64_t cost(Range pairs) const {
-    return causal_pairs(head_of(pairs)) + causal_pairs(tail_of(pairs));
+    return mask.pairs(head_of(pairs)) + mask.pairs(tail_of(pairs));
   }
-  /// Query-key pairs of a token of the head and its mirror image in the tail; for a whole document
-  /// its length + 1.
+  /// Keys that the queries of `pairs` see.
+  std::int64_t keys(Range pairs) const {
+    const Range first = mask.keys(head_of(pairs));
+    const Range second = mask.keys(tail_of(pairs));
+    return first.size() + second.end - std::max(second.begin, first.end);
+  }
+  /// Causal query-key pairs of a token of the head and its mirror image in the tail; for a whole
+  /// document its length + 1.
   std::int64_t span() const { return head.begin + tail.begin + pairs() * block + 1; }
 
   /// The most inner ones of `pairs` whose cost does not exceed `limit`.
@@ -48,9 +56,13 @@ struct DocumentShard {
     if (limit <= 0) return 0;
     if (limit >= cost) return pairs.size();
     std::int64_t count = std::min(pairs.size(), limit / (block * span()));
-    // A pair with a short or a missing block costs less and may leave room for one more.
-    while (count < pairs.size() && this->cost({pairs.end - count - 1, pairs.end}) <= limit) {
-      ++count;
+    // A pair with a short or a missing block costs less and may leave room for one more; pairs of
+    // which the mask hides a part may leave room for many.
+    for (std::int64_t step = 1; step > 0;) {
+      const std::int64_t more = count + step;
+      const bool fits = more <= pairs.size() && this->cost({pairs.end - more, pairs.end}) <= limit;
+      if (fits) count = more;
+      step = fits ? 2 * step : step / 2;
     }
     return count;
   }

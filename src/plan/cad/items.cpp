@@ -45,7 +45,9 @@ void Items::add(int shard, Range pairs, Rank server) {
 
 // search() stops at the first item whose bound does not beat the best, so a bound below the gain of
 // some part of the item would lose that part. The inner part of an item gains less the smaller it
-// is, but for pair 0, which may hold back the rest by a short last block.
+// is, but for pair 0, which may hold back the rest by a short last block. (So it is where the mask
+// is causal. With another one a part may gain more than its item's bound: a move is missed then,
+// and the plan is as valid.)
 void Items::enlist(int id) {
   Item& of = item(id);
   const DocumentShard& shape = shard(of);
@@ -188,7 +190,7 @@ void Items::apply(const Candidate& move, Rank to) {
     share(before.server, shape.document);
     share(to, shape.document);
   }
-  residency_.bring(to, shape.document, shape.tail_of(pairs).end);
+  residency_.bring(to, shape.document, {shape.head_of(pairs), shape.tail_of(pairs)});
   loads_.add(before.server, -move.offer.cost);
   delist(move.item);
   if (pairs == before.pairs) {

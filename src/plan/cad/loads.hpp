@@ -14,18 +14,13 @@
 
 namespace cadenza::plan {
 
-/// Pairs of the causal queries [begin, end) with every key they see.
-constexpr std::int64_t causal_pairs(Range q) {
-  return q.end * (q.end + 1) / 2 - q.begin * (q.begin + 1) / 2;
-}
-
 class Loads {
  public:
   Loads(const Workload& workload, double tolerance)
       : servers_(workload.servers), ranks_(static_cast<std::size_t>(workload.ranks)) {
     std::int64_t total = 0;
     for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
-      total += causal_pairs(workload.queries_of(document));
+      total += workload.mask.pairs(workload.queries_of(document));
     }
     const std::int64_t pool = workload.pool_capacity();
     for (Rank server : servers_) {

@@ -19,48 +19,58 @@ std::int64_t row_bytes(const AttentionShape& shape, std::initializer_list<Tensor
 
 Residency::Residency(const Workload& workload, const Homes& homes)
     : homes_(homes),
+      mask_(workload.mask),
       query_bytes_(row_bytes(workload.shape, {Tensor::q})),
       result_bytes_(row_bytes(workload.shape, {Tensor::o, Tensor::lse})),
       key_bytes_(row_bytes(workload.shape, {Tensor::k, Tensor::v})),
       present_(static_cast<std::size_t>(workload.ranks)) {
   for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
     const int d = static_cast<int>(document);
-    for (const Home& home : homes.of(d)) bring(home.rank, d, 0);
+    for (const Home& home : homes.of(d)) at(home.rank, d);
   }
 }
 
 const Residency::Brought* Residency::find(Rank rank, int document) const {
   const std::vector<Brought>& there = present_[static_cast<std::size_t>(rank)];
-  const auto found = std::lower_bound(there.begin(), there.end(), Brought{document, 0});
-  return found != there.end() && found->first == document ? &*found : nullptr;
+  const auto found = std::ranges::lower_bound(there, document, {}, &Brought::document);
+  return found != there.end() && found->document == document ? &*found : nullptr;
+}
+
+Residency::Brought& Residency::at(Rank rank, int document) {
+  std::vector<Brought>& there = present_[static_cast<std::size_t>(rank)];
+  const auto place = std::ranges::lower_bound(there, document, {}, &Brought::document);
+  if (place != there.end() && place->document == document) return *place;
+  return *there.insert(place, {document, {}});
+}
+
+std::int64_t Residency::missing(Rank to, const Brought& there, Range keys) const {
+  std::int64_t count = 0;
+  for_each_gap(there.keys, keys,
+               [&](Range gap) { count += gap.size() - homes_.held(to, there.document, gap); });
+  return count;
 }
 
 std::int64_t Residency::bytes(Rank to, int document, std::initializer_list<Range> queries) const {
   const Brought* there = find(to, document);
-  const std::int64_t brought = there == nullptr ? 0 : there->second;
   std::int64_t rows = 0;
-  std::int64_t key_end = 0;
+  std::int64_t keys = 0;
+  std::int64_t counted = 0;  // end of the keys that the queries before see
   for (Range q : queries) {
     if (q.empty()) continue;
+    Range seen = mask_.keys(q);
+    seen.begin = std::max(seen.begin, counted);
+    counted = std::max(counted, seen.end);
     rows += q.size();
-    key_end = std::max(key_end, q.end);
     if (there != nullptr) rows -= homes_.held(to, document, q);
-  }
-  std::int64_t keys = 0;
-  if (key_end > brought) {
-    keys = key_end - brought;
-    if (there != nullptr) keys -= homes_.held(to, document, {brought, key_end});
+    if (seen.empty()) continue;
+    keys += there != nullptr ? missing(to, *there, seen) : seen.size();
   }
   return rows * query_bytes() + keys * key_bytes_;
 }
 
-void Residency::bring(Rank to, int document, std::int64_t key_end) {
-  std::vector<Brought>& there = present_[static_cast<std::size_t>(to)];
-  auto place = std::lower_bound(there.begin(), there.end(), Brought{document, 0});
-  if (place == there.end() || place->first != document) {
-    place = there.insert(place, {document, 0});
-  }
-  place->second = std::max(place->second, key_end);
+void Residency::bring(Rank to, int document, std::initializer_list<Range> queries) {
+  Brought& there = at(to, document);
+  for (Range q : queries) add(there.keys, mask_.keys(q));
 }
 
 }  // namespace cadenza::plan

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
 #include "plan/workload/homes.hpp"
+#include "ranges.hpp"
 
 namespace cadenza::plan {
 
@@ -25,19 +25,27 @@ class Residency {
   std::int64_t key_bytes() const { return key_bytes_; }
 
   /// Bytes that computing these queries, with all the keys they see, on `to` adds.
+  /// @param queries  ascending
   std::int64_t bytes(Rank to, int document, std::initializer_list<Range> queries) const;
 
-  /// Keys [0, end) of the document are on `to` from now on.
-  void bring(Rank to, int document, std::int64_t key_end);
+  /// The keys that these queries see are on `to` from now on.
+  void bring(Rank to, int document, std::initializer_list<Range> queries);
 
   /// Whether rows of the document are at home on the rank or were brought there.
   bool present(Rank rank, int document) const { return find(rank, document) != nullptr; }
 
  private:
-  using Brought = std::pair<int, std::int64_t>;  // document, end of the keys brought
+  struct Brought {
+    int document = 0;
+    Ranges keys;
+  };
   const Brought* find(Rank rank, int document) const;
+  Brought& at(Rank rank, int document);
+  /// Keys of a range that neither were brought there nor live there.
+  std::int64_t missing(Rank to, const Brought& there, Range keys) const;
 
   const Homes& homes_;
+  Mask mask_;
   std::int64_t query_bytes_;
   std::int64_t result_bytes_;
   std::int64_t key_bytes_;

@@ -56,8 +56,8 @@ class Score {
     const Range head = shard.head_of(offer.pairs);
     const Range tail = shard.tail_of(offer.pairs);
     const std::int64_t rows = head.size() + tail.size();
-    return per_byte(offer.cost,
-                    rows * residency_.query_bytes() + tail.end * residency_.key_bytes());
+    return per_byte(offer.cost, rows * residency_.query_bytes() +
+                                    shard.keys(offer.pairs) * residency_.key_bytes());
   }
   double paper(const DocumentShard& shard, Range item, std::int64_t item_cost,
                const Offer& offer) const;

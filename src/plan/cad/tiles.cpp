@@ -5,6 +5,7 @@
 
 #include "flows.hpp"
 #include "keys.hpp"
+#include "ranges.hpp"
 #include "tiling.hpp"
 
 namespace cadenza::plan {
@@ -50,13 +51,15 @@ class DocumentTiler {
     Rank server = 0;
     std::int64_t queries = 0;
     std::int64_t pairs = 0;
-    std::int64_t key_end = 0;
+    Ranges keys;
+    Flow flow() const { return {queries, size(keys)}; }
   };
 
   void gather(std::span<const Assignment> of) {
     held_.clear();
     for (const Assignment& a : of) {
-      held_.push_back({a.server, a.q.size(), causal_pairs(a.q), a.q.end});
+      held_.push_back(
+          {a.server, a.q.size(), workload_.mask.pairs(a.q), {workload_.mask.keys(a.q)}});
     }
     std::sort(held_.begin(), held_.end(),
               [](const Held& a, const Held& b) { return a.server < b.server; });
@@ -66,7 +69,7 @@ class DocumentTiler {
         Held& last = held_[kept - 1];
         last.queries += next.queries;
         last.pairs += next.pairs;
-        last.key_end = std::max(last.key_end, next.key_end);
+        for (const Range& keys : next.keys) add(last.keys, keys);
       } else {
         held_[kept++] = next;
       }
@@ -84,11 +87,13 @@ class DocumentTiler {
     }
     gather(of);
     for (const Held& held : held_) {
-      homes_.for_each_part(document, {0, held.key_end}, [&](const Home& part) {
-        if (part.rank != held.server) {
-          flows_.add(part.rank, held.server, {0, part.tokens.size()});
-        }
-      });
+      for (const Range& keys : held.keys) {
+        homes_.for_each_part(document, keys, [&](const Home& part) {
+          if (part.rank != held.server) {
+            flows_.add(part.rank, held.server, {0, part.tokens.size()});
+          }
+        });
+      }
     }
   }
 
@@ -112,7 +117,7 @@ class DocumentTiler {
         kept = held.pairs;
       } else {
         shares_.push_back({held.server, held.pairs});
-        old_bytes_ += flows_.bytes({held.queries, held.key_end});
+        old_bytes_ += flows_.bytes(held.flow());
       }
     }
     if (shares_.empty()) return false;
@@ -132,7 +137,7 @@ class DocumentTiler {
   void add_held(std::int64_t sign) {
     for (const Held& held : held_) {
       if (held.server != home_) {
-        flows_.add(home_, held.server, {held.queries, held.key_end}, sign);
+        flows_.add(home_, held.server, held.flow(), sign);
       }
     }
   }
@@ -142,14 +147,14 @@ class DocumentTiler {
   void find_best(Range queries, std::int64_t kept) {
     best_.clear();
     std::int64_t least = old_bytes_;
-    const std::int64_t away = causal_pairs(queries) - kept;
+    const std::int64_t away = workload_.mask.pairs(queries) - kept;
     std::int64_t last = queries.begin;  // queries from here on have enough pairs
     if (kept > 0) {
       std::int64_t enough = 0, blocks = (queries.size() + block_ - 1) / block_;
       while (blocks - enough > 1) {
         const std::int64_t middle = (enough + blocks) / 2;
         const std::int64_t x = queries.begin + middle * block_;
-        (causal_pairs({x, queries.end}) >= away ? enough : blocks) = middle;
+        (workload_.mask.pairs({x, queries.end}) >= away ? enough : blocks) = middle;
       }
       last += enough * block_;
     }
@@ -163,12 +168,12 @@ class DocumentTiler {
 
   void try_tiling(Range queries, std::int64_t x, std::int64_t kept, std::int64_t& least) {
     const Range q{x, queries.end};
-    const std::int64_t away = causal_pairs(queries) - kept;
-    const std::int64_t c = kept > 0 ? keys_for(q, away, block_) : queries.end;
+    const std::int64_t away = workload_.mask.pairs(queries) - kept;
+    const std::int64_t c = kept > 0 ? keys_for(workload_.mask, q, away, block_) : queries.end;
     tiles_.clear();
-    divide({0, q, {0, c}}, shares_, block_, flows_, tiles_);
+    divide(workload_.mask, {0, q, {0, c}}, shares_, block_, flows_, tiles_);
     std::int64_t bytes = 0;
-    for (const Tile& tile : tiles_) bytes += flows_.bytes(tile.flow());
+    for (const Tile& tile : tiles_) bytes += flows_.bytes(tile.flow(workload_.mask));
     if (bytes >= least || !admissible(kept)) return;
     least = bytes;
     best_ = tiles_;
@@ -181,15 +186,15 @@ class DocumentTiler {
     std::size_t next = 0;  // tiles are in the order of shares, at most one for each
     for (const Share& share : shares_) {
       const bool has = next < tiles_.size() && tiles_[next].server == share.server;
-      const std::int64_t more = (has ? tiles_[next++].pairs() : 0) - share.pairs;
+      const std::int64_t more = (has ? tiles_[next++].pairs(workload_.mask) : 0) - share.pairs;
       moved += more;
       if (!fits(share.server, more)) return false;
     }
     if (moved != 0 && (kept == 0 || !fits(home_, -moved))) return false;
-    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow());
+    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(workload_.mask));
     bool within = flows_.within_limits(home_);
     for (const Tile& tile : tiles_) within = within && flows_.within_limits(tile.server);
-    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(), -1);
+    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(workload_.mask), -1);
     return within;
   }
 
@@ -204,10 +209,10 @@ class DocumentTiler {
     for (const Share& share : shares_) loads_.add(share.server, -share.pairs);
     for (const Tile& tile : best_) {
       if (tile.server == home_) {
-        home += tile.pairs();
+        home += tile.pairs(workload_.mask);
       } else {
-        loads_.add(tile.server, tile.pairs());
-        flows_.add(home_, tile.server, tile.flow());
+        loads_.add(tile.server, tile.pairs(workload_.mask));
+        flows_.add(home_, tile.server, tile.flow(workload_.mask));
       }
     }
     if (home != 0) loads_.add(home_, home);

@@ -42,20 +42,20 @@ std::size_t half(std::span<const Share> shares, std::int64_t total) {
 
 }  // namespace
 
-std::int64_t keys_for(Range q, std::int64_t pairs, std::int64_t block) {
+std::int64_t keys_for(const Mask& mask, Range q, std::int64_t pairs, std::int64_t block) {
   const std::int64_t step = key_step(block);
   std::int64_t low = 0;
   std::int64_t high = (q.end + step - 1) / step;
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
-    (allowed_pairs(q, {0, middle * step}, Rule::causal) < pairs ? low : high) = middle;
+    (mask.pairs(q, {0, middle * step}) < pairs ? low : high) = middle;
   }
   return std::min(high * step, q.end);
 }
 
-void divide(const Tile& whole, std::span<const Share> shares, std::int64_t block,
+void divide(const Mask& mask, const Tile& whole, std::span<const Share> shares, std::int64_t block,
             const Flows& flows, std::vector<Tile>& tiles) {
-  const std::int64_t area = whole.pairs();
+  const std::int64_t area = whole.pairs(mask);
   if (area == 0) return;
   if (shares.size() == 1) {
     tiles.push_back({shares.front().server, whole.q, whole.k});
@@ -70,22 +70,24 @@ void divide(const Tile& whole, std::span<const Share> shares, std::int64_t block
   const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(area));
 
   const std::int64_t x = cut_at(whole.q, block, block, wanted, [&](std::int64_t end) {
-    return allowed_pairs({whole.q.begin, end}, whole.k, Rule::causal);
+    return mask.pairs({whole.q.begin, end}, whole.k);
   });
   const std::int64_t y = cut_at(whole.k, block, key_step(block), wanted, [&](std::int64_t end) {
-    return allowed_pairs(whole.q, {whole.k.begin, end}, Rule::causal);
+    return mask.pairs(whole.q, {whole.k.begin, end});
   });
   using Cut = std::pair<Tile, Tile>;
   const Cut queries{{0, {whole.q.begin, x}, whole.k}, {0, {x, whole.q.end}, whole.k}};
   const Cut keys{{0, whole.q, {whole.k.begin, y}}, {0, whole.q, {y, whole.k.end}}};
   const auto bytes = [&](const Cut& cut) {
-    return flows.bytes(cut.first.flow()) + flows.bytes(cut.second.flow());
+    return flows.bytes(cut.first.flow(mask)) + flows.bytes(cut.second.flow(mask));
   };
-  const auto cuts = [](const Cut& cut) { return cut.first.pairs() > 0 && cut.second.pairs() > 0; };
+  const auto cuts = [&](const Cut& cut) {
+    return cut.first.pairs(mask) > 0 && cut.second.pairs(mask) > 0;
+  };
   const bool along_keys = cuts(keys) && (!cuts(queries) || bytes(keys) < bytes(queries));
   const Cut& best = along_keys ? keys : queries;
-  divide(best.first, shares.first(first), block, flows, tiles);
-  divide(best.second, shares.subspan(first), block, flows, tiles);
+  divide(mask, best.first, shares.first(first), block, flows, tiles);
+  divide(mask, best.second, shares.subspan(first), block, flows, tiles);
 }
 
 }  // namespace cadenza::plan

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "cadenza/base/task.hpp"
+#include "cadenza/base/mask.hpp"
 #include "flows.hpp"
 
 namespace cadenza::plan {
@@ -16,28 +16,25 @@ struct Share {
   std::int64_t pairs = 0;
 };
 
-/// Queries x keys of one document, causal.
+/// Queries x keys of one document.
 struct Tile {
   Rank server = 0;
   Range q;
   Range k;
 
-  std::int64_t pairs() const { return allowed_pairs(q, k, Rule::causal); }
+  std::int64_t pairs(const Mask& mask) const { return mask.pairs(q, k); }
   /// Rows that it needs; others see or are seen by nothing.
-  Flow flow() const {
-    return {std::max<std::int64_t>(0, q.end - std::max(q.begin, k.begin)),
-            std::max<std::int64_t>(0, std::min(k.end, q.end) - k.begin)};
-  }
+  Flow flow(const Mask& mask) const { return {mask.queries(q, k).size(), mask.keys(q, k).size()}; }
 };
 
 /// Cuts a tile into one for every share, no side below `block`, areas as near to the shares as that
 /// allows: into two groups of servers, along queries or along keys, whichever makes fewer rows
 /// needed twice, and so on. Appends to `tiles`; where blocks are too coarse a share may get none.
 /// @param shares  largest first
-void divide(const Tile& whole, std::span<const Share> shares, std::int64_t block,
+void divide(const Mask& mask, const Tile& whole, std::span<const Share> shares, std::int64_t block,
             const Flows& flows, std::vector<Tile>& tiles);
 
 /// The shortest keys [0, c), at the precision of `block`, of which queries `q` see `pairs` or more.
-std::int64_t keys_for(Range q, std::int64_t pairs, std::int64_t block);
+std::int64_t keys_for(const Mask& mask, Range q, std::int64_t pairs, std::int64_t block);
 
 }  // namespace cadenza::plan

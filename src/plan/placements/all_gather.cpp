@@ -11,9 +11,11 @@
 namespace cadenza::plan {
 namespace {
 
-PlacedTask at_home(const Workload& workload, const Home& home, Range q) {
-  const Task task{home.document, q, {0, q.end}, {0, workload.shape.heads}};
-  return {home.rank, task, forward_flops(task, workload.shape.head_dim)};
+void add_tasks(const Workload& workload, const Home& home, Range q, Stage& stage) {
+  const Task rectangle{home.document, q, {0, q.end}, {0, workload.shape.heads}};
+  workload.mask.for_each_task(rectangle, [&](const Task& task) {
+    stage.tasks.push_back({home.rank, task, forward_flops(task, workload.shape.head_dim)});
+  });
 }
 
 /// Rows that queries see, to all other ranks of the group.
@@ -40,10 +42,10 @@ Plan all_gather(const Workload& workload) {
     const Range queries = workload.queries_of(static_cast<std::size_t>(home.document));
     const Range q = intersect(home.tokens, queries);
     if (!q.empty()) {
-      const bool local = homes.holds(home.rank, home.document, {0, q.end});
-      plan.stages[local ? 0 : 1].tasks.push_back(at_home(workload, home, q));
+      const bool local = homes.holds(home.rank, home.document, workload.mask.keys(q));
+      add_tasks(workload, home, q, plan.stages[local ? 0 : 1]);
     }
-    const Range seen = queries.empty() ? Range{} : intersect(home.tokens, {0, queries.end});
+    const Range seen = intersect(home.tokens, workload.mask.keys(queries));
     if (!seen.empty()) gather(workload, home, seen, plan.stages[1]);
   }
   if (plan.stages[1].moves.empty()) plan.stages.pop_back();

@@ -52,14 +52,13 @@ class RingBuilder {
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  std::int64_t length(int document) const { return workload_.lengths[index(document)]; }
 
   void add_home(std::vector<Position>& positions, const Home& home) const {
     Position& position = positions[index(home.rank / slices_)];
     const Range queries = workload_.queries_of(index(home.document));
     const Range own = intersect(home.tokens, queries);
     if (!own.empty()) position.queries.push_back({home.rank, home.document, own});
-    for (Range seen : seen_keys(workload_.order, length(home.document), queries, home.tokens)) {
+    for (Range seen : seen_keys(workload_, home.document, queries, home.tokens)) {
       position.keys.push_back({home.rank, home.document, seen});
     }
   }
@@ -127,7 +126,7 @@ class RingBuilder {
                                     [&](const Home& row) { return row.document < q.document; });
       for (; k != source.all_keys.end() && k->document == q.document; ++k) {
         const Task rectangle{q.document, q.tokens, k->tokens, heads(slice)};
-        for (const Task& task : masked_tasks(workload_.order, length(q.document), rectangle)) {
+        for (const Task& task : masked_tasks(workload_, rectangle)) {
           stage_of(step).tasks.push_back(
               {server, task, forward_flops(task, workload_.shape.head_dim)});
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
-#include "cadenza/plan/cost.hpp"
+#include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
 #include "summary.hpp"
 
@@ -14,8 +14,15 @@ Json to_json(Range range) {
   return Json::array({range.begin, range.end});
 }
 
-std::string_view word(Rule rule) {
-  return rule == Rule::causal ? "causal" : "full";
+void add_band(Json& json, Band band) {
+  if (band.has_low()) {
+    json["rule"] = "band";
+    json["low"] = band.low;
+    json["high"] = band.high;
+    return;
+  }
+  json["rule"] = band.is_full() ? "full" : "causal";
+  json["diagonal"] = band.is_full() ? 0 : band.high;
 }
 
 Json to_json(const Move& move, int first_document) {
@@ -30,10 +37,17 @@ Json to_json(const Move& move, int first_document) {
 
 Json to_json(const PlacedTask& placed, int first_document) {
   const Task& task = placed.task;
-  return {{"server", placed.server},      {"document", first_document + task.document},
-          {"q", to_json(task.q)},         {"k", to_json(task.k)},
-          {"heads", to_json(task.heads)}, {"rule", word(task.rule)},
-          {"diagonal", task.diagonal},    {"cost", placed.cost}};
+  Json json = {{"server", placed.server},
+               {"document", first_document + task.document},
+               {"q", to_json(task.q)},
+               {"k", to_json(task.k)},
+               {"heads", to_json(task.heads)}};
+  add_band(json, task.band);
+  if (const PositionMap& map = task.q_positions; map != PositionMap{}) {
+    json["q_positions"] = {{"first", map.first}, {"step", map.step}, {"cap", map.cap}};
+  }
+  json["cost"] = placed.cost;
+  return json;
 }
 
 Json to_json(const Merge& merge, int first_document) {
@@ -58,16 +72,23 @@ Json to_json(const Plan& plan, const Place& place, const Prediction& prediction)
   Json merges = Json::array();
   for (const Merge& merge : plan.merges) merges.push_back(to_json(merge, place.first_document));
   const TokenOrder& order = plan.workload.order;
-  return {{"tick", place.tick},
-          {"microbatch", place.tick},
-          {"half", place.half},
-          {"order", {{"stripes", order.stripes}, {"run", order.run}}},
-          {"stages", std::move(stages)},
-          {"merges", std::move(merges)},
-          {"imbalance_before", imbalance_at_home(plan.workload, cost_at_home(plan.workload))},
-          {"imbalance", imbalance(plan)},
-          {"lower_bound_seconds", prediction.lower_bound_seconds},
-          {"predicted_seconds", prediction.predicted_seconds}};
+  Json json = {{"tick", place.tick},
+               {"microbatch", place.tick},
+               {"half", place.half},
+               {"order", {{"stripes", order.stripes}, {"run", order.run}}},
+               {"stages", std::move(stages)},
+               {"merges", std::move(merges)},
+               {"imbalance_before", imbalance_at_home(plan.workload, cost_at_home(plan.workload))},
+               {"imbalance", imbalance(plan)},
+               {"lower_bound_seconds", prediction.lower_bound_seconds},
+               {"predicted_seconds", prediction.predicted_seconds}};
+  if (plan.trials.empty()) return json;
+  json["tolerance"] = plan.trials.front().tolerance;
+  Json& trials = json["trials"] = Json::array();
+  for (const Trial& trial : plan.trials) {
+    trials.push_back({{"tolerance", trial.tolerance}, {"layer_seconds", trial.layer_seconds}});
+  }
+  return json;
 }
 
 Json to_json(const Summary& summary, const StepNotes& notes) {
@@ -110,6 +131,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
   if (!plans.empty() && !plans.front().workload.capacities.empty()) {
     step["capacities"] = plans.front().workload.capacities;
   }
+  if (!notes.decisions.empty()) step["decisions"] = notes.decisions;
   if (!notes.delays.empty()) step["delays"] = notes.delays;
   if (notes.pools.size() > 1) step["pools"] = notes.pools;
   return step.dump() + "\n";

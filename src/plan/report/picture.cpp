@@ -43,7 +43,7 @@ Rank server_of(const std::vector<const PlacedTask*>& tasks, std::int64_t q, std:
   for (const PlacedTask* placed : tasks) {
     const Task& t = placed->task;
     const bool inside = t.q.begin <= q && q < t.q.end && t.k.begin <= k && k < t.k.end;
-    if (inside && (t.rule == Rule::full || k <= q + t.diagonal)) return placed->server;
+    if (inside && t.band.sees(q, k)) return placed->server;
   }
   return Picture::kNobody;
 }
@@ -63,6 +63,7 @@ Picture::Picture(const Plan& plan, int document, Range heads, std::int64_t cells
   servers_.assign(static_cast<std::size_t>(size_ * size_), kMasked);
   for (std::int64_t row = 0; row < size_; ++row) {
     for (std::int64_t column = 0; column <= row; ++column) {
+      if (!plan.workload.mask.sees(middle(row), middle(column))) continue;
       const auto q = static_cast<std::size_t>(middle(row));
       const auto k = static_cast<std::size_t>(middle(column));
       servers_[static_cast<std::size_t>(row * size_ + column)] =

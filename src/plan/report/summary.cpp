@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "summary.hpp"
 
+#include <fmt/format.h>
+
+#include <span>
+
+#include "cadenza/base/units.hpp"
+
 namespace cadenza::plan {
 namespace {
 
@@ -21,11 +27,25 @@ bool completes(const Workload& first, const Workload& second) {
 }  // namespace
 
 Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const StepNotes& notes) {
-  return notes.predictions.empty() ? predict(plans[i], CostModel{}) : notes.predictions.at(i);
+  if (!notes.predictions.empty()) return notes.predictions.at(i);
+  return predict(plans[i], cost::nominal_pool(plans[i].workload.shape.head_dim));
 }
 
 std::string rates_of(const StepNotes& notes) {
   return notes.rates.empty() ? "nominal rates" : notes.rates;
+}
+
+std::string describe(const std::vector<Trial>& trials) {
+  if (trials.empty()) return "";
+  constexpr double kUsual = 0.1;
+  const Trial& taken = trials.front();
+  const Trial* other = &trials[1];
+  for (const Trial& trial : std::span(trials).subspan(1)) {
+    if (trial.tolerance == kUsual) other = &trial;
+  }
+  return fmt::format("{} (auto: a layer is predicted to take {}; {}: {})", taken.tolerance,
+                     format_duration(taken.layer_seconds), other->tolerance,
+                     format_duration(other->layer_seconds));
 }
 
 Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {

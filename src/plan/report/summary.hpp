@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "cadenza/plan/cost.hpp"
 #include "cadenza/plan/plan.hpp"
+#include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
 
 namespace cadenza::plan {

@@ -38,28 +38,37 @@ struct Point {
   double x, y;
 };
 
-/// The part of a task that its mask allows: the rectangle below a line at 45 degrees.
+/// The part of a polygon where side(point) is above 0. Its edges are horizontal, vertical or along
+/// the boundary, which is at 45 degrees.
+template <typename Side>
+std::vector<Point> clipped(const std::vector<Point>& polygon, Side&& side) {
+  std::vector<Point> kept;
+  for (std::size_t i = 0; i < polygon.size(); ++i) {
+    const Point& from = polygon[i > 0 ? i - 1 : polygon.size() - 1];
+    const Point& to = polygon[i];
+    const double before = side(from);
+    const double after = side(to);
+    if ((before > 0) != (after > 0)) {
+      const double whole = before - after;
+      kept.push_back(
+          {from.x + before * (to.x - from.x) / whole, from.y + before * (to.y - from.y) / whole});
+    }
+    if (after > 0) kept.push_back(to);
+  }
+  return kept;
+}
+
+/// The part of a task that its mask allows: the rectangle between two lines at 45 degrees.
 std::vector<Point> outline(const Task& task) {
   const auto [q0, q1] =
       std::pair(static_cast<double>(task.q.begin), static_cast<double>(task.q.end));
   const auto [k0, k1] =
       std::pair(static_cast<double>(task.k.begin), static_cast<double>(task.k.end));
-  const auto d = static_cast<double>(task.diagonal);
-  if (task.rule == Rule::full || k1 <= q0 + d) return {{k0, q0}, {k1, q0}, {k1, q1}, {k0, q1}};
-  std::vector<Point> points;
-  if (k0 < q0 + d) {
-    points.push_back({k0, q0});
-    points.push_back({q0 + d, q0});
-  } else {
-    points.push_back({k0, k0 - d});
-  }
-  if (k1 < q1 + d) {
-    points.push_back({k1, k1 - d});
-    points.push_back({k1, q1});
-  } else {
-    points.push_back({q1 + d, q1});
-  }
-  points.push_back({k0, q1});
+  std::vector<Point> points = {{k0, q0}, {k1, q0}, {k1, q1}, {k0, q1}};
+  const auto high = static_cast<double>(task.band.high);
+  const auto low = static_cast<double>(task.band.low);
+  if (k1 > q0 + high) points = clipped(points, [&](Point p) { return p.y + high - p.x; });
+  if (k0 < q1 + low) points = clipped(points, [&](Point p) { return p.x - p.y - low; });
   return points;
 }
 

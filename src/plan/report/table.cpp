@@ -58,6 +58,7 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
       imbalance(plan), imbalance_at_home(plan.workload, cost_at_home(plan.workload)),
       format_duration(prediction.predicted_seconds),
       format_duration(prediction.lower_bound_seconds));
+  if (!plan.trials.empty()) fmt::format_to(out, "tolerance {}\n", describe(plan.trials));
   fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", "rank", "tokens", "tasks",
                  "FLOPs", plan.workload.capacities.empty() ? "of mean" : "of share", "sent");
   const bool memory = !notes.peak_bytes_per_rank.empty();

@@ -16,8 +16,7 @@ bool share_pairs(const Task& a, const Task& b) {
   if (!a.heads.overlaps(b.heads)) return false;
   const Range q = intersect(a.q, b.q);
   const Range k = intersect(a.k, b.k);
-  // Where both masks are the document's, one tells for both.
-  return allowed_pairs(q, k, a.rule, a.diagonal) > 0 && allowed_pairs(q, k, b.rule, b.diagonal) > 0;
+  return allowed_pairs(q, k, common(a.band, b.band)) > 0;
 }
 
 void check_disjoint(const std::vector<const PlacedTask*>& tasks, Faults& faults) {
@@ -44,22 +43,22 @@ void check_coverage(const Workload& workload, const DocumentView& view, Faults& 
   std::int64_t pairs = 0;
   for (const auto& [stage, placed] : view.tasks) {
     const Task& task = placed->task;
-    if (!is_masked(workload.order, length, task)) {
-      faults.add("coverage", "{}: rule {}, diagonal {} is not the document's mask there",
-                 describe(*placed), task.rule == Rule::full ? "full" : "causal", task.diagonal);
+    if (!is_masked(workload, task)) {
+      faults.add("coverage", "{}: query i sees {}, which is not the document's mask there",
+                 describe(*placed), describe(task.band));
     }
     if (!queries.contains(task.q)) {
       faults.add("coverage", "{}: not among the plan's queries {}", describe(*placed),
                  describe(queries));
     }
-    pairs += allowed_pairs(task.q, task.k, task.rule, task.diagonal) * task.heads.size();
+    pairs += allowed_pairs(task) * task.heads.size();
     tasks.push_back(placed);
   }
   std::sort(tasks.begin(), tasks.end(), [](const PlacedTask* a, const PlacedTask* b) {
     return a->task.q.begin < b->task.q.begin;
   });
   check_disjoint(tasks, faults);
-  const std::int64_t expected = mask_pairs(workload.order, length, queries) * workload.shape.heads;
+  const std::int64_t expected = mask_pairs(workload, view.document, queries) * workload.shape.heads;
   if (pairs != expected) {
     faults.add("coverage",
                "document {} of {} tokens, queries {}: tasks compute {} pairs, the mask allows {}",

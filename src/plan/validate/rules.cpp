@@ -40,6 +40,11 @@ std::string describe(Range range) {
   return fmt::format("[{},{})", range.begin, range.end);
 }
 
+std::string describe(Band band) {
+  return fmt::format("keys i{} to i{}", band.has_low() ? fmt::format("{:+}", band.low) : "-inf",
+                     band.has_high() ? fmt::format("{:+}", band.high) : "+inf");
+}
+
 std::string describe(const Move& move) {
   return fmt::format("{} of document {} tokens {} heads {} from rank {} to rank {}",
                      name(move.what), move.document, describe(move.tokens), describe(move.heads),

@@ -51,6 +51,7 @@ class Faults {
 };
 
 std::string describe(Range range);  ///< "[0,128)"
+std::string describe(Band band);    ///< "keys i-inf to i+0"
 std::string describe(const Move& move);
 std::string describe(const PlacedTask& placed);
 

@@ -21,7 +21,7 @@ Places places(const Plan& plan) {
   const auto key = [](const std::pair<Rank, Task>& place) {
     const Task& t = place.second;
     return std::tuple(place.first, t.document, t.q.begin, t.q.end, t.k.begin, t.k.end,
-                      t.heads.begin, t.heads.end, t.rule, t.diagonal);
+                      t.heads.begin, t.heads.end, t.band, t.q_positions);
   };
   std::sort(list.begin(), list.end(),
             [&](const auto& a, const auto& b) { return key(a) < key(b); });
@@ -34,7 +34,7 @@ bool same_workload(const Workload& a, const Workload& b) {
          a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
          a.shape.element_bytes == b.shape.element_bytes &&
          a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&
-         a.order == b.order && a.queries == b.queries;
+         a.order == b.order && a.mask == b.mask && a.queries == b.queries;
 }
 
 /// Whether a document never leaves its one home: nothing moves, so nothing can be missing.

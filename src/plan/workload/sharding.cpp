@@ -157,15 +157,16 @@ void join_homes(std::vector<Home>& homes) {
   homes.resize(kept);
 }
 
-double predicted_tiles(std::span<const Home> homes, int ranks) {
+double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks) {
   constexpr std::int64_t kTile = 128;
   std::vector<double> tiles(static_cast<std::size_t>(ranks), 0.0);
   for (const Home& home : homes) {
-    // The i-th tile of queries reaches the keys up to its end.
-    const std::int64_t count = (home.tokens.size() + kTile - 1) / kTile;
-    const auto before = static_cast<double>((home.tokens.begin + kTile - 1) / kTile);
-    const auto n = static_cast<double>(count);
-    tiles[static_cast<std::size_t>(home.rank)] += n * before + n * (n + 1) / 2;
+    // A tile of queries reaches the keys up to its end, less whole tiles that it does not see.
+    std::int64_t end = (home.tokens.begin + kTile - 1) / kTile;
+    for (std::int64_t begin = home.tokens.begin; begin < home.tokens.end; begin += kTile) {
+      const Range keys = mask.keys({begin, std::min(begin + kTile, home.tokens.end)});
+      tiles[static_cast<std::size_t>(home.rank)] += static_cast<double>(++end - keys.begin / kTile);
+    }
   }
   return tiles.empty() ? 0.0 : *std::max_element(tiles.begin(), tiles.end());
 }

@@ -42,6 +42,6 @@ void join_homes(std::vector<Home>& homes);
 /// What WLB-LLM chooses a microbatch's sharding by: the attention of the slowest rank, where every
 /// query sees its document so far. Kernels work in tiles of 128 queries and 128 keys, so that each
 /// part of a document costs its tiles, the cut ones whole: in units of such tiles.
-double predicted_tiles(std::span<const Home> homes, int ranks);
+double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks);
 
 }  // namespace cadenza::plan

@@ -51,39 +51,124 @@ void for_each_stripe(const TokenOrder& order, std::int64_t length, Range tokens,
   }
 }
 
-/// The part of a rectangle that sees something.
-Task trimmed(Task task) {
-  if (task.rule == Rule::full) return task;
-  task.q.begin = std::max(task.q.begin, task.k.begin - task.diagonal);
-  task.k.end = std::min(task.k.end, task.q.end + task.diagonal);
+std::int64_t divide_down(std::int64_t a, std::int64_t b) {
+  return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+
+/// A document as a workload counts it.
+struct Counted {
+  Counted(const Workload& workload, int document)
+      : order(workload.order),
+        length(workload.lengths[static_cast<std::size_t>(document)]),
+        mask(workload.mask) {}
+
+  Range whole() const { return {0, length}; }
+  Range tokens(std::int64_t stripe) const { return stripe_tokens(order, length, stripe); }
+  std::int64_t prefix(std::int64_t stripe, std::int64_t end) const {
+    return stripe_prefix(order, length, stripe, end);
+  }
+  /// Tokens of a stripe that stand in `text`.
+  Range inside(std::int64_t stripe, Range text) const {
+    const std::int64_t begin = tokens(stripe).begin;
+    return {begin + prefix(stripe, text.begin), begin + prefix(stripe, text.end)};
+  }
+
+  TokenOrder order;
+  std::int64_t length;
+  Mask mask;
+};
+
+/// Queries of stripe `a` and keys of stripe `b` where all runs are one token: a band of the text
+/// is a band of the counts.
+Band band_of_counts(const Counted& document, Band band, std::int64_t a, std::int64_t b) {
+  const std::int64_t stripes = document.order.stripes;
+  Band counts = Band::full();
+  if (band.has_low()) counts.low = -divide_down(b - a - band.low, stripes);
+  if (band.has_high()) counts.high = divide_down(a - b + band.high, stripes);
+  return counts.shifted(document.tokens(b).begin - document.tokens(a).begin);
+}
+
+/// The first queries of `task` for which both edges of the band stay in one run of the text each.
+/// An edge that is in a run of stripe `b` is a diagonal; any other is the same for all of them.
+Task first_step(const Counted& document, Task task, Band band, std::int64_t b) {
+  const std::int64_t run = document.order.run;
+  const std::int64_t begin = document.tokens(b).begin;
+  const std::int64_t position = position_of(document.order, document.length, task.q.begin);
+  const auto left = [&](std::int64_t x) { return run - (x - divide_down(x, run) * run); };
+  const auto in_stripe = [&](std::int64_t x) {
+    return x >= 0 && x / run % document.order.stripes == b;
+  };
+  std::int64_t count = left(position);
+  task.band = Band::full();
+  if (band.has_low()) {
+    const std::int64_t first = position + band.low;
+    const std::int64_t key = begin + document.prefix(b, first);
+    count = std::min(count, left(first));
+    task.k.begin = std::max(task.k.begin, key);
+    if (in_stripe(first)) task.band.low = key - task.q.begin;
+  }
+  if (band.has_high()) {
+    const std::int64_t last = position + band.high;
+    count = std::min(count, left(last));
+    if (in_stripe(last)) {
+      task.band.high = begin + document.prefix(b, last) - task.q.begin;
+    } else {
+      task.k.end = std::min(task.k.end, begin + document.prefix(b, last));
+    }
+  }
+  task.q.end = std::min(task.q.end, task.q.begin + count);
   return task;
 }
 
 /// Calls visit(Task) for the parts of queries of stripe `a` and keys of stripe `b`.
 template <typename Visit>
-void for_each_part(const TokenOrder& order, std::int64_t length, Task task, std::int64_t a,
-                   std::int64_t b, Visit&& visit) {
-  task.rule = Rule::causal;
-  task.diagonal = 0;
-  if (a == b) return visit(task);
-  const std::int64_t queries = stripe_tokens(order, length, a).begin;
-  const std::int64_t keys = stripe_tokens(order, length, b).begin;
-  if (order.run == 1) {
-    task.diagonal = keys - queries - (b > a ? 1 : 0);
-    return visit(task);
+void for_each_part(const Counted& document, Task task, Band band, std::int64_t a, std::int64_t b,
+                   Visit&& visit) {
+  // Counts of one stripe are in the order of the text.
+  const bool same_order = a == b && !band.has_low() && (band.high == 0 || !band.has_high());
+  if (document.order.run == 1 || same_order) {
+    task.band = same_order ? band : band_of_counts(document, band, a, b);
+    // Between two keys of a stripe there may be none that the band allows.
+    if (task.band.low <= task.band.high) visit(task);
+    return;
   }
-  // A run of queries sees all keys before it, and none of its own stretch of the text.
-  const Range q = task.q;
-  const Range k = task.k;
-  task.rule = Rule::full;
-  while (task.q.begin < q.end) {
-    const std::int64_t step = (task.q.begin - queries) / order.run;
-    const std::int64_t position = (step * order.stripes + a) * order.run;
-    task.q.end = std::min(q.end, queries + (step + 1) * order.run);
-    task.k.end = std::min(k.end, keys + stripe_prefix(order, length, b, position));
-    visit(task);
-    task.q.begin = task.q.end;
+  const std::int64_t end = task.q.end;
+  while (task.q.begin < end) {
+    const Task step = first_step(document, task, band, b);
+    visit(step);
+    task.q.begin = step.q.end;
   }
+}
+
+/// Sum of the text positions of the first `count` tokens of a stripe.
+std::int64_t sum_of_positions(const TokenOrder& order, std::int64_t stripe, std::int64_t count) {
+  const std::int64_t run = order.run;
+  const std::int64_t whole = count / run;
+  const std::int64_t rest = count % run;
+  return run * run * order.stripes * (whole * (whole - 1) / 2) +
+         whole * (stripe * run * run + run * (run - 1) / 2) +
+         rest * ((whole * order.stripes + stripe) * run) + rest * (rest - 1) / 2;
+}
+
+/// Sum of max(0, position + shift) over the first `count` tokens of a stripe.
+std::int64_t sum_above(const Counted& document, std::int64_t stripe, std::int64_t count,
+                       std::int64_t shift) {
+  const std::int64_t first = std::min(count, document.prefix(stripe, -shift));
+  return sum_of_positions(document.order, stripe, count) -
+         sum_of_positions(document.order, stripe, first) + shift * (count - first);
+}
+
+/// Pairs of the first `count` tokens of a stripe with the keys of a region.
+std::int64_t pairs_of_first(const Counted& document, std::int64_t stripe, std::int64_t count,
+                            const Region& region) {
+  // Keys of the region before position + shift, over the tokens.
+  const auto before = [&](std::int64_t shift) {
+    return sum_above(document, stripe, count, shift - region.k.begin) -
+           sum_above(document, stripe, count, shift - region.k.end);
+  };
+  const std::int64_t up_to_high =
+      region.band.has_high() ? before(region.band.high + 1) : count * region.k.size();
+  return region.band.has_low() ? up_to_high - before(region.band.low) : up_to_high;
 }
 
 }  // namespace
@@ -113,82 +198,79 @@ std::int64_t stripe_of(const TokenOrder& order, std::int64_t length, std::int64_
   return longer + (run - longer * (each + 1)) / each;
 }
 
-std::vector<Range> seen_keys(const TokenOrder& order, std::int64_t length, Range q, Range tokens) {
-  std::int64_t end = 0;  // of the text that the queries see
+std::vector<Range> seen_keys(const Workload& workload, int document, Range q, Range tokens) {
+  const Counted counted(workload, document);
+  Range keys{counted.length, 0};  // of the text
   if (q.empty()) return {};
-  for_each_stripe(order, length, q, [&](std::int64_t, Range part) {
-    end = std::max(end, position_of(order, length, part.end - 1) + 1);
+  for_each_stripe(counted.order, counted.length, q, [&](std::int64_t, Range part) {
+    const Range seen =
+        counted.mask.keys({position_of(counted.order, counted.length, part.begin),
+                           position_of(counted.order, counted.length, part.end - 1) + 1});
+    keys = {std::min(keys.begin, seen.begin), std::max(keys.end, seen.end)};
   });
   std::vector<Range> seen;
-  for_each_stripe(order, length, tokens, [&](std::int64_t stripe, Range part) {
-    const std::int64_t begin = stripe_tokens(order, length, stripe).begin;
-    part.end = std::min(part.end, begin + stripe_prefix(order, length, stripe, end));
+  for_each_stripe(counted.order, counted.length, tokens, [&](std::int64_t stripe, Range part) {
+    part = intersect(part, counted.inside(stripe, keys));
     if (!part.empty()) seen.push_back(part);
   });
   return seen;
 }
 
-std::vector<Task> masked_tasks(const TokenOrder& order, std::int64_t length,
-                               const Task& rectangle) {
+std::vector<Task> masked_tasks(const Workload& workload, const Task& rectangle) {
+  const Counted document(workload, rectangle.document);
   std::vector<Task> tasks;
-  for_each_stripe(order, length, rectangle.q, [&](std::int64_t a, Range q) {
-    for_each_stripe(order, length, rectangle.k, [&](std::int64_t b, Range k) {
+  const auto keep = [&](Task task) {
+    task = trimmed(task);
+    if (!task.q.empty() && !task.k.empty()) tasks.push_back(task);
+  };
+  if (document.order.natural()) {
+    document.mask.for_each_task(rectangle, keep);
+    return tasks;
+  }
+  const auto add_part = [&](std::int64_t a, Range q, std::int64_t b, Range k) {
+    document.mask.for_each_region(document.whole(), document.whole(), [&](const Region& region) {
       Task part = rectangle;
-      part.q = q;
-      part.k = k;
-      for_each_part(order, length, part, a, b, [&](Task task) {
-        task = trimmed(task);
-        if (!task.q.empty() && !task.k.empty()) tasks.push_back(task);
-      });
+      part.q = intersect(q, document.inside(a, region.q));
+      part.k = intersect(k, document.inside(b, region.k));
+      part.q_positions = region.q_positions;
+      if (!part.q.empty() && !part.k.empty()) {
+        for_each_part(document, part, region.band, a, b, keep);
+      }
     });
+  };
+  for_each_stripe(document.order, document.length, rectangle.q, [&](std::int64_t a, Range q) {
+    for_each_stripe(document.order, document.length, rectangle.k,
+                    [&](std::int64_t b, Range k) { add_part(a, q, b, k); });
   });
   return tasks;
 }
 
-std::int64_t mask_pairs(const TokenOrder& order, std::int64_t length, Range q) {
-  // Sum of position + 1 over the first `count` tokens of a stripe.
-  const auto sum = [&](std::int64_t stripe, std::int64_t count) {
-    const std::int64_t run = order.run;
-    const std::int64_t whole = count / run;
-    const std::int64_t rest = count % run;
-    const std::int64_t starts = run * run * order.stripes * (whole * (whole - 1) / 2) +
-                                whole * (stripe * run * run + run * (run + 1) / 2);
-    return starts + rest * ((whole * order.stripes + stripe) * run) + rest * (rest + 1) / 2;
-  };
+std::int64_t mask_pairs(const Workload& workload, int document, Range q) {
+  const Counted counted(workload, document);
+  if (counted.order.natural()) return counted.mask.pairs(q);
   std::int64_t pairs = 0;
   if (q.empty()) return pairs;
-  for_each_stripe(order, length, q, [&](std::int64_t stripe, Range part) {
-    const std::int64_t begin = stripe_tokens(order, length, stripe).begin;
-    pairs += sum(stripe, part.end - begin) - sum(stripe, part.begin - begin);
+  for_each_stripe(counted.order, counted.length, q, [&](std::int64_t stripe, Range part) {
+    const std::int64_t begin = counted.tokens(stripe).begin;
+    counted.mask.for_each_region(counted.whole(), counted.whole(), [&](const Region& region) {
+      const Range own = intersect(part, counted.inside(stripe, region.q));
+      if (own.empty()) return;
+      pairs += pairs_of_first(counted, stripe, own.end - begin, region) -
+               pairs_of_first(counted, stripe, own.begin - begin, region);
+    });
   });
   return pairs;
 }
 
-bool is_masked(const TokenOrder& order, std::int64_t length, const Task& task) {
-  bool equal = true;
-  const auto pairs = [](const Task& t) { return allowed_pairs(t.q, t.k, t.rule, t.diagonal); };
-  for_each_stripe(order, length, task.q, [&](std::int64_t a, Range q) {
-    for_each_stripe(order, length, task.k, [&](std::int64_t b, Range k) {
-      Task part = task;
-      part.q = q;
-      part.k = k;
-      for_each_part(order, length, part, a, b, [&](Task mask) {
-        Task own = part;
-        own.q = mask.q;
-        if (mask.rule == Rule::causal) {
-          // Both hide what follows a diagonal, or nothing: one mask holds the other.
-          equal = equal && pairs(own) == pairs(mask);
-          return;
-        }
-        // The mask's queries see the same prefix of the keys; later queries of `own` see no less.
-        for (std::int64_t i : {own.q.begin, own.q.end - 1}) {
-          equal = equal && visible_keys(i, own.k, own.rule, own.diagonal) ==
-                               std::max<std::int64_t>(0, mask.k.size());
-        }
-      });
-    });
-  });
-  return equal;
+bool is_masked(const Workload& workload, const Task& task) {
+  std::int64_t mask = 0;
+  std::int64_t both = 0;
+  for (const Task& part : masked_tasks(workload, task)) {
+    mask += allowed_pairs(part);
+    if (part.q_positions != task.q_positions) continue;
+    both += allowed_pairs(part.q, part.k, common(part.band, task.band));
+  }
+  return both == mask && allowed_pairs(task) == mask;
 }
 
 }  // namespace cadenza::plan

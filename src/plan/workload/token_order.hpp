@@ -9,20 +9,22 @@ namespace cadenza::plan {
 /// Stripe of a document that has a token; 0 in the order of the text.
 std::int64_t stripe_of(const TokenOrder& order, std::int64_t length, std::int64_t token);
 
-/// The keys among `tokens` that some query of `q` sees.
-std::vector<Range> seen_keys(const TokenOrder& order, std::int64_t length, Range q, Range tokens);
+/// The keys among `tokens`, in the text between the first and the last key that some query of `q`
+/// sees.
+std::vector<Range> seen_keys(const Workload& workload, int document, Range q, Range tokens);
 
-/// Rectangles of one query stripe and one key stripe with one rule each. Queries of one stripe see
-/// the keys of another through a staircase whose steps are `order.run` wide: steps of one token are
-/// a diagonal; wider ones are one rectangle per run of queries, with all keys before it.
-/// Their masks are the document's; they cover what the document's mask allows of q x k and hold no
-/// row or column at their edge that sees nothing.
-std::vector<Task> masked_tasks(const TokenOrder& order, std::int64_t length, const Task& rectangle);
+/// Rectangles of one query stripe and one key stripe with one band each. Queries of one stripe see
+/// the keys of another through staircases whose steps are `order.run` wide: steps of one token are
+/// a diagonal; wider ones are cut where an edge of the mask comes to another run.
+/// Their masks are the document's; they cover what the document's mask allows of `rectangle` and
+/// hold no row or column at their edge that sees nothing.
+std::vector<Task> masked_tasks(const Workload& workload, const Task& rectangle);
 
 /// Pairs that the document's mask allows for the queries `q`, with all keys, for one head.
-std::int64_t mask_pairs(const TokenOrder& order, std::int64_t length, Range q);
+std::int64_t mask_pairs(const Workload& workload, int document, Range q);
 
-/// Whether the rule of a task allows in its rectangle exactly what the document's mask allows.
-bool is_masked(const TokenOrder& order, std::int64_t length, const Task& task);
+/// Whether the band of a task allows in its rectangle exactly what the document's mask allows, at
+/// the positions that the mask gives its queries.
+bool is_masked(const Workload& workload, const Task& task);
 
 }  // namespace cadenza::plan

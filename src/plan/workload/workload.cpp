@@ -55,8 +55,10 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
   }
   const std::vector<Home> documents = cut(true);
   const std::vector<Home> sequence = cut(false);
-  return predicted_tiles(sequence, ranks) < predicted_tiles(documents, ranks) ? sequence
-                                                                              : documents;
+  const auto tiles = [&](const std::vector<Home>& homes) {
+    return predicted_tiles(experiment.model.mask, homes, ranks);
+  };
+  return tiles(sequence) < tiles(documents) ? sequence : documents;
 }
 
 /// In ping-pong the ranks share each half: all have rows for both.
@@ -86,6 +88,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
   workload.context = context;
   workload.shape = attention_shape(experiment);
   workload.order = token_order(experiment);
+  workload.mask = experiment.model.mask;
   const bool halves = experiment.attention.overlap == config::Overlap::ping_pong;
   const bool in_place = dedicated == 0 || experiment.attention.mixed;
   for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {

@@ -63,7 +63,7 @@ def test_one_basis_of_rates():
     assert found.count("machine h100 (inputs/machines/h100.yaml)") == 3  # choice, plans, step
     assert "nominal" not in found
     nominal = harness.run_well(1, ["plan", AUTO]).out
-    assert nominal.count("nominal rates") == 3
+    assert nominal.count("nominal rates") == 4  # and the decision of the tolerance
 
 
 def test_where_none_fits_it_says_so():

@@ -4,8 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include "cadenza/cost/tiles.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "cadenza/simulate/tiles.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -30,7 +30,7 @@ TEST(FitTileOverhead, FindsTheCostOfATileOfQueries) {
   const auto add = [](double queries, double keys, double unit, auto& table) {
     const auto end = static_cast<std::int64_t>(keys);
     const Task last{0, {end - static_cast<std::int64_t>(queries), end}, {0, end}, {0, 1}};
-    table.push_back({queries, keys, 1e-5 + unit * simulate::tile_weight(last, 128, 1.25)});
+    table.push_back({queries, keys, 1e-5 + unit * cost::tile_weight(last, 128, 1.25)});
   };
   for (const double keys : {128.0, 512.0, 2048.0}) {
     for (const double queries : {128.0, 512.0, 2048.0}) {

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "cadenza/program/operation_time.hpp"
 #include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {
@@ -35,14 +36,16 @@ config::Experiment small() {
 }
 
 struct Step {
-  explicit Step(const config::Experiment& experiment) : outline(experiment) {
+  explicit Step(const config::Experiment& experiment)
+      : outline(experiment), pool(program::planning_pool(experiment, {}, outline.layout)) {
     const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
     ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(3));
   }
   std::vector<trace::PlannedStage> stages(Rank rank) const {
-    return planned_stages(3, outline, ticks, rank);
+    return planned_stages(3, outline, ticks, rank, pool);
   }
   program::StepShape outline;
+  cost::Pool pool;
   std::vector<program::TickPlans> ticks;
 };
 
@@ -68,8 +71,8 @@ void expect_stage(const trace::PlannedStage& row, const plan::Stage& stage, Rank
   EXPECT_EQ(row.bytes_in, in);
   EXPECT_EQ(row.bytes_out, out);
   EXPECT_EQ(row.messages_in, static_cast<int>(senders.size()));
-  EXPECT_DOUBLE_EQ(row.attend_seconds, cost / 5e10);
-  EXPECT_DOUBLE_EQ(row.receive_seconds, static_cast<double>(in) / 5e9);
+  EXPECT_NEAR(row.attend_seconds, cost / 5e10, 1e-12 * row.attend_seconds);
+  EXPECT_NEAR(row.receive_seconds, static_cast<double>(in) / 5e9, 1e-12 * row.receive_seconds);
 }
 
 TEST(PlanRows, SumUpEveryStageOfEveryPlan) {

@@ -13,6 +13,7 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/simulate/least_time.hpp"
+#include "unit/sanitized.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -43,6 +44,9 @@ data::Batch batch_of(const config::Experiment& e) {
   return data::Packer(*data::open_corpus(e.data, e.model.vocab, e.seed), e).batch(0);
 }
 
+/// One of how many layouts and placements is looked at.
+constexpr std::size_t kEvery = cadenza::testing::kSanitized ? 4 : 1;
+
 struct Pair {
   std::string name;
   double estimated = 0;
@@ -50,16 +54,18 @@ struct Pair {
   double error() const { return estimated / simulated - 1; }
 };
 
-/// Of every layout and placement of 64 ranks.
+/// Of the layouts and placements of 64 ranks.
 std::vector<Pair> all_pairs(SampleSize size) {
   const config::Experiment given = experiment();
   const data::Batch batch = batch_of(given);
   const config::Machine m = machine();
   const simulate::Costs costs(m, given, program::Layout(given));
-  const simulate::LeastTime least(batch, costs);
+  const simulate::LeastTime least(batch, {}, costs);
   const std::vector<double> attention = least.attention();
   std::vector<Pair> pairs;
+  std::size_t number = 0;
   for (const Candidate& arrangement : arrangements(given)) {
+    if (number++ % kEvery != 0) continue;
     const config::Experiment e = arrangement.of(given);
     const Sample sample = sample_of(e, batch, attention, size);
     const auto ticks = program::plan_ticks(sample.experiment, sample.batch);
@@ -108,7 +114,7 @@ TEST(Sample, AllOfAStepIsTheStep) {
 
 TEST(Sample, EstimatesRankAsSimulationsDo) {
   std::vector<Pair> pairs = all_pairs({64, 1});
-  ASSERT_GT(pairs.size(), 30u);
+  ASSERT_GT(pairs.size(), 30u / kEvery);
   double most = 0, sum = 0;
   for (const Pair& pair : pairs) {
     most = std::max(most, std::abs(pair.error()));

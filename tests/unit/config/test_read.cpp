@@ -47,6 +47,21 @@ TEST(Read, TakesEveryKindOfValue) {
   EXPECT_EQ(parse(kGood, {"attention.servers=in_place"}).attention.servers, 0);
 }
 
+TEST(Read, ToleranceAndOverlapAreAutoUnlessGiven) {
+  const Attention left_out = parse(kGood).attention;
+  EXPECT_EQ(left_out.tolerance, std::nullopt);
+  EXPECT_EQ(left_out.overlap, Overlap::automatic);
+  const Attention given =
+      parse(kGood, {"attention.tolerance=0", "attention.overlap=none"}).attention;
+  EXPECT_EQ(given.tolerance, 0.0);
+  EXPECT_EQ(given.overlap, Overlap::none);
+  const Attention automatic = parse(kGood, {"attention.tolerance=0.2", "attention.tolerance=auto",
+                                            "attention.overlap=auto"})
+                                  .attention;
+  EXPECT_EQ(automatic.tolerance, std::nullopt);
+  EXPECT_EQ(automatic.overlap, Overlap::automatic);
+}
+
 TEST(Read, AnEmptyBlockHasItsDefaults) {
   EXPECT_EQ(parse(kGood + "trace:\nrun: {}\n").run.steps, 20);
 }
@@ -124,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"optimizer.lr=nan", "found nan; valid: a number >= 0"},
         BadValue{"optimizer.lr=1e999", "found 1e999; valid: a number >= 0"},
         BadValue{"optimizer.lr=inf", "found inf; valid: a number >= 0"},
-        BadValue{"attention.tolerance=1.1", "found 1.1; valid: a number in [0, 1]"},
+        BadValue{"attention.tolerance=1.1", "found 1.1; valid: auto, a number in [0, 1]"},
         BadValue{"attention.block=0", "found 0; valid: an integer in [1, 2147483647]"},
         BadValue{"attention.servers=0",
                  "found 0; valid: in_place or an integer in [1, 131072], the number of dedicated "
@@ -155,7 +170,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "found sse, nearest is 'amx'; valid: auto, amx, avx512_bf16, avx512, avx2, "
                  "portable"},
         BadValue{"attention.overlap=both",
-                 "found both, nearest is 'none'; valid: auto, none, ping_pong"}));
+                 "found both, nearest is 'none'; valid: none, ping_pong, auto"},
+        BadValue{"attention.tolerance=automatic",
+                 "found automatic; valid: auto, a number in [0, 1]"}));
 
 TEST(Read, WrongValuesOfTheFileNameTheirLine) {
   EXPECT_EQ(error_of(changed("heads: 4", "heads: four")),

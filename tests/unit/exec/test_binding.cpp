@@ -108,7 +108,7 @@ TEST(Binding, EveryTaskIsBoundOnceToRowsThatHoldIt) {
           for (const plan::PlacedTask& placed : tick.of(pass).stages[s].tasks) {
             const Task& t = placed.task;
             if (placed.server != rank) continue;
-            planned += allowed_pairs(t.q, t.k, t.rule, t.diagonal) * t.heads.size();
+            planned += allowed_pairs(t) * t.heads.size();
           }
           const StageBinding& stage = binding.of(pass)[s];
           std::int64_t bound = 0;
@@ -122,7 +122,7 @@ TEST(Binding, EveryTaskIsBoundOnceToRowsThatHoldIt) {
             EXPECT_TRUE(keys.tokens.contains(t.k));
             EXPECT_LE(keys.heads.begin, t.heads.begin / group);
             EXPECT_GE(keys.heads.end * group, t.heads.end);
-            bound += allowed_pairs(t.q, t.k, t.rule, t.diagonal) * t.heads.size();
+            bound += allowed_pairs(t) * t.heads.size();
           }
           EXPECT_EQ(bound, planned);
         }

@@ -8,7 +8,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/random.hpp"
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "unit/exec/tiny.hpp"
 
 namespace cadenza::exec {
@@ -29,9 +29,9 @@ config::Experiment still_experiment(bool tied) {
   return e;
 }
 
-void expect_gradients_match_differences(bool tied) {
+void expect_gradients_match_differences(const config::Experiment& experiment) {
   const auto world = comm::make_self();
-  RankState<double> runner(still_experiment(tied), *world);
+  RankState<double> runner(experiment, *world);
   runner.run(0);
   const auto& parameters = *runner.executor.parameters();
   const Array<double>& values = parameters.values;
@@ -59,11 +59,27 @@ void expect_gradients_match_differences(bool tied) {
 }
 
 TEST(Executor, GradientsOfTheWholeModelMatchCentralDifferences) {
-  expect_gradients_match_differences(false);
+  expect_gradients_match_differences(still_experiment(false));
 }
 
 TEST(Executor, GradientsMatchWithTiedEmbeddings) {
-  expect_gradients_match_differences(true);
+  expect_gradients_match_differences(still_experiment(true));
+}
+
+TEST(Executor, GradientsMatchWithASlidingWindow) {
+  config::Experiment e = still_experiment(false);
+  e.model.mask = Mask::window(5);
+  expect_gradients_match_differences(e);
+}
+
+TEST(Executor, AWindowAsLongAsTheDocumentsIsCausal) {
+  const auto world = comm::make_self();
+  config::Experiment e = tiny_experiment();
+  RankState<double> causal(e, *world);
+  e.model.mask = Mask::window(e.batch.microbatch);
+  RankState<double> window(e, *world);
+  EXPECT_EQ(window.run(0).loss, causal.run(0).loss);
+  EXPECT_EQ(window.run(1).loss, causal.run(1).loss);
 }
 
 TEST(Executor, LossFallsOverTenSteps) {
@@ -120,14 +136,18 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
 
 TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
   const auto world = comm::make_self();
-  RankState<float> runner(tiny_experiment(), *world);
-  const auto plan = runner.plan(0);
-  runner.tracer.begin_step(0);
-  runner.executor.run(plan);
-  EXPECT_NEAR(runner.tracer.totals().flops,
-              config::step_flops(runner.experiment.model, plan.batch.lengths()),
-              1e-9 * runner.tracer.totals().flops);
-  EXPECT_EQ(runner.tracer.totals().bytes_sent, 0);
+  for (const Mask mask : {Mask{}, Mask::window(20)}) {
+    config::Experiment e = tiny_experiment();
+    e.model.mask = mask;
+    RankState<float> runner(e, *world);
+    const auto plan = runner.plan(0);
+    runner.tracer.begin_step(0);
+    runner.executor.run(plan);
+    EXPECT_NEAR(runner.tracer.totals().flops,
+                cost::step_flops(runner.experiment.model, plan.batch.lengths()),
+                1e-9 * runner.tracer.totals().flops);
+    EXPECT_EQ(runner.tracer.totals().bytes_sent, 0);
+  }
 }
 
 TEST(Executor, MemoryIsTheSameAfterEveryStep) {

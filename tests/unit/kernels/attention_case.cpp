@@ -7,6 +7,7 @@
 #include <cmath>
 #include <complex>
 #include <limits>
+#include <map>
 #include <numeric>
 
 namespace cadenza::testing {
@@ -62,6 +63,21 @@ std::vector<Range> cut_at_slices(const Range& heads, const Storage& storage, int
   return parts;
 }
 
+/// One of a few, so that tasks share some; it takes `position` and those behind it into a table.
+PositionMap random_map(std::int64_t position, std::mt19937_64& random) {
+  const std::int64_t first = static_cast<std::int64_t>(random() % 3) * 20 - 20;
+  switch (random() % 4) {
+    case 0:
+      return {std::max(first, -position), 1, PositionMap::kNoCap};
+    case 1:
+      return {std::max(first, -position), 1, 60};
+    case 2:
+      return {17, 0, PositionMap::kNoCap};
+    default:
+      return {3, 2, 70};
+  }
+}
+
 /// Adds the parts of a task that its document's storage makes of it.
 void add_task(Case& made, const CaseOptions& options, const Piece& piece, std::mt19937_64& random) {
   const auto document = static_cast<std::size_t>(piece.task.document);
@@ -71,8 +87,19 @@ void add_task(Case& made, const CaseOptions& options, const Piece& piece, std::m
     part.task.heads = heads;
     if (options.striped) {
       const auto reach = static_cast<std::uint64_t>(made.documents[document].length) + 20;
-      part.task.diagonal =
+      part.task.band.high =
           static_cast<std::int64_t>(random() % (2 * reach)) - static_cast<std::int64_t>(reach);
+    }
+    if (options.window_share > 0 &&
+        std::uniform_real_distribution<double>(0, 1)(random) < options.window_share) {
+      // A few keys, or so many that the edge crosses several tiles.
+      const std::uint64_t most = random() % 2 == 0 ? 8 : 300;
+      const std::int64_t high = std::min<std::int64_t>(part.task.band.high, 40);
+      part.task.band = {high - static_cast<std::int64_t>(random() % most), high};
+    }
+    if (options.mapped_share > 0 &&
+        std::uniform_real_distribution<double>(0, 1)(random) < options.mapped_share) {
+      part.task.q_positions = random_map(position_of(storage, part.task.q.begin), random);
     }
     made.pieces.push_back(part);
   }
@@ -87,9 +114,9 @@ void add_pieces(Case& made, int document, const CaseOptions& options, std::mt199
       for (const Range& key_buffer : key_buffers) {
         for (const Range& k : random_cuts(key_buffer, options.cut, random)) {
           for (const Range& heads : random_cuts({0, options.shape.heads}, options.cut, random)) {
-            const Rule rule = share(random) < options.full_share ? Rule::full : Rule::causal;
+            const Band band = share(random) < options.full_share ? Band::full() : Band::causal();
             if (share(random) < options.dropped_share) continue;
-            add_task(made, options, {{document, q, k, heads, rule}, query_buffer, key_buffer},
+            add_task(made, options, {{document, q, k, heads, band}, query_buffer, key_buffer},
                      random);
           }
         }
@@ -98,33 +125,28 @@ void add_pieces(Case& made, int document, const CaseOptions& options, std::mt199
   }
 }
 
-/// Rotates [rows, heads, D] by angle(row) = sign * position * theta^(-2d / D), as complex numbers.
-void rotate(Vector& x, int heads, int dim, double theta, double sign, const Storage& storage) {
-  if (theta == 0) return;
-  const std::size_t row_size = static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
-  const int half = dim / 2;
-  for (std::size_t at = 0; at < x.size(); at += static_cast<std::size_t>(dim)) {
-    const auto position =
-        static_cast<double>(position_of(storage, static_cast<std::int64_t>(at / row_size)));
-    for (int d = 0; d < half; ++d) {
-      const std::size_t low = at + static_cast<std::size_t>(d);
-      const std::size_t high = low + static_cast<std::size_t>(half);
-      const std::complex<double> turned =
-          std::complex<double>(x[low], x[high]) *
-          std::polar(1.0, sign * position * std::pow(theta, -2.0 * d / dim));
-      x[low] = turned.real();
-      x[high] = turned.imag();
-    }
+/// A row of one head turned by the angles position * theta^(-2d / D), as complex numbers.
+Vector rotated(const double* row, int dim, double theta, double position) {
+  Vector x(row, row + dim);
+  const auto half = static_cast<std::size_t>(dim / 2);
+  for (std::size_t d = 0; theta != 0 && d < half; ++d) {
+    const std::complex<double> turned =
+        std::complex<double>(x[d], x[d + half]) *
+        std::polar(1.0, position * std::pow(theta, -2.0 * static_cast<double>(d) / dim));
+    x[d] = turned.real();
+    x[d + half] = turned.imag();
   }
+  return x;
 }
 
 double dot(const double* a, const double* b, int dim) {
   return std::inner_product(a, a + dim, b, 0.0);
 }
 
-/// seen[j] for one query and head.
-std::vector<bool> seen_keys(const Case& of, int document, std::int64_t query, int head) {
-  std::vector<bool> seen(
+/// For one query and head: the map of its position against key j; null: it does not see the key.
+std::vector<const PositionMap*> seen_keys(const Case& of, int document, std::int64_t query,
+                                          int head) {
+  std::vector<const PositionMap*> seen(
       static_cast<std::size_t>(of.documents[static_cast<std::size_t>(document)].length));
   for (const Piece& piece : of.pieces) {
     const Task& task = piece.task;
@@ -133,29 +155,44 @@ std::vector<bool> seen_keys(const Case& of, int document, std::int64_t query, in
       continue;
     }
     for (std::int64_t j = task.k.begin; j < task.k.end; ++j) {
-      const bool allowed = task.rule == Rule::full || j <= query + task.diagonal;
-      if (allowed) seen[static_cast<std::size_t>(j)] = true;
+      const bool allowed = task.band.sees(query, j);
+      if (allowed) seen[static_cast<std::size_t>(j)] = &task.q_positions;
     }
   }
   return seen;
 }
 
-/// One query of one head by definition; `q` is rotated, dq is the gradient of the rotated q.
-void reference_row(const Case& of, int document, std::int64_t query, int head, const Vector& q,
+/// A query at one position, and the gradient of it there.
+struct Turned {
+  double position = 0;
+  Vector q;
+  Vector dq;
+};
+
+/// One query of one head by definition.
+void reference_row(const Case& of, int document, std::int64_t query, int head,
                    DocumentResult& result) {
   const DocumentData& data = of.documents[static_cast<std::size_t>(document)];
   const int dim = of.shape.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  const std::vector<bool> seen = seen_keys(of, document, query, head);
+  const std::vector<const PositionMap*> seen = seen_keys(of, document, query, head);
   const auto q_at = static_cast<std::size_t>((query * of.shape.heads + head) * dim);
   const auto kv_at = [&](std::size_t j) {
     return (j * static_cast<std::size_t>(of.shape.kv_heads) +
             static_cast<std::size_t>(head / of.shape.group())) *
            static_cast<std::size_t>(dim);
   };
+  std::map<PositionMap, Turned> at_map;
+  for (const PositionMap* map : seen) {
+    if (map == nullptr || at_map.contains(*map)) continue;
+    const auto position = static_cast<double>(map->of(position_of(data.storage, query)));
+    at_map[*map] = {position, rotated(&data.q[q_at], dim, of.theta, position),
+                    Vector(static_cast<std::size_t>(dim))};
+  }
   Vector logits(seen.size(), -kInfinity);
   for (std::size_t j = 0; j < seen.size(); ++j) {
-    if (seen[j]) logits[j] = scale * dot(&q[q_at], &data.k[kv_at(j)], dim);
+    if (seen[j] == nullptr) continue;
+    logits[j] = scale * dot(at_map[*seen[j]].q.data(), &data.k[kv_at(j)], dim);
   }
   const double peak = *std::max_element(logits.begin(), logits.end());
   if (peak == -kInfinity) return;
@@ -164,22 +201,27 @@ void reference_row(const Case& of, int document, std::int64_t query, int head, c
   double* out = &result.out[q_at];
   for (std::size_t j = 0; j < seen.size(); ++j) {
     const double p = std::exp(logits[j] - peak) / sum;
-    for (int d = 0; d < dim && seen[j]; ++d)
+    for (int d = 0; d < dim && seen[j] != nullptr; ++d)
       out[d] += p * data.v[kv_at(j) + static_cast<std::size_t>(d)];
   }
   result.lse[static_cast<std::size_t>(query * of.shape.heads + head)] = peak + std::log(sum);
   const double* dout = &data.dout[q_at];
   const double delta = dot(out, dout, dim);
   for (std::size_t j = 0; j < seen.size(); ++j) {
-    if (!seen[j]) continue;
+    if (seen[j] == nullptr) continue;
+    Turned& turned = at_map[*seen[j]];
     const double p = std::exp(logits[j] - peak) / sum;
     const double ds = scale * p * (dot(dout, &data.v[kv_at(j)], dim) - delta);
     for (int d = 0; d < dim; ++d) {
       const auto e = static_cast<std::size_t>(d);
       result.dv[kv_at(j) + e] += p * dout[d];
-      result.dq[q_at + e] += ds * data.k[kv_at(j) + e];
-      result.dk[kv_at(j) + e] += ds * q[q_at + e];
+      turned.dq[e] += ds * data.k[kv_at(j) + e];
+      result.dk[kv_at(j) + e] += ds * turned.q[e];
     }
+  }
+  for (const auto& [map, turned] : at_map) {
+    const Vector back = rotated(turned.dq.data(), dim, of.theta, -turned.position);
+    for (std::size_t e = 0; e < back.size(); ++e) result.dq[q_at + e] += back[e];
   }
 }
 
@@ -223,13 +265,9 @@ std::vector<DocumentResult> reference(const Case& of) {
     result.dk.resize(data.k.size());
     result.dv.resize(data.k.size());
     result.lse.assign(data.q.size() / static_cast<std::size_t>(of.shape.head_dim), -kInfinity);
-    Vector q = data.q;
-    rotate(q, of.shape.heads, of.shape.head_dim, of.theta, 1, data.storage);
     for (std::int64_t i = 0; i < data.length; ++i) {
-      for (int h = 0; h < of.shape.heads; ++h)
-        reference_row(of, static_cast<int>(n), i, h, q, result);
+      for (int h = 0; h < of.shape.heads; ++h) reference_row(of, static_cast<int>(n), i, h, result);
     }
-    rotate(result.dq, of.shape.heads, of.shape.head_dim, of.theta, -1, data.storage);
     results.push_back(std::move(result));
   }
   return results;

@@ -23,7 +23,7 @@ struct Storage {
   std::vector<Range> key_slices;    ///< the same of key-value heads; cover [0, G)
 };
 
-/// Document position of a row of queries.
+/// Text position of a row of queries.
 std::int64_t position_of(const Storage& storage, std::int64_t row);
 
 /// One document's tensors: q, dout [length, H, D]; k (rotated), v [length, G, D].
@@ -38,7 +38,7 @@ struct DocumentResult {
   Vector out, lse, dq, dk, dv;
 };
 
-/// A piece of work: a task and the buffers that hold its rows. Ranges and the diagonal are in rows
+/// A piece of work: a task and the buffers that hold its rows. Ranges and the band are in rows
 /// of the document, which its Storage turns into tokens.
 struct Piece {
   Task task;
@@ -62,6 +62,8 @@ struct CaseOptions {
   double dropped_share = 0;  ///< share of tasks left out, so that some rows see few keys or none
   bool striped = false;      ///< random diagonals, tokens and positions
   bool sliced = false;       ///< random slices of heads in buffers of their own
+  double window_share = 0;   ///< share of tasks with a random band of keys
+  double mapped_share = 0;   ///< share of tasks with a random map of positions
 };
 
 /// Unit-normal data that is exact in float, so that both precisions compute the same numbers.

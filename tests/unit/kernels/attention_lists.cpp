@@ -104,7 +104,7 @@ class ListBuilder {
     Task& task = list_.tasks.back().task;
     task.q = moved(task.q, storage.query_token);
     task.k = moved(task.k, storage.key_token);
-    task.diagonal += storage.key_token - storage.query_token;
+    task.band = task.band.shifted(storage.key_token - storage.query_token);
   }
   const kernels::TaskList<Real>& list() const { return list_; }
 
@@ -177,6 +177,11 @@ kernels::RotaryTable<Real> rotary_table(const Case& of) {
   std::int64_t longest = 0;
   for (const DocumentData& data : of.documents) {
     longest = std::max(longest, position_of(data.storage, data.length - 1) + 1);
+  }
+  for (const Piece& piece : of.pieces) {
+    const Storage& storage = of.documents[static_cast<std::size_t>(piece.task.document)].storage;
+    const std::int64_t last = position_of(storage, piece.task.q.end - 1);
+    longest = std::max(longest, piece.task.q_positions.of(last) + 1);
   }
   const int half = of.shape.head_dim / 2;
   if (of.theta == 0) return {};

@@ -70,6 +70,30 @@ TEST(Attention, EqualsDefinitionForStripedTasks) {
   }
 }
 
+TEST(Attention, EqualsDefinitionForMapsOfPositions) {
+  std::mt19937_64 random(9);
+  for (int round = 0; round < 12; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    CaseOptions options{{4, 2, 8}, 10000, {1, 97, 180}, true, 0.1, 0.1};
+    options.mapped_share = 0.8;
+    options.window_share = round % 2 == 0 ? 0 : 0.5;
+    options.striped = round % 3 == 1;
+    options.sliced = round % 3 == 2;
+    expect_both_precisions(make_case(options, random), 1 + round % 3);
+  }
+}
+
+TEST(Attention, EqualsDefinitionForBands) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 12; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    CaseOptions options{{4, 2, 8}, 10000, {1, 97, 230}, round % 3 != 1, 0.1, 0.1};
+    options.window_share = round % 2 == 0 ? 1 : 0.7;
+    options.striped = round % 4 == 3;
+    expect_both_precisions(make_case(options, random), 1 + round % 3);
+  }
+}
+
 /// Buffers that hold some heads only, as after an exchange of tokens for heads.
 TEST(Attention, EqualsDefinitionForSlicesOfHeads) {
   std::mt19937_64 random(13);
@@ -120,7 +144,7 @@ kernels::TaskList<double> striped_list(const kernels::QueryRows<double>& queries
         {{0, kStripeRows}, keys.k + kv, keys.v + kv, keys.dk + kv, keys.dv + kv, {}});
     for (std::int64_t b = 0; b < kStripes; ++b) {
       list.tasks.push_back(
-          {{0, {0, kStripeRows}, {0, kStripeRows}, {0, kHeads}, Rule::causal, b > a ? -1 : 0},
+          {{0, {0, kStripeRows}, {0, kStripeRows}, {0, kHeads}, Band::causal(b > a ? -1 : 0)},
            static_cast<int>(a),
            static_cast<int>(b)});
     }
@@ -252,7 +276,7 @@ TEST(Attention, RowsWithoutKeysKeepWhatTheyHad) {
   list.queries.push_back(
       {{2, 7}, q.data(), out.data(), lse.data(), q.data(), zero.data(), dq.data()});
   list.keys.push_back({{5, 8}, kv.data(), kv.data(), dk.data(), dv.data()});
-  list.tasks.push_back({{0, {2, 7}, {5, 8}, {0, 1}, Rule::causal}, 0, 0});
+  list.tasks.push_back({{0, {2, 7}, {5, 8}, {0, 1}, Band::causal()}, 0, 0});
   kernels::attention_forward(shape, {}, list);
   const float logit = 6 / std::sqrt(3.0f);
   EXPECT_THAT(download(out), ::testing::Pointwise(
@@ -284,7 +308,7 @@ TEST(Attention, QueriesWhoseLseIsEmptyGiveNoGradient) {
   list.queries.push_back(
       {{0, 2}, ones.data(), nullptr, lse.data(), ones.data(), delta.data(), dq.data()});
   list.keys.push_back({{0, 2}, ones.data(), ones.data(), dk.data(), dv.data()});
-  list.tasks.push_back({{0, {0, 2}, {0, 2}, {0, 1}, Rule::full}, 0, 0});
+  list.tasks.push_back({{0, {0, 2}, {0, 2}, {0, 1}, Band::full()}, 0, 0});
   kernels::attention_backward({1, 1, 2}, {}, list);
   for (const auto& gradient : {download(dq), download(dk), download(dv)}) {
     EXPECT_THAT(gradient, ::testing::Each(0.0));
@@ -354,7 +378,7 @@ TEST(Attention, NothingToDo) {
   kernels::attention_backward({4, 2, 8}, {}, list);
   list.queries.push_back({{0, 0}, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr});
   list.keys.push_back({{0, 0}, nullptr, nullptr, nullptr, nullptr});
-  list.tasks.push_back({{0, {0, 0}, {0, 0}, {0, 4}, Rule::causal}, 0, 0});
+  list.tasks.push_back({{0, {0, 0}, {0, 0}, {0, 4}, Band::causal()}, 0, 0});
   kernels::attention_forward({4, 2, 8}, {}, list);
   kernels::attention_backward({4, 2, 8}, {}, list);
 }
@@ -362,7 +386,7 @@ TEST(Attention, NothingToDo) {
 TEST(Attention, RefusesTasksOutsideTheirBuffers) {
   struct Call {
     kernels::AttentionShape shape{4, 2, 8};
-    Task task{0, {8, 16}, {0, 16}, {0, 4}, Rule::causal};
+    Task task{0, {8, 16}, {0, 16}, {0, 4}, Band::causal()};
     kernels::QueryRows<float> queries{.tokens = {8, 16}};
     kernels::KeyRows<float> keys{.tokens = {0, 16}};
     int key_rows = 0;
@@ -416,6 +440,21 @@ TEST(Attention, RefusesTasksOutsideTheirBuffers) {
                 of.queries.positions.step = 0;
               }),
               HasSubstr("step of positions 0; valid: at least 1"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.positions = 16;
+                of.task.q_positions = {-9, 1, PositionMap::kNoCap};
+              }),
+              HasSubstr("positions [-1, 7) is outside [0, 16)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.positions = 16;
+                of.task.q_positions = {0, 2, 20};
+              }),
+              HasSubstr("positions [16, 21) is outside [0, 16)"));
+  EXPECT_THAT(refused([](Call& of) {
+                of.positions = 16;
+                of.task.q_positions.step = -1;
+              }),
+              HasSubstr("step -1 and cap"));
   EXPECT_THAT(refused([](Call& of) {  // the first head of the second group alone
                 of.task.heads = {2, 3};
                 of.queries.heads = {2, 4};

@@ -5,17 +5,14 @@
 
 #include "cadenza/base/random.hpp"
 #include "unit/kernels/kernel_sets.hpp"
+#include "unit/sanitized.hpp"
 
 #ifndef KOKKOS_ENABLE_CUDA
 
 namespace cadenza::testing {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__  // sees the same loads and stores in shorter rows
-constexpr std::int64_t kLong = 4096;
-#else
-constexpr std::int64_t kLong = 65536;
-#endif
+constexpr std::int64_t kLong = kSanitized ? 4096 : 65536;
 constexpr std::int64_t kFew = 8;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -175,7 +172,7 @@ class Run {
                             {}});
     made.keys.push_back({{0, of_.keys}, k_.data(), v_.data(), dk_.data(), dv_.data(), {}});
     for (std::int64_t piece = first; piece < first + count; ++piece) {
-      Task task{0, {0, of_.queries}, {0, of_.keys}, {0, of_.shape.heads}, Rule::full};
+      Task task{0, {0, of_.queries}, {0, of_.keys}, {0, of_.shape.heads}, Band::full()};
       Range& cut = of_.keys < of_.queries ? task.q : task.k;
       cut = {piece * cut.end / pieces, (piece + 1) * cut.end / pieces};
       made.tasks.push_back({task, 0, 0});

@@ -16,8 +16,8 @@ using Cell = std::tuple<int, std::int64_t, std::int64_t, int>;  // buffer, token
 /// Pairs of `task` for one row of a side.
 std::int64_t pairs_of_row(const Task& task, Side side, std::int64_t token) {
   const Range row{token, token + 1};
-  return side == Side::queries ? allowed_pairs(row, task.k, task.rule, task.diagonal)
-                               : allowed_pairs(task.q, row, task.rule, task.diagonal);
+  return side == Side::queries ? allowed_pairs(row, task.k, task.band)
+                               : allowed_pairs(task.q, row, task.band);
 }
 
 std::map<Cell, int> wanted(const std::vector<TaskRows>& tasks, Side side) {
@@ -62,9 +62,8 @@ std::int64_t cost(const Unit& unit, const UnitList& list, const std::vector<Task
         tasks[static_cast<std::size_t>(list.entries[static_cast<std::size_t>(e)])].task;
     const Range rows = intersect(side == Side::queries ? task.q : task.k, {unit.begin, unit.end});
     const Range heads = intersect(task.heads, {unit.head_begin, unit.head_end});
-    total += heads.size() * (side == Side::queries
-                                 ? allowed_pairs(rows, task.k, task.rule, task.diagonal)
-                                 : allowed_pairs(task.q, rows, task.rule, task.diagonal));
+    total += heads.size() * (side == Side::queries ? allowed_pairs(rows, task.k, task.band)
+                                                   : allowed_pairs(task.q, rows, task.band));
   }
   return total;
 }
@@ -73,6 +72,15 @@ Range random_part(Range whole, std::mt19937& random) {
   std::uniform_int_distribution<std::int64_t> at(whole.begin, whole.end);
   const std::int64_t a = at(random), b = at(random);
   return {std::min(a, b), std::max(a, b)};
+}
+
+/// Any of all keys, those up to a diagonal at most `reach` away, and those between two.
+Band random_band(std::int64_t reach, std::mt19937& random) {
+  if (random() % 3 == 0) return Band::full();
+  std::uniform_int_distribution<std::int64_t> at(-reach, reach);
+  Band band = Band::causal(at(random));
+  if (random() % 2 == 0) band.low = band.high - static_cast<std::int64_t>(random() % 60);
+  return band;
 }
 
 TEST(WorkUnits, CoverEveryTaskOnceLongestFirst) {
@@ -86,12 +94,10 @@ TEST(WorkUnits, CoverEveryTaskOnceLongestFirst) {
       TaskRows entry;
       entry.query_rows = static_cast<int>(random() % query_buffers.size());
       entry.key_rows = static_cast<int>(random() % key_buffers.size());
-      entry.task = {0,
-                    random_part(query_buffers[static_cast<std::size_t>(entry.query_rows)], random),
-                    random_part(key_buffers[static_cast<std::size_t>(entry.key_rows)], random),
-                    random_part({0, shape.heads}, random),
-                    random() % 3 == 0 ? Rule::full : Rule::causal,
-                    round % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % 200) - 100};
+      entry.task = {
+          0, random_part(query_buffers[static_cast<std::size_t>(entry.query_rows)], random),
+          random_part(key_buffers[static_cast<std::size_t>(entry.key_rows)], random),
+          random_part({0, shape.heads}, random), random_band(round % 3 == 0 ? 0 : 100, random)};
       tasks.push_back(entry);
     }
     for (const Side side : {Side::queries, Side::keys}) {

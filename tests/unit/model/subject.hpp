@@ -68,7 +68,7 @@ struct ByKernels : Filler<Real> {
       list.queries.push_back(
           {tokens, s.q + q, s.out + q, s.lse + h, s.dout + q, s.delta + h, s.dq + q});
       list.keys.push_back({tokens, s.k + k, s.v + k, s.dk + k, s.dv + k});
-      list.tasks.push_back({{index, tokens, tokens, {0, heads()}, Rule::causal}, index, index});
+      list.tasks.push_back({{index, tokens, tokens, {0, heads()}, Band::causal()}, index, index});
     }
     return list;
   }

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/model/llama.hpp"
 #include "unit/model/support.hpp"
 
@@ -147,8 +147,8 @@ TEST(Estimate, StepFlopsAreThoseCounted) {
   for (const config::Model& model : models()) {
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{}, {1}, {7, 1, 64}, {300}}) {
-      EXPECT_DOUBLE_EQ(config::model_flops(model, lengths), counted_flops(3, model, lengths));
-      EXPECT_DOUBLE_EQ(config::step_flops(model, lengths), counted_flops(3.5, model, lengths));
+      EXPECT_DOUBLE_EQ(cost::model_flops(model, lengths), counted_flops(3, model, lengths));
+      EXPECT_DOUBLE_EQ(cost::step_flops(model, lengths), counted_flops(3.5, model, lengths));
     }
   }
 }
@@ -162,9 +162,9 @@ TEST(Estimate, PartsAddUpToTheDenseForward) {
   }
   weights -= static_cast<double>(model.vocab * model.d_model);  // the embedding is looked up
   for (const int size : {1, 2}) {
-    const double flops = 2 * (config::attention_inputs_flops(model, size, 9) +
-                              config::attention_outputs_flops(model, size, 9)) +
-                         config::head_flops(model, size, 9);
+    const double flops = 2 * (cost::attention_inputs_flops(model, size, 9) +
+                              cost::attention_outputs_flops(model, size, 9)) +
+                         cost::head_flops(model, size, 9);
     EXPECT_DOUBLE_EQ(size * flops, 2 * 9 * weights);
   }
 }

@@ -61,7 +61,7 @@ inline std::string carry_out(const Plan& plan) {
           for (std::int64_t j = task.k.begin; j < task.k.end; ++j) {
             if (!holds(p.server, Tensor::k, task.document, j, kv)) return "key is not there";
             if (!holds(p.server, Tensor::v, task.document, j, kv)) return "value is not there";
-            if (task.rule == Rule::full || j <= i + task.diagonal) keys.insert(j);
+            if (task.band.sees(i, j)) keys.insert(j);
           }
         }
       }
@@ -72,9 +72,10 @@ inline std::string carry_out(const Plan& plan) {
     const std::int64_t length = w.lengths[document];
     for (std::int64_t i = home.tokens.begin; i < home.tokens.end; ++i) {
       const bool asked = w.queries_of(document).contains({i, i + 1});
-      Keys expected;  // tokens that stand before the query in the text, or are it
+      Keys expected;  // what the mask lets the query see in the text
       for (std::int64_t j = 0; asked && j < length; ++j) {
-        if (position_of(w.order, length, j) <= position_of(w.order, length, i)) expected.insert(j);
+        const std::int64_t position = position_of(w.order, length, i);
+        if (w.mask.sees(position, position_of(w.order, length, j))) expected.insert(j);
       }
       for (std::int64_t h = 0; h < w.shape.heads; ++h) {
         Keys keys = merged[{home.rank, Tensor::o, home.document, i, h}];

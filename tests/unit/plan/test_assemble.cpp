@@ -30,7 +30,7 @@ struct Joined {
 };
 
 std::vector<Joined> coalesced(std::vector<Assignment> list) {
-  coalesce(list);
+  coalesce(Mask{}, list);
   std::vector<Joined> result;
   for (const Assignment& a : list) result.push_back({a.q, a.k});
   return result;

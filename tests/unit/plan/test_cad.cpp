@@ -23,7 +23,7 @@ double one_block(const Plan& plan, std::int64_t block) {
   for (std::int64_t length : plan.workload.lengths) longest = std::max(longest, length);
   const std::int64_t first = std::max<std::int64_t>(0, longest - block);
   const AttentionShape& shape = plan.workload.shape;
-  const Task task{0, {first, longest}, {0, longest}, {0, shape.heads}, Rule::causal};
+  const Task task{0, {first, longest}, {0, longest}, {0, shape.heads}, Band::causal()};
   double total = 0;
   for (double cost : plan.cost_per_rank) total += cost;
   return forward_flops(task, shape.head_dim) / total *
@@ -80,7 +80,7 @@ TEST(Cad, ServersComputeInProportionToTheirCapacities) {
     for (const Rank server : w.servers) {
       const double block =
           block_cost(plan, attention.block) / fair[static_cast<std::size_t>(server)];
-      bound = std::max(bound, 1 + attention.tolerance + block);
+      bound = std::max(bound, 1 + *attention.tolerance + block);
     }
     EXPECT_LE(imbalance(plan), bound * (1 + 1e-9));
   }
@@ -100,6 +100,7 @@ TEST(Cad, HalfTheCapacityGetsHalfTheWork) {
 TEST(Cad, FullCapacitiesChangeNothing) {
   config::Attention attention;
   attention.block = 8;
+  attention.tolerance = 0.1;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Draw draw(seed);
     Workload w = test::random_workload(draw, 8);
@@ -246,6 +247,7 @@ TEST(Cad, ExtremesArePlannedQuickly) {
     for (config::Bound bound : {config::Bound::two_sided, config::Bound::one_sided}) {
       config::Attention attention;
       attention.bound = bound;
+      attention.tolerance = 0.1;
       const double begin = processor_seconds();
       const Plan plan = cad(w, attention);
       EXPECT_LT(processor_seconds() - begin, kNotQuick);

@@ -32,7 +32,7 @@ void expect_valid(const Plan& plan) {
 
 std::int64_t total_pairs(const Workload& w) {
   std::int64_t pairs = 0;
-  for (std::size_t d = 0; d < w.lengths.size(); ++d) pairs += causal_pairs(w.queries_of(d));
+  for (std::size_t d = 0; d < w.lengths.size(); ++d) pairs += w.mask.pairs(w.queries_of(d));
   return pairs;
 }
 

@@ -16,7 +16,7 @@ TEST(Colocated, InPlaceMovesNothing) {
   ASSERT_EQ(plan.stages.size(), 1U);
   EXPECT_TRUE(plan.stages[0].moves.empty());
   ASSERT_EQ(plan.stages[0].tasks.size(), 3U);
-  EXPECT_EQ(plan.stages[0].tasks[0].task, (Task{0, {0, 300}, {0, 300}, {0, 4}, Rule::causal}));
+  EXPECT_EQ(plan.stages[0].tasks[0].task, (Task{0, {0, 300}, {0, 300}, {0, 4}, Band::causal()}));
   EXPECT_DOUBLE_EQ(plan.stages[0].tasks[0].cost, 4.0 * 8 * 4 * (300 * 301 / 2));
   EXPECT_THAT(violations(plan), testing::IsEmpty());
   EXPECT_EQ(plan.merges.size(), 3U);

@@ -40,7 +40,7 @@ std::vector<std::vector<std::int64_t>> areas(const Plan& plan) {
     for (const PlacedTask& placed : plan.stages[stage].tasks) {
       const Task& t = placed.task;
       work[static_cast<std::size_t>(placed.server)][stage] +=
-          allowed_pairs(t.q, t.k, t.rule, t.diagonal) * t.heads.size() / plan.workload.shape.heads;
+          allowed_pairs(t) * t.heads.size() / plan.workload.shape.heads;
     }
   }
   return work;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "cadenza/plan/cost.hpp"
+#include "cadenza/plan/predict.hpp"
 #include "cases.hpp"
 
 namespace cadenza::plan {
@@ -18,9 +18,9 @@ TEST(Task, AllowedPairsEqualCounting) {
           for (std::int64_t i = q0; i < q1; ++i) {
             for (std::int64_t j = k0; j < k1; ++j) causal += j <= i;
           }
-          EXPECT_EQ(allowed_pairs({q0, q1}, {k0, k1}, Rule::causal), causal)
+          EXPECT_EQ(allowed_pairs({q0, q1}, {k0, k1}, Band::causal()), causal)
               << q0 << " " << q1 << " " << k0 << " " << k1;
-          EXPECT_EQ(allowed_pairs({q0, q1}, {k0, k1}, Rule::full), (q1 - q0) * (k1 - k0));
+          EXPECT_EQ(allowed_pairs({q0, q1}, {k0, k1}, Band::full()), (q1 - q0) * (k1 - k0));
         }
       }
     }
@@ -99,7 +99,7 @@ TEST(Plan, EqualPlansHashEqualAndEveryFieldCounts) {
   changed([](Plan& p) { p.stages[1].moves[0].heads.begin += 1; });
   changed([](Plan& p) { p.stages[1].moves[0].bytes += 1; });
   changed([](Plan& p) { p.stages[1].tasks[0].server = 0; });
-  changed([](Plan& p) { p.stages[1].tasks[0].task.rule = Rule::full; });
+  changed([](Plan& p) { p.stages[1].tasks[0].task.band = Band::full(); });
   changed([](Plan& p) { p.stages[1].tasks[0].task.k.end -= 1; });
   changed([](Plan& p) { p.stages[1].tasks[0].cost *= 2; });
   changed([](Plan& p) { std::swap(p.stages[1].tasks.front(), p.stages[1].tasks.back()); });
@@ -114,15 +114,21 @@ TEST(Predict, AddsSlowestServerAndLargestTransferOfEachStage) {
   Plan plan;
   plan.workload.ranks = 3;
   plan.workload.servers = {0, 1, 2};
-  plan.cost_per_rank = {10, 20, 60};
-  plan.bytes_sent_per_rank = {0, 0, 0};
   plan.stages.resize(2);
   const auto move = [](Rank from, Rank to, std::int64_t bytes) {
     return Move{from, to, Tensor::q, 0, {0, 1}, {0, 1}, bytes};
   };
   plan.stages[0].moves = {move(0, 2, 5), move(1, 2, 6)};  // rank 2 receives 11
   plan.stages[1].moves = {move(2, 0, 7), move(2, 1, 1)};  // rank 2 sends 8
-  const Prediction prediction = predict(plan, {10.0, 2.0});
+  const auto task = [](Rank server, std::int64_t pairs) {
+    return PlacedTask{server, {0, {0, 1}, {0, pairs}, {0, 1}, Band::full()}, 0.0};
+  };
+  plan.stages[0].tasks = {task(0, 1), task(1, 2), task(2, 4)};
+  plan.stages[1].tasks = {task(2, 2)};  // rank 2 computes 6
+  config::Machine machine;
+  machine.attention.flops_per_second = 4;  // a pair takes a second
+  machine.links.inside.bytes_per_second = 2;
+  const Prediction prediction = predict(plan, {cost::Rates(machine, {}, 1), {}});
   EXPECT_DOUBLE_EQ(prediction.lower_bound_seconds, 3.0);
   EXPECT_DOUBLE_EQ(prediction.predicted_seconds, 6.0 + 5.5 + 4.0);
 }

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cadenza/plan/cost.hpp"
+#include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
 #include "cases.hpp"
 
@@ -100,7 +100,7 @@ TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
   EXPECT_EQ(summary["bytes_sent_per_rank"], json(bytes));
   EXPECT_DOUBLE_EQ(summary["imbalance"].get<double>(),
                    2 * std::max(cost[0], cost[1]) / (cost[0] + cost[1]));
-  const CostModel model;
+  const cost::Pool model = cost::nominal_pool(ticks[0].workload.shape.head_dim);
   EXPECT_DOUBLE_EQ(
       summary["predicted_seconds"].get<double>(),
       predict(ticks[0], model).predicted_seconds + predict(ticks[1], model).predicted_seconds);
@@ -120,7 +120,7 @@ TEST(Report, TableIsAligned) {
   const std::vector<Plan> plans = step();
   StepNotes notes;
   for (const bool memory : {false, true}) {
-    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}, {}, {}, {}};
+    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}, {}, {}, {}, {}};
     std::vector<std::string> rows;
     const std::vector<std::string> all = lines(to_table(plans, notes));
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -139,9 +139,21 @@ TEST(Report, TableIsAligned) {
   EXPECT_THAT(table, testing::HasSubstr("step: 2 ticks"));
 }
 
+TEST(Report, SaysWhichTolerancesWereTried) {
+  std::vector<Plan> plans = step();
+  plans[0].trials = {{0.02, 1.0}, {1, 3.0}, {0.1, 2.0}};
+  const json report = json::parse(to_json(plans));
+  EXPECT_EQ(report["plans"][0]["tolerance"], 0.02);
+  EXPECT_EQ(report["plans"][0]["trials"][1], json({{"tolerance", 1.0}, {"layer_seconds", 3.0}}));
+  EXPECT_FALSE(report["plans"][1].contains("tolerance"));
+  EXPECT_THAT(to_table(plans), testing::HasSubstr("\ntolerance 0.02 (auto: a layer is predicted to "
+                                                  "take 1.0 s; 0.1: 2.0 s)\n"));
+}
+
 TEST(Report, JsonHasWhatIsNoted) {
   const json report =
-      json::parse(to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {}}));
+      json::parse(to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}}));
+  EXPECT_EQ(report["decisions"], json({"why"}));
   EXPECT_EQ(report["summary"]["peak_bytes_per_rank"], json({7, 8}));
   EXPECT_EQ(report["delays"], json({0, 0, 2, 0, 1}));
   EXPECT_EQ(report["pools"][1], json({1, 3}));

@@ -119,8 +119,8 @@ TEST(Sharding, PredictionChoosesTheUnit) {
 TEST(Sharding, PredictionCountsWholeTiles) {
   // 256 queries after 128 keys: tiles of 2 and 3 keys; one token costs a tile of its own.
   const std::vector<Home> homes = {{0, 0, {128, 384}}, {1, 0, {384, 385}}};
-  EXPECT_DOUBLE_EQ(predicted_tiles(homes, 2), 5.0);
-  EXPECT_DOUBLE_EQ(predicted_tiles(std::span(homes).subspan(1), 2), 4.0);
+  EXPECT_DOUBLE_EQ(predicted_tiles({}, homes, 2), 5.0);
+  EXPECT_DOUBLE_EQ(predicted_tiles({}, std::span(homes).subspan(1), 2), 4.0);
 }
 
 TEST(Halves, AreTheSameTokensInTwoParts) {

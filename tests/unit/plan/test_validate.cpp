@@ -40,12 +40,12 @@ Plan key_split() {
   const AttentionShape shape = plan.workload.shape;
   const Range all{0, 4};
   plan.stages.resize(3);
-  plan.stages[0].tasks = {placed(0, {0, {0, 8}, {0, 8}, all, Rule::causal}, shape),
-                          placed(0, {0, {8, 16}, {0, 8}, all, Rule::full}, shape)};
+  plan.stages[0].tasks = {placed(0, {0, {0, 8}, {0, 8}, all, Band::causal()}, shape),
+                          placed(0, {0, {8, 16}, {0, 8}, all, Band::full()}, shape)};
   plan.stages[1].moves = {moved(0, 1, Tensor::q, {8, 16}, all, shape),
                           moved(0, 1, Tensor::k, {8, 16}, {0, 2}, shape),
                           moved(0, 1, Tensor::v, {8, 16}, {0, 2}, shape)};
-  plan.stages[1].tasks = {placed(1, {0, {8, 16}, {8, 16}, all, Rule::causal}, shape)};
+  plan.stages[1].tasks = {placed(1, {0, {8, 16}, {8, 16}, all, Band::causal()}, shape)};
   plan.stages[2].moves = {moved(1, 0, Tensor::o, {8, 16}, all, shape),
                           moved(1, 0, Tensor::lse, {8, 16}, all, shape)};
   plan.merges = {{0, 0, {0, 8}, all, {0}}, {0, 0, {8, 16}, all, {0, 1}}};
@@ -59,11 +59,11 @@ Plan head_split() {
   plan.workload = workload({{16}, {}});
   const AttentionShape shape = plan.workload.shape;
   plan.stages.resize(3);
-  plan.stages[0].tasks = {placed(0, {0, {0, 16}, {0, 16}, {0, 2}, Rule::causal}, shape)};
+  plan.stages[0].tasks = {placed(0, {0, {0, 16}, {0, 16}, {0, 2}, Band::causal()}, shape)};
   plan.stages[1].moves = {moved(0, 1, Tensor::q, {0, 16}, {2, 4}, shape),
                           moved(0, 1, Tensor::k, {0, 16}, {1, 2}, shape),
                           moved(0, 1, Tensor::v, {0, 16}, {1, 2}, shape)};
-  plan.stages[1].tasks = {placed(1, {0, {0, 16}, {0, 16}, {2, 4}, Rule::causal}, shape)};
+  plan.stages[1].tasks = {placed(1, {0, {0, 16}, {0, 16}, {2, 4}, Band::causal()}, shape)};
   plan.stages[2].moves = {moved(1, 0, Tensor::o, {0, 16}, {2, 4}, shape),
                           moved(1, 0, Tensor::lse, {0, 16}, {2, 4}, shape)};
   plan.merges = {{0, 0, {0, 16}, {0, 2}, {0}}, {0, 0, {0, 16}, {2, 4}, {1}}};
@@ -113,7 +113,7 @@ TEST(Validate, CoverageFaults) {
   expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.heads.end -= 1; });
   expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.heads.end += 1; });
   expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.heads.begin -= 1; });
-  expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.rule = Rule::full; });
+  expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.band = Band::full(); });
   expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.document = 99; });
   expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.document = -1; });
   expect_fault(plan, rule, [](Plan& p) { p.stages[1].tasks[0].task.q.end = 901; });
@@ -151,7 +151,7 @@ TEST(Validate, CoverageEqualsCountingOnRandomTasks) {
           if (q.empty() || k.empty() || heads.empty()) continue;
           const bool below = k.end <= q.begin + 1 && draw.uniform() < 0.5;
           plan.stages[0].tasks.push_back(
-              placed(0, {0, q, k, heads, below ? Rule::full : Rule::causal}, shape));
+              placed(0, {0, q, k, heads, below ? Band::full() : Band::causal()}, shape));
         }
       }
     }
@@ -164,7 +164,7 @@ TEST(Validate, CoverageEqualsCountingOnRandomTasks) {
       const std::int64_t limit = &range == &task.heads ? 2 : n;
       const Range other{draw.between(0, limit - 1), limit};
       range = draw.uniform() < 0.5 ? other : Range{0, draw.between(1, limit)};
-      if (draw.uniform() < 0.2) task.rule = Rule::full;
+      if (draw.uniform() < 0.2) task.band = Band::full();
     }
     bool exact = true;
     for (std::int64_t head = 0; head < 2; ++head) {
@@ -174,7 +174,7 @@ TEST(Validate, CoverageEqualsCountingOnRandomTasks) {
           for (const PlacedTask& p : plan.stages[0].tasks) {
             const Task& t = p.task;
             count += t.heads.contains({head, head + 1}) && t.q.contains({i, i + 1}) &&
-                     t.k.contains({j, j + 1}) && (t.rule == Rule::full || j <= i);
+                     t.k.contains({j, j + 1}) && t.band.sees(i, j);
           }
           exact = exact && count == (j <= i ? 1 : 0);
         }

@@ -55,10 +55,10 @@ TEST(ValidateContext, DiagonalsAndStripes) {
       if (task.q.size() < 2) continue;  // of one query and one key any mask is the same
       for (std::int64_t shift : {-1, 1}) {
         expect_fault(striped, "coverage",
-                     [&](Plan& p) { p.stages[stage].tasks[i].task.diagonal += shift; });
+                     [&](Plan& p) { p.stages[stage].tasks[i].task.band.high += shift; });
       }
       expect_fault(striped, "coverage",
-                   [&](Plan& p) { p.stages[stage].tasks[i].task.rule = Rule::full; });
+                   [&](Plan& p) { p.stages[stage].tasks[i].task.band = Band::full(); });
     }
   }
   // The same tasks in the order of the text, and in that of other stripes.
@@ -70,11 +70,11 @@ TEST(ValidateContext, DiagonalsAndStripes) {
   expect_fault(blocks, "coverage", [](Plan& p) { p.workload.order.run = 3; });
   expect_fault(blocks, "coverage", [](Plan& p) {  // one run of queries sees a run too many
     for (PlacedTask& placed : p.stages[1].tasks) {
-      if (placed.task.rule == Rule::full) placed.task.k.end += 4;
+      if (placed.task.band.is_full()) placed.task.k.end += 4;
     }
   });
   const Plan zigzag = sample(PlacementKind::zigzag);
-  expect_fault(zigzag, "coverage", [](Plan& p) { p.stages[0].tasks[0].task.diagonal = -1; });
+  expect_fault(zigzag, "coverage", [](Plan& p) { p.stages[0].tasks[0].task.band.high = -1; });
 }
 
 TEST(ValidateContext, KeysGoOnAfterTheyCame) {

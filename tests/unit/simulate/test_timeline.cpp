@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/simulate/simulator.hpp"
 #include "unit/program/support.hpp"
 
@@ -72,7 +72,7 @@ Result predict(const config::Experiment& e, const Machine& machine) {
 double alone(const config::Experiment& e, const Machine& machine) {
   const std::vector<std::int64_t> lengths(
       static_cast<std::size_t>(e.batch.tokens / e.batch.microbatch), e.batch.microbatch);
-  const double all = config::step_flops(e.model, lengths);
+  const double all = cost::step_flops(e.model, lengths);
   return all / machine.attention.flops_per_second;  // both rates are the same
 }
 

@@ -6,7 +6,7 @@
 
 #include "cadenza/base/task.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 
 /// For one head of a task.
 struct Tiles {
@@ -21,4 +21,4 @@ Tiles count_tiles(const Task& task, std::int64_t tile);
 /// it sees any.
 double tile_weight(const Task& task, std::int64_t tile, double overhead);
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 
 class Curve {
  public:
@@ -33,4 +33,4 @@ class Curve {
   std::vector<std::pair<double, double>> points_;  ///< ascending
 };
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

@@ -8,16 +8,16 @@
 
 #include "cadenza/config/experiment.hpp"
 
-namespace cadenza::config {
+namespace cadenza::cost {
 
 /// Matrix products of one layer before and after its core attention, or of the head, on one of
 /// `tensor` ranks, forward, for `rows` tokens of a microbatch; backward takes twice as many.
-double attention_inputs_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
-double attention_outputs_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
-double head_flops(const Model& model, std::int64_t tensor, std::int64_t rows);
+double attention_inputs_flops(const config::Model& model, std::int64_t tensor, std::int64_t rows);
+double attention_outputs_flops(const config::Model& model, std::int64_t tensor, std::int64_t rows);
+double head_flops(const config::Model& model, std::int64_t tensor, std::int64_t rows);
 
 /// Elements of the matrices of one layer.
-std::int64_t layer_parameters(const Model& model);
+std::int64_t layer_parameters(const config::Model& model);
 
 /// Rows whose logits are made at a time, for a microbatch of `rows` and a rank's share of the
 /// vocabulary: the whole [rows, vocab] is never held.
@@ -26,10 +26,10 @@ std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
 /// What a training step over documents of these lengths asks for, nothing counted twice: 3 x the
 /// forward pass, dense and causal attention (4 * head_dim * heads * L(L+1)/2 per layer). The
 /// numerator of model-FLOPs utilization.
-double model_flops(const Model& model, std::span<const std::int64_t> lengths);
+double model_flops(const config::Model& model, std::span<const std::int64_t> lengths);
 
 /// What it executes without recomputation: 3 x dense forward + 3.5 x attention forward, whose
 /// backward pass makes the scores again.
-double step_flops(const Model& model, std::span<const std::int64_t> lengths);
+double step_flops(const config::Model& model, std::span<const std::int64_t> lengths);
 
-}  // namespace cadenza::config
+}  // namespace cadenza::cost

@@ -7,9 +7,9 @@
 #include <span>
 #include <utility>
 
-#include "cadenza/simulate/costs.hpp"
+#include "cadenza/cost/rates.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 
 class Links {
  public:
@@ -31,4 +31,4 @@ class Links {
   std::map<std::pair<Rank, Rank>, double> slow_;
 };
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/config/flops.hpp"
+#include "cadenza/cost/flops.hpp"
 
 #include <algorithm>
 
 #include "cadenza/base/task.hpp"
 
-namespace cadenza::config {
+namespace cadenza::cost {
 namespace {
+
+using config::Model;
 
 /// A product of [rows, d_model] with `weights` columns or rows in all, on one of `tensor` ranks.
 double product(const Model& m, std::int64_t weights, std::int64_t tensor, std::int64_t rows) {
@@ -26,8 +28,9 @@ Forward forward_pass(const Model& m, std::span<const std::int64_t> lengths) {
   for (const std::int64_t length : lengths) {
     tokens += length;
     const Range whole{0, length};
-    attention += forward_flops({0, whole, whole, {0, m.heads}, Rule::causal},
-                               static_cast<int>(m.head_dim()));
+    m.mask.for_each_task({0, whole, whole, {0, m.heads}}, [&](const Task& task) {
+      attention += forward_flops(task, static_cast<int>(m.head_dim()));
+    });
   }
   const auto layers = static_cast<double>(m.layers);
   return {layers * (attention_inputs_flops(m, 1, tokens) + attention_outputs_flops(m, 1, tokens)) +
@@ -69,4 +72,4 @@ double step_flops(const Model& m, std::span<const std::int64_t> lengths) {
   return 3.0 * forward.dense + (1.0 + kBackwardFlopsRatio) * forward.attention;
 }
 
-}  // namespace cadenza::config
+}  // namespace cadenza::cost

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/simulate/product_time.hpp"
+#include "cadenza/cost/product_time.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 namespace {
 
-double distance(double columns, double depth, const program::Product& product) {
+double distance(double columns, double depth, const Product& product) {
   return std::hypot(std::log(columns / product.columns), std::log(depth / product.depth));
 }
 
@@ -25,12 +25,12 @@ ProductTime::ProductTime(const config::ProductRates& rates)
   }
 }
 
-const ProductTime::Series& ProductTime::nearest(const program::Product& product) const {
+const ProductTime::Series& ProductTime::nearest(const Product& product) const {
   return *std::ranges::min_element(
       series_, {}, [&](const Series& s) { return distance(s.columns, s.depth, product); });
 }
 
-double ProductTime::seconds(const program::Product& product) {
+double ProductTime::seconds(const Product& product) {
   if (product.flops() == 0) return 0;
   if (series_.empty()) return product.flops() / flops_per_second_;
   const Series& series = nearest(product);
@@ -50,4 +50,4 @@ std::vector<std::string> ProductTime::extrapolations() const {
                       nearest_to_farthest_.depth)};
 }
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

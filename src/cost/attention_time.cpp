@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attention_time.hpp"
+#include "cost/attention_time.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "cadenza/simulate/tiles.hpp"
+#include "cadenza/cost/tiles.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 namespace {
-
-using program::Pass;
 
 /// Keys of the task that its last query sees.
 std::int64_t keys_seen(const Task& task) {
-  return visible_keys(task.q.end - 1, task.k, task.rule, task.diagonal);
+  return visible_keys(task.q.end - 1, task.k, task.band);
 }
 
 }  // namespace
@@ -44,16 +42,11 @@ AttentionTime::Table AttentionTime::make_table(const std::vector<config::Row<3>>
   return table;
 }
 
-double AttentionTime::seconds(std::span<const plan::PlacedTask* const> tasks, Pass pass) {
-  double seconds = times_.launch_seconds;
-  for (const plan::PlacedTask* placed : tasks) {
-    const Task& task = placed->task;
-    const double tiles = tile_weight(task, times_.tile, times_.tile_overhead);
-    if (tiles == 0) continue;
-    const Shape shape{static_cast<double>(task.q.size()), static_cast<double>(keys_seen(task))};
-    seconds += tiles * static_cast<double>(task.heads.size()) * tile_seconds(shape, pass);
-  }
-  return seconds;
+double AttentionTime::seconds(const Task& task, Pass pass) {
+  const double tiles = tile_weight(task, times_.tile, times_.tile_overhead);
+  if (tiles == 0) return 0;
+  const Shape shape{static_cast<double>(task.q.size()), static_cast<double>(keys_seen(task))};
+  return tiles * static_cast<double>(task.heads.size()) * tile_seconds(shape, pass);
 }
 
 double AttentionTime::tile_seconds(Shape shape, Pass pass) {
@@ -100,4 +93,4 @@ std::vector<std::string> AttentionTime::extrapolations() const {
   return lines;
 }
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

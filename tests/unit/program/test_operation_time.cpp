@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/simulate/plan_time.hpp"
+#include "cadenza/plan/predict.hpp"
 
 #include <gtest/gtest.h>
 
 #include "cadenza/plan/placement.hpp"
+#include "cadenza/program/operation_time.hpp"
 #include "cadenza/program/step_plan.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::program {
 namespace {
 
 config::Experiment experiment() {
@@ -31,19 +32,6 @@ plan::Plan plan_of(const config::Experiment& e) {
   return program::plan_ticks(e, data::Packer(*corpus, e).batch(0)).front().forward;
 }
 
-// The machine without a file and the cost model of plans are one basis.
-TEST(PlanTime, NominalRatesAreThoseOfTheCostModel) {
-  const config::Experiment e = experiment();
-  const plan::Plan plan = plan_of(e);
-  const program::Layout layout(e);
-  const plan::Prediction found = predict(plan, layout, Costs({}, e, layout));
-  const plan::Prediction nominal = plan::predict(plan, {});
-  EXPECT_GT(found.predicted_seconds, found.lower_bound_seconds);
-  EXPECT_NEAR(found.predicted_seconds, nominal.predicted_seconds, 1e-9 * nominal.predicted_seconds);
-  EXPECT_NEAR(found.lower_bound_seconds, nominal.lower_bound_seconds,
-              1e-9 * nominal.lower_bound_seconds);
-}
-
 TEST(PlanTime, AFasterMachineTakesLess) {
   const config::Experiment e = experiment();
   const plan::Plan plan = plan_of(e);
@@ -51,11 +39,11 @@ TEST(PlanTime, AFasterMachineTakesLess) {
   config::Machine fast;
   fast.attention.flops_per_second *= 1000;
   fast.links.inside.bytes_per_second *= 1000;
-  const plan::Prediction slow = predict(plan, layout, Costs({}, e, layout));
-  const plan::Prediction found = predict(plan, layout, Costs(fast, e, layout));
+  const plan::Prediction slow = plan::predict(plan, program::planning_pool(e, {}, layout));
+  const plan::Prediction found = plan::predict(plan, program::planning_pool(e, fast, layout));
   EXPECT_NEAR(1000 * found.predicted_seconds, slow.predicted_seconds,
               1e-6 * slow.predicted_seconds);
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::program

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of a call of the attention kernel: a floor, and tiles at the rate that was measured for
-// tasks of that shape.
+// Seconds of an attention task: tiles at the rate that was measured for tasks of that shape.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "cadenza/base/pass.hpp"
+#include "cadenza/base/task.hpp"
 #include "cadenza/config/machine.hpp"
-#include "cadenza/plan/plan.hpp"
-#include "cadenza/program/schedule.hpp"
-#include "cadenza/simulate/curve.hpp"
+#include "cadenza/cost/curve.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 
 class AttentionTime {
  public:
   AttentionTime(const config::AttentionTimes& times, std::int64_t head_dim);
 
-  double seconds(std::span<const plan::PlacedTask* const> tasks, program::Pass pass);
+  double seconds(const Task& task, Pass pass);
 
   /// What of the tasks so far the tables do not cover.
   std::vector<std::string> extrapolations() const;
@@ -32,10 +30,10 @@ class AttentionTime {
     double queries = 0;
     double keys = 0;
   };
-  static std::size_t index(program::Pass pass) { return pass == program::Pass::forward ? 0 : 1; }
+  static std::size_t index(Pass pass) { return pass == Pass::forward ? 0 : 1; }
   Table make_table(const std::vector<config::Row<3>>& rows) const;
-  double tile_seconds(Shape shape, program::Pass pass);
-  void note(Shape shape, program::Pass pass);
+  double tile_seconds(Shape shape, Pass pass);
+  void note(Shape shape, Pass pass);
 
   config::AttentionTimes times_;
   std::int64_t head_dim_;
@@ -44,4 +42,4 @@ class AttentionTime {
   Shape beyond_[2];    ///< the largest task that is larger; 0: none
 };
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "links.hpp"
+#include "cost/links.hpp"
 
 #include <algorithm>
 #include <bit>
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 
 Links::Links(const config::Machine& machine, const config::Cluster& cluster)
     : links_(machine.links),
@@ -91,4 +91,4 @@ double Links::collective(Collective what, double bytes, std::span<const Rank> gr
                   hops * (way.latency_seconds + bytes / way.bytes_per_second));
 }
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

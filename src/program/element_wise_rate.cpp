@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/simulate/element_wise_rate.hpp"
+#include "cadenza/program/element_wise_rate.hpp"
 
-namespace cadenza::simulate {
-
-using program::Operation;
-using program::Pass;
-using program::Step;
+namespace cadenza::program {
 
 double* rate_of(config::ElementWise& rates, const Step& step) {
   const bool forward = step.pass == Pass::forward;
@@ -46,4 +42,4 @@ double element_wise_rate(config::ElementWise rates, const Step& step) {
   return rate != nullptr && *rate > 0 ? *rate : rates.bytes_per_second;
 }
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::program

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "cadenza/config/machine.hpp"
-#include "cadenza/program/operation_work.hpp"
-#include "cadenza/simulate/curve.hpp"
+#include "cadenza/cost/curve.hpp"
+#include "cadenza/cost/product.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::cost {
 
 class ProductTime {
  public:
   explicit ProductTime(const config::ProductRates& rates);
 
-  double seconds(const program::Product& product);
+  double seconds(const Product& product);
 
   /// The product so far that lies farthest from all that were measured, beyond a factor of two.
   std::vector<std::string> extrapolations() const;
@@ -28,12 +28,12 @@ class ProductTime {
     double depth = 0;
     Curve rates;
   };
-  const Series& nearest(const program::Product& product) const;
+  const Series& nearest(const Product& product) const;
 
   double flops_per_second_;
   std::vector<Series> series_;
-  program::Product farthest_, nearest_to_farthest_;
+  Product farthest_, nearest_to_farthest_;
   double distance_ = 0;
 };
 
-}  // namespace cadenza::simulate
+}  // namespace cadenza::cost

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two passes of a training step: what plans, programs and costs tell apart.
+#pragma once
+
+#include <cstdint>
+
+namespace cadenza {
+
+enum class Pass : std::uint8_t { forward, backward };
+
+}  // namespace cadenza
