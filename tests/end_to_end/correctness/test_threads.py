@@ -99,21 +99,25 @@ def cores_of_threads(folder):
     """For every rank that writes into `folder`: the cores its threads may run on, first its main
     thread's."""
     found = []
-    for process in Path("/proc").iterdir():
+    for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().decode().split("\0")
-            if command[0] != str(harness.PROGRAM) or str(folder) not in command:
-                continue
-            tasks = sorted((process / "task").iterdir(), key=lambda task: int(task.name))
-            found.append([allowed(task / "status") for task in tasks])
-        except (OSError, NotADirectoryError):
+        except OSError:  # it ended
             continue
+        if command[0] != str(harness.PROGRAM) or str(folder) not in command:
+            continue
+        tasks = sorted((process / "task").iterdir(), key=lambda task: int(task.name))
+        found.append([cores for task in tasks for cores in allowed(task / "status")])
     return sorted(found)
 
 
 def allowed(status):
-    lines = status.read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list:"))
+    """The cores of one thread; nothing for one that ended since it was listed."""
+    try:
+        lines = status.read_text().splitlines()
+    except OSError:
+        return []
+    return [line.split()[1] for line in lines if line.startswith("Cpus_allowed_list:")]
 
 
 def watch(folder, ranks, env):
