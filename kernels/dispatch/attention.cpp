@@ -114,7 +114,10 @@ void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulato
   check_list(shape, rotary, list);
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
-    if (tuned != nullptr) return cpu::attention_forward(*tuned->table, shape, rotary, list);
+    if (tuned != nullptr) {
+      return enqueue([](const auto&... all) { cpu::attention_forward(all...); }, *tuned->table,
+                     shape, rotary, list);
+    }
   }
   if constexpr (kPortable<Real>) portable::attention_forward(shape, rotary, list);
 }
@@ -125,7 +128,10 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulat
   check_list(shape, rotary, list);
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
-    if (tuned != nullptr) return cpu::attention_backward(*tuned->table, shape, rotary, list);
+    if (tuned != nullptr) {
+      return enqueue([](const auto&... all) { cpu::attention_backward(all...); }, *tuned->table,
+                     shape, rotary, list);
+    }
   }
   if constexpr (kPortable<Real>) portable::attention_backward(shape, rotary, list);
 }

@@ -25,13 +25,15 @@ void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std:
             Accumulator<In> alpha, const In* a, const In* b, Accumulator<In> beta, Out* c) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
-    Kokkos::parallel_for(
-        "matmul_scale",
-        Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(std::int64_t{0}, m * n),
-        Scale<Out>{c, beta});
+    launch("matmul_scale",
+           Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(std::int64_t{0}, m * n),
+           Scale<Out>{c, beta});
     return;
   }
-  multiply({a_op, b_op, m, n, k}, alpha, a, b, beta, c);
+  enqueue([=] {
+    const DeviceAccess access;
+    multiply({a_op, b_op, m, n, k}, alpha, a, b, beta, c);
+  });
 }
 
 #define CADENZA_INSTANTIATE(In, Out)                                                            \

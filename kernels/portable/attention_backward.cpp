@@ -15,9 +15,9 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& ro
                         const TaskList<Real>& list) {
   auto problem = make_problem(shape, rotary, list);
   set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
-  launch<Real>("attention_query_gradient", QueryGradientPass<Real>(problem));
+  run_units<Real>("attention_query_gradient", QueryGradientPass<Real>(problem));
   set_units(problem, shape, list, {Side::keys, kKeyTile, shape.group()});
-  launch<Real>("attention_key_gradient", KeyGradientPass<Real>(problem));
+  run_units<Real>("attention_key_gradient", KeyGradientPass<Real>(problem));
 }
 
 template void attention_backward<float>(const AttentionShape&, const RotaryTable<float>&,

@@ -212,7 +212,7 @@ void attention_forward(const AttentionShape& shape, const RotaryTable<Real>& rot
                        const TaskList<Real>& list) {
   auto problem = make_problem(shape, rotary, list);
   set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
-  launch<Real>("attention_forward", ForwardPass<Real>(problem));
+  run_units<Real>("attention_forward", ForwardPass<Real>(problem));
 }
 
 template void attention_forward<float>(const AttentionShape&, const RotaryTable<float>&,

@@ -14,12 +14,10 @@
 
 namespace cadenza::kernels::portable {
 
-inline constexpr bool kOnHost =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, DeviceMemory>::accessible;
-/// Rows of a tile. A device shares a tile among the threads of a team and has less scratch for it.
-inline constexpr int kQueryTile = kOnHost ? 64 : 32;
-inline constexpr int kKeyTile = kOnHost ? 64 : 32;
-inline constexpr int kTeamSize = kOnHost ? 1 : 128;
+/// Rows of a tile. A GPU shares a tile among the threads of a team and has less scratch for it.
+inline constexpr int kQueryTile = kDeviceIsCuda ? 32 : 64;
+inline constexpr int kKeyTile = kDeviceIsCuda ? 32 : 64;
+inline constexpr int kTeamSize = kDeviceIsCuda ? 128 : 1;
 /// Heads of a group that share one load of keys; bounds scratch for large groups.
 inline constexpr int kMaxGroupHeads = 8;
 
@@ -107,7 +105,7 @@ inline constexpr std::size_t kCacheLine = 64;
 /// Runs pass(team) for every unit. A Pass has `problem`, `scratch_size` (elements) and
 /// `scratch_level`.
 template <typename Real, typename Pass>
-void launch(const char* name, Pass pass) {
+void run_units(const char* name, Pass pass) {
   const int units = static_cast<int>(pass.problem.units.extent(0));
   if (units == 0) return;
   const int bytes =
@@ -116,7 +114,7 @@ void launch(const char* name, Pass pass) {
   TeamPolicy policy(units, kTeamSize);
   policy.set_chunk_size(1);
   policy.set_scratch_size(pass.scratch_level, Kokkos::PerTeam(bytes));
-  Kokkos::parallel_for(name, policy, pass);
+  launch(name, policy, pass);
 }
 
 template <typename Real>

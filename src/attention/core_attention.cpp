@@ -176,36 +176,34 @@ struct JoinGradients {
 
 template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim) {
-  Kokkos::parallel_for("attention_initialise", Items(0, rows * heads),
-                       Initialise<Real, AllHeads>{out, lse, head_dim, {}});
+  launch("attention_initialise", Items(0, rows * heads),
+         Initialise<Real, AllHeads>{out, lse, head_dim, {}});
 }
 
 template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, const HeadSlice& slice, int head_dim) {
-  Kokkos::parallel_for("attention_initialise", Items(0, rows * slice.heads.size()),
-                       Initialise<Real, SomeHeads>{out, lse, head_dim, SomeHeads(slice)});
+  launch("attention_initialise", Items(0, rows * slice.heads.size()),
+         Initialise<Real, SomeHeads>{out, lse, head_dim, SomeHeads(slice)});
 }
 
 template <typename Real>
 void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse,
                    std::int64_t rows, int heads, int head_dim) {
-  Kokkos::parallel_for("attention_merge", Items(0, rows * heads),
-                       Merge<Real, AllHeads>{out, lse, part_out, part_lse, head_dim, {}});
+  launch("attention_merge", Items(0, rows * heads),
+         Merge<Real, AllHeads>{out, lse, part_out, part_lse, head_dim, {}});
 }
 
 template <typename Real>
 void merge_partial(Real* out, Real* lse, const HeadSlice& slice, const Real* part_out,
                    const Real* part_lse, std::int64_t rows, int head_dim) {
-  Kokkos::parallel_for(
-      "attention_merge", Items(0, rows * slice.heads.size()),
-      Merge<Real, SomeHeads>{out, lse, part_out, part_lse, head_dim, SomeHeads(slice)});
+  launch("attention_merge", Items(0, rows * slice.heads.size()),
+         Merge<Real, SomeHeads>{out, lse, part_out, part_lse, head_dim, SomeHeads(slice)});
 }
 
 template <typename Real>
 void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
            int head_dim, Accumulator<Real>* delta) {
-  Kokkos::parallel_for("attention_delta", Items(0, rows * heads),
-                       Delta<Real>{out, dout, delta, head_dim});
+  launch("attention_delta", Items(0, rows * heads), Delta<Real>{out, dout, delta, head_dim});
 }
 
 template <typename Sum>
@@ -217,9 +215,8 @@ kernels::RotaryTable<Sum> make_rotary_table(MemoryLedger& ledger, std::int64_t p
   if (count == 0) return table;
   table.cos = allocate<Sum>(ledger, MemoryKind::attention, "rotary_cos", count);
   table.sin = allocate<Sum>(ledger, MemoryKind::attention, "rotary_sin", count);
-  Kokkos::parallel_for(
-      "rotary_table", Items(0, count),
-      FillTable<Sum>{table.cos.data(), table.sin.data(), table.half, head_dim, theta});
+  launch("rotary_table", Items(0, count),
+         FillTable<Sum>{table.cos.data(), table.sin.data(), table.half, head_dim, theta});
   return table;
 }
 
@@ -228,9 +225,9 @@ void rotate_keys(const kernels::RotaryTable<Accumulator<Real>>& table, Real* k,
                  const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
                  int head_dim) {
   if (!table.enabled()) return;
-  Kokkos::parallel_for("rotate_keys", Items(0, rows * kv_heads),
-                       RotateKeys<Real>{table.cos.data(), table.sin.data(), table.half, k,
-                                        positions, kv_heads, head_dim});
+  launch("rotate_keys", Items(0, rows * kv_heads),
+         RotateKeys<Real>{table.cos.data(), table.sin.data(), table.half, k, positions, kv_heads,
+                          head_dim});
 }
 
 template <typename Real>
@@ -238,10 +235,9 @@ void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
                     const kernels::AttentionShape& shape,
                     const InputGradients<Accumulator<Real>>& gradients,
                     const Array<std::int32_t>& positions, std::int64_t rows, Real* joined) {
-  Kokkos::parallel_for(
-      "join_gradients", Items(0, rows * (shape.heads + 2 * shape.kv_heads)),
-      JoinGradients<Real>{table.cos.data(), table.sin.data(), table.enabled() ? table.half : 0,
-                          shape, gradients, positions, joined});
+  launch("join_gradients", Items(0, rows * (shape.heads + 2 * shape.kv_heads)),
+         JoinGradients<Real>{table.cos.data(), table.sin.data(), table.enabled() ? table.half : 0,
+                             shape, gradients, positions, joined});
 }
 
 #define CADENZA_INSTANTIATE(Sum)                                                                \

@@ -37,7 +37,7 @@ template <typename Sum>
 void embed_gradient(const Sum* dx, Range vocab, const std::int32_t* tokens, std::int64_t rows,
                     std::int64_t width, Sum* dtable) {
   const std::int64_t columns = columns_per_item(width);
-  Kokkos::parallel_for(
+  launch(
       "embed_gradient",
       Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0,
                                                                    (width + columns - 1) / columns),

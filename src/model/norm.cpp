@@ -122,8 +122,7 @@ std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {
 template <typename Real>
 void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width) {
-  Kokkos::parallel_for("rms_norm_gradient", teams(rows, kBlockRows),
-                       NormGradient<Real>{in, out, rows, width});
+  launch("rms_norm_gradient", teams(rows, kBlockRows), NormGradient<Real>{in, out, rows, width});
   const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   const Accumulator<Real>* partials = out.partials;
   Accumulator<Real>* dweight = out.dweight;

@@ -36,8 +36,7 @@ template <typename F>
 double ordered_sum(const char* label, std::int64_t items, std::int64_t least, const F& sum_of) {
   const std::int64_t even = (items + kMostBlocks - 1) / kMostBlocks;
   const std::int64_t per_block = even > least ? even : least;
-  Kokkos::parallel_for(label, teams(items, per_block),
-                       BlockSum<F>{sum_of, items, per_block, block_sums()});
+  launch(label, teams(items, per_block), BlockSum<F>{sum_of, items, per_block, block_sums()});
   return add_block_sums((items + per_block - 1) / per_block);
 }
 

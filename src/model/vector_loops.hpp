@@ -83,7 +83,7 @@ struct RowLoop {
 /// f(team, row) for row in [0, rows).
 template <typename F>
 void for_rows(const char* label, std::int64_t rows, const F& f) {
-  Kokkos::parallel_for(label, teams(rows, kTeamRows), RowLoop<F>{f, rows});
+  launch(label, teams(rows, kTeamRows), RowLoop<F>{f, rows});
 }
 
 template <typename F>
@@ -101,7 +101,7 @@ struct ElementLoop {
 /// f(i) for i in [0, count), in any order.
 template <typename F>
 void for_elements(const char* label, std::int64_t count, const F& f) {
-  Kokkos::parallel_for(label, teams(count, kTeamElements), ElementLoop<F>{f, count});
+  launch(label, teams(count, kTeamElements), ElementLoop<F>{f, count});
 }
 
 /// e^x in a form that compilers turn into vector instructions. Relative error below 1.3e-7 in [-87,

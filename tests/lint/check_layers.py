@@ -9,6 +9,8 @@
 - A third-party header is included only behind its wall.
 - No switch over an enum has a `default:`: with one, -Wswitch (of -Wall) does not tell which
   enumerator is missing. Switches over numbers may.
+- Modules start kernels with launch() of device.hpp, which puts them on the device's stream; what
+  Kokkos starts within one, and on the host, is not meant.
 - Files with tests are called test_*, and names that were retired do not come back.
 - Files carry the licence line, stay under 600 lines and 100 columns, and name no machine's folders
   and no unfinished work.
@@ -50,6 +52,8 @@ MACHINE_FOLDER = re.compile(r"(?<![\w.$}/-])/(home|root|work|Users|scratch|gpfs|
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 RETIRED_NAME = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
 CASE_OR_DEFAULT = re.compile(r"^\s*(?:case\s+([\w:]+)\s*:|default\s*:)(?!:)")
+PAST_THE_STREAM = re.compile(r"Kokkos::parallel_for\((?!\s*(?:\"\w+\",\s*)?Kokkos::(?:Team|Thread|"
+                             r"RangePolicy<Kokkos::DefaultHost))")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 
 
@@ -160,6 +164,15 @@ def check_switches(lines):
             before = label.group(1) or ""
 
 
+def check_launches(path, lines):
+    if path.parts[0] != "src" and path.parts[:2] != ("kernels", "portable"):
+        return
+    text = "\n".join(lines)
+    for match in PAST_THE_STREAM.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        yield number, "a kernel past the stream: start it with launch()"
+
+
 def check_text(path, lines):
     code = path.suffix in CPP or path.suffix == ".py"
     if code and len(lines) > MAX_LINES:
@@ -213,6 +226,7 @@ def violations(root):
             problems += check_includes(root, path, lines, modules)
             problems += check_names(path, lines)
             problems += check_switches(lines)
+            problems += check_launches(path, lines)
         found += [f"{path}:{number}: {what}" for number, what in problems]
     return found
 

@@ -50,6 +50,14 @@ class CheckLayers(unittest.TestCase):
     def test_clean_tree(self):
         self.assertEqual(self.found(), [])
 
+    def test_a_kernel_past_the_stream(self):
+        self.write("src/plan/good.cpp", LICENCE + 'launch("sum", policy, f);\n'
+                   "Kokkos::parallel_for(Kokkos::TeamThreadRange(team, 3), f);\n"
+                   'Kokkos::parallel_for(\n    "fill", Kokkos::RangePolicy<Kokkos::'
+                   "DefaultHostExecutionSpace>(0, 3), f);\n")
+        self.write("src/plan/bad.cpp", LICENCE + 'Kokkos::parallel_for("sum", policy, f);\n')
+        self.expect_one("src/plan/bad.cpp:2", "a kernel past the stream")
+
     def test_include_of_a_module_not_in_depends(self):
         self.write("src/plan/bad.cpp", LICENCE + '#include "cadenza/comm/world.hpp"\n')
         self.expect_one("src/plan/bad.cpp:2", "module plan includes", "DEPENDS are: base")

@@ -7,6 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "unit/exec/random_experiment.hpp"
+#include "unit/kernels/device_data.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -56,7 +57,7 @@ Curve<Real> train(const config::Experiment& experiment, comm::Communicator& worl
   Curve<Real> curve;
   for (int step = 0; step < steps; ++step) curve.losses.push_back(runner.run(step).loss);
   if (const auto* p = runner.executor.parameters()) {
-    curve.parameters.assign(p->values.data(), p->values.data() + p->table.elements);
+    curve.parameters = cadenza::testing::download(p->values);
   }
   return curve;
 }

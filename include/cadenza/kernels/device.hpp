@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where kernels run and tensors live: Kokkos' default execution space of the build.
+// Where kernels run and tensors live: Kokkos' default execution space of the build, and its memory
+// or, in the preset `separate`, memory that the host cannot touch.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -7,11 +8,20 @@
 #include <string>
 
 #include "cadenza/base/memory.hpp"
+#ifdef CADENZA_SEPARATE_MEMORY
+#include "cadenza/kernels/separate_memory.hpp"
+#endif
 
 namespace cadenza {
 
 using Device = Kokkos::DefaultExecutionSpace;
+#ifdef CADENZA_SEPARATE_MEMORY
+using DeviceMemory = SeparateMemory;
+#else
 using DeviceMemory = Device::memory_space;
+/// While one lives, the host may touch arrays of the device where they lie (see SeparateMemory).
+struct [[maybe_unused]] DeviceAccess {};
+#endif
 
 #ifdef KOKKOS_ENABLE_CUDA
 inline constexpr bool kDeviceIsCuda = true;
@@ -26,11 +36,36 @@ using Array = Kokkos::View<T*, DeviceMemory>;
 template <typename T>
 using HostArray = typename Array<T>::HostMirror;
 
-/// Waits for the device; free on a host build.
+/// Puts work(inputs...) on the device's stream: it runs after what was put there before it. Where
+/// device memory is separate it need not have begun when the call returns, and the inputs are
+/// copied; on a host build it has ended.
+template <typename Work, typename... Inputs>
+void enqueue(const Work& work, const Inputs&... inputs) {
+#ifdef CADENZA_SEPARATE_MEMORY
+  separate_memory::defer([=] { work(inputs...); });
+#else
+  work(inputs...);
+#endif
+}
+
+/// A kernel on the stream. All kernels start here.
+template <typename Policy, typename Functor>
+void launch(const char* label, const Policy& policy, const Functor& functor) {
+#ifdef CADENZA_SEPARATE_MEMORY
+  separate_memory::defer([=] { Kokkos::parallel_for(label, policy, functor); });
+#else
+  Kokkos::parallel_for(label, policy, functor);
+#endif
+}
+
+/// Waits for the stream: before the host, MPI or a collective reads what kernels wrote. Copies with
+/// Kokkos::deep_copy and reductions wait by themselves. Free on a host build.
 inline void fence() {
-  if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, DeviceMemory>::accessible) {
-    Kokkos::fence();
-  }
+#ifdef CADENZA_SEPARATE_MEMORY
+  separate_memory::run_deferred();
+#else
+  if constexpr (kDeviceIsCuda) Kokkos::fence();
+#endif
 }
 
 /// Allocates `count` zeroed elements and enters them in the ledger under `kind`.

@@ -32,10 +32,10 @@ struct StridedRows {
 template <typename Each>
 void for_each_element(const char* label, const StridedRows& rows, const Each& each) {
   if (rows.contiguous()) {
-    Kokkos::parallel_for(
+    launch(
         label, Elements(0, rows.count()), KOKKOS_LAMBDA(const std::int64_t i) { each(i, i); });
   } else {
-    Kokkos::parallel_for(
+    launch(
         label, Elements(0, rows.count()),
         KOKKOS_LAMBDA(const std::int64_t i) { each(i, rows.place(i)); });
   }
@@ -90,7 +90,7 @@ void clear_elements(T* buffer, const StridedRows& rows) {
 
 template <typename T>
 void zero_elements(T* to, std::int64_t count) {
-  Kokkos::parallel_for(
+  launch(
       "zero_rows", Elements(0, count), KOKKOS_LAMBDA(const std::int64_t i) { to[i] = T(0); });
 }
 

@@ -69,8 +69,9 @@ GradientReducer<Real>::GradientReducer(model::Parameters<Real>& parameters,
       posted_ns_(shares_.buckets().size(), 0) {
   if (!shards) return;
   for (const GradientShards::Bucket& bucket : shares_.buckets()) {
-    sums_.push_back(allocate<Sum>(ledger, MemoryKind::gradients, "gradient_share",
-                                  bucket.of(replicas.rank()).size()));
+    const std::int64_t count = bucket.of(replicas.rank()).size();
+    ledger.add(MemoryKind::gradients, count * static_cast<std::int64_t>(sizeof(Sum)));
+    sums_.emplace_back("gradient_share", static_cast<std::size_t>(count));
   }
 }
 
@@ -86,9 +87,8 @@ void GradientReducer<Real>::post(std::size_t index) {
                     part(parameters_.gradients, bucket.elements));
   const int channel = static_cast<int>(index);
   if (shards_) {
-    auto share = Kokkos::create_mirror_view(sums_[index]);
     replicas_.post_reduce_scatter(std::span<const Sum>(host(bucket.elements)), bucket.counts,
-                                  span_of(share.data(), bucket.of(replicas_.rank()).size()),
+                                  span_of(sums_[index].data(), bucket.of(replicas_.rank()).size()),
                                   channel);
   } else {
     replicas_.post_all_reduce(host(bucket.elements), channel);
@@ -131,10 +131,9 @@ void GradientReducer<Real>::gather_parameters() {
     const Range mine = bucket.of(replicas_.rank());
     // Through the share's memory: a gather does not read what it writes.
     Kokkos::deep_copy(sums_[index], part(parameters_.values, mine));
-    const auto share = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, sums_[index]);
     std::vector<std::int64_t> bytes = bucket.counts;
     for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
-    replicas_.post_all_gather_v(std::as_bytes(span_of(share.data(), mine.size())), bytes,
+    replicas_.post_all_gather_v(std::as_bytes(span_of(sums_[index].data(), mine.size())), bytes,
                                 std::as_writable_bytes(span_of(
                                     values.data() + bucket.elements.begin, bucket.elements.size())),
                                 static_cast<int>(index));

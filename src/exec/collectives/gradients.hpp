@@ -68,8 +68,10 @@ class GradientReducer {
   bool shards_;
   Tracer& tracer_;
   GradientShards shares_;
-  HostArray<Sum> gradients_;      ///< where the host sums them; the device's own on a host build
-  std::vector<Array<Sum>> sums_;  ///< by bucket: this rank's share; empty where nothing is shared
+  HostArray<Sum> gradients_;  ///< where the host sums them; the device's own on a host build
+  /// By bucket, where the collectives write and read this rank's share; empty where nothing is
+  /// shared.
+  std::vector<HostArray<Sum>> sums_;
   std::vector<std::int64_t> posted_ns_;  ///< by bucket; 0: not posted
 };
 

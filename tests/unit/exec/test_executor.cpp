@@ -10,6 +10,7 @@
 #include "cadenza/base/random.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "unit/exec/tiny.hpp"
+#include "unit/kernels/device_data.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -34,24 +35,26 @@ void expect_gradients_match_differences(const config::Experiment& experiment) {
   RankState<double> runner(experiment, *world);
   runner.run(0);
   const auto& parameters = *runner.executor.parameters();
-  const Array<double>& values = parameters.values;
-  std::vector<double> gradients(parameters.gradients.data(),
-                                parameters.gradients.data() + parameters.table.elements);
+  const std::vector<double> gradients = cadenza::testing::download(parameters.gradients);
+  const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.values);
   constexpr double kStep = 1e-5;
   for (const model::ParameterInfo& info : parameters.table.entries) {
     for (std::uint64_t sample = 0; sample < 3; ++sample) {
       const auto index = static_cast<std::int64_t>(
           random_bits(11, static_cast<std::uint64_t>(info.offset), sample) %
           static_cast<std::uint64_t>(info.count()));
-      double& value = values.data()[info.offset + index];
-      const double kept = value;
-      value = kept + kStep;
-      const double above = runner.run(0).loss;
-      value = kept - kStep;
-      const double below = runner.run(0).loss;
-      value = kept;
+      const auto at = static_cast<std::size_t>(info.offset + index);
+      const double kept = values(at);
+      const auto loss_at = [&](double value) {
+        values(at) = value;
+        Kokkos::deep_copy(parameters.values, values);
+        return runner.run(0).loss;
+      };
+      const double above = loss_at(kept + kStep);
+      const double below = loss_at(kept - kStep);
+      values(at) = kept;
       const double difference = (above - below) / (2 * kStep);
-      const double gradient = gradients[static_cast<std::size_t>(info.offset + index)];
+      const double gradient = gradients[at];
       EXPECT_NEAR(gradient, difference, 1e-8 + 1e-5 * std::abs(difference))
           << info.name << "[" << index << "]";
     }

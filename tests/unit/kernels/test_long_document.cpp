@@ -146,6 +146,7 @@ class Run {
       by.forward(of_.shape, {}, list(lse_, first, cut.tasks, pieces));
       by.backward(of_.shape, {}, list(given_lse_, first, cut.tasks, pieces));
     }
+    fence();
     return {wide(out_), wide(lse_), wide(dq_), wide(dk_), wide(dv_)};
   }
 

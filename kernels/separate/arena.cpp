@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arena.hpp"
+
+#ifdef CADENZA_SEPARATE_MEMORY
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <new>
+#include <utility>
+
+#include "cadenza/kernels/separate_memory.hpp"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
+namespace cadenza::kernels::separate {
+namespace {
+
+constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses; pages come with their use
+constexpr std::size_t kHugePage = std::size_t{1} << 21;
+constexpr std::size_t kGap = 64;  // at least, after every array, for the address sanitizer
+
+/// Bytes that an array takes of the arena: few sizes, so that released memory soon fits again and
+/// the arena, all of whose pages are closed and opened with every kernel, stays small.
+std::size_t block_of(std::size_t bytes) {
+  constexpr std::size_t kLeast = 4096;
+  return std::bit_ceil(std::max(bytes + kGap, kLeast));
+}
+
+/// Kernels, reductions, scans and copies between arrays open the arena while they run: Kokkos says
+/// when they begin and end. All but kernels return a result to the host and wait for it.
+void open_in_kernels() {
+  namespace tools = Kokkos::Tools::Experimental;
+  const auto begin = [](const char*, std::uint32_t, std::uint64_t*) { Arena::shared().open(); };
+  const auto wait = [](const char*, std::uint32_t, std::uint64_t*) {
+    separate_memory::run_deferred();
+    Arena::shared().open();
+  };
+  const auto end = [](std::uint64_t) { Arena::shared().close(); };
+  tools::set_begin_parallel_for_callback(begin);
+  tools::set_end_parallel_for_callback(end);
+  tools::set_begin_parallel_reduce_callback(wait);
+  tools::set_end_parallel_reduce_callback(end);
+  tools::set_begin_parallel_scan_callback(wait);
+  tools::set_end_parallel_scan_callback(end);
+  tools::set_begin_deep_copy_callback([](Kokkos_Profiling_SpaceHandle, const char*, const void*,
+                                         Kokkos_Profiling_SpaceHandle, const char*, const void*,
+                                         std::uint64_t) {
+    separate_memory::run_deferred();
+    Arena::shared().open();
+  });
+  tools::set_end_deep_copy_callback([] { Arena::shared().close(); });
+}
+
+}  // namespace
+
+Arena& Arena::shared() {
+  static Arena* arena = [] {
+    open_in_kernels();
+    return new Arena;
+  }();
+  return *arena;
+}
+
+Arena::Arena() {
+  void* reserved = mmap(nullptr, kReserved + kHugePage, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) throw std::bad_alloc();
+  const auto address = reinterpret_cast<std::uintptr_t>(reserved);
+  begin_ = static_cast<char*>(reserved) + (kHugePage - address % kHugePage) % kHugePage;
+  madvise(begin_, kReserved, MADV_HUGEPAGE);  // a protection per 2 MiB, not per 4 KiB
+}
+
+void* Arena::take(std::size_t bytes) {
+  const std::size_t block = block_of(bytes);
+  char* at = nullptr;
+  open();
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<char*>& released = released_[block];
+    if (!released.empty()) {
+      at = released.back();
+      released.pop_back();
+    } else {
+      if (used_ + block > kReserved) throw std::bad_alloc();
+      at = begin_ + used_;
+      used_ += block;
+      protect();
+    }
+  }
+  ASAN_UNPOISON_MEMORY_REGION(at, bytes);
+  std::memset(at, 0xff, bytes);
+  ASAN_POISON_MEMORY_REGION(at + bytes, block - bytes);
+  close();
+  return at;
+}
+
+void Arena::give(void* at, std::size_t bytes) {
+  const std::size_t block = block_of(bytes);
+  open();
+  std::memset(at, 0xff, bytes);
+  ASAN_POISON_MEMORY_REGION(at, block);
+  close();
+  const std::lock_guard lock(mutex_);
+  released_[block].push_back(static_cast<char*>(at));
+}
+
+void Arena::open() {
+  const std::lock_guard lock(mutex_);
+  if (++opened_ == 1) protect();
+}
+
+void Arena::close() {
+  const std::lock_guard lock(mutex_);
+  if (--opened_ == 0) protect();
+}
+
+void Arena::protect() {
+  const std::size_t bytes = (used_ + kHugePage - 1) / kHugePage * kHugePage;
+  if (bytes > 0) mprotect(begin_, bytes, opened_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+}  // namespace cadenza::kernels::separate
+
+namespace cadenza {
+
+using kernels::separate::Arena;
+
+DeviceAccess::DeviceAccess() {
+  Arena::shared().open();
+}
+
+DeviceAccess::~DeviceAccess() {
+  Arena::shared().close();
+}
+
+void* SeparateMemory::allocate(std::size_t bytes) const {
+  return Arena::shared().take(bytes);
+}
+
+void SeparateMemory::deallocate(void* at, std::size_t bytes) const {
+  separate_memory::run_deferred();  // as cudaFree waits
+  Arena::shared().give(at, bytes);
+}
+
+namespace separate_memory {
+namespace {
+
+/// The stream belongs to the thread that puts work on it.
+thread_local std::deque<std::function<void()>> deferred;
+thread_local bool running = false;
+
+}  // namespace
+
+void defer(std::function<void()> work) {
+  if (running) return work();  // a kernel's own kernels are part of it
+  deferred.push_back(std::move(work));
+}
+
+void run_deferred() {
+  if (running || deferred.empty()) return;
+  const DeviceAccess access;
+  struct Running {
+    Running() { running = true; }
+    ~Running() { running = false; }
+  } const now;
+  while (!deferred.empty()) {
+    const std::function<void()> next = std::move(deferred.front());
+    deferred.pop_front();
+    next();
+  }
+}
+
+}  // namespace separate_memory
+
+}  // namespace cadenza
+
+#endif
