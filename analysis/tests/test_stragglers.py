@@ -200,7 +200,22 @@ def test_steps_in_which_a_slow_rank_has_more_work_do_not_count():
     times = [[5, 5, 10], [5, 5, 6], [5, 5, 10], [5, 5, 6]]
     worst = persistent(over_steps(times, work), ranks_frame(3)).iloc[0]
     assert (worst["rank"], worst["persistence"]) == (2, "intermittent")
-    assert worst["explanation"].endswith("in 2 of 4 steps")
+    assert worst["explanation"].endswith(
+        "0.50 x the median rate, in 2 of 4 steps; "
+        "also its dense operations have 1.20 x the median FLOPs, in 2 of 4 steps")  # fmt: skip
+
+
+def test_a_rank_with_more_work_that_once_stood_still_is_told_both():
+    """Faults planted in the simulator found it: the run's summary named the work alone."""
+    work = [[5, 5, 8.0]] * 4
+    found = over_steps(work, work)
+    found.loc[1, ["why", "late_seconds", "amount"]] = ["paused", 0.02, 0.02]
+    found.loc[1, "cause"] = "stood still for {:.3g} s in work"
+    worst = persistent(found, ranks_frame(3)).iloc[0]
+    assert worst["persistence"] == "paused"
+    assert "stood still for 0.02 s in work, in 1 of 4 steps" in worst["explanation"]
+    assert worst["explanation"].endswith("also its dense operations have 1.60 x the median FLOPs, "
+                                         "in 3 of 4 steps")  # fmt: skip
 
 
 def test_a_slow_rank_that_once_stood_still_is_slow():

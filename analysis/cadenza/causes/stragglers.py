@@ -15,6 +15,7 @@ _NOTICED = 0.001  # of a step's computation: nor is less than this
 _WORTH = 0.005  # of a step's computation: a rank that is slower by less is not slow
 _COUNTS = 0.1  # of its worst step: a rank that is late by less was hardly late
 _PERSISTENT = 0.5  # share of steps
+_ALSO = 0.1  # of what a rank lost to its main reason: another one is named too
 _MAIN = 0.9  # of what a rank was late by: the rest is noise
 _SHARE = 0.05  # of a rank's time: kinds of operations with less are not compared
 _SAME = 0.05  # rates and lateness that differ by less are the same
@@ -242,8 +243,9 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 
     The slowest of a step is the rank that is latest over its phases; where that is for its work,
     one may be late by itself as well. A rank that is late for its work in some steps and by itself
-    in others is judged by what it loses more to. Steps count in which a rank lost a tenth or more
-    of what it lost in its worst step.
+    in others is judged by what it loses more to; the explanation names the other reason where that
+    is a tenth of it or more. Steps count in which a rank lost a tenth or more of what it lost in
+    its worst step.
 
     @param found  stragglers()
     @returns rank, slowest_share (of steps), persistence, phase (in which it lost nine tenths of
@@ -258,11 +260,15 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         if rank not in of_rank:  # most of a large run
             rows.append((rank, 0.0, "none", "", 0.0, 0, "never the slowest"))
             continue
-        mine = _counted(_main_reason(of_rank[rank]))
+        main, other = _by_reason(of_rank[rank])
+        mine = _counted(main)
         late_in = mine["step"].nunique()
         kind = _persistence(late_in / steps, mine)
-        text = f"{_usual_cause(rank, kind, mine)}, in {late_in} of {steps} steps"
+        text = f"rank {rank}: {_usual_cause(kind, mine)}, in {late_in} of {steps} steps"
         late = mine["late_seconds"].sum()
+        if other["late_seconds"].sum() >= _ALSO * late:
+            often = f"in {other['step'].nunique()} of {steps} steps"
+            text += f"; also {_usual_cause('', other)}, {often}"
         others = int(mine["as_late"].median())
         rows.append((rank, late_in / steps, kind, _main_phase(mine), late, others, text))
     columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "as_late",
@@ -271,11 +277,12 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
 
 
-def _main_reason(mine: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a rank that are late for its work, or the others: those that lose more."""
+def _by_reason(mine: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of a rank that are late for its work, and the others; first those that lose more."""
     by_work = mine["why"] == "cost"
     late = mine["late_seconds"]
-    return mine[by_work if late[by_work].sum() >= late[~by_work].sum() else ~by_work]
+    main = by_work if late[by_work].sum() >= late[~by_work].sum() else ~by_work
+    return mine[main], mine[~main]
 
 
 def _counted(mine: pd.DataFrame) -> pd.DataFrame:
@@ -284,7 +291,7 @@ def _counted(mine: pd.DataFrame) -> pd.DataFrame:
     return mine[of_step >= _COUNTS * of_step.max()]
 
 
-def _usual_cause(rank: int, kind: str, mine: pd.DataFrame) -> str:
+def _usual_cause(kind: str, mine: pd.DataFrame) -> str:
     """Of the causes of a rank's lateness the one that it lost most to, in a mean by its times. A
     rank that is slow all along and also stood still for once is slow."""
     if kind == "persistent" and (mine["why"] != "paused").any():
@@ -292,7 +299,7 @@ def _usual_cause(rank: int, kind: str, mine: pd.DataFrame) -> str:
     cause = mine.groupby("cause")["late_seconds"].sum().idxmax()
     of_cause = mine[mine["cause"] == cause]
     weight = of_cause["seconds"] / of_cause["seconds"].sum()
-    return _explained(rank, cause, (of_cause["amount"] * weight).sum())
+    return cause.format((of_cause["amount"] * weight).sum())
 
 
 def _slowest(late: pd.DataFrame) -> pd.DataFrame:
