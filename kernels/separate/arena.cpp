@@ -143,12 +143,18 @@ DeviceAccess::~DeviceAccess() {
   Arena::shared().close();
 }
 
-void* SeparateMemory::allocate(std::size_t bytes) const {
-  return Arena::shared().take(bytes);
+void* SeparateMemory::allocate(const char* label, std::size_t bytes, std::size_t logical) const {
+  void* at = Arena::shared().take(bytes);
+  Kokkos::Profiling::allocateData(Kokkos::Profiling::make_space_handle(name()), label, at,
+                                  logical > 0 ? logical : bytes);
+  return at;
 }
 
-void SeparateMemory::deallocate(void* at, std::size_t bytes) const {
+void SeparateMemory::deallocate(const char* label, void* at, std::size_t bytes,
+                                std::size_t logical) const {
   separate_memory::run_deferred();  // as cudaFree waits
+  Kokkos::Profiling::deallocateData(Kokkos::Profiling::make_space_handle(name()), label, at,
+                                    logical > 0 ? logical : bytes);
   Arena::shared().give(at, bytes);
 }
 

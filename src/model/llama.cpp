@@ -11,9 +11,10 @@ namespace cadenza::model {
 namespace {
 
 void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>& target) {
-  auto host = Kokkos::create_mirror_view(target);
-  std::copy(values.begin(), values.end(), host.data());
-  Kokkos::deep_copy(target, host);
+  using Host =
+      Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  const Host host(values.data(), values.size());
+  Kokkos::deep_copy(Kokkos::subview(target, std::pair(std::size_t{0}, values.size())), host);
 }
 
 }  // namespace

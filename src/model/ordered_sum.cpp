@@ -4,10 +4,16 @@
 namespace cadenza::model {
 namespace {
 
-const Array<double>& kept_sums() {
-  static Array<double> kept = [] {
+struct BlockSums {
+  Array<double> device;
+  HostArray<double> host;
+};
+
+const BlockSums& kept_sums() {
+  static BlockSums kept = [] {
     Kokkos::push_finalize_hook([] { kept = {}; });
-    return Array<double>("block_sums", static_cast<std::size_t>(kMostBlocks));
+    const Array<double> sums("block_sums", static_cast<std::size_t>(kMostBlocks));
+    return BlockSums{sums, Kokkos::create_mirror_view(sums)};
   }();
   return kept;
 }
@@ -15,11 +21,12 @@ const Array<double>& kept_sums() {
 }  // namespace
 
 double* block_sums() {
-  return kept_sums().data();
+  return kept_sums().device.data();
 }
 
 double add_block_sums(std::int64_t blocks) {
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, kept_sums());
+  const auto& [device, host] = kept_sums();
+  Kokkos::deep_copy(host, device);
   double sum = 0;
   for (std::int64_t block = 0; block < blocks; ++block) sum += host(block);
   return sum;

@@ -32,20 +32,15 @@ class SeparateMemory {
   using size_type = std::size_t;
   static constexpr const char* name() { return "Separate"; }
 
-  void* allocate(std::size_t bytes) const;
-  void* allocate(const char* /*label*/, std::size_t bytes, std::size_t /*logical*/ = 0) const {
-    return allocate(bytes);
-  }
+  void* allocate(std::size_t bytes) const { return allocate("", bytes); }
+  void* allocate(const char* label, std::size_t bytes, std::size_t logical = 0) const;
   template <typename Space>
-  void* allocate(const Space&, const char* /*label*/, std::size_t bytes,
-                 std::size_t /*logical*/ = 0) const {
-    return allocate(bytes);
+  void* allocate(const Space&, const char* label, std::size_t bytes,
+                 std::size_t logical = 0) const {
+    return allocate(label, bytes, logical);
   }
-  void deallocate(void* at, std::size_t bytes) const;
-  void deallocate(const char* /*label*/, void* at, std::size_t bytes,
-                  std::size_t /*logical*/ = 0) const {
-    deallocate(at, bytes);
-  }
+  void deallocate(void* at, std::size_t bytes) const { deallocate("", at, bytes); }
+  void deallocate(const char* label, void* at, std::size_t bytes, std::size_t logical = 0) const;
 };
 
 namespace separate_memory {
