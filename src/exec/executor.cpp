@@ -97,7 +97,7 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
       if (tick.part == part) ticks.push_back(&tick);
     }
     exchange_[static_cast<std::size_t>(part)]->bind(ticks, outline_.layout.tensor(),
-                                                    plan.program.slots * layers);
+                                                    plan.program.buffers * layers);
   }
   if (!trainer_) return;
   std::int64_t rows = 0;
@@ -156,8 +156,8 @@ void Executor<Real>::run_attention(const Step& step) {
   context.pass = step.pass;
   context.recompute = step.recompute;
   const int layers = outline_.layers * outline_.pipeline.chunks;
-  context.copy = std::max(step.slot, 0) * layers + step.layer;
-  if (step.slot >= 0) context.home = trainer_->attention_buffers(step);
+  context.copy = std::max(step.buffer, 0) * layers + step.layer;
+  if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
   exchange.set_context(context);
   exchange.run(step.operation, step.stage);
 }

@@ -60,7 +60,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.optimizer += 2 * owned * sum;
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
   memory.activations +=
-      model::activation_bytes(e.model, part, {rows, program.slots}, e.run.recompute, e.run.dtype);
+      model::activation_bytes(e.model, part, {rows, program.buffers}, e.run.recompute, e.run.dtype);
   if (layout.pipeline() > 1) {  // one stream on its way in each direction, one arriving
     memory.communication += 3 * rows / layout.tensor() * e.model.d_model * sum;
   }
@@ -93,7 +93,7 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepS
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   std::int64_t rows = 0;
-  const int copies = program.slots * step_shape.layers * step_shape.pipeline.chunks;
+  const int copies = program.buffers * step_shape.layers * step_shape.pipeline.chunks;
   for (int part = 0; part < step_shape.parts; ++part) {
     add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
   }
@@ -108,7 +108,7 @@ MemoryEstimate least_memory(const config::Experiment& e, const program::StepShap
   const int stage = step_shape.layout.coordinates(trainer).pipeline;
   MemoryEstimate memory;
   memory.attention = rotation_bytes(e);
-  add_trainer(e, step_shape, {trainer, program::slots_of_stage(step_shape, stage), {}},
+  add_trainer(e, step_shape, {trainer, program::buffers_of_stage(step_shape, stage), {}},
               usual_rows(e), memory);
   return memory;
 }

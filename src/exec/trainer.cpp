@@ -54,8 +54,8 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
 template <typename Real>
 void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                                double loss_scale) {
-  if (!llama_ || plan.program.slots > buffers_) {
-    buffers_ = plan.program.slots;
+  if (!llama_ || plan.program.buffers > buffers_) {
+    buffers_ = plan.program.buffers;
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
     llama_.emplace(experiment_.model, part_, model::Capacity{room, buffers_},
@@ -124,7 +124,7 @@ void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const 
         program::microbatch_of(layout_, plan.batch, at_.data, step.microbatch);
     read_rows(corpus_, microbatch, tick.forward.workload,
               tick.first_document[static_cast<std::size_t>(group)], home, batch_);
-    llama_->set_batch(step.slot, batch_);
+    llama_->set_batch(step.buffer, batch_);
   });
 }
 
@@ -141,11 +141,11 @@ void Trainer<Real>::run_rows(const Step& step, Range rows) {
 template <typename Real>
 void Trainer<Real>::compute(const Step& step, Range rows) {
   if (step.operation == Operation::embed) {
-    llama_->embed(step.slot, rows);
+    llama_->embed(step.buffer, rows);
   } else if (step.operation == Operation::embed_gradient) {
-    llama_->embed_gradient(step.slot, rows);
+    llama_->embed_gradient(step.buffer, rows);
   } else if (step.operation == Operation::loss) {
-    const double sum = llama_->loss(step.slot, rows, loss_scale_);
+    const double sum = llama_->loss(step.buffer, rows, loss_scale_);
     if (at_.tensor == 0) loss_sum_ += sum;
   } else {
     run_layer(step, rows);
@@ -156,14 +156,14 @@ template <typename Real>
 void Trainer<Real>::run_layer(const Step& step, Range rows) {
   const bool inputs = step.operation == Operation::attention_inputs;
   if (step.recompute) {
-    inputs ? llama_->recompute_inputs(step.slot, step.layer, rows)
-           : llama_->recompute_outputs(step.slot, step.layer, rows);
+    inputs ? llama_->recompute_inputs(step.buffer, step.layer, rows)
+           : llama_->recompute_outputs(step.buffer, step.layer, rows);
   } else if (step.pass == Pass::forward) {
-    inputs ? llama_->attention_inputs(step.slot, step.layer, rows)
-           : llama_->attention_outputs(step.slot, step.layer, rows);
+    inputs ? llama_->attention_inputs(step.buffer, step.layer, rows)
+           : llama_->attention_outputs(step.buffer, step.layer, rows);
   } else {
-    inputs ? llama_->attention_inputs_gradient(step.slot, step.layer, rows)
-           : llama_->attention_outputs_gradient(step.slot, step.layer, rows);
+    inputs ? llama_->attention_inputs_gradient(step.buffer, step.layer, rows)
+           : llama_->attention_outputs_gradient(step.buffer, step.layer, rows);
   }
 }
 
@@ -171,7 +171,7 @@ template <typename Real>
 void Trainer<Real>::send(const Step& step, Range rows) {
   streams_.send(step, llama_->boundary_elements(rows), [&](Sum* to) {
     if (rows.empty()) return;
-    step.pass == Pass::forward ? llama_->output(step.slot, rows, to) : llama_->gradient(rows, to);
+    step.pass == Pass::forward ? llama_->output(step.buffer, rows, to) : llama_->gradient(rows, to);
   });
 }
 
@@ -179,7 +179,7 @@ template <typename Real>
 void Trainer<Real>::receive(const Step& step, Range rows) {
   streams_.receive(step, llama_->boundary_elements(rows), [&](const Sum* from) {
     if (rows.empty()) return;
-    step.pass == Pass::forward ? llama_->set_input(step.slot, rows, from)
+    step.pass == Pass::forward ? llama_->set_input(step.buffer, rows, from)
                                : llama_->set_gradient(rows, from);
   });
 }

@@ -34,7 +34,7 @@ class Trainer {
   void run(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
 
   model::AttentionBuffers<Real> attention_buffers(const program::Step& step) {
-    return llama_->attention_buffers(step.slot, step.layer);
+    return llama_->attention_buffers(step.buffer, step.layer);
   }
   const model::Parameters<Real>& parameters() const { return parameters_; }
   double loss_sum() const { return loss_sum_; }  ///< of this rank, of the step so far

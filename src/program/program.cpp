@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "buffer_pool.hpp"
 #include "exchange.hpp"
-#include "slots.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -62,7 +62,7 @@ class Builder {
     if (trainer_ && outline_.shards_optimizer) {
       add({.operation = Operation::gather_parameters, .pass = Pass::backward});
     }
-    program_.slots = std::max(1, slots_.count());  // servers: the microbatch that they serve
+    program_.buffers = std::max(1, buffers_.count());  // servers: the microbatch that they serve
     return std::move(program_);
   }
 
@@ -71,7 +71,7 @@ class Builder {
 
   void add_forward(const Unit& unit) {
     if (unit.microbatch >= 0) {
-      slots_.take(unit.microbatch, unit.chunk);
+      buffers_.take(unit.microbatch, unit.chunk);
       add(of(unit, Operation::load));
       enter(unit);
     }
@@ -92,7 +92,7 @@ class Builder {
     } else {
       add(to_peer(of(unit, Operation::send), -1));
     }
-    slots_.release(unit.microbatch, unit.chunk);
+    buffers_.release(unit.microbatch, unit.chunk);
   }
 
   void enter(const Unit& unit) {
@@ -201,7 +201,7 @@ class Builder {
     step.tick = plan_of(unit.tick, 0);
     step.microbatch = unit.microbatch;
     step.chunk = unit.chunk;
-    if (unit.microbatch >= 0) step.slot = slots_.of(unit.microbatch, unit.chunk);
+    if (unit.microbatch >= 0) step.buffer = buffers_.of(unit.microbatch, unit.chunk);
     return step;
   }
 
@@ -245,7 +245,7 @@ class Builder {
   Coordinates at_;
   std::span<const TickPlans> ticks_;
   std::map<std::pair<int, Pass>, Exchange> exchanges_;
-  Slots slots_;
+  BufferPool buffers_;
   Program program_;
 };
 
@@ -293,14 +293,14 @@ EventContext context_of(const Step& step, int parts) {
   return context;
 }
 
-int slots_of_stage(const StepShape& outline, int stage) {
-  Slots slots;
+int buffers_of_stage(const StepShape& outline, int stage) {
+  BufferPool buffers;
   for (const Unit& unit : units_of(outline, true, stage)) {
     if (unit.microbatch < 0) continue;
-    unit.pass == Pass::forward ? slots.take(unit.microbatch, unit.chunk)
-                               : slots.release(unit.microbatch, unit.chunk);
+    unit.pass == Pass::forward ? buffers.take(unit.microbatch, unit.chunk)
+                               : buffers.release(unit.microbatch, unit.chunk);
   }
-  return std::max(1, slots.count());
+  return std::max(1, buffers.count());
 }
 
 Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks) {

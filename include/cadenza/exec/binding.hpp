@@ -95,8 +95,8 @@ std::int64_t head_elements(const plan::AttentionShape& shape, plan::Tensor what)
 /// Heads of a row at home.
 int home_heads(const plan::AttentionShape& shape, plan::Tensor what);
 
-/// Q, K, V, dO: what kernels read and no one adds to. In a slot or workspace their elements are of
-/// the experiment's type, all others are sums of its accumulator's.
+/// Q, K, V, dO: what kernels read and no one adds to. In an activation buffer or workspace their
+/// elements are of the experiment's type, all others are sums of its accumulator's.
 bool is_input(plan::Tensor what);
 
 /// Bytes of a server's workspace: `copies` of Q, K and V where it keeps them, one of all else.
@@ -115,7 +115,7 @@ struct ExchangeNeeds {
   std::int64_t arriving = 0;  ///< elements that are widened at a time
   std::int64_t copies = 1;    ///< of Q, K and V in the workspace
   std::size_t stages = 0;
-  /// @param kept  layers x slots whose inputs a server keeps, where the plan says so
+  /// @param kept  layers x activation buffers whose inputs a server keeps, where the plan says so
   void add(const plan::AttentionShape& shape, const Binding& binding, std::int64_t kept);
 };
 

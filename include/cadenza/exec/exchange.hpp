@@ -48,7 +48,7 @@ class AttentionExchange {
 
   /// Takes a step's plans, one per tick; grows buffers where one needs more than any before: no
   /// memory is allocated until the next call.
-  /// @param copies  layers x slots whose inputs a server keeps, where plans say so
+  /// @param copies  layers x activation buffers whose inputs a server keeps, where plans say so
   /// @throws Error(communication) where a plan was made for elements of other sizes
   void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations of a rank's part of the model: what each microbatch in flight keeps for its
 // backward pass, and one set of everything else. What is computed again instead of kept
-// (run.recompute) is one array, which all layers of all slots name.
+// (run.recompute) is one array, which all layers of all buffers name.
 //
 // R rows of a microbatch, r = R / tensor_size of them between the products; C, H, G, D, F, V of the
 // part (PartShape).

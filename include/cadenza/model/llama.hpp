@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's part of the Llama-style transformer without its core attention: everything before Q, K,
 // V and after O of its layers, forward and backward, written by hand. The executor calls the parts
-// in the order of a program and fills the attention slot in between.
+// in the order of a program and computes core attention in between.
 //
-// Operations work on rows [begin, end) of the microbatch in a slot, both multiples of the tensor
-// group's size T. What lives from one operation to the next is disjoint for disjoint rows, so that
-// two halves of a microbatch may take turns. Layers are local ones, counted through all chunks; a
-// slot holds the activations of one chunk. Activations are assigned, gradients of parameters are
-// added to.
+// Operations work on rows [begin, end) of the microbatch in an activation buffer, both multiples of
+// the tensor group's size T. What lives from one operation to the next is disjoint for disjoint
+// rows, so that two halves of a microbatch may take turns. Layers are local ones, counted through
+// all chunks; a buffer holds the activations of one chunk. Activations are assigned, gradients of
+// parameters are added to.
 //
 // Sequence parallelism: between the products, rank t of the tensor group holds rows [begin + t n /
 // T, ...) of an operation's n rows; their place in storage is their number / T. Q, K, V and O are
@@ -39,7 +39,7 @@ struct TokenBatch {
 kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1,
                                         AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Rows of the attention slot of one layer, all on the device. T rows, H query heads and G
+/// Rows of core attention of one layer, all on the device. T rows, H query heads and G
 /// key-value heads of this rank, D head_dim.
 template <typename Real>
 struct AttentionBuffers {
@@ -68,12 +68,12 @@ class Llama {
         config::Recompute recompute, const kernels::RotaryTable<Sum>& rotary,
         Parameters<Real>& parameters, TensorGroup<Sum>* group, MemoryLedger& ledger);
 
-  /// Makes room in all slots for microbatches of `rows`. What slots hold is lost: between steps
-  /// only, and pointers of slot() are made anew.
+  /// Makes room in all activation buffers for microbatches of `rows`. What they hold is lost:
+  /// between steps only, and pointers of attention_buffers() are made anew.
   void reserve(std::int64_t rows);
 
-  /// Sets the microbatch of a slot: at most the reserved rows, a multiple of tensor_size (padding:
-  /// token 0, position 0, target -1).
+  /// Sets the microbatch of a buffer: at most the reserved rows, a multiple of tensor_size
+  /// (padding: token 0, position 0, target -1).
   void set_batch(int buffer, const TokenBatch& batch);
   std::int64_t rows(int buffer) const { return at(buffer).rows; }
 
@@ -104,10 +104,10 @@ class Llama {
   // Pipeline boundaries: rows of the residual stream that this rank holds, contiguous, on the
   // device.
   std::int64_t boundary_elements(Range rows) const;
-  /// The residual stream after the last layer of the slot's chunk, right after its
+  /// The residual stream after the last layer of the buffer's chunk, right after its
   /// attention_outputs.
   void output(int buffer, Range rows, Sum* to);
-  /// The residual stream before the first layer of the slot's chunk.
+  /// The residual stream before the first layer of the buffer's chunk.
   void set_input(int buffer, Range rows, const Sum* from);
   /// The residual gradient.
   void gradient(Range rows, Sum* to) const;

@@ -14,7 +14,7 @@
 namespace cadenza::program {
 
 enum class Operation : std::uint8_t {
-  load,               ///< tokens, positions and targets of a microbatch, into a slot
+  load,               ///< tokens, positions and targets of a microbatch, into an activation buffer
   embed,              ///< tokens -> first residual stream
   receive,            ///< residual stream (backward: its gradient) from a neighbouring stage
   send,               ///< ... to the next one; does not wait

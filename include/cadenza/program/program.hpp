@@ -24,7 +24,7 @@ struct Step {
   bool recompute = false;  ///< a forward operation in the backward pass
   int tick = -1;           ///< index into the step's plans
   int microbatch = -1;     ///< of this rank's data coordinate
-  int slot = -1;           ///< where the microbatch's activations are
+  int buffer = -1;         ///< the activation buffer of the microbatch
   int chunk = -1;          ///< group of layers
   int layer = -1;          ///< of this rank, over all chunks
   int stage = -1;          ///< of the plan
@@ -75,15 +75,15 @@ struct StepShape {
 
 struct Program {
   Rank rank = 0;
-  int slots = 1;  ///< microbatches x chunks in flight
+  int buffers = 1;  ///< for activations: microbatches x chunks in flight
   std::vector<Step> steps;
 };
 
 /// @param ticks  of the rank's pool: index = tick x parts + part
 Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks);
 
-/// Program::slots of a stage's trainers, which no plan changes.
-int slots_of_stage(const StepShape& outline, int stage);
+/// Program::buffers of a stage's trainers, which no plan changes.
+int buffers_of_stage(const StepShape& outline, int stage);
 
 /// "tick 0 layer 3 forward attend stage 1".
 std::string to_string(const Step& step);

@@ -181,8 +181,8 @@ exec::MemoryEstimate memory_of_plans(const Sample& sample,
   const program::Layout& layout = step_shape.layout;
   exec::MemoryEstimate most;
   for (Rank rank = 0; rank < layout.trainers(); rank += layout.tensor()) {
-    const int slots = program::slots_of_stage(step_shape, layout.coordinates(rank).pipeline);
-    const auto memory = exec::estimate_memory(e, step_shape, {rank, slots, {}}, ticks);
+    const int buffers = program::buffers_of_stage(step_shape, layout.coordinates(rank).pipeline);
+    const auto memory = exec::estimate_memory(e, step_shape, {rank, buffers, {}}, ticks);
     if (memory.total() > most.total()) most = memory;
   }
   const exec::MemoryEstimate least = least_memory(e);

@@ -95,8 +95,8 @@ TEST(Estimate, BytesAreThoseAllocated) {
   }
 }
 
-/// Numbers per row that another slot of a part without a head keeps, counted by hand from what each
-/// mode computes again (docs/experiment.md).
+/// Numbers per row that another buffer of a part without a head keeps, counted by hand from what
+/// each mode computes again (docs/experiment.md).
 TEST(Estimate, RecomputationKeepsWhatItSays) {
   config::Model model = test::small_model(false);  // C 16, H 4, G 2, D 4
   model.ffn = 12;
@@ -113,8 +113,8 @@ TEST(Estimate, RecomputationKeepsWhatItSays) {
                                  input + middle + gate_up, input};
     int mode = 0;
     for (const config::Recompute recompute : kModes) {
-      const auto bytes = [&](int slots) {
-        return activation_bytes(model, part, {rows, slots}, recompute, config::Dtype::float64);
+      const auto bytes = [&](int buffers) {
+        return activation_bytes(model, part, {rows, buffers}, recompute, config::Dtype::float64);
       };
       EXPECT_EQ(bytes(4) - bytes(3), 6 * 8 * kept[mode++] + ids);
     }

@@ -182,7 +182,7 @@ void count_allocation(Kokkos::Tools::SpaceHandle, const char*, const void*, std:
   ++allocations;
 }
 
-/// Everything but the attention slot, which is left as it is.
+/// Everything but core attention, whose results are left as they are.
 template <typename Real>
 void run_dense(Llama<Real>& llama, const TokenBatch& batch, int layers) {
   const Range rows{0, static_cast<std::int64_t>(batch.tokens.size())};

@@ -119,7 +119,7 @@ TEST(Program, WithoutTicksOnlyUpdates) {
 }
 
 TEST(Program, SlotsAreThoseThatTheScheduleNeeds) {
-  const auto slots = [](const char* schedule, int chunks, Rank rank) {
+  const auto buffers = [](const char* schedule, int chunks, Rank rank) {
     config::Experiment e;
     e.model.layers = 8;
     e.batch.microbatch = 8;
@@ -133,13 +133,13 @@ TEST(Program, SlotsAreThoseThatTheScheduleNeeds) {
                                             : config::PipelineSchedule::one_f_one_b;
     const StepShape outline(e);
     const std::vector<TickPlans> ticks(outline.ticks().size());
-    return make_program(outline, rank, ticks).slots;
+    return make_program(outline, rank, ticks).buffers;
   };
   for (Rank stage = 0; stage < 4; ++stage) {
-    EXPECT_EQ(slots("1f1b", 1, stage), 4 - stage);
-    EXPECT_EQ(slots("aligned", 1, stage), 2 * (4 - stage) - 1);
+    EXPECT_EQ(buffers("1f1b", 1, stage), 4 - stage);
+    EXPECT_EQ(buffers("aligned", 1, stage), 2 * (4 - stage) - 1);
   }
-  EXPECT_EQ(slots("1f1b", 2, 0), 2 * 3 + 4 + 1);  // Megatron's warm-up and one more
+  EXPECT_EQ(buffers("1f1b", 2, 0), 2 * 3 + 4 + 1);  // Megatron's warm-up and one more
 }
 
 TEST(Program, LseIsAResultForwardAndAnInputBackward) {
@@ -234,18 +234,18 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
   }
 }
 
-/// A slot holds one microbatch from its load to the end of its backward pass.
+/// An activation buffer holds one microbatch from its load to the end of its backward pass.
 TEST(Program, SlotsAreNeverShared) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     const test::RandomStep step(seed);
     for (const Program& program : step.programs) {
-      std::map<int, std::pair<int, int>> holds;  // slot -> (microbatch, chunk)
+      std::map<int, std::pair<int, int>> holds;  // buffer -> (microbatch, chunk)
       for (const Step& done : program.steps) {
-        if (done.slot < 0) continue;
-        ASSERT_LT(done.slot, program.slots);
+        if (done.buffer < 0) continue;
+        ASSERT_LT(done.buffer, program.buffers);
         const std::pair unit(done.microbatch, done.chunk);
-        if (done.operation == Operation::load) holds[done.slot] = unit;
-        EXPECT_EQ(holds[done.slot], unit) << seed << ": " << to_string(done);
+        if (done.operation == Operation::load) holds[done.buffer] = unit;
+        EXPECT_EQ(holds[done.buffer], unit) << seed << ": " << to_string(done);
       }
     }
   }

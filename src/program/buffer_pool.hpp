@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which slot of activations holds which microbatch: the lowest free one from its forward to its
+// Which activation buffer holds which microbatch: the lowest free one from its forward to its
 // backward pass, so that a rank allocates as many as it ever needs at a time.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace cadenza::program {
 
-class Slots {
+class BufferPool {
  public:
   void take(int microbatch, int chunk) {
     if (free_.empty()) free_.insert(count_++);
