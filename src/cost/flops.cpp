@@ -57,6 +57,14 @@ std::int64_t layer_parameters(const Model& m) {
   return m.d_model * (attention + 3 * m.ffn);
 }
 
+double break_even(const Model& m) {
+  // FLOPs of a token in the forward pass: 2 d_model per earlier token in attention (half of the
+  // 4 d_model of a full row), 2 per weight elsewhere.
+  const std::int64_t kv = m.kv_heads * m.head_dim();
+  const std::int64_t layer = 2 * m.d_model + 2 * kv + 3 * m.ffn;  // weights / d_model
+  return static_cast<double>(layer) + static_cast<double>(m.vocab) / static_cast<double>(m.layers);
+}
+
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
   constexpr std::int64_t kElements = std::int64_t{1} << 22;
   return std::clamp<std::int64_t>(kElements / vocab, 1, rows);

@@ -6,6 +6,7 @@
 #include "balanced.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/limits.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "stream.hpp"
 
@@ -30,22 +31,13 @@ Bins make_bins(const config::Experiment& experiment) {
   bins.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
   const double longest = std::floor(batch.longest * static_cast<double>(batch.microbatch));
   bins.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
-  bins.break_even =
-      batch.break_even > 0 ? static_cast<double>(batch.break_even) : break_even(experiment.model);
+  bins.break_even = batch.break_even > 0 ? static_cast<double>(batch.break_even)
+                                         : cost::break_even(experiment.model);
   bins.force = batch.packing == config::Packing::pooled;
   return bins;
 }
 
 }  // namespace
-
-double break_even(const config::Model& model) {
-  // FLOPs of a token in the forward pass: 2 d_model per earlier token in attention (half of the
-  // 4 d_model of a full row), 2 per weight elsewhere.
-  const std::int64_t kv = model.kv_heads * model.head_dim();
-  const std::int64_t layer = 2 * model.d_model + 2 * kv + 3 * model.ffn;  // weights / d_model
-  return static_cast<double>(layer) +
-         static_cast<double>(model.vocab) / static_cast<double>(model.layers);
-}
 
 Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
     : options_(experiment.batch) {

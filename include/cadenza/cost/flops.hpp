@@ -19,6 +19,10 @@ double head_flops(const config::Model& model, std::int64_t tensor, std::int64_t 
 /// Elements of the matrices of one layer.
 std::int64_t layer_parameters(const config::Model& model);
 
+/// Length in tokens at which causal attention of a document costs as many FLOPs as all matrix
+/// products. Packing weighs a document of d tokens with d * d / break_even + d.
+double break_even(const config::Model& model);
+
 /// Rows whose logits are made at a time, for a microbatch of `rows` and a rank's share of the
 /// vocabulary: the whole [rows, vocab] is never held.
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);

@@ -43,9 +43,6 @@ class Stream;
 class BalancedSteps;
 struct Bins;
 
-/// Length at which a document's attention costs as many FLOPs as all other layers.
-double break_even(const config::Model& model);
-
 /// The corpus is one stream of documents, repeated when it ends; with shuffle each pass over it has
 /// its own order, given by (seed, pass).
 /// - `fixed`: step s takes tokens [s * batch.tokens, (s + 1) * batch.tokens) of it and cuts them

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "cadenza/cost/flops.hpp"
 #include "support.hpp"
 
 namespace cadenza::data {
@@ -161,7 +162,7 @@ TEST(BreakEven, EqualsTheLayersFlops) {
   model.kv_heads = 2;
   model.ffn = 100;
   model.vocab = 50;
-  const double d = break_even(model);
+  const double d = cost::break_even(model);
   const double weights = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 100 + 64 * 50 / 2.0;
   EXPECT_DOUBLE_EQ(4 * 64 * d * d / 2, 2 * weights * d);
 }
