@@ -17,7 +17,7 @@ from trace_files import ATTENTION, OPTIMIZER, WAIT, Rank, write_run
 
 COLUMNS = 80
 # The command line, but what it is doing is said at once: on a fast machine all is over in a second.
-IMPATIENT = ["-c", "from cadenza import cli, log; log._PATIENCE = 0.0; raise SystemExit(cli.main())"]
+IMPATIENT = ("-c", "from cadenza import cli, log; log._PATIENCE = 0; raise SystemExit(cli.main())")
 
 
 def on_terminal(*arguments, program=("-m", "cadenza.cli")):

@@ -40,7 +40,7 @@ def persistent_fault(study, kind, truth):
     worst = study.persistent.iloc[0]
     return {
         "rank": bool(worst["rank"] == truth["victim"]),
-        "cause": SAID[kind] in worst["explanation"],
+        "cause": SAID[kind] in worst["explanation"].split("; also ")[0],
         "said": f"{worst['persistence']}: {worst['explanation']}",
         "planted": f"rank {truth['victim']}",
     }

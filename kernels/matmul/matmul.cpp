@@ -30,10 +30,7 @@ void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std:
            Scale<Out>{c, beta});
     return;
   }
-  enqueue([=] {
-    const DeviceAccess access;
-    multiply({a_op, b_op, m, n, k}, alpha, a, b, beta, c);
-  });
+  enqueue([=] { multiply({a_op, b_op, m, n, k}, alpha, a, b, beta, c); });
 }
 
 #define CADENZA_INSTANTIATE(In, Out)                                                            \

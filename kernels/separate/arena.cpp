@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "cadenza/kernels/separate_memory.hpp"
@@ -36,22 +37,18 @@ std::size_t block_of(std::size_t bytes) {
   return std::bit_ceil(std::max(bytes + kGap, kLeast));
 }
 
-/// Kernels, reductions, scans and copies between arrays open the arena while they run: Kokkos says
-/// when they begin and end. All but kernels return a result to the host and wait for it.
-void open_in_kernels() {
+/// What Kokkos itself does with arrays opens the arena: it fills new ones and copies. So does the
+/// stream for the kernels on it (run_deferred), but not a kernel that was started past it.
+void open_for_kokkos() {
   namespace tools = Kokkos::Tools::Experimental;
-  const auto begin = [](const char*, std::uint32_t, std::uint64_t*) { Arena::shared().open(); };
-  const auto wait = [](const char*, std::uint32_t, std::uint64_t*) {
-    separate_memory::run_deferred();
-    Arena::shared().open();
-  };
-  const auto end = [](std::uint64_t) { Arena::shared().close(); };
-  tools::set_begin_parallel_for_callback(begin);
-  tools::set_end_parallel_for_callback(end);
-  tools::set_begin_parallel_reduce_callback(wait);
-  tools::set_end_parallel_reduce_callback(end);
-  tools::set_begin_parallel_scan_callback(wait);
-  tools::set_end_parallel_scan_callback(end);
+  tools::set_begin_parallel_for_callback(
+      [](const char* label, std::uint32_t, std::uint64_t* opened) {
+        *opened = std::string_view(label).starts_with("Kokkos::") ? 1 : 0;
+        if (*opened == 1) Arena::shared().open();
+      });
+  tools::set_end_parallel_for_callback([](std::uint64_t opened) {
+    if (opened == 1) Arena::shared().close();
+  });
   tools::set_begin_deep_copy_callback([](Kokkos_Profiling_SpaceHandle, const char*, const void*,
                                          Kokkos_Profiling_SpaceHandle, const char*, const void*,
                                          std::uint64_t) {
@@ -65,7 +62,7 @@ void open_in_kernels() {
 
 Arena& Arena::shared() {
   static Arena* arena = [] {
-    open_in_kernels();
+    open_for_kokkos();
     return new Arena;
   }();
   return *arena;
@@ -82,8 +79,8 @@ Arena::Arena() {
 
 void* Arena::take(std::size_t bytes) {
   const std::size_t block = block_of(bytes);
+  const DeviceAccess access;
   char* at = nullptr;
-  open();
   {
     const std::lock_guard lock(mutex_);
     std::vector<char*>& released = released_[block];
@@ -100,7 +97,6 @@ void* Arena::take(std::size_t bytes) {
   ASAN_UNPOISON_MEMORY_REGION(at, bytes);
   std::memset(at, 0xff, bytes);
   ASAN_POISON_MEMORY_REGION(at + bytes, block - bytes);
-  close();
   return at;
 }
 
@@ -161,29 +157,49 @@ void SeparateMemory::deallocate(const char* label, void* at, std::size_t bytes,
 namespace separate_memory {
 namespace {
 
-/// The stream belongs to the thread that puts work on it.
-thread_local std::deque<std::function<void()>> deferred;
-thread_local bool running = false;
+/// All threads put work on one stream, and one of them at a time runs it, all of it.
+struct Stream {
+  std::mutex changes;
+  std::deque<std::function<void()>> work;
+  std::mutex runs;
+};
+
+/// It lives as long as the process: arrays may be released after main().
+Stream& stream() {
+  static auto* shared = new Stream;
+  return *shared;
+}
+
+thread_local bool running = false;  // on this thread
+
+/// The next piece of work; none where nothing is left.
+std::function<void()> take_next() {
+  const std::lock_guard lock(stream().changes);
+  if (stream().work.empty()) return {};
+  std::function<void()> next = std::move(stream().work.front());
+  stream().work.pop_front();
+  return next;
+}
 
 }  // namespace
 
 void defer(std::function<void()> work) {
   if (running) return work();  // a kernel's own kernels are part of it
-  deferred.push_back(std::move(work));
+  const std::lock_guard lock(stream().changes);
+  stream().work.push_back(std::move(work));
 }
 
 void run_deferred() {
-  if (running || deferred.empty()) return;
+  if (running) return;
+  const std::lock_guard lock(stream().runs);
+  std::function<void()> next = take_next();
+  if (!next) return;
   const DeviceAccess access;
   struct Running {
     Running() { running = true; }
     ~Running() { running = false; }
   } const now;
-  while (!deferred.empty()) {
-    const std::function<void()> next = std::move(deferred.front());
-    deferred.pop_front();
-    next();
-  }
+  for (; next; next = take_next()) next();
 }
 
 }  // namespace separate_memory

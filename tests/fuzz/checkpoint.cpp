@@ -29,8 +29,13 @@ model::Parameters<float> small_parameters() {
       model, whole, 1, ledger, model::all_elements(model::make_parameter_table(model, whole)));
 }
 
-std::span<const float> values_of(const Array<float>& array) {
-  return {array.data(), array.extent(0)};
+HostArray<float> values_of(const Array<float>& array) {
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, array);
+}
+
+bool all(const Array<float>& array, bool (*holds)(float)) {
+  const HostArray<float> values = values_of(array);
+  return std::all_of(values.data(), values.data() + values.extent(0), holds);
 }
 
 }  // namespace
@@ -46,10 +51,10 @@ void read_checkpoint(Bytes input) {
   reader.read(read);
   require(reader.step() == 3, "step {} of a file named after step 3", reader.step());
   for (const Array<float>& array : {read.values, read.first_moment, read.second_moment}) {
-    require(std::ranges::all_of(values_of(array), [](float x) { return std::isfinite(x); }),
+    require(all(array, [](float x) { return std::isfinite(x); }),
             "accepted a number that is not finite");
   }
-  require(std::ranges::all_of(values_of(read.second_moment), [](float x) { return x >= 0; }),
+  require(all(read.second_moment, [](float x) { return x >= 0; }),
           "accepted a negative second moment");
 }
 
@@ -57,7 +62,8 @@ void write_checkpoint(const std::string& path) {
   const model::Parameters<float> parameters = small_parameters();
   model::CheckpointWriter writer(path, 3, small_experiment());
   for (const char* prefix : {"", model::kFirstMomentPrefix, model::kSecondMomentPrefix}) {
-    const Array<float>& values = *prefix == 0 ? parameters.values : parameters.first_moment;
+    const HostArray<float> values =
+        values_of(*prefix == 0 ? parameters.values : parameters.first_moment);
     for (const model::ParameterInfo& info : parameters.table.entries) {
       writer.write(prefix + info.name, model::whole_shape(info), values.data() + info.offset);
     }

@@ -33,7 +33,7 @@ def loop(_):
 
 
 def allocate(_):
-    return len(bytearray(fuzz_trace.MEMORY + 1))
+    return len(bytearray(2 * fuzz_trace.MEMORY))
 
 
 FAULTS = {

@@ -9,8 +9,8 @@
 - A third-party header is included only behind its wall.
 - No switch over an enum has a `default:`: with one, -Wswitch (of -Wall) does not tell which
   enumerator is missing. Switches over numbers may.
-- Modules start kernels with launch() of device.hpp, which puts them on the device's stream; what
-  Kokkos starts within one, and on the host, is not meant.
+- Modules start kernels with launch() of device.hpp, which puts them on the device's stream, and
+  wait with fence(); what Kokkos starts within a kernel, and on the host, is not meant.
 - Files with tests are called test_*, and names that were retired do not come back.
 - Files carry the licence line, stay under 600 lines and 100 columns, and name no machine's folders
   and no unfinished work.
@@ -52,8 +52,9 @@ MACHINE_FOLDER = re.compile(r"(?<![\w.$}/-])/(home|root|work|Users|scratch|gpfs|
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 RETIRED_NAME = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
 CASE_OR_DEFAULT = re.compile(r"^\s*(?:case\s+([\w:]+)\s*:|default\s*:)(?!:)")
-PAST_THE_STREAM = re.compile(r"Kokkos::parallel_for\((?!\s*(?:\"\w+\",\s*)?Kokkos::(?:Team|Thread|"
-                             r"RangePolicy<Kokkos::DefaultHost))")
+PAST_THE_STREAM = re.compile(
+    r"Kokkos::(?:fence\(|parallel_(?:for|reduce|scan)\((?!\s*(?:\"\w+\",\s*)?Kokkos::(?:"
+    r"Team(?:Thread|Vector)Range|ThreadVectorRange|RangePolicy<Kokkos::DefaultHost)))")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 
 
@@ -165,12 +166,14 @@ def check_switches(lines):
 
 
 def check_launches(path, lines):
-    if path.parts[0] != "src" and path.parts[:2] != ("kernels", "portable"):
+    if path.parts[0] not in ("src", "include") and path.parts[:2] != ("kernels", "portable"):
+        return
+    if path.name == "device.hpp":
         return
     text = "\n".join(lines)
     for match in PAST_THE_STREAM.finditer(text):
         number = text.count("\n", 0, match.start()) + 1
-        yield number, "a kernel past the stream: start it with launch()"
+        yield number, "past the stream: launch() starts kernels, fence() waits for them"
 
 
 def check_text(path, lines):

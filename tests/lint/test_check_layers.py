@@ -56,7 +56,12 @@ class CheckLayers(unittest.TestCase):
                    'Kokkos::parallel_for(\n    "fill", Kokkos::RangePolicy<Kokkos::'
                    "DefaultHostExecutionSpace>(0, 3), f);\n")
         self.write("src/plan/bad.cpp", LICENCE + 'Kokkos::parallel_for("sum", policy, f);\n')
-        self.expect_one("src/plan/bad.cpp:2", "a kernel past the stream")
+        self.expect_one("src/plan/bad.cpp:2", "past the stream")
+        self.write("src/plan/bad.cpp", LICENCE + 'Kokkos::parallel_for("sum", Kokkos::TeamPolicy<'
+                   "Device>(3, 1), f);\n")
+        self.expect_one("src/plan/bad.cpp:2", "past the stream")
+        self.write("src/plan/bad.cpp", LICENCE + "Kokkos::fence();\n")
+        self.expect_one("src/plan/bad.cpp:2", "past the stream")
 
     def test_include_of_a_module_not_in_depends(self):
         self.write("src/plan/bad.cpp", LICENCE + '#include "cadenza/comm/world.hpp"\n')

@@ -266,6 +266,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         kind = _persistence(late_in / steps, mine)
         text = f"rank {rank}: {_usual_cause(kind, mine)}, in {late_in} of {steps} steps"
         late = mine["late_seconds"].sum()
+        other = _counted(other)
         if other["late_seconds"].sum() >= _ALSO * late:
             often = f"in {other['step'].nunique()} of {steps} steps"
             text += f"; also {_usual_cause('', other)}, {often}"

@@ -19,8 +19,6 @@ using Device = Kokkos::DefaultExecutionSpace;
 using DeviceMemory = SeparateMemory;
 #else
 using DeviceMemory = Device::memory_space;
-/// While one lives, the host may touch arrays of the device where they lie (see SeparateMemory).
-struct [[maybe_unused]] DeviceAccess {};
 #endif
 
 #ifdef KOKKOS_ENABLE_CUDA
@@ -32,13 +30,14 @@ inline constexpr bool kDeviceIsCuda = false;
 /// Contiguous elements on the device.
 template <typename T>
 using Array = Kokkos::View<T*, DeviceMemory>;
-/// The same elements where the host can read them (the array itself on a host build).
+/// The same elements where the host can read them (the array itself where device memory is the
+/// host's).
 template <typename T>
 using HostArray = typename Array<T>::HostMirror;
 
 /// Puts work(inputs...) on the device's stream: it runs after what was put there before it. Where
 /// device memory is separate it need not have begun when the call returns, and the inputs are
-/// copied; on a host build it has ended.
+/// copied; where device memory is the host's, it has ended.
 template <typename Work, typename... Inputs>
 void enqueue(const Work& work, const Inputs&... inputs) {
 #ifdef CADENZA_SEPARATE_MEMORY
@@ -59,7 +58,7 @@ void launch(const char* label, const Policy& policy, const Functor& functor) {
 }
 
 /// Waits for the stream: before the host, MPI or a collective reads what kernels wrote. Copies with
-/// Kokkos::deep_copy and reductions wait by themselves. Free on a host build.
+/// Kokkos::deep_copy wait by themselves. Free where device memory is the host's.
 inline void fence() {
 #ifdef CADENZA_SEPARATE_MEMORY
   separate_memory::run_deferred();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and stream of a host build that behave as a GPU's do (preset `separate`). Arrays lie in an
-// arena that the host cannot read or write outside of kernels, copies and library calls; mirrors
-// are other memory; new arrays hold NaNs; kernels run when somebody waits for them. What forgets a
-// copy or a wait, hands a device pointer to MPI or reads an array on the host then fails on every
-// machine, not only on one with a device.
+// Memory and stream of a build for the host that behave as a GPU's do (preset `separate`). Arrays
+// lie in an arena that the host cannot read or write outside of kernels, copies and library calls;
+// mirrors are other memory; new arrays hold NaNs; kernels run when somebody waits for them. What
+// forgets a copy or a wait, hands a device pointer to MPI or reads an array on the host then fails
+// on every machine, not only on one with a device.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -13,8 +13,8 @@
 
 namespace cadenza {
 
-/// The arena is open to the host while one of these lives. Kokkos' kernels and copies open it by
-/// themselves; calls of other libraries that compute on device memory take one.
+/// The arena is open to the host while one of these lives: for work of the stream and Kokkos' own
+/// copies it is. Only code that bypasses both takes one.
 class DeviceAccess {
  public:
   DeviceAccess();
@@ -45,10 +45,10 @@ class SeparateMemory {
 
 namespace separate_memory {
 
-/// The stream of this build: it runs nothing until somebody waits for it (fence(), a copy with
-/// Kokkos::deep_copy, a reduction, the release of an array). What reads results without waiting,
-/// or frees or changes on the host what kernels still need, fails in every run, as it would now
-/// and then on a device.
+/// The stream of this build, one for all threads: it runs nothing until somebody waits for it
+/// (fence(), a copy with Kokkos::deep_copy, making or releasing an array). What reads results
+/// without waiting, or frees or changes on the host what kernels still need, fails in every run, as
+/// it would now and then on a device.
 void defer(std::function<void()> work);
 /// Runs all that was deferred, in order.
 void run_deferred();

@@ -84,7 +84,7 @@ class Multiplier {
     kernels::matmul<Real, Real>(kernels::Transpose::no, kernels::Transpose::yes, product.rows,
                                 product.size, product.size, Sum(1), a_.data(), b_.data(), Sum(0),
                                 c_.data());
-    Kokkos::fence();
+    fence();
     return static_cast<double>(trace::now_ns() - begin) * 1e-9;
   }
 

@@ -50,12 +50,6 @@ std::vector<Range> GradientShards::owned(int rank) const {
   return ranges;
 }
 
-std::int64_t GradientShards::largest(int rank) const {
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : buckets_) largest = std::max(largest, bucket.of(rank).size());
-  return largest;
-}
-
 template <typename Real>
 GradientReducer<Real>::GradientReducer(model::Parameters<Real>& parameters,
                                        comm::Communicator& replicas, bool shards, Tracer& tracer,
@@ -68,6 +62,7 @@ GradientReducer<Real>::GradientReducer(model::Parameters<Real>& parameters,
       gradients_(Kokkos::create_mirror_view(parameters.gradients)),
       posted_ns_(shares_.buckets().size(), 0) {
   if (!shards) return;
+  values_ = Kokkos::create_mirror_view(parameters.values);
   for (const GradientShards::Bucket& bucket : shares_.buckets()) {
     const std::int64_t count = bucket.of(replicas.rank()).size();
     ledger.add(MemoryKind::gradients, count * static_cast<std::int64_t>(sizeof(Sum)));
@@ -125,7 +120,6 @@ void GradientReducer<Real>::finish() {
 template <typename Real>
 void GradientReducer<Real>::gather_parameters() {
   if (replicas_.size() == 1) return;
-  auto values = Kokkos::create_mirror_view(parameters_.values);
   for (std::size_t index = 0; index < posted_ns_.size(); ++index) {
     const GradientShards::Bucket& bucket = shares_.buckets()[index];
     const Range mine = bucket.of(replicas_.rank());
@@ -133,12 +127,13 @@ void GradientReducer<Real>::gather_parameters() {
     Kokkos::deep_copy(sums_[index], part(parameters_.values, mine));
     std::vector<std::int64_t> bytes = bucket.counts;
     for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
-    replicas_.post_all_gather_v(std::as_bytes(span_of(sums_[index].data(), mine.size())), bytes,
-                                std::as_writable_bytes(span_of(
-                                    values.data() + bucket.elements.begin, bucket.elements.size())),
-                                static_cast<int>(index));
+    replicas_.post_all_gather_v(
+        std::as_bytes(span_of(sums_[index].data(), mine.size())), bytes,
+        std::as_writable_bytes(
+            span_of(values_.data() + bucket.elements.begin, bucket.elements.size())),
+        static_cast<int>(index));
     replicas_.wait(static_cast<int>(index));
-    Kokkos::deep_copy(part(parameters_.values, bucket.elements), part(values, bucket.elements));
+    Kokkos::deep_copy(part(parameters_.values, bucket.elements), part(values_, bucket.elements));
     model::round_working(parameters_, bucket.elements);
   }
 }

@@ -27,8 +27,6 @@ class GradientShards {
   /// A layer's bucket has the layer's number; the rest follows.
   std::size_t layers() const { return layers_; }
   std::vector<Range> owned(int rank) const;
-  /// Elements of a rank's largest share of a bucket.
-  std::int64_t largest(int rank) const;
 
  private:
   void add(Range elements, int ranks);
@@ -68,10 +66,10 @@ class GradientReducer {
   bool shards_;
   Tracer& tracer_;
   GradientShards shares_;
-  HostArray<Sum> gradients_;  ///< where the host sums them; the device's own on a host build
-  /// By bucket, where the collectives write and read this rank's share; empty where nothing is
-  /// shared.
-  std::vector<HostArray<Sum>> sums_;
+  // Where the collectives read and write; the device's own where its memory is the host's.
+  HostArray<Sum> gradients_;
+  HostArray<Sum> values_;                ///< empty where nothing is shared
+  std::vector<HostArray<Sum>> sums_;     ///< by bucket, this rank's share; empty like values_
   std::vector<std::int64_t> posted_ns_;  ///< by bucket; 0: not posted
 };
 

@@ -22,7 +22,6 @@ class PipelineP2p {
     Buffer& buffer = free_buffer(elements);
     tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)}, [&] {
       fill(buffer.device.data());
-      fence();
       Kokkos::deep_copy(buffer.host, buffer.device);
     });
     start(step, buffer, elements);

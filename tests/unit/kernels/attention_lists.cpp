@@ -218,7 +218,7 @@ std::vector<DocumentResult> computed(const Case& of, int calls, const Kernels<Re
   for (const auto& list : make_lists(of, documents, calls)) {
     by.backward(of.shape, rotary, list.list());
   }
-  Kokkos::fence();
+  fence();
   std::vector<DocumentResult> results;
   for (std::size_t d = 0; d < documents.size(); ++d) {
     results.push_back(documents[d].result(of.documents[d], of.shape.head_dim));

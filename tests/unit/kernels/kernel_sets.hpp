@@ -16,11 +16,11 @@ using kernels::cpu::TileKernels;
 template <typename Real>
 Kernels<Real> tuned(const TileKernels& table, int threads = kernels::cpu::kAllThreads) {
   Kernels<Real> by;
-  by.forward = [&table, threads](const auto& shape, const auto& rotary, const auto& list) {
-    kernels::cpu::attention_forward<Real>(table, shape, rotary, list, threads);
+  by.forward = [&table, threads](const auto&... inputs) {
+    enqueue(kernels::cpu::attention_forward<Real>, table, inputs..., threads);
   };
-  by.backward = [&table, threads](const auto& shape, const auto& rotary, const auto& list) {
-    kernels::cpu::attention_backward<Real>(table, shape, rotary, list, threads);
+  by.backward = [&table, threads](const auto&... inputs) {
+    enqueue(kernels::cpu::attention_backward<Real>, table, inputs..., threads);
   };
   return by;
 }

@@ -188,8 +188,9 @@ TEST(WidenedMatmul, EqualsDefinition) {
   const auto check = [&]<typename Out>(const Shape& shape, double beta, Out) {
     const auto multiply = [](const Shape& s, float alpha, const bfloat16* a, const bfloat16* b,
                              float b_factor, Out* c) {
-      const DeviceAccess access;
-      kernels::multiply_widened({s.a_op, s.b_op, s.m, s.n, s.k}, alpha, a, b, b_factor, c);
+      enqueue([=] {
+        kernels::multiply_widened({s.a_op, s.b_op, s.m, s.n, s.k}, alpha, a, b, b_factor, c);
+      });
     };
     check_product_by<bfloat16>(multiply, shape, {-0.75, beta},
                                numbers<Out>(shape.m * shape.n, random), random);

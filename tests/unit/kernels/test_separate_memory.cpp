@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <thread>
 
 #include "unit/kernels/device_data.hpp"
 
@@ -61,6 +62,12 @@ TEST(SeparateMemory, IsClosedAgainAfterKernelsAndCopies) {
   EXPECT_DEATH(static_cast<void>(*at), "");
 }
 
+TEST(SeparateMemory, AKernelPastTheStreamDies) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the kernel needs threads
+  const auto values = upload(std::vector<float>{1, 2, 3});
+  EXPECT_DEATH(Kokkos::parallel_for("twice", Kokkos::RangePolicy<Device>(0, 3), Twice{values}), "");
+}
+
 TEST(SeparateMemory, AForgottenCopyBackIsSeen) {
   const Array<float> values(Kokkos::view_alloc("values", Kokkos::WithoutInitializing), 3);
   const auto host = Kokkos::create_mirror_view(values);
@@ -113,6 +120,13 @@ TEST(DeferredStream, KeepsTheOrderOfCallsAndCopiesWait) {
   EXPECT_THAT(order, ::testing::ElementsAre(1, 2));
 }
 
+TEST(DeferredStream, IsOneForAllThreads) {
+  const auto values = upload(std::vector<float>{1});
+  std::thread([&] { twice(values); }).join();
+  fence();
+  EXPECT_THAT(sent(values), ::testing::ElementsAre(2));
+}
+
 TEST(DeferredStream, InputsAreThoseOfTheCall) {
   const auto values = upload(std::vector<float>{0});
   std::vector<float> list = {1, 2};
@@ -128,7 +142,7 @@ TEST(SeparateMemory, TheSanitizerSeesTheEndsOfArrays) {
     const auto values = upload(std::vector<float>(count, 1));
     volatile float* at = values.data();
     const DeviceAccess access;
-    constexpr std::size_t kRounded = 16;  // Kokkos asks for whole cache lines
+    constexpr std::size_t kRounded = 1;  // Kokkos asks for multiples of 8 bytes
     EXPECT_DEATH(static_cast<void>(at[count + kRounded]), "use-after-poison");
   }
 }

@@ -198,6 +198,7 @@ void run_dense(Llama<Real>& llama, const TokenBatch& batch, int layers) {
     llama.attention_inputs_gradient(0, layer, rows);
   }
   llama.embed_gradient(0, rows);
+  fence();
 }
 
 template <typename Real>

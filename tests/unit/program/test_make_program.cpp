@@ -118,7 +118,7 @@ TEST(Program, WithoutTicksOnlyUpdates) {
       ElementsAre("backward reduce_gradients", "backward gradient_norm", "backward optimize"));
 }
 
-TEST(Program, SlotsAreThoseThatTheScheduleNeeds) {
+TEST(Program, BuffersAreThoseThatTheScheduleNeeds) {
   const auto buffers = [](const char* schedule, int chunks, Rank rank) {
     config::Experiment e;
     e.model.layers = 8;
@@ -235,7 +235,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
 }
 
 /// An activation buffer holds one microbatch from its load to the end of its backward pass.
-TEST(Program, SlotsAreNeverShared) {
+TEST(Program, BuffersAreNeverShared) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     const test::RandomStep step(seed);
     for (const Program& program : step.programs) {
