@@ -106,14 +106,16 @@ TEST_F(TracerTest, EventsKnowTheirPlace) {
 
 TEST_F(TracerTest, TheWholeOfAnOperationIsTheHostsAndLeftOutWhereShort) {
   tracer_.begin_step(0);
-  tracer_.time_if_long(program::Operation::post, [] {});
-  EXPECT_TRUE(recorder_.events().empty());
+  constexpr std::size_t kTries = 1000;  // another program may make some of them long
+  for (std::size_t i = 0; i < kTries; ++i) tracer_.time_if_long(program::Operation::post, [] {});
+  const std::size_t first = recorder_.events().size();
+  EXPECT_LT(first, kTries / 2);
   tracer_.time_if_long(program::Operation::send,
                        [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   tracer_.time_host(program::OtherEvent::write_step, [] {});
-  ASSERT_EQ(recorder_.events().size(), 2u);
-  EXPECT_EQ(recorder_.events()[0].category, Category::host);
-  EXPECT_EQ(recorder_.events()[1].category, Category::trace_overhead);
+  ASSERT_EQ(recorder_.events().size(), first + 2);
+  EXPECT_EQ(recorder_.events()[first].category, Category::host);
+  EXPECT_EQ(recorder_.events()[first + 1].category, Category::trace_overhead);
   for (const trace::Event& event : recorder_.events()) EXPECT_EQ(event.lane, trace::Lane::host);
 }
 
