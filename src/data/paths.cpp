@@ -80,6 +80,14 @@ class Walk {
   Walk(const std::string& pattern, Files& files) : pattern_(pattern), files_(files) {
     const fs::path path(pattern);
     parts_.assign(path.begin(), path.end());
+    // Each of them may be a call of visit() within another.
+    const auto wildcards = std::ranges::count_if(
+        parts_, [](const fs::path& part) { return has_wildcard(part.native()); });
+    if (wildcards > kMostWildcards) {
+      fail(ExitCode::data,
+           "data.path: found a pattern with wildcards in {} of its names; valid: at most {}",
+           wildcards, kMostWildcards);
+    }
   }
 
   void run() { visit({}, 0, false); }
@@ -87,12 +95,17 @@ class Walk {
  private:
   // What links may multiply: they can lead to the same folder by many names.
   static constexpr std::size_t kMostBehindLinks = 10'000;
+  static constexpr std::ptrdiff_t kMostWildcards = 64;
+
+  bool is_literal(std::size_t part) const {
+    return part < parts_.size() && !has_wildcard(parts_[part].native());
+  }
 
   /// Walks from folder `base` along the pattern's parts from `next` on. @param linked  whether
   /// `base` lies behind a link
-  void visit(const fs::path& base, std::size_t next, bool linked) {
+  void visit(fs::path base, std::size_t next, bool linked) {
+    while (is_literal(next)) base /= parts_[next++];
     if (next == parts_.size()) return add_existing(base, files_);
-    if (!has_wildcard(parts_[next].native())) return visit(base / parts_[next], next + 1, linked);
     // Several ** lead to the same folder with the same rest of the pattern on many ways.
     if (!visited_.emplace(base.native(), next).second) return;
     if (linked && ++behind_links_ > kMostBehindLinks) {

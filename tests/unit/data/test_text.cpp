@@ -62,6 +62,19 @@ TEST_F(TextTree, ManyWildcardsAreWalkedOnce) {
   EXPECT_THAT(contents({folder_ / (pattern + "*.txt")}), ElementsAre("last"));
 }
 
+TEST_F(TextTree, PatternsOfManyNames) {
+  const auto repeated = [](const char* name, int times) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += name;
+    return text;
+  };
+  EXPECT_THAT(contents({folder_ / (repeated("./", 1900) + "a.p?")}), ElementsAre("a.py"));
+  EXPECT_THAT(contents({folder_ / (repeated("sub/../", 500) + "?.txt")}),
+              ElementsAre("a.txt", "b.txt"));
+  expect_error(ExitCode::data, {"data.path", "wildcards in 501 of its names", "at most 64"},
+               [&] { open(text({folder_ / (repeated("s?b/../", 500) + "*.py")})); });
+}
+
 TEST_F(TextTree, LinksThatLeadBackAreNotFollowed) {
   for (const char* name : {"one", "two", "three", "four"}) {
     std::filesystem::create_symlink(".", folder_ / ("sub/" + std::string(name)));
