@@ -125,6 +125,22 @@ def test_who_stops_within_a_collective_is_named_not_who_waits_there():
     assert frame.loc["no rank stands still", "saved_seconds"] == pytest.approx(PAUSE / 1e3)
 
 
+def test_the_only_message_of_a_step_teaches_no_rate_if_it_was_held_up():
+    """Rank 0 posts its part 2 ms after rank 1, which then stands still until 1402 ms."""
+    rows = [row for row in data_parallel() if row.get("name") not in ("sum", "wait_for_ranks")]
+    rows.append({"rank": 0, "begin": 1000.0, "end": 1002.0, "name": "more", "still_ns": 0})
+    for rank, begin in ((0, 1002.0), (1, 1000.0)):
+        rows.append({"rank": rank, "begin": begin, "end": 1002.5 + PAUSE, "category": "wait",
+                     "name": "reduce", "still_ns": round(PAUSE * MS) * rank})  # fmt: skip
+        rows.append({"rank": rank, "begin": begin + 0.02, "end": 1002.4 + PAUSE, "flow": 9,
+                     "category": "collective", "lane": "communication", "bytes": 1 << 20,
+                     "non_blocking": True, "name": "message", "still_ns": -1})  # fmt: skip
+    graph = graph_of(rows)
+    assert found(graph) == ([[1, "forward", "reduce"]], [pytest.approx(PAUSE / 1e3, abs=3e-3)])
+    row = judged(graph).iloc[0]
+    assert (row["rank"], row["why"]) == (1, "paused")
+
+
 def test_pauses_of_the_host_lane_lie_in_a_gap():
     """Rank 1 stops in MPI's progress, between two operations."""
     rows = data_parallel()

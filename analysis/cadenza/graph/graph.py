@@ -231,8 +231,11 @@ def _arrivals(
     decides = blocked & (posted == last[found.end_node])
     waits = lanes.where("category", "wait")[found.end_node]
     stood = pause[found.end_node]
-    known = decides & (posted >= begin) & (found.bytes > 0) & (stood == 0)
-    some = known if known.any() else found.late & (found.bytes > 0) & (stood == 0)
+    stalled = np.zeros(found.count, bool)  # who waits for a rank that stands still learns no rate
+    stalled[found.end_meeting[stood > 0]] = True
+    usual = (found.bytes > 0) & ~stalled[found.end_meeting]
+    known = decides & (posted >= begin) & usual
+    some = known if known.any() else found.late & usual
     summary = np.median if known.any() else np.min
     rate = summary(taken[some] / found.bytes[some]) if some.any() else 0.0
     guess = np.minimum(taken, rate * found.bytes)
