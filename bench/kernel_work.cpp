@@ -11,6 +11,7 @@
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/model/optimizer.hpp"
+#include "cadenza/model/rotary.hpp"
 #include "step_work.hpp"
 
 namespace cadenza::bench {
@@ -24,8 +25,9 @@ class KernelWork final : public Work {
       : experiment_(experiment),
         shape_(model::attention_shape(experiment.model)),
         part_(model::whole_model(experiment.model)),
-        rotary_(attention::make_rotary_table<Real>(ledger_, experiment.batch.tokens,
-                                                   shape_.head_dim, experiment.model.rope.theta)),
+        rotary_(attention::make_rotary_table<Real>(
+            ledger_, experiment.batch.tokens,
+            model::rotary_frequencies(experiment.model.rope, shape_.head_dim))),
         parameters_(model::make_parameters<Real>(
             experiment.model, part_, experiment.seed, ledger_,
             model::all_elements(model::make_parameter_table(experiment.model, part_)))),
@@ -45,7 +47,8 @@ class KernelWork final : public Work {
     fence();
   }
   double flops() const override {
-    return cost::step_flops(experiment_.model, experiment_.data.lengths.values);
+    return cost::step_flops(experiment_.model, experiment_.attention.mask(),
+                            experiment_.data.lengths.values);
   }
   Json report() const override { return {{"loss", loss_}}; }
 

@@ -35,7 +35,8 @@ class StepWork final : public Work {
     fence();
   }
   double flops() const override {
-    return cost::step_flops(experiment_.model, experiment_.data.lengths.values);
+    return cost::step_flops(experiment_.model, experiment_.attention.mask(),
+                            experiment_.data.lengths.values);
   }
   Json report() const override {
     return {{"loss", result_.loss}, {"tokens", experiment_.batch.tokens}};

@@ -94,14 +94,13 @@ struct FillTable {
   Real* cos;
   Real* sin;
   int half;
-  int head_dim;
-  double theta;
+  Array<double> frequencies;
+  double magnitude;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const auto position = static_cast<double>(i / half);
-    const auto pair = static_cast<double>(i % half);
-    const double angle = position * Kokkos::pow(theta, -2.0 * pair / head_dim);
-    cos[i] = static_cast<Real>(Kokkos::cos(angle));
-    sin[i] = static_cast<Real>(Kokkos::sin(angle));
+    const double angle = position * frequencies(i % half);
+    cos[i] = static_cast<Real>(magnitude * Kokkos::cos(angle));
+    sin[i] = static_cast<Real>(magnitude * Kokkos::sin(angle));
   }
 };
 
@@ -120,12 +119,13 @@ KOKKOS_INLINE_FUNCTION void rotate(const From* from, const Sum* cos, const Sum* 
   for (int d = 2 * half; d < head_dim; ++d) narrow(widen(from[d]), to[d]);
 }
 
-/// One (row, head).
+/// One (row, head). Sign -1 turns back.
 template <typename Real>
 struct RotateKeys {
   using Sum = Accumulator<Real>;
   const Sum* cos;
   const Sum* sin;
+  Sum sign;
   int half;
   Real* k;
   Array<std::int32_t> positions;
@@ -134,7 +134,7 @@ struct RotateKeys {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t at = static_cast<std::int64_t>(positions(i / kv_heads)) * half;
     Real* head = k + i * head_dim;
-    rotate(head, cos + at, sin + at, Sum(1), half, head_dim, head);
+    rotate(head, cos + at, sin + at, sign, half, head_dim, head);
   }
 };
 
@@ -208,15 +208,20 @@ void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, in
 
 template <typename Sum>
 kernels::RotaryTable<Sum> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
-                                            int head_dim, double theta) {
+                                            const RotaryFrequencies& frequencies) {
   kernels::RotaryTable<Sum> table;
-  table.half = head_dim / 2;
+  table.half = static_cast<int>(frequencies.of_pair.size());
   const std::int64_t count = positions * table.half;
   if (count == 0) return table;
   table.cos = allocate<Sum>(ledger, MemoryKind::attention, "rotary_cos", count);
   table.sin = allocate<Sum>(ledger, MemoryKind::attention, "rotary_sin", count);
+  const Array<double> of_pair("rotary_frequencies", frequencies.of_pair.size());
+  auto host = Kokkos::create_mirror_view(of_pair);
+  std::ranges::copy(frequencies.of_pair, host.data());
+  Kokkos::deep_copy(of_pair, host);
   launch("rotary_table", Items(0, count),
-         FillTable<Sum>{table.cos.data(), table.sin.data(), table.half, head_dim, theta});
+         FillTable<Sum>{table.cos.data(), table.sin.data(), table.half, of_pair,
+                        frequencies.magnitude});
   return table;
 }
 
@@ -226,8 +231,18 @@ void rotate_keys(const kernels::RotaryTable<Accumulator<Real>>& table, Real* k,
                  int head_dim) {
   if (!table.enabled()) return;
   launch("rotate_keys", Items(0, rows * kv_heads),
-         RotateKeys<Real>{table.cos.data(), table.sin.data(), table.half, k, positions, kv_heads,
+         RotateKeys<Real>{table.cos.data(), table.sin.data(), 1, table.half, k, positions, kv_heads,
                           head_dim});
+}
+
+template <typename Sum>
+void turn_back_keys(const kernels::RotaryTable<Sum>& table, Sum* dk,
+                    const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
+                    int head_dim) {
+  if (!table.enabled()) return;
+  launch("turn_back_keys", Items(0, rows * kv_heads),
+         RotateKeys<Sum>{table.cos.data(), table.sin.data(), -1, table.half, dk, positions,
+                         kv_heads, head_dim});
 }
 
 template <typename Real>
@@ -246,8 +261,10 @@ void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
   template void merge_partial<Sum>(Sum*, Sum*, const Sum*, const Sum*, std::int64_t, int, int); \
   template void merge_partial<Sum>(Sum*, Sum*, const HeadSlice&, const Sum*, const Sum*,        \
                                    std::int64_t, int);                                          \
-  template kernels::RotaryTable<Sum> make_rotary_table<Sum>(MemoryLedger&, std::int64_t, int,   \
-                                                            double);
+  template void turn_back_keys<Sum>(const kernels::RotaryTable<Sum>&, Sum*,                     \
+                                    const Array<std::int32_t>&, std::int64_t, int, int);        \
+  template kernels::RotaryTable<Sum> make_rotary_table<Sum>(MemoryLedger&, std::int64_t,        \
+                                                            const RotaryFrequencies&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 #undef CADENZA_INSTANTIATE

@@ -111,7 +111,32 @@ void check_step(const Checker& check, const Experiment& e) {
                 e.attention.block, blocks, kMostBlocks);
 }
 
+void check_rope(const Checker& check, const RopeScaling& s) {
+  const bool none = s.kind == RopeScalingKind::none;
+  check.require(!none || s.factor == 1, "model.rope.scaling.factor",
+                "found {} with model.rope.scaling.kind = none; valid: 1, or another kind",
+                s.factor);
+  check.require(!none || s.original_context == 0, "model.rope.scaling.original_context",
+                "found {} with model.rope.scaling.kind = none; valid: 0, or another kind",
+                s.original_context);
+  const bool trained = s.kind == RopeScalingKind::yarn || s.kind == RopeScalingKind::llama3;
+  check.require(
+      !trained || s.original_context > 0, "model.rope.scaling.original_context",
+      "found {}, but model.rope.scaling.kind = {} requires it; valid: the tokens that the "
+      "model was trained with",
+      s.original_context, word(s.kind));
+  check.require(s.beta_slow < s.beta_fast, "model.rope.scaling.beta_slow",
+                "found {} with beta_fast = {}; valid: less", s.beta_slow, s.beta_fast);
+  check.require(s.low_frequency < s.high_frequency, "model.rope.scaling.low_frequency",
+                "found {} with high_frequency = {}; valid: less", s.low_frequency,
+                s.high_frequency);
+  check.require((s.mscale > 0) == (s.mscale_all_dim > 0), "model.rope.scaling.mscale",
+                "found {} with mscale_all_dim = {}; valid: both above 0, or neither", s.mscale,
+                s.mscale_all_dim);
+}
+
 void check_model(const Checker& check, const Model& m) {
+  check_rope(check, m.rope.scaling);
   check.require(m.d_model % m.heads == 0, "model.heads",
                 "found {}, which does not divide model.d_model = {}; valid: a divisor of it",
                 m.heads, m.d_model);
@@ -225,8 +250,38 @@ void check_capacity(const Checker& check, const Experiment& e) {
   }
 }
 
+void check_kind(const Checker& check, const Attention& a) {
+  const auto belongs = [&](bool is_default, std::int64_t found, const char* path,
+                           AttentionKind kind) {
+    check.require(is_default || a.kind == kind, path,
+                  "found {} with attention.kind = {}; valid: only with kind {}", found,
+                  word(a.kind), word(kind));
+  };
+  const Attention defaults;
+  belongs(a.window == defaults.window, a.window, "attention.window", AttentionKind::window);
+  belongs(a.sinks == defaults.sinks, a.sinks, "attention.sinks", AttentionKind::window);
+  belongs(a.prefix == defaults.prefix, a.prefix, "attention.prefix", AttentionKind::prefix);
+  belongs(a.chunk == defaults.chunk, a.chunk, "attention.chunk", AttentionKind::dual_chunk);
+  belongs(a.local == defaults.local, a.local, "attention.local", AttentionKind::dual_chunk);
+  check.require(a.kind != AttentionKind::window || a.window > 0, "attention.window",
+                "found {}, but attention.kind = window requires it; valid: 1 or more tokens, the "
+                "query's own among them",
+                a.window);
+  check.require(a.kind != AttentionKind::prefix || a.prefix > 0, "attention.prefix",
+                "found {}, but attention.kind = prefix requires it; valid: 1 or more tokens",
+                a.prefix);
+  check.require(a.kind != AttentionKind::dual_chunk || a.local < a.chunk, "attention.local",
+                "found {} of attention.chunk = {} tokens; valid: fewer, as chunk - local is the "
+                "stride",
+                a.local, a.chunk);
+  check.require(a.cap == defaults.cap || a.kind == AttentionKind::dual_chunk, "attention.cap",
+                "found {} with attention.kind = {}; valid: only with kind dual_chunk", word(a.cap),
+                word(a.kind));
+}
+
 void check_attention(const Checker& check, const Experiment& e) {
   check_capacity(check, e);
+  check_kind(check, e.attention);
   const Attention& a = e.attention;
   const Parallel& p = e.parallel;
   check.require(a.servers == 0 || !stays_in_group(a.placement), "attention.servers",
@@ -263,6 +318,10 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found ping_pong with placement {}: the first half of a striped sequence sees keys "
                 "of the second; valid: none",
                 word(a.placement));
+  check.require(a.overlap != Overlap::ping_pong || a.mask().is_causal(), "attention.overlap",
+                "found ping_pong with attention.kind {}: the first half of a microbatch sees keys "
+                "of the second; valid: none",
+                word(a.kind));
   check.require(std::ranges::is_sorted(e.batch.outliers), "batch.outliers",
                 "found lengths that do not ascend; valid: ascending lengths");
   check.require(e.batch.outliers.empty() || e.batch.packing == Packing::balanced, "batch.outliers",

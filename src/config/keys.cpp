@@ -89,13 +89,25 @@ struct OldKey {
 };
 constexpr OldKey kOldKeys[] = {{"attention", "window", "inner_ring"}};
 
+bool has(Value& block, const char* key, std::string_view word) {
+  const Value* const value = block.find(key);
+  return value != nullptr && value->text == word;
+}
+
+/// attention.window is the sliding window now. It was the inner ring of a double ring; files that a
+/// program wrote have it, 1, with other placements, too.
+bool is_old(Value& attention, const Value& window) {
+  if (has(attention, "kind", "window") || window.text == "0") return false;
+  return has(attention, "placement", "double_ring") || window.text == "1";
+}
+
 }  // namespace
 
 void rename_old_keys(Value& root) {
   for (const OldKey& key : kOldKeys) {
     Value* const block = root.find(key.block);
     Value* const old = block == nullptr ? nullptr : block->find(key.old_name);
-    if (old == nullptr) continue;
+    if (old == nullptr || !is_old(*block, *old)) continue;
     if (Value* const value = block->find(key.name)) {
       if (value->place.in_file() == old->place.in_file()) {
         fail_at(old->place, join_path(key.block, key.old_name),

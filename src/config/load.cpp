@@ -30,6 +30,10 @@ std::string_view word_of(PlacementKind placement) {
   return word(placement);
 }
 
+std::string_view word_of(AttentionKind kind) {
+  return word(kind);
+}
+
 std::string_view word_of(Dtype dtype) {
   return word(dtype);
 }

@@ -68,8 +68,22 @@ inline constexpr Numbers kNotNegative{0.0, kMaxNumber};
 inline constexpr Numbers kSpread{0.0, 10.0};
 
 template <typename Visitor>
+void describe(Visitor& visit, RopeScaling& scaling) {
+  visit.key("kind", scaling.kind);
+  visit.key("factor", scaling.factor, Numbers{1.0, 1e6});
+  visit.key("original_context", scaling.original_context, Integers{0, kMaxCount});
+  visit.key("beta_fast", scaling.beta_fast, kPositive);
+  visit.key("beta_slow", scaling.beta_slow, kPositive);
+  visit.key("mscale", scaling.mscale, kNotNegative);
+  visit.key("mscale_all_dim", scaling.mscale_all_dim, kNotNegative);
+  visit.key("low_frequency", scaling.low_frequency, kPositive);
+  visit.key("high_frequency", scaling.high_frequency, kPositive);
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Rope& rope) {
   visit.key("theta", rope.theta, kPositive);
+  visit.block("scaling", rope.scaling);
 }
 
 template <typename Visitor>
@@ -138,6 +152,12 @@ void describe(Visitor& visit, Parallel& parallel) {
 template <typename Visitor>
 void describe(Visitor& visit, Attention& attention) {
   visit.key("kind", attention.kind);
+  visit.key("window", attention.window, Integers{0, kMaxCount});
+  visit.key("sinks", attention.sinks, Integers{0, kMaxCount});
+  visit.key("prefix", attention.prefix, Integers{0, kMaxCount});
+  visit.key("chunk", attention.chunk, Integers{1, kMaxSize});
+  visit.key("local", attention.local, Integers{0, kMaxSize});
+  visit.key("cap", attention.cap);
   visit.key("placement", attention.placement);
   visit.key("sharding", attention.sharding);
   visit.key("shard_unit", attention.shard_unit);

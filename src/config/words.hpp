@@ -35,7 +35,13 @@ inline constexpr auto kWords<PipelineSchedule> =
 template <>
 inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
 template <>
-inline constexpr auto kWords<AttentionKind> = std::to_array<std::string_view>({"full"});
+inline constexpr auto kWords<AttentionKind> =
+    std::to_array<std::string_view>({"full", "window", "prefix", "dual_chunk"});
+template <>
+inline constexpr auto kWords<RopeScalingKind> = std::to_array<std::string_view>({"none", "linear",
+                                                                                 "yarn", "llama3"});
+template <>
+inline constexpr auto kWords<ChunkCap> = std::to_array<std::string_view>({"megatron", "paper"});
 template <>
 inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>(
     {"colocated", "all_gather", "ring", "zigzag", "striped", "block_striped", "ulysses",

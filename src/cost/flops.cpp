@@ -22,13 +22,13 @@ struct Forward {
   double attention = 0;  ///< of the pairs that the mask allows
 };
 
-Forward forward_pass(const Model& m, std::span<const std::int64_t> lengths) {
+Forward forward_pass(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
   std::int64_t tokens = 0;
   double attention = 0;
   for (const std::int64_t length : lengths) {
     tokens += length;
     const Range whole{0, length};
-    m.mask.for_each_task({0, whole, whole, {0, m.heads}}, [&](const Task& task) {
+    mask.for_each_task({0, whole, whole, {0, m.heads}}, [&](const Task& task) {
       attention += forward_flops(task, static_cast<int>(m.head_dim()));
     });
   }
@@ -70,13 +70,13 @@ std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
   return std::clamp<std::int64_t>(kElements / vocab, 1, rows);
 }
 
-double model_flops(const Model& m, std::span<const std::int64_t> lengths) {
-  const Forward forward = forward_pass(m, lengths);
+double model_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
+  const Forward forward = forward_pass(m, mask, lengths);
   return 3.0 * (forward.dense + forward.attention);
 }
 
-double step_flops(const Model& m, std::span<const std::int64_t> lengths) {
-  const Forward forward = forward_pass(m, lengths);
+double step_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
+  const Forward forward = forward_pass(m, mask, lengths);
   return 3.0 * forward.dense + (1.0 + kBackwardFlopsRatio) * forward.attention;
 }
 

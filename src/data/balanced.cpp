@@ -61,7 +61,10 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, st
     const auto length = waiting.document.length();
     const auto d = static_cast<double>(length);
     bins[bin].tokens += length;
-    bins[bin].cost += d * d / options.break_even + d;
+    // Of causal attention d * d.
+    const auto pairs =
+        static_cast<double>(2 * options.mask.within(length).pairs({0, length}) - length);
+    bins[bin].cost += pairs / options.break_even + d;
     BatchDocument& placed = microbatches[bin].documents.emplace_back(waiting.document);
     placed.delay = step - waiting.read;
   };

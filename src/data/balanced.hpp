@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cadenza/base/mask.hpp"
 #include "cadenza/data/batch.hpp"
 #include "stream.hpp"
 
@@ -28,7 +29,8 @@ void check_step(std::size_t documents);
 struct Bins {
   std::int64_t count = 1;    ///< microbatches
   std::int64_t longest = 0;  ///< tokens a microbatch may hold
-  double break_even = 1;     ///< tokens; a document of d costs d * d / break_even + d
+  double break_even = 1;     ///< tokens; a causal document of d costs d * d / break_even + d
+  Mask mask = {};            ///< others cost as many pairs as it allows
   bool force = false;        ///< what fits nowhere goes to the cheapest microbatch all the same
 };
 

@@ -33,6 +33,7 @@ Bins make_bins(const config::Experiment& experiment) {
   bins.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
   bins.break_even = batch.break_even > 0 ? static_cast<double>(batch.break_even)
                                          : cost::break_even(experiment.model);
+  bins.mask = experiment.attention.mask();
   bins.force = batch.packing == config::Packing::pooled;
   return bins;
 }

@@ -6,6 +6,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/memory.hpp"
+#include "cadenza/model/rotary.hpp"
 #include "exec/collectives/groups.hpp"
 #include "trainer.hpp"
 
@@ -17,9 +18,10 @@ using program::Step;
 
 template <typename Sum>
 kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, MemoryLedger& ledger) {
-  return attention::make_rotary_table<Sum>(ledger, table_positions(experiment),
-                                           static_cast<int>(experiment.model.head_dim()),
-                                           experiment.model.rope.theta);
+  const auto head_dim = static_cast<int>(experiment.model.head_dim());
+  return attention::make_rotary_table<Sum>(
+      ledger, table_positions(experiment),
+      model::rotary_frequencies(experiment.model.rope, head_dim));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ std::int64_t usual_rows(const config::Experiment& e) {
 }
 
 std::int64_t table_positions(const config::Experiment& e) {
-  return std::max(e.batch.microbatch, e.data.max_document);
+  return e.attention.mask().positions(std::max(e.batch.microbatch, e.data.max_document));
 }
 
 std::string MemoryEstimate::largest() const {

@@ -26,7 +26,7 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
       const auto row = static_cast<std::size_t>(piece.row + i);
       const std::size_t token = begin + static_cast<std::size_t>(position);
       rows.tokens[row] = tokens[token];
-      rows.positions[row] = static_cast<std::int32_t>(position);
+      rows.positions[row] = static_cast<std::int32_t>(workload.mask.key_position(position));
       if (token + 1 < end) rows.targets[row] = tokens[token + 1];
     }
   }

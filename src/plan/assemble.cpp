@@ -72,9 +72,10 @@ class Assembler {
     const int document = assignment.document;
     const Range q =
         intersect(assignment.q, workload_.queries_of(static_cast<std::size_t>(document)));
-    const Range k = assignment.k.empty() ? Range{0, q.end} : assignment.k;
-    workload_.mask.for_each_task({document, q, k, {0, workload_.shape.heads}},
-                                 [&](const Task& task) { add(task, assignment.server); });
+    const Mask mask = workload_.mask_of(document);
+    const Range k = assignment.k.empty() ? mask.keys(q) : assignment.k;
+    mask.for_each_task({document, q, k, {0, workload_.shape.heads}},
+                       [&](const Task& task) { add(task, assignment.server); });
   }
 
   void add(const Task& task, Rank server) {
@@ -111,8 +112,8 @@ class Assembler {
   std::vector<Need> keys_;
 };
 
-bool sees_all(const Mask& mask, const Assignment& a) {
-  return a.k.empty() || a.k.contains(mask.keys(a.q));
+bool sees_all(const Workload& workload, const Assignment& a) {
+  return a.k.empty() || a.k.contains(workload.mask_of(a.document).keys(a.q));
 }
 
 /// Joins every assignment with the next one where `join` can grow the first by the second.
@@ -130,13 +131,14 @@ bool same_place(const Assignment& a, const Assignment& b) {
   return a.document == b.document && a.server == b.server;
 }
 
-bool join_queries(const Mask& mask, Assignment& a, const Assignment& b) {
+bool join_queries(const Workload& workload, Assignment& a, const Assignment& b) {
   if (!same_place(a, b) || a.q.end != b.q.begin) return false;
   Assignment both = a;
   both.q.end = b.q.end;
   if (!a.k.empty()) {
     // The keys may differ where the mask hides what is new to either.
     both.k = {std::min(a.k.begin, b.k.begin), std::max(a.k.end, b.k.end)};
+    const Mask mask = workload.mask_of(a.document);
     if (mask.pairs(both.q, both.k) != mask.pairs(a.q, a.k) + mask.pairs(b.q, b.k)) return false;
   }
   a = both;
@@ -150,8 +152,8 @@ bool join_keys(Assignment& a, const Assignment& b) {
 }
 
 /// Parts along the keys first: sorted by place, those of one query range become neighbours.
-void join_key_parts(const Mask& mask, std::vector<Assignment>& list) {
-  for (Assignment& a : list) a.k = keys_of(mask, a);
+void join_key_parts(const Workload& workload, std::vector<Assignment>& list) {
+  for (Assignment& a : list) a.k = keys_of(workload, a);
   const auto by_query = [](const Assignment& a) {
     return std::tuple(a.document, a.server, a.q.begin, a.k.begin);
   };
@@ -164,35 +166,36 @@ void join_key_parts(const Mask& mask, std::vector<Assignment>& list) {
   std::sort(list.begin(), list.end(),
             [&](const auto& a, const auto& b) { return by_key(a) < by_key(b); });
   join_neighbours(list,
-                  [&](Assignment& a, const Assignment& b) { return join_queries(mask, a, b); });
+                  [&](Assignment& a, const Assignment& b) { return join_queries(workload, a, b); });
   for (Assignment& a : list) {
-    if (sees_all(mask, a)) a.k = {};
+    if (sees_all(workload, a)) a.k = {};
   }
 }
 
 }  // namespace
 
-Range keys_of(const Mask& mask, const Assignment& assignment) {
+Range keys_of(const Workload& workload, const Assignment& assignment) {
+  const Mask mask = workload.mask_of(assignment.document);
   return assignment.k.empty() ? mask.keys(assignment.q) : mask.keys(assignment.q, assignment.k);
 }
 
-void coalesce(const Mask& mask, std::vector<Assignment>& assignments) {
+void coalesce(const Workload& workload, std::vector<Assignment>& assignments) {
   std::erase_if(assignments, [&](const Assignment& a) {
-    return a.q.empty() || (!a.k.empty() && mask.pairs(a.q, a.k) == 0);
+    return a.q.empty() || (!a.k.empty() && workload.mask_of(a.document).pairs(a.q, a.k) == 0);
   });
   const bool cut_keys = std::any_of(assignments.begin(), assignments.end(),
                                     [](const Assignment& a) { return !a.k.empty(); });
-  if (cut_keys) join_key_parts(mask, assignments);
+  if (cut_keys) join_key_parts(workload, assignments);
   std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.document, a.q.begin, a.k.begin) < std::tie(b.document, b.q.begin, b.k.begin);
   });
   if (cut_keys) return;
   join_neighbours(assignments,
-                  [&](Assignment& a, const Assignment& b) { return join_queries(mask, a, b); });
+                  [&](Assignment& a, const Assignment& b) { return join_queries(workload, a, b); });
 }
 
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments) {
-  coalesce(workload.mask, assignments);
+  coalesce(workload, assignments);
   Plan plan;
   plan.workload = workload;
   plan.stages = Assembler(workload, homes).stages(assignments);

@@ -19,10 +19,10 @@ struct Assignment {
 
 /// Sorts by (document, query, key) and joins neighbours on the same server whose keys are the same
 /// or touch. What sees all keys has an empty `k` again.
-void coalesce(const Mask& mask, std::vector<Assignment>& assignments);
+void coalesce(const Workload& workload, std::vector<Assignment>& assignments);
 
 /// The keys of an assignment that its queries see.
-Range keys_of(const Mask& mask, const Assignment& assignment);
+Range keys_of(const Workload& workload, const Assignment& assignment);
 
 /// The plan of at most three stages: 0, tasks whose rows are all at home on their server; 1, Q, K
 /// and V travel (each row once per destination, whatever tasks share it there, none that is at home

@@ -19,29 +19,85 @@ def rms_norm(x, gain, eps):
     return x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * gain
 
 
-def rotate(x, positions, theta):
-    """x [tokens, heads, head_dim]: (d, d + head_dim/2) turns by position theta^(-2d/head_dim)."""
+def frequencies(head_dim, rope):
+    """Radians per token of each pair, and what rotated vectors are multiplied by."""
+    theta, scaling = rope.get("theta", 10000.0), rope.get("scaling", {})
+    half = head_dim // 2
+    f = theta ** (-np.arange(half) / half)
+    kind, factor = scaling.get("kind", "none"), scaling.get("factor", 1.0)
+    if kind == "linear":
+        return f / factor, 1.0
+    turns = scaling.get("original_context", 0) * f / (2 * np.pi)
+    if kind == "llama3":
+        smooth = np.clip((turns - 1) / (4 - 1), 0, 1)
+        return (1 - smooth) * f / factor + smooth * f, 1.0
+    if kind == "yarn":
+        # The pairs, as numbers between pairs, that turn 32 times and once.
+        fast, slow = (
+            np.log(scaling["original_context"] / (2 * np.pi * n)) / np.log(theta) * half
+            for n in (32, 1)
+        )
+        low, high = max(np.floor(fast), 0), min(np.ceil(slow), head_dim - 1)
+        share = np.clip((np.arange(half) - low) / (high - low), 0, 1)
+        return f / factor * share + f * (1 - share), 0.1 * np.log(factor) + 1
+    return f, 1.0
+
+
+def rotate(x, positions, rope):
+    """x [tokens, heads, head_dim]: (d, d + head_dim/2) turns by position times frequency."""
     half = x.shape[-1] // 2
-    angle = positions[:, None] * theta ** (-jnp.arange(half) / half)[None, :]
-    cos, sin = jnp.cos(angle)[:, None, :], jnp.sin(angle)[:, None, :]
+    f, magnitude = frequencies(x.shape[-1], rope)
+    angle = positions[:, None] * f[None, :]
+    cos, sin = (magnitude * part(angle)[:, None, :] for part in (jnp.cos, jnp.sin))
     first, second = x[..., :half], x[..., half:]
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def attention(q, k, v, segments):
-    """Causal inside each document; key head h serves query heads [h group, (h + 1) group)."""
+def allowed(kind, i, j):
+    """Whether query i of a document sees its key j."""
+    causal = j <= i
+    if kind["kind"] == "window":
+        return causal & ((i - j < kind["window"]) | (j < kind.get("sinks", 0)))
+    if kind["kind"] == "prefix":
+        return causal | ((i < kind["prefix"]) & (j < kind["prefix"]))
+    return causal
+
+
+def score_paths(kind, i, j):
+    """[(pairs, positions of queries)] and the positions of keys; i and j count a document."""
+    if kind["kind"] != "dual_chunk":
+        return [(jnp.ones((i.size, j.size), dtype=bool), i[:, 0])], j[0]
+    stride, chunk = kind["chunk"] - kind["local"], kind["chunk"]
+    apart = i // stride - j // stride
+    inside = i[:, 0] % stride
+    older = jnp.full_like(inside, min(2 * stride - 1, chunk))
+    return [
+        (apart == 0, inside),
+        (apart == 1, jnp.minimum(stride + inside, chunk)),
+        (apart > 1, older),
+    ], j[0] % stride
+
+
+def attention(q, k, v, segments, positions, rope, kind):
+    """Inside each document; key head h serves query heads [h group, (h + 1) group)."""
     group = q.shape[1] // k.shape[1]
-    k, v = jnp.repeat(k, group, axis=1), jnp.repeat(v, group, axis=1)
-    scores = jnp.einsum("ihd,jhd->hij", q, k) / jnp.sqrt(q.shape[-1])
-    index = jnp.arange(q.shape[0])
-    allowed = (segments[:, None] == segments[None, :]) & (index[None, :] <= index[:, None])
-    weights = jax.nn.softmax(jnp.where(allowed[None], scores, -jnp.inf), axis=-1)
+    i, j = positions[:, None], positions[None, :]
+    paths, key_positions = score_paths(kind, i, j)
+    k = jnp.repeat(rotate(k, key_positions, rope), group, axis=1)
+    v = jnp.repeat(v, group, axis=1)
+    scores = 0.0
+    for pairs, at in paths:
+        some = jnp.einsum("ihd,jhd->hij", rotate(q, at, rope), k) / jnp.sqrt(q.shape[-1])
+        scores = scores + jnp.where(pairs[None], some, 0.0)
+    seen = (segments[:, None] == segments[None, :]) & allowed(kind, i, j)
+    weights = jax.nn.softmax(jnp.where(seen[None], scores, -jnp.inf), axis=-1)
     return jnp.einsum("hij,jhd->ihd", weights, v)
 
 
 def loss_sum(parameters, tokens, segments, positions, targets, model):
     """Sum of the cross-entropies of the targets of one microbatch; a target of -1 is none."""
-    eps, theta = model.get("norm_eps", 1e-5), model.get("rope", {}).get("theta", 10000.0)
+    eps, rope = model.get("norm_eps", 1e-5), model.get("rope", {})
+    kind = model.get("attention", {"kind": "full"})
     heads, kv_heads = model["heads"], model.get("kv_heads", model["heads"])
     embedding = parameters["model.embed_tokens.weight"]
     x = embedding[tokens]
@@ -54,7 +110,7 @@ def loss_sum(parameters, tokens, segments, positions, targets, model):
         q = (h @ weight("self_attn.q_proj").T).reshape(len(tokens), heads, -1)
         k = (h @ weight("self_attn.k_proj").T).reshape(len(tokens), kv_heads, -1)
         v = (h @ weight("self_attn.v_proj").T).reshape(len(tokens), kv_heads, -1)
-        o = attention(rotate(q, positions, theta), rotate(k, positions, theta), v, segments)
+        o = attention(q, k, v, segments, positions, rope, kind)
         x = x + o.reshape(len(tokens), -1) @ weight("self_attn.o_proj").T
         h = rms_norm(x, weight("post_attention_layernorm"), eps)
         x = (

@@ -112,13 +112,24 @@ TEST(Layouts, TrainLikeOneRankInDouble) {
   }
 }
 
-/// A mask that no placement knows.
-TEST(Layouts, TrainLikeOneRankWithASlidingWindow) {
+/// Masks, which no placement knows.
+void set_random_kind(Draw& draw, config::Experiment& e) {
+  config::Attention& attention = e.attention;
+  attention.kind = config::AttentionKind(draw.between(1, 3));
+  attention.window = draw.of(std::vector<std::int64_t>{1, 7, 40, 150});
+  attention.sinks = draw.of(std::vector<std::int64_t>{0, 3});
+  attention.prefix = draw.of(std::vector<std::int64_t>{2, 50});
+  attention.chunk = draw.of(std::vector<std::int64_t>{8, 30, 64});
+  attention.local = draw.of(std::vector<std::int64_t>{0, 5});
+  if (!attention.mask().is_causal()) attention.overlap = config::Overlap::none;
+}
+
+TEST(Layouts, TrainLikeOneRankWithEveryMask) {
   const auto world = comm::make_world();
   Draw draw(5);
-  for (Case& one : random_cases(world->size(), 1, 5)) {
+  for (Case& one : random_cases(world->size(), 3, 5)) {
     SCOPED_TRACE(one.description);
-    one.experiment.model.mask = Mask::window(draw.of(std::vector<std::int64_t>{1, 7, 40, 150}));
+    set_random_kind(draw, one.experiment);
     const TemporaryFile unused("layout");
     const auto found = train<double>(one.experiment, *world, 2, unused.path());
     if (world->rank() != 0) continue;
@@ -201,7 +212,8 @@ TEST(Layouts, BytesAndMemoryAreWhatPlansSay) {
   }
   for (Case& one : random_cases(world->size(), 1, 6)) {
     SCOPED_TRACE(one.description);
-    one.experiment.model.mask = Mask::window(30);
+    one.experiment.attention.kind = config::AttentionKind::window;
+    one.experiment.attention.window = 30;
     expect_bytes_and_memory<float>(one.experiment, *world);
   }
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cadenza/base/memory.hpp"
 #include "cadenza/kernels/attention.hpp"
@@ -46,13 +47,19 @@ template <typename Real>
 void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
            int head_dim, Accumulator<Real>* delta);
 
-/// cos and sin of position * theta^(-2d / head_dim), computed in double, for positions [0,
+/// How the pairs of a head turn with the position.
+struct RotaryFrequencies {
+  std::vector<double> of_pair;  ///< radians per token, pairs (d, d + head_dim / 2) of a head
+  double magnitude = 1;         ///< what rotated vectors are multiplied by
+};
+
+/// magnitude * cos and sin of position * of_pair[d], computed in double, for positions [0,
 /// positions). Entered in the ledger as attention memory. An odd head_dim leaves its last element
 /// un-rotated; with head_dim 1 there is no pair and the table stays empty. Sum is an accumulator
 /// type: float or double.
 template <typename Sum>
 kernels::RotaryTable<Sum> make_rotary_table(MemoryLedger& ledger, std::int64_t positions,
-                                            int head_dim, double theta);
+                                            const RotaryFrequencies& frequencies);
 
 /// Rotates k [rows, kv_heads, head_dim] in place, row r by positions(r) (document-relative, inside
 /// the table). Without a table nothing happens.
@@ -60,6 +67,13 @@ template <typename Real>
 void rotate_keys(const kernels::RotaryTable<Accumulator<Real>>& table, Real* k,
                  const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
                  int head_dim);
+
+/// The gradient of the keys before rotate_keys from that of the rotated ones: dk [rows, kv_heads,
+/// head_dim] in place.
+template <typename Sum>
+void turn_back_keys(const kernels::RotaryTable<Sum>& table, Sum* dk,
+                    const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
+                    int head_dim);
 
 /// What attention_backward adds to, all [rows, heads, head_dim] of H or G heads.
 template <typename Sum>

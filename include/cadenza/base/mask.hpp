@@ -19,15 +19,50 @@ struct Region {
   PositionMap q_positions = {};
 };
 
-/// The same for documents of any length. No query sees a later key.
+/// Dual chunk attention (arXiv 2402.17463): every query sees its own key and all before it, as in
+/// causal attention, but at positions that the model was trained with. Documents are cut into
+/// chunks of `stride` tokens. A key stands at its place in its chunk; a query stands
+/// - at its place in its chunk, for keys of this chunk (intra-chunk);
+/// - `stride` further, but not beyond `cap`, for keys of the chunk before (successive);
+/// - at `farthest`, for keys of older chunks (inter-chunk).
+/// A document of one chunk is plain causal attention.
+struct DualChunk {
+  std::int64_t stride = 0;    ///< 0: no dual chunk attention
+  std::int64_t cap = 0;       ///< largest position of a query for keys of the chunk before
+  std::int64_t farthest = 0;  ///< position of all queries for keys of older chunks
+  friend constexpr bool operator==(const DualChunk&, const DualChunk&) = default;
+};
+
+/// The same rule for documents of any length. Where queries see later keys (prefix), what has no
+/// key range of its own asks the mask of a document, which within() makes.
 class Mask {
  public:
   /// Causal: every query sees its own key and all before it.
   constexpr Mask() = default;
-  /// Every query sees its own key and those before it, `keys` in all: a sliding window.
-  static constexpr Mask window(std::int64_t keys) {
+  /// Every query sees its own key and those before it, `keys` in all (a sliding window), and the
+  /// first `sinks` keys of the document.
+  static constexpr Mask window(std::int64_t keys, std::int64_t sinks = 0) {
     Mask mask;
     mask.band_ = Band::window(keys);
+    mask.sinks_ = sinks;
+    return mask;
+  }
+  /// The first `tokens` tokens of a document see each other; all others as in causal attention.
+  static constexpr Mask prefix(std::int64_t tokens) {
+    Mask mask;
+    mask.prefix_ = tokens;
+    return mask;
+  }
+  static constexpr Mask dual_chunk(const DualChunk& chunks) {
+    Mask mask;
+    mask.chunks_ = chunks;
+    return mask;
+  }
+
+  /// The mask of a document of so many tokens: no key lies behind them.
+  constexpr Mask within(std::int64_t length) const {
+    Mask mask = *this;
+    mask.prefix_ = std::min(prefix_, length);
     return mask;
   }
 
@@ -35,7 +70,10 @@ class Mask {
   /// there. A mask is what it does here: all else follows.
   template <typename Visit>
   constexpr void for_each_region(Range q, Range k, Visit&& visit) const {
-    visit(Region{q, k, band_});
+    if (chunks_.stride > 0) return for_each_chunk(q, k, visit);
+    for_each_band(q, k, [&](Range queries, Range keys, Band band) {
+      visit(Region{queries, keys, band});
+    });
   }
 
   /// The tasks of a rectangle: its regions, without rows and columns at their edges that see or
@@ -56,27 +94,58 @@ class Mask {
   /// Query-key pairs of q x k, for one head.
   constexpr std::int64_t pairs(Range q, Range k) const {
     std::int64_t sum = 0;
-    for_each_region(
-        q, k, [&](const Region& region) { sum += allowed_pairs(region.q, region.k, region.band); });
+    for_each_band(q, k, [&](Range queries, Range keys, Band band) {
+      sum += allowed_pairs(queries, keys, band);
+    });
     return sum;
   }
   /// The same with all keys that the queries see.
-  constexpr std::int64_t pairs(Range q) const { return pairs(q, {0, q.end}); }
+  constexpr std::int64_t pairs(Range q) const { return pairs(q, before_last(q)); }
+
+  /// Calls visit(Range) for the keys of `k` that some query of `q` sees, ascending, disjoint.
+  template <typename Visit>
+  constexpr void for_each_key_range(Range q, Range k, Visit&& visit) const {
+    Range last;
+    for_each_band(q, k, [&](Range queries, Range keys, Band band) {
+      const Task task = trimmed({0, queries, keys, {}, band});
+      if (task.q.empty() || task.k.empty()) return;
+      if (!last.empty() && task.k.begin <= last.end) {
+        last.end = std::max(last.end, task.k.end);
+        return;
+      }
+      if (!last.empty()) visit(last);
+      last = task.k;
+    });
+    if (!last.empty()) visit(last);
+  }
+  template <typename Visit>
+  constexpr void for_each_key_range(Range q, Visit&& visit) const {
+    for_each_key_range(q, before_last(q), visit);
+  }
 
   /// From the first to the last key of `k` that some query of `q` sees; empty: none is.
   constexpr Range keys(Range q, Range k) const {
-    Range seen{k.end, k.begin};
-    for_each_task({0, q, k, {}}, [&](const Task& task) {
-      seen = {std::min(seen.begin, task.k.begin), std::max(seen.end, task.k.end)};
+    Range seen;
+    for_each_key_range(q, k, [&](Range part) {
+      seen = {seen.empty() ? part.begin : seen.begin, part.end};
     });
-    return seen.empty() ? Range{} : seen;
+    return seen;
   }
-  constexpr Range keys(Range q) const { return keys(q, {0, q.end}); }
+  constexpr Range keys(Range q) const { return keys(q, before_last(q)); }
+
+  /// Number of keys of `k` that some query of `q` sees.
+  constexpr std::int64_t key_rows(Range q, Range k) const {
+    std::int64_t rows = 0;
+    for_each_key_range(q, k, [&](Range part) { rows += part.size(); });
+    return rows;
+  }
 
   /// From the first to the last query of `q` that sees some key of `k`; empty: none does.
   constexpr Range queries(Range q, Range k) const {
     Range seeing{q.end, q.begin};
-    for_each_task({0, q, k, {}}, [&](const Task& task) {
+    for_each_band(q, k, [&](Range queries, Range keys, Band band) {
+      const Task task = trimmed({0, queries, keys, {}, band});
+      if (task.q.empty() || task.k.empty()) return;
       seeing = {std::min(seeing.begin, task.q.begin), std::max(seeing.end, task.q.end)};
     });
     return seeing.empty() ? Range{} : seeing;
@@ -85,13 +154,66 @@ class Mask {
   constexpr bool sees(std::int64_t query, std::int64_t key) const {
     return pairs({query, query + 1}, {key, key + 1}) > 0;
   }
+  /// Whether no query sees a key after its own.
+  constexpr bool is_causal() const { return prefix_ <= 1; }
+
+  /// The position at which a key is rotated.
+  constexpr std::int64_t key_position(std::int64_t token) const {
+    return chunks_.stride > 0 ? token % chunks_.stride : token;
+  }
+  /// Keys and queries of a document of so many tokens stand at positions below this.
+  constexpr std::int64_t positions(std::int64_t length) const {
+    if (chunks_.stride == 0 || length <= chunks_.stride) return length;
+    return std::max({chunks_.stride, chunks_.cap + 1, chunks_.farthest + 1});
+  }
 
   /// Equal masks have equal ones.
-  constexpr std::array<std::int64_t, 2> parameters() const { return {band_.low, band_.high}; }
+  constexpr std::array<std::int64_t, 7> parameters() const {
+    return {band_.low, band_.high, sinks_, prefix_, chunks_.stride, chunks_.cap, chunks_.farthest};
+  }
   friend constexpr bool operator==(const Mask&, const Mask&) = default;
 
  private:
+  /// All keys that queries may see.
+  constexpr Range before_last(Range q) const { return {0, std::max(q.end, prefix_)}; }
+
+  /// Calls visit(q, k, band) for the pairs that are allowed, at whatever positions: disjoint
+  /// rectangles, by ascending keys for the same queries.
+  template <typename Visit>
+  constexpr void for_each_band(Range q, Range k, Visit&& visit) const {
+    if (sinks_ > 0) {
+      visit(q, Range{k.begin, std::min(k.end, sinks_)}, Band::causal());
+      visit(q, Range{std::max(k.begin, sinks_), k.end}, band_);
+    } else if (q.begin < prefix_) {
+      const Range first{0, prefix_};
+      visit(intersect(q, first), intersect(k, first), Band::full());
+      visit(Range{std::max(q.begin, prefix_), q.end}, k, band_);
+    } else {
+      visit(q, k, band_);
+    }
+  }
+
+  template <typename Visit>
+  constexpr void for_each_chunk(Range q, Range k, Visit&& visit) const {
+    const std::int64_t stride = chunks_.stride;
+    for (std::int64_t begin = q.begin / stride * stride; begin < q.end; begin += stride) {
+      const Range queries = intersect(q, {begin, begin + stride});
+      const auto add = [&](Range keys, Band band, PositionMap map) {
+        keys = intersect(k, keys);
+        if (!keys.empty()) visit(Region{queries, keys, band, map});
+      };
+      add({0, begin - stride}, Band::full(), {chunks_.farthest, 0, PositionMap::kNoCap});
+      if (begin > 0) {
+        add({begin - stride, begin}, Band::full(), {stride - begin, 1, chunks_.cap});
+      }
+      add({begin, begin + stride}, Band::causal(), {-begin, 1, PositionMap::kNoCap});
+    }
+  }
+
   Band band_ = Band::causal();
+  std::int64_t sinks_ = 0;
+  std::int64_t prefix_ = 0;
+  DualChunk chunks_;
 };
 
 /// The regions of a document as tasks of no heads.

@@ -14,8 +14,23 @@
 
 namespace cadenza::config {
 
+/// How rotary frequencies are changed for documents that are longer than those of training.
+enum class RopeScalingKind { none, linear, yarn, llama3 };
+struct RopeScaling {
+  RopeScalingKind kind = RopeScalingKind::none;
+  double factor = 1;                  ///< how much longer
+  std::int64_t original_context = 0;  ///< yarn, llama3: tokens of training
+  double beta_fast = 32;              ///< yarn: pairs that turn more often in training stay
+  double beta_slow = 1;               ///< yarn: those that turn less often are divided by `factor`
+  double mscale = 0;                  ///< yarn: see docs/attention.md; 0: not given
+  double mscale_all_dim = 0;          ///< yarn; 0: not given
+  double low_frequency = 1;           ///< llama3: as beta_slow
+  double high_frequency = 4;          ///< llama3: as beta_fast
+};
+
 struct Rope {
   double theta = 10000.0;
+  RopeScaling scaling;
 };
 
 struct Model {
@@ -28,7 +43,6 @@ struct Model {
   double norm_eps = 1e-5;
   Rope rope;
   bool tie_embeddings = false;
-  Mask mask = {};  ///< which keys attention sees; no key of an experiment sets it
 
   std::int64_t head_dim() const { return d_model / heads; }
 };
@@ -82,7 +96,12 @@ struct Batch {
   std::vector<std::int64_t> outliers;
 };
 
-enum class AttentionKind { full };
+/// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
+/// at the positions of dual chunk attention.
+enum class AttentionKind { full, window, prefix, dual_chunk };
+/// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or
+/// one less, as in the paper.
+enum class ChunkCap { megatron, paper };
 enum class PlacementKind {
   colocated,
   all_gather,
@@ -144,6 +163,13 @@ enum class Inputs { resend, keep };
 
 struct Attention {
   AttentionKind kind = AttentionKind::full;
+  std::int64_t window = 0;            ///< window: keys that a query sees, its own among them
+  std::int64_t sinks = 0;             ///< window: first tokens of a document that all see
+  std::int64_t prefix = 0;            ///< prefix: first tokens of a document that see each other
+  std::int64_t chunk = 8192;          ///< dual_chunk: positions that the model was trained with
+  std::int64_t local = 1024;          ///< dual_chunk: of them, those that overlap: the stride is
+                                      ///< chunk - local
+  ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
   PlacementKind placement = PlacementKind::cad;
   Sharding sharding = Sharding::zigzag;
   ShardUnit shard_unit = ShardUnit::document;
@@ -163,6 +189,9 @@ struct Attention {
   Inputs inputs = Inputs::resend;
   Overlap overlap = Overlap::automatic;
   AttentionKernel kernel = AttentionKernel::automatic;  ///< what computes it on a host
+
+  /// Which keys a query sees, and at which positions.
+  Mask mask() const;
 };
 
 enum class OptimizerKind { adamw };

@@ -26,6 +26,7 @@ void check_experiment(const Experiment& experiment);
 
 /// The word in experiment files.
 std::string_view word_of(PlacementKind placement);
+std::string_view word_of(AttentionKind kind);
 std::string_view word_of(Dtype dtype);
 std::string_view word_of(Recompute recompute);
 std::string_view word_of(Shard shard);

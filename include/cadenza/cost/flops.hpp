@@ -28,12 +28,15 @@ double break_even(const config::Model& model);
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
 
 /// What a training step over documents of these lengths asks for, nothing counted twice: 3 x the
-/// forward pass, dense and causal attention (4 * head_dim * heads * L(L+1)/2 per layer). The
+/// forward pass, dense and attention (4 * head_dim * heads per pair that the mask allows, in every
+/// layer). The
 /// numerator of model-FLOPs utilization.
-double model_flops(const config::Model& model, std::span<const std::int64_t> lengths);
+double model_flops(const config::Model& model, const Mask& mask,
+                   std::span<const std::int64_t> lengths);
 
 /// What it executes without recomputation: 3 x dense forward + 3.5 x attention forward, whose
 /// backward pass makes the scores again.
-double step_flops(const config::Model& model, std::span<const std::int64_t> lengths);
+double step_flops(const config::Model& model, const Mask& mask,
+                  std::span<const std::int64_t> lengths);
 
 }  // namespace cadenza::cost

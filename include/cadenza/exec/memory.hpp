@@ -14,7 +14,7 @@ namespace cadenza::exec {
 /// Rows that every trainer makes room for, even where its first microbatches are shorter.
 std::int64_t usual_rows(const config::Experiment& experiment);
 
-/// Positions of the rotation table: no document is longer.
+/// Positions of the rotation table: those of the longest document.
 std::int64_t table_positions(const config::Experiment& experiment);
 
 /// Bytes of a rank by what they are for: the kinds of the memory ledger.

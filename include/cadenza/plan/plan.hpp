@@ -67,12 +67,15 @@ struct Workload {
   /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
   int context = 1;
   TokenOrder order;  ///< of every document
-  Mask mask;         ///< of every document, in the order of the text
+  Mask mask;         ///< of every document, in the order of the text; see mask_of()
   /// By document: the queries whose attention the plan is for; empty: all of every document. Half
   /// of a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
   std::vector<Range> queries;
   Range queries_of(std::size_t document) const {
     return queries.empty() ? Range{0, lengths[document]} : queries[document];
+  }
+  Mask mask_of(int document) const {
+    return mask.within(lengths[static_cast<std::size_t>(document)]);
   }
   std::int64_t capacity(Rank rank) const {
     return capacities.empty() ? kFullCapacity : capacities[static_cast<std::size_t>(rank)];

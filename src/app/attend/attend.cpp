@@ -15,6 +15,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
+#include "cadenza/model/rotary.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "cadenza/storage/new_file.hpp"
 
@@ -69,23 +70,43 @@ std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
   return program::plan_tick(experiment.attention, workload, program::first_documents(groups), pool);
 }
 
-/// Where the rows of a rank are in the input file, row by row; -1: padding between halves.
-std::vector<std::int64_t> file_rows(const std::vector<program::TickPlans>& plans,
-                                    const AttendProblem& problem, Rank rank) {
+/// The rows of a rank, row by row.
+struct Rows {
+  std::vector<std::int64_t> in_file;    ///< -1: padding between halves
+  std::vector<std::int32_t> positions;  ///< of their keys
+};
+
+Rows rows_of(const std::vector<program::TickPlans>& plans, const AttendProblem& problem,
+             Rank rank) {
   const plan::Workload& workload = plans.front().forward.workload;
   const exec::HomeRows home = exec::home_rows(plans.front(), rank, 1);
   std::vector<std::int64_t> begins{0};
   for (const std::int64_t length : problem.lengths) begins.push_back(begins.back() + length);
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(home.rows()), -1);
+  Rows rows;
+  rows.in_file.assign(static_cast<std::size_t>(home.rows()), -1);
+  rows.positions.assign(static_cast<std::size_t>(home.rows()), 0);
   for (const exec::RowPiece& piece : home.pieces) {
     const auto document = static_cast<std::size_t>(piece.document);
     for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
-      rows[static_cast<std::size_t>(piece.row + i)] =
-          begins[document] +
+      const auto row = static_cast<std::size_t>(piece.row + i);
+      const std::int64_t token =
           plan::position_of(workload.order, problem.lengths[document], piece.tokens.begin + i);
+      rows.in_file[row] = begins[document] + token;
+      rows.positions[row] = static_cast<std::int32_t>(workload.mask.key_position(token));
     }
   }
   return rows;
+}
+
+/// Kinds that rotate Q by task get both un-rotated; the others take them as they are.
+template <typename Sum>
+kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment,
+                                       const AttendProblem& problem, MemoryLedger& ledger) {
+  if (experiment.attention.kind != config::AttentionKind::dual_chunk) return {};
+  const std::int64_t longest = std::ranges::max(problem.lengths);
+  return attention::make_rotary_table<Sum>(
+      ledger, experiment.attention.mask().positions(longest),
+      model::rotary_frequencies(experiment.model.rope, problem.shape.head_dim));
 }
 
 /// The tensors of this rank's tokens and, on rank 0, the way of results to the output file. Files
@@ -99,8 +120,14 @@ class AttendTensors {
                 const std::vector<program::TickPlans>& plans, MemoryLedger& ledger)
       : world_(world), problem_(problem), dtype_(dtype) {
     for (Rank rank = 0; rank < world.size(); ++rank) {
-      rows_.push_back(file_rows(plans, problem, rank));
+      rows_.push_back(rows_of(plans, problem, rank));
     }
+    const std::vector<std::int32_t>& positions = mine().positions;
+    positions_ =
+        allocate<std::int32_t>(ledger, MemoryKind::activations, "attend", std::ssize(positions));
+    auto host = Kokkos::create_mirror_view(positions_);
+    std::ranges::copy(positions, host.data());
+    Kokkos::deep_copy(positions_, host);
     for (std::size_t at = 0; at < sums_.size(); ++at) {
       const auto what = static_cast<plan::Tensor>(at);
       const std::int64_t elements = count(world.rank()) * width(what);
@@ -135,12 +162,22 @@ class AttendTensors {
     const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];
     auto host = Kokkos::create_mirror_view(rows);
     Real* to = host.data();
-    for (const std::int64_t row : rows_[static_cast<std::size_t>(world_.rank())]) {
+    for (const std::int64_t row : mine().in_file) {
       const Sum* from = all.data() + row * width(what);
       to = std::transform(from, from + width(what), to,
                           [](Sum value) { return static_cast<Real>(value); });
     }
     Kokkos::deep_copy(rows, host);
+  }
+
+  /// What the model does around attention: K rotated before it, dK turned back after it.
+  void rotate_keys(const kernels::RotaryTable<Sum>& table) {
+    attention::rotate_keys<Real>(table, buffers().k, positions_, count(world_.rank()),
+                                 problem_.shape.kv_heads, problem_.shape.head_dim);
+  }
+  void turn_back_keys(const kernels::RotaryTable<Sum>& table) {
+    attention::turn_back_keys<Sum>(table, buffers().dk, positions_, count(world_.rank()),
+                                   problem_.shape.kv_heads, problem_.shape.head_dim);
   }
 
   /// All ranks' rows of `what` on rank 0, in the order of the file. Collective.
@@ -192,11 +229,12 @@ class AttendTensors {
   std::int64_t width(plan::Tensor what) const {
     return exec::home_heads(problem_.shape, what) * exec::head_elements(problem_.shape, what);
   }
+  const Rows& mine() const { return rows_[static_cast<std::size_t>(world_.rank())]; }
   std::int64_t count(Rank rank) const {
-    return static_cast<std::int64_t>(rows_[static_cast<std::size_t>(rank)].size());
+    return std::ssize(rows_[static_cast<std::size_t>(rank)].in_file);
   }
   void put(Rank rank, plan::Tensor what, const Sum* from, std::vector<Sum>& all) const {
-    for (const std::int64_t row : rows_[static_cast<std::size_t>(rank)]) {
+    for (const std::int64_t row : rows_[static_cast<std::size_t>(rank)].in_file) {
       std::copy_n(from, width(what), all.begin() + row * width(what));
       from += width(what);
     }
@@ -205,9 +243,10 @@ class AttendTensors {
   comm::Communicator& world_;
   const AttendProblem& problem_;
   config::Dtype dtype_;
-  std::vector<std::vector<std::int64_t>> rows_;  ///< by rank: rows of the file
-  std::array<Array<Real>, 10> inputs_;           ///< by plan::Tensor, as exec::is_input says
-  std::array<Array<Sum>, 10> sums_;              ///< the others
+  std::vector<Rows> rows_;              ///< by rank
+  Array<std::int32_t> positions_;       ///< of this rank's keys
+  std::array<Array<Real>, 10> inputs_;  ///< by plan::Tensor, as exec::is_input says
+  std::array<Array<Sum>, 10> sums_;     ///< the others
 };
 
 template <typename Real>
@@ -280,20 +319,22 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     if (problem.backward) rows.load(*input, "dout", Tensor::dout);
   });
 
+  const auto rotary = rotary_table<Accumulator<Real>>(experiment, problem, ledger);
+  rows.rotate_keys(rotary);
   trace::Recorder recorder(0);
   exec::Tracer tracer(recorder, ledger, false, false);
   const comm::ActivityScope activity(world, [&] { return tracer.activity(); });
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        world, step_shape->layout.members(0), shape, kernels::RotaryTable<Accumulator<Real>>{},
-        part.part, tracer, ledger));
+        world, step_shape->layout.members(0), shape, rotary, part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
   }
   const auto program = program::make_program(*step_shape, world.rank(), plans);
   run_program(exchanges, program, Pass::forward, rows.buffers());
   if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers());
   for (const auto& exchange : exchanges) exchange->finish();
+  if (problem.backward) rows.turn_back_keys(rotary);
 
   write_results(world, rows, problem, line);
 }

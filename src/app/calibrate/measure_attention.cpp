@@ -2,6 +2,7 @@
 #include "measure_attention.hpp"
 
 #include "cadenza/model/llama.hpp"
+#include "cadenza/model/rotary.hpp"
 #include "timing.hpp"
 
 namespace cadenza::app {
@@ -19,8 +20,8 @@ AttentionMeasurement<Real>::AttentionMeasurement(comm::Communicator& world,
                                                  std::int64_t tokens, MemoryLedger& ledger)
     : world_(world),
       shape_(model::attention_shape(experiment.model, 1, experiment.attention.kernel)),
-      rotary_(attention::make_rotary_table<Sum>(ledger, tokens, shape_.head_dim,
-                                                experiment.model.rope.theta)) {
+      rotary_(attention::make_rotary_table<Sum>(
+          ledger, tokens, model::rotary_frequencies(experiment.model.rope, shape_.head_dim))) {
   const auto make = [&]<typename T>(Array<T>& array, int heads, int width, T value) {
     array = allocate<T>(ledger, MemoryKind::attention, "calibration", tokens * heads * width);
     Kokkos::deep_copy(array, value);

@@ -39,7 +39,7 @@ class Trial {
       : e_(experiment),
         machine_(machine),
         costs_(machine, e_, program::Layout(e_)),
-        least_(batch, e_.model.mask, costs_),
+        least_(batch, e_.attention.mask(), costs_),
         sample_(sample_of(e_, batch, least_.attention(), kSample)),
         ticks_(program::plan_ticks(sample_.experiment, sample_.batch, machine)) {}
 
@@ -70,6 +70,10 @@ class Trial {
 std::string obstacle(const config::Experiment& e) {
   const program::Layout layout(e);
   if (layout.pool_size() == 1) return "attention stays with its tokens";
+  if (!e.attention.mask().is_causal()) {
+    return fmt::format("ping_pong does not go with attention.kind {}",
+                       config::word_of(e.attention.kind));
+  }
   if (!makes_sense(as_planned(e, Overlap::ping_pong))) {
     return fmt::format("ping_pong does not go with run.recompute {}",
                        config::word_of(e.run.recompute));

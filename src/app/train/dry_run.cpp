@@ -62,7 +62,8 @@ void dry_run(const CommandLine& line) {
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
   fmt::print("corpus: {} documents; step {} takes {} of them, {} FLOPs\n\n",
              corpus->lengths().size(), start.step, batch.documents(),
-             format_count(cost::step_flops(experiment.model, batch.lengths())));
+             format_count(
+                 cost::step_flops(experiment.model, experiment.attention.mask(), batch.lengths())));
 
   const Forecast step = forecast(experiment, batch, machine);
   exec::require_memory(experiment, step.programs[step.fullest()].rank, step.memory[step.fullest()]);

@@ -56,7 +56,8 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
   metrics.seconds = seconds(ranks[0].step_ns);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.model_flops_utilization =
-      cost::model_flops(experiment.model, batch.lengths()) / (metrics.seconds * peak_flops);
+      cost::model_flops(experiment.model, experiment.attention.mask(), batch.lengths()) /
+      (metrics.seconds * peak_flops);
   metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment));
   for (const RankStep& step : ranks) {
     metrics.bytes_moved += step.bytes_sent;
@@ -83,7 +84,7 @@ trace::StepRecord step_record(const config::Experiment& experiment, const data::
   record.documents = static_cast<std::uint32_t>(lengths.size());
   record.tokens = batch.tokens();
   record.sum_length2 = sum_of_squares(lengths);
-  record.model_flops = cost::model_flops(experiment.model, lengths);
+  record.model_flops = cost::model_flops(experiment.model, experiment.attention.mask(), lengths);
   return record;
 }
 

@@ -20,7 +20,7 @@ class BlockRefiner {
  public:
   BlockRefiner(const Workload& workload, std::int64_t block, Loads& loads, Residency& residency,
                std::vector<Assignment>& assignments)
-      : mask_(workload.mask),
+      : workload_(workload),
         block_(block),
         loads_(loads),
         residency_(residency),
@@ -59,6 +59,10 @@ class BlockRefiner {
     return false;
   }
 
+  std::int64_t pairs(std::size_t assignment, Range q) const {
+    return workload_.mask_of(assignments_[assignment].document).pairs(q);
+  }
+
   void change(Rank rank, std::int64_t pairs) {
     by_excess_.erase({-loads_.excess(rank), rank});
     loads_.add(rank, pairs);
@@ -80,12 +84,13 @@ class BlockRefiner {
     if (limit <= 0) return best;
     for (std::size_t i : on(from)) {
       const Range q = assignments_[i].q;
+      const Mask mask = workload_.mask_of(assignments_[i].document);
       const auto longest = [&](auto&& run) {
         std::int64_t low = 0;
         std::int64_t high = (q.size() + block_ - 1) / block_ + 1;
         while (high - low > 1) {
           const std::int64_t middle = (low + high) / 2;
-          (mask_.pairs(run(middle)) <= limit ? low : high) = middle;
+          (mask.pairs(run(middle)) <= limit ? low : high) = middle;
         }
         return low;
       };
@@ -98,7 +103,7 @@ class BlockRefiner {
   }
 
   void consider(std::size_t i, Range q, Rank to, Piece& best) const {
-    const std::int64_t cost = mask_.pairs(q);
+    const std::int64_t cost = pairs(i, q);
     const std::int64_t bytes = residency_.bytes(to, assignments_[i].document, {q});
     const double gain =
         static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
@@ -110,7 +115,7 @@ class BlockRefiner {
     Piece best;
     for (std::size_t i : on(from)) {
       for (Range q : {first_blocks(assignments_[i].q, 1), last_blocks(assignments_[i].q, 1)}) {
-        const std::int64_t cost = mask_.pairs(q);
+        const std::int64_t cost = pairs(i, q);
         if (cost > limit || (best.gain >= 0 && cost > best.cost)) continue;
         if (best.gain < 0 || cost < best.cost) best = {};
         consider(i, q, to, best);
@@ -145,7 +150,7 @@ class BlockRefiner {
     assignments_.push_back({document, piece.q, to});
   }
 
-  Mask mask_;
+  const Workload& workload_;
   std::int64_t block_;
   Loads& loads_;
   Residency& residency_;

@@ -41,13 +41,13 @@ Plan cad(const Workload& workload, const config::Attention& attention, const cos
   const std::vector<DocumentShard> shards = make_shards(workload, homes, attention.block);
   std::vector<Assignment> assignments =
       balance_pairs(workload, shards, attention, loads, residency);
-  coalesce(workload.mask, assignments);
+  coalesce(workload, assignments);
   // DistCA's code knows pairs alone.
   if (attention.bound == config::Bound::two_sided) {
     refine_blocks(workload, attention.block, loads, residency, assignments);
   }
   if (!attention.split_keys) return assemble(workload, homes, std::move(assignments));
-  coalesce(workload.mask, assignments);
+  coalesce(workload, assignments);
   tile_documents(workload, homes, attention.block, loads, residency, assignments);
   std::vector<Assignment> cut = assignments;
   const bool faster = cut_keys(workload, attention.block, loads, cut);

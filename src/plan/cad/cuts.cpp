@@ -18,7 +18,7 @@ class KeyCutter {
  public:
   KeyCutter(const Workload& workload, std::int64_t block, Loads& loads,
             std::vector<Assignment>& assignments)
-      : mask_(workload.mask),
+      : workload_(workload),
         block_(block),
         loads_(loads),
         assignments_(assignments),
@@ -53,7 +53,7 @@ class KeyCutter {
     for (std::size_t i : on(from)) consider(i, limit, best);
     if (best.pairs == 0) return false;
     Assignment& rest = assignments_[best.assignment];
-    const Range keys = keys_of(mask_, rest);
+    const Range keys = keys_of(workload_, rest);
     const Assignment gone{rest.document, rest.q, to, {keys.begin, best.key}};
     rest.k = {best.key, keys.end};
     loads_.add(from, -best.pairs);
@@ -66,8 +66,9 @@ class KeyCutter {
   /// The most blocks of keys that cost at most `limit`.
   void consider(std::size_t i, std::int64_t limit, Cut& best) const {
     const Assignment& a = assignments_[i];
-    const Range keys = keys_of(mask_, a);
-    const auto pairs_to = [&](std::int64_t key) { return mask_.pairs(a.q, {keys.begin, key}); };
+    const Range keys = keys_of(workload_, a);
+    const Mask mask = workload_.mask_of(a.document);
+    const auto pairs_to = [&](std::int64_t key) { return mask.pairs(a.q, {keys.begin, key}); };
     const std::int64_t first = keys.begin / block_;
     std::int64_t count = 0;
     std::int64_t above = (keys.end - 1) / block_ - first + 1;
@@ -83,7 +84,7 @@ class KeyCutter {
     if (gain > best.gain) best = {i, key, pairs, gain};
   }
 
-  Mask mask_;
+  const Workload& workload_;
   std::int64_t block_;
   Loads& loads_;
   std::vector<Assignment>& assignments_;

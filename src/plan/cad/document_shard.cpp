@@ -44,8 +44,12 @@ class ShardMaker {
 
   void add_one(int document, Rank rank, Range range) {
     const std::int64_t middle = range.begin + DocumentShard::blocks(range, block_) / 2 * block_;
-    shards_.push_back(
-        {document, rank, block_, {range.begin, middle}, {middle, range.end}, workload_.mask});
+    shards_.push_back({document,
+                       rank,
+                       block_,
+                       {range.begin, middle},
+                       {middle, range.end},
+                       workload_.mask_of(document)});
   }
 
   /// What the longer of the two has more is a shard of its own.
@@ -61,7 +65,7 @@ class ShardMaker {
       add_one(document, rank, {tail.begin, cut});
       tail.begin = cut;
     }
-    shards_.push_back({document, rank, block_, head, tail, workload_.mask});
+    shards_.push_back({document, rank, block_, head, tail, workload_.mask_of(document)});
   }
 
   const Workload& workload_;

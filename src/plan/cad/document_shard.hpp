@@ -42,9 +42,15 @@ struct DocumentShard {
   }
   /// Keys that the queries of `pairs` see.
   std::int64_t keys(Range pairs) const {
-    const Range first = mask.keys(head_of(pairs));
-    const Range second = mask.keys(tail_of(pairs));
-    return first.size() + second.end - std::max(second.begin, first.end);
+    std::int64_t rows = 0;
+    std::int64_t counted = 0;  // end of those that are
+    for (const Range queries : {head_of(pairs), tail_of(pairs)}) {
+      mask.for_each_key_range(queries, [&](Range seen) {
+        rows += std::max<std::int64_t>(0, seen.end - std::max(seen.begin, counted));
+        counted = std::max(counted, seen.end);
+      });
+    }
+    return rows;
   }
   /// Causal query-key pairs of a token of the head and its mirror image in the tail; for a whole
   /// document its length + 1.
@@ -56,6 +62,8 @@ struct DocumentShard {
     if (limit <= 0) return 0;
     if (limit >= cost) return pairs.size();
     std::int64_t count = std::min(pairs.size(), limit / (block * span()));
+    // A mask may allow more than the causal one.
+    if (!mask.is_causal() && this->cost({pairs.end - count, pairs.end}) > limit) count = 0;
     // A pair with a short or a missing block costs less and may leave room for one more; pairs of
     // which the mask hides a part may leave room for many.
     for (std::int64_t step = 1; step > 0;) {

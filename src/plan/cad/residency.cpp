@@ -18,8 +18,8 @@ std::int64_t row_bytes(const AttentionShape& shape, std::initializer_list<Tensor
 }  // namespace
 
 Residency::Residency(const Workload& workload, const Homes& homes)
-    : homes_(homes),
-      mask_(workload.mask),
+    : workload_(workload),
+      homes_(homes),
       query_bytes_(row_bytes(workload.shape, {Tensor::q})),
       result_bytes_(row_bytes(workload.shape, {Tensor::o, Tensor::lse})),
       key_bytes_(row_bytes(workload.shape, {Tensor::k, Tensor::v})),
@@ -52,25 +52,30 @@ std::int64_t Residency::missing(Rank to, const Brought& there, Range keys) const
 
 std::int64_t Residency::bytes(Rank to, int document, std::initializer_list<Range> queries) const {
   const Brought* there = find(to, document);
+  const Mask mask = workload_.mask_of(document);
   std::int64_t rows = 0;
   std::int64_t keys = 0;
   std::int64_t counted = 0;  // end of the keys that the queries before see
   for (Range q : queries) {
     if (q.empty()) continue;
-    Range seen = mask_.keys(q);
-    seen.begin = std::max(seen.begin, counted);
-    counted = std::max(counted, seen.end);
     rows += q.size();
     if (there != nullptr) rows -= homes_.held(to, document, q);
-    if (seen.empty()) continue;
-    keys += there != nullptr ? missing(to, *there, seen) : seen.size();
+    mask.for_each_key_range(q, [&](Range seen) {
+      seen.begin = std::max(seen.begin, counted);
+      counted = std::max(counted, seen.end);
+      if (seen.empty()) return;
+      keys += there != nullptr ? missing(to, *there, seen) : seen.size();
+    });
   }
   return rows * query_bytes() + keys * key_bytes_;
 }
 
 void Residency::bring(Rank to, int document, std::initializer_list<Range> queries) {
   Brought& there = at(to, document);
-  for (Range q : queries) add(there.keys, mask_.keys(q));
+  const Mask mask = workload_.mask_of(document);
+  for (Range q : queries) {
+    mask.for_each_key_range(q, [&](Range keys) { add(there.keys, keys); });
+  }
 }
 
 }  // namespace cadenza::plan

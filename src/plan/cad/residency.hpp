@@ -44,8 +44,8 @@ class Residency {
   /// Keys of a range that neither were brought there nor live there.
   std::int64_t missing(Rank to, const Brought& there, Range keys) const;
 
+  const Workload& workload_;
   const Homes& homes_;
-  Mask mask_;
   std::int64_t query_bytes_;
   std::int64_t result_bytes_;
   std::int64_t key_bytes_;

@@ -57,9 +57,10 @@ class DocumentTiler {
 
   void gather(std::span<const Assignment> of) {
     held_.clear();
+    mask_ = workload_.mask_of(of.front().document);
     for (const Assignment& a : of) {
-      held_.push_back(
-          {a.server, a.q.size(), workload_.mask.pairs(a.q), {workload_.mask.keys(a.q)}});
+      Held& held = held_.emplace_back(Held{a.server, a.q.size(), mask_.pairs(a.q), {}});
+      mask_.for_each_key_range(a.q, [&](Range keys) { held.keys.push_back(keys); });
     }
     std::sort(held_.begin(), held_.end(),
               [](const Held& a, const Held& b) { return a.server < b.server; });
@@ -147,14 +148,14 @@ class DocumentTiler {
   void find_best(Range queries, std::int64_t kept) {
     best_.clear();
     std::int64_t least = old_bytes_;
-    const std::int64_t away = workload_.mask.pairs(queries) - kept;
+    const std::int64_t away = mask_.pairs(queries) - kept;
     std::int64_t last = queries.begin;  // queries from here on have enough pairs
     if (kept > 0) {
       std::int64_t enough = 0, blocks = (queries.size() + block_ - 1) / block_;
       while (blocks - enough > 1) {
         const std::int64_t middle = (enough + blocks) / 2;
         const std::int64_t x = queries.begin + middle * block_;
-        (workload_.mask.pairs({x, queries.end}) >= away ? enough : blocks) = middle;
+        (mask_.pairs({x, queries.end}) >= away ? enough : blocks) = middle;
       }
       last += enough * block_;
     }
@@ -168,17 +169,21 @@ class DocumentTiler {
 
   void try_tiling(Range queries, std::int64_t x, std::int64_t kept, std::int64_t& least) {
     const Range q{x, queries.end};
-    const std::int64_t away = workload_.mask.pairs(queries) - kept;
-    const std::int64_t c = kept > 0 ? keys_for(workload_.mask, q, away, block_) : queries.end;
+    const std::int64_t away = mask_.pairs(queries) - kept;
+    const std::int64_t end = mask_.keys(queries).end;
+    const std::int64_t c = kept > 0 ? keys_for(mask_, q, away, block_) : end;
     tiles_.clear();
-    divide(workload_.mask, {0, q, {0, c}}, shares_, block_, flows_, tiles_);
+    divide(mask_, {0, q, {0, c}}, shares_, block_, flows_, tiles_);
     std::int64_t bytes = 0;
-    for (const Tile& tile : tiles_) bytes += flows_.bytes(tile.flow(workload_.mask));
+    for (const Tile& tile : tiles_) bytes += flows_.bytes(tile.flow(mask_));
     if (bytes >= least || !admissible(kept)) return;
     least = bytes;
     best_ = tiles_;
-    if (x > queries.begin) best_.push_back({home_, {queries.begin, x}, {0, x}});
-    if (c < queries.end) best_.push_back({home_, q, {c, queries.end}});
+    if (x > queries.begin) {
+      const Range before{queries.begin, x};
+      best_.push_back({home_, before, {0, mask_.keys(before).end}});
+    }
+    if (c < end) best_.push_back({home_, q, {c, end}});
   }
 
   bool admissible(std::int64_t kept) {
@@ -186,15 +191,15 @@ class DocumentTiler {
     std::size_t next = 0;  // tiles are in the order of shares, at most one for each
     for (const Share& share : shares_) {
       const bool has = next < tiles_.size() && tiles_[next].server == share.server;
-      const std::int64_t more = (has ? tiles_[next++].pairs(workload_.mask) : 0) - share.pairs;
+      const std::int64_t more = (has ? tiles_[next++].pairs(mask_) : 0) - share.pairs;
       moved += more;
       if (!fits(share.server, more)) return false;
     }
     if (moved != 0 && (kept == 0 || !fits(home_, -moved))) return false;
-    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(workload_.mask));
+    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(mask_));
     bool within = flows_.within_limits(home_);
     for (const Tile& tile : tiles_) within = within && flows_.within_limits(tile.server);
-    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(workload_.mask), -1);
+    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(mask_), -1);
     return within;
   }
 
@@ -209,10 +214,10 @@ class DocumentTiler {
     for (const Share& share : shares_) loads_.add(share.server, -share.pairs);
     for (const Tile& tile : best_) {
       if (tile.server == home_) {
-        home += tile.pairs(workload_.mask);
+        home += tile.pairs(mask_);
       } else {
-        loads_.add(tile.server, tile.pairs(workload_.mask));
-        flows_.add(home_, tile.server, tile.flow(workload_.mask));
+        loads_.add(tile.server, tile.pairs(mask_));
+        flows_.add(home_, tile.server, tile.flow(mask_));
       }
     }
     if (home != 0) loads_.add(home_, home);
@@ -225,6 +230,7 @@ class DocumentTiler {
   Flows flows_;
   std::int64_t slowest_ = std::numeric_limits<std::int64_t>::min();  // excess of a server
   // Of the document at hand.
+  Mask mask_;
   Rank home_ = 0;
   std::int64_t old_bytes_ = 0;
   std::vector<Held> held_;     // ascending by server

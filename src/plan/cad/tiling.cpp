@@ -44,13 +44,14 @@ std::size_t half(std::span<const Share> shares, std::int64_t total) {
 
 std::int64_t keys_for(const Mask& mask, Range q, std::int64_t pairs, std::int64_t block) {
   const std::int64_t step = key_step(block);
+  const std::int64_t end = mask.keys(q).end;
   std::int64_t low = 0;
-  std::int64_t high = (q.end + step - 1) / step;
+  std::int64_t high = (end + step - 1) / step;
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
     (mask.pairs(q, {0, middle * step}) < pairs ? low : high) = middle;
   }
-  return std::min(high * step, q.end);
+  return std::min(high * step, end);
 }
 
 void divide(const Mask& mask, const Tile& whole, std::span<const Share> shares, std::int64_t block,

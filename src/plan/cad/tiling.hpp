@@ -24,7 +24,7 @@ struct Tile {
 
   std::int64_t pairs(const Mask& mask) const { return mask.pairs(q, k); }
   /// Rows that it needs; others see or are seen by nothing.
-  Flow flow(const Mask& mask) const { return {mask.queries(q, k).size(), mask.keys(q, k).size()}; }
+  Flow flow(const Mask& mask) const { return {mask.queries(q, k).size(), mask.key_rows(q, k)}; }
 };
 
 /// Cuts a tile into one for every share, no side below `block`, areas as near to the shares as that

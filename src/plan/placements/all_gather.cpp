@@ -12,8 +12,9 @@ namespace cadenza::plan {
 namespace {
 
 void add_tasks(const Workload& workload, const Home& home, Range q, Stage& stage) {
-  const Task rectangle{home.document, q, {0, q.end}, {0, workload.shape.heads}};
-  workload.mask.for_each_task(rectangle, [&](const Task& task) {
+  const Mask mask = workload.mask_of(home.document);
+  const Task rectangle{home.document, q, mask.keys(q), {0, workload.shape.heads}};
+  mask.for_each_task(rectangle, [&](const Task& task) {
     stage.tasks.push_back({home.rank, task, forward_flops(task, workload.shape.head_dim)});
   });
 }
@@ -41,11 +42,12 @@ Plan all_gather(const Workload& workload) {
   for (const Home& home : workload.homes) {
     const Range queries = workload.queries_of(static_cast<std::size_t>(home.document));
     const Range q = intersect(home.tokens, queries);
+    const Mask mask = workload.mask_of(home.document);
     if (!q.empty()) {
-      const bool local = homes.holds(home.rank, home.document, workload.mask.keys(q));
+      const bool local = homes.holds(home.rank, home.document, mask.keys(q));
       add_tasks(workload, home, q, plan.stages[local ? 0 : 1]);
     }
-    const Range seen = intersect(home.tokens, workload.mask.keys(queries));
+    const Range seen = intersect(home.tokens, mask.keys(queries));
     if (!seen.empty()) gather(workload, home, seen, plan.stages[1]);
   }
   if (plan.stages[1].moves.empty()) plan.stages.pop_back();

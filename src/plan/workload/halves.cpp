@@ -35,6 +35,11 @@ std::array<Workload, 2> halves(const Workload& workload) {
          "of the second; valid: none",
          workload.order.stripes);
   }
+  if (!workload.mask.is_causal()) {
+    fail(ExitCode::usage,
+         "attention.overlap: found ping_pong with queries that see later keys, some of them of the "
+         "second half; valid: none");
+  }
   const std::vector<std::int64_t> cuts = cuts_of(workload);
   std::array<Workload, 2> both = {workload, workload};
   std::vector<Home> first;

@@ -164,8 +164,14 @@ double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks)
     // A tile of queries reaches the keys up to its end, less whole tiles that it does not see.
     std::int64_t end = (home.tokens.begin + kTile - 1) / kTile;
     for (std::int64_t begin = home.tokens.begin; begin < home.tokens.end; begin += kTile) {
-      const Range keys = mask.keys({begin, std::min(begin + kTile, home.tokens.end)});
-      tiles[static_cast<std::size_t>(home.rank)] += static_cast<double>(++end - keys.begin / kTile);
+      const Range queries{begin, std::min(begin + kTile, home.tokens.end)};
+      ++end;
+      std::int64_t seen = 0;
+      mask.for_each_key_range(queries, [&](Range keys) {
+        const std::int64_t last = keys.end == queries.end ? end : (keys.end + kTile - 1) / kTile;
+        seen += last - keys.begin / kTile;
+      });
+      tiles[static_cast<std::size_t>(home.rank)] += static_cast<double>(seen);
     }
   }
   return tiles.empty() ? 0.0 : *std::max_element(tiles.begin(), tiles.end());

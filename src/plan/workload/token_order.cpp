@@ -60,7 +60,7 @@ struct Counted {
   Counted(const Workload& workload, int document)
       : order(workload.order),
         length(workload.lengths[static_cast<std::size_t>(document)]),
-        mask(workload.mask) {}
+        mask(workload.mask_of(document)) {}
 
   Range whole() const { return {0, length}; }
   Range tokens(std::int64_t stripe) const { return stripe_tokens(order, length, stripe); }

@@ -56,7 +56,7 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
   const std::vector<Home> documents = cut(true);
   const std::vector<Home> sequence = cut(false);
   const auto tiles = [&](const std::vector<Home>& homes) {
-    return predicted_tiles(experiment.model.mask, homes, ranks);
+    return predicted_tiles(experiment.attention.mask(), homes, ranks);
   };
   return tiles(sequence) < tiles(documents) ? sequence : documents;
 }
@@ -88,7 +88,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
   workload.context = context;
   workload.shape = attention_shape(experiment);
   workload.order = token_order(experiment);
-  workload.mask = experiment.model.mask;
+  workload.mask = experiment.attention.mask();
   const bool halves = experiment.attention.overlap == config::Overlap::ping_pong;
   const bool in_place = dedicated == 0 || experiment.attention.mixed;
   for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {

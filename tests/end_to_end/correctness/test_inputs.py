@@ -119,6 +119,7 @@ def test_it_says_what_it_is(name):
 
 # Words that a key may have; each of them needs an experiment.
 KEYS = (
+    "attention.kind",
     "attention.placement",
     "attention.sharding",
     "attention.shard_unit",

@@ -28,6 +28,25 @@ CASES = {
             "weight_decay": 0.5,
         },
     },
+    "window, llama3": {
+        "attention": {"kind": "window", "window": 11, "sinks": 2},
+        "model": {
+            "rope": {
+                "theta": 500.0,
+                "scaling": {"kind": "llama3", "factor": 4.0, "original_context": 64},
+            }
+        },
+    },
+    "prefix, linear": {
+        "attention": {"kind": "prefix", "prefix": 20},
+        "model": {"rope": {"scaling": {"kind": "linear", "factor": 2.0}}},
+    },
+    "dual chunk, yarn": {
+        "attention": {"kind": "dual_chunk", "chunk": 24, "local": 8},
+        "model": {
+            "rope": {"scaling": {"kind": "yarn", "factor": 4.0, "original_context": 500}},
+        },
+    },
 }
 
 
@@ -40,6 +59,13 @@ def experiment_of(case, corpus, dtype):
     return harness.merged(changes, CASES[case])
 
 
+def model_of(full):
+    """The model and what it attends to."""
+    keys = ("kind", "window", "sinks", "prefix", "chunk", "local")
+    kind = {"kind": "full", **{key: v for key, v in full["attention"].items() if key in keys}}
+    return {**full["model"], "attention": kind}
+
+
 def reference(experiment, start, documents):
     """The reference's losses, gradient norms and trainer after STEPS updates from `start`."""
     full = harness.merged(harness.DEFAULTS, experiment)
@@ -50,7 +76,7 @@ def reference(experiment, start, documents):
         STEPS,
         full["data"].get("max_document"),
     )
-    trainer = llama_jax.Trainer(start, full["model"], full["optimizer"], STEPS)
+    trainer = llama_jax.Trainer(start, model_of(full), full["optimizer"], STEPS)
     losses, norms = zip(*(trainer.update(batch) for batch in batches), strict=True)
     return np.array(losses), np.array(norms), trainer.parameters
 
@@ -129,7 +155,7 @@ def test_checkpoint_k_is_after_k_updates(trained, documents):
     experiment, run = trained("untied", "float64")
     full = harness.merged(harness.DEFAULTS, experiment)
     batches = pack(documents, full["batch"]["tokens"], full["batch"]["microbatch"], 3)
-    trainer = llama_jax.Trainer(run.checkpoint(0), full["model"], full["optimizer"], STEPS)
+    trainer = llama_jax.Trainer(run.checkpoint(0), model_of(full), full["optimizer"], STEPS)
     for updates, batch in enumerate(batches):
         assert largest_difference(run.checkpoint(updates), trainer.parameters) <= 1e-10
         trainer.update(batch)

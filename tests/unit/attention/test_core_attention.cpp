@@ -30,6 +30,14 @@ std::vector<double> normal(std::size_t count, std::mt19937_64& random) {
   return made;
 }
 
+RotaryFrequencies frequencies(int head_dim, double theta) {
+  RotaryFrequencies all;
+  for (int d = 0; d < head_dim / 2; ++d) {
+    all.of_pair.push_back(std::pow(theta, -2.0 * d / head_dim));
+  }
+  return all;
+}
+
 TEST(CoreAttention, InitialiseIsTheResultOfNoKeys) {
   const auto out = upload(std::vector<float>(24, std::nanf("")));
   const auto lse = upload(std::vector<float>(6, std::nanf("")));
@@ -220,7 +228,7 @@ TEST(CoreAttention, MergeKeepsNan) {
 TEST(CoreAttention, RotaryTableHoldsCosAndSinOfTheAngles) {
   for (const int dim : {2, 7, 64}) {
     MemoryLedger ledger;
-    const auto table = make_rotary_table<float>(ledger, 1000, dim, 10000);
+    const auto table = make_rotary_table<float>(ledger, 1000, frequencies(dim, 10000));
     const auto cos = download(table.cos), sin = download(table.sin);
     EXPECT_EQ(table.half, dim / 2);
     ASSERT_EQ(cos.size(), static_cast<std::size_t>(1000 * (dim / 2)));
@@ -241,7 +249,7 @@ TEST(CoreAttention, RotateKeysTurnsPairsByTheirPositions) {
   constexpr int kHeads = 2;
   for (const int dim : {1, 2, 5, 8}) {
     MemoryLedger ledger;
-    const auto table = make_rotary_table<double>(ledger, 40, dim, 100);
+    const auto table = make_rotary_table<double>(ledger, 40, frequencies(dim, 100));
     const std::vector<std::int32_t> positions = {0, 39, 3, 0, 1};
     const auto before = normal(positions.size() * kHeads * static_cast<std::size_t>(dim), random);
     const auto k = upload(before);
@@ -292,7 +300,7 @@ template <typename Real>
 void expect_keys_rounded_once(int dim) {
   std::mt19937_64 random(4);
   MemoryLedger ledger;
-  const auto table = make_rotary_table<Accumulator<Real>>(ledger, 40, dim, 100);
+  const auto table = make_rotary_table<Accumulator<Real>>(ledger, 40, frequencies(dim, 100));
   const std::vector<std::int32_t> positions = {0, 39, 3};
   const auto before =
       stored<Real>(normal(positions.size() * static_cast<std::size_t>(dim), random));
@@ -327,7 +335,7 @@ void expect_joined(const kernels::AttentionShape& shape) {
   using Sum = Accumulator<Real>;
   std::mt19937_64 random(5);
   MemoryLedger ledger;
-  const auto table = make_rotary_table<Sum>(ledger, 40, shape.head_dim, 100);
+  const auto table = make_rotary_table<Sum>(ledger, 40, frequencies(shape.head_dim, 100));
   const std::vector<std::int32_t> positions = {0, 39, 3, 1};
   const std::size_t dim = static_cast<std::size_t>(shape.head_dim), half = dim / 2;
   const std::size_t wide = static_cast<std::size_t>(shape.heads) * dim,

@@ -39,8 +39,8 @@ class Draw {
     e.seed = random_();
     const std::int64_t group = integer(1, 4);
     e.model = {
-        integer(1, 9), 0,     0, integer(1, 5), integer(1, 99), integer(259, 70000), positive(),
-        {positive()},  coin()};
+        integer(1, 9),    0,     0, integer(1, 5), integer(1, 99), integer(259, 70000), positive(),
+        {positive(), {}}, coin()};
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     e.data = {Source(integer(0, 2)), {text(), text()}, Tokenizer::byte,
@@ -59,6 +59,26 @@ class Draw {
     e.attention.servers = integer(0, 3);
     e.attention.mixed = cad && e.attention.servers > 0 && coin();
     if (cad) e.attention.capacity = {{0.0, static_cast<double>(integer(1, 10000))}};
+    e.model.rope.scaling = {RopeScalingKind(integer(1, 3)),
+                            1 + unit(),
+                            integer(1, 9999),
+                            2 + unit(),
+                            unit() + 0.5,
+                            1 + unit(),
+                            1 + unit(),
+                            unit() + 0.5,
+                            2 + unit()};
+    e.attention.kind = AttentionKind(integer(0, 3));
+    if (e.attention.kind == AttentionKind::window) {
+      e.attention.window = integer(1, 99);
+      e.attention.sinks = integer(0, 9);
+    }
+    if (e.attention.kind == AttentionKind::prefix) e.attention.prefix = integer(1, 99);
+    if (e.attention.kind == AttentionKind::dual_chunk) {
+      e.attention.chunk = integer(50, 99);
+      e.attention.local = integer(0, 49);
+      e.attention.cap = ChunkCap(integer(0, 1));
+    }
     e.attention.sharding = Sharding(integer(0, 1));
     e.attention.shard_unit = ShardUnit(integer(0, 2));
     e.attention.head_parallel = integer(1, 4);
@@ -69,7 +89,7 @@ class Draw {
     e.attention.priority = Priority(integer(0, 2));
     e.attention.split_keys = coin();
     e.attention.inputs = Inputs(integer(0, 1));
-    e.attention.overlap = Overlap(integer(0, 1));
+    e.attention.overlap = Overlap(e.attention.kind == AttentionKind::prefix ? 0 : integer(0, 1));
     e.attention.kernel = AttentionKernel(integer(0, 5));
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
@@ -119,6 +139,9 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.seed, b.seed);
   EXPECT_EQ(a.model.norm_eps, b.model.norm_eps);
   EXPECT_EQ(a.model.rope.theta, b.model.rope.theta);
+  EXPECT_EQ(a.model.rope.scaling.kind, b.model.rope.scaling.kind);
+  EXPECT_EQ(a.model.rope.scaling.factor, b.model.rope.scaling.factor);
+  EXPECT_EQ(a.model.rope.scaling.mscale_all_dim, b.model.rope.scaling.mscale_all_dim);
   EXPECT_EQ(a.model.d_model, b.model.d_model);
   EXPECT_EQ(a.model.tie_embeddings, b.model.tie_embeddings);
   EXPECT_EQ(a.data.source, b.data.source);

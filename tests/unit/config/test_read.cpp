@@ -96,17 +96,29 @@ TEST(OldKey, MeansWhatItsNewNameMeans) {
   const std::string old =
       kGood + "attention: {placement: double_ring, window: 2}\n" + "parallel: {context: 4}\n";
   EXPECT_EQ(parse(old).attention.inner_ring, 2);
-  EXPECT_THAT(to_yaml(parse(old)), Not(HasSubstr("window")));
+  EXPECT_THAT(to_yaml(parse(old)), HasSubstr("window: 0"));
+  EXPECT_EQ(parse(to_yaml(parse(old))).attention.inner_ring, 2);
   EXPECT_EQ(parse(old, {"attention.window=4"}).attention.inner_ring, 4);
   EXPECT_EQ(parse(old, {"attention.inner_ring=4"}).attention.inner_ring, 4);
   EXPECT_EQ(parse(to_yaml(parse(old)), {"attention.window=4"}).attention.inner_ring, 4);
 }
 
+TEST(OldKey, OfASlidingWindowIsNone) {
+  const auto window = parse(kGood + "attention: {kind: window, window: 2}\n").attention;
+  EXPECT_EQ(window.mask(), Mask::window(2));
+  EXPECT_EQ(window.inner_ring, 1);
+  EXPECT_EQ(parse(kGood + "attention: {placement: cad, window: 1}\n").attention.window, 0);
+  EXPECT_THAT(error_of(kGood, {"attention.window=128"}),
+              HasSubstr("found 128 with attention.kind = full; valid: only with kind window"));
+}
+
 TEST(OldKey, IsRefusedBesideItsNewName) {
-  EXPECT_EQ(error_of(kGood + "attention:\n  inner_ring: 2\n  window: 2\n"),
+  const std::string both = "attention:\n  inner_ring: 2\n  window: 2\n  placement: double_ring\n";
+  EXPECT_EQ(error_of(kGood + both),
             "e.yaml:16: attention.window: found the old name of a key that is also set; "
             "valid: attention.inner_ring alone");
-  EXPECT_THAT(error_of(kGood, {"attention.inner_ring=2", "attention.window=2"}),
+  EXPECT_THAT(error_of(kGood, {"attention.placement=double_ring", "attention.inner_ring=2",
+                               "attention.window=2"}),
               StartsWith("--set attention.window=2: found the old name of a key that is also set"));
 }
 

@@ -143,7 +143,9 @@ TEST(SweepExperiment, FollowsFromItsShape) {
 }
 
 TEST(SweepExperiment, MayUseAnOldKey) {
-  const Base base = parse_base(kGood + "attention: {window: 2}\n", "base.yaml");
+  const Base base = parse_base(
+      kGood + "attention: {placement: double_ring, window: 2}\n" + "parallel: {context: 2}\n",
+      "base.yaml");
   EXPECT_EQ(experiment_of({{}, {}}, base, {}).attention.inner_ring, 2);
   EXPECT_EQ(experiment_of({{}, {"attention.window=1"}}, base, {}).attention.inner_ring, 1);
 }

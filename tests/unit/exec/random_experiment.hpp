@@ -122,8 +122,16 @@ inline config::Experiment random_experiment(Draw& draw, int ranks,
 /// The same training on one rank.
 inline config::Experiment on_one_rank(config::Experiment e) {
   e.parallel = {};
-  e.attention = {};
-  e.attention.placement = config::PlacementKind::colocated;
+  config::Attention attention;  // what is computed stays, not where
+  attention.kind = e.attention.kind;
+  attention.window = e.attention.window;
+  attention.sinks = e.attention.sinks;
+  attention.prefix = e.attention.prefix;
+  attention.chunk = e.attention.chunk;
+  attention.local = e.attention.local;
+  attention.cap = e.attention.cap;
+  attention.placement = config::PlacementKind::colocated;
+  e.attention = attention;
   e.run.recompute = config::Recompute::none;
   return e;
 }

@@ -71,15 +71,48 @@ TEST(Executor, GradientsMatchWithTiedEmbeddings) {
 
 TEST(Executor, GradientsMatchWithASlidingWindow) {
   config::Experiment e = still_experiment(false);
-  e.model.mask = Mask::window(5);
+  e.attention.kind = config::AttentionKind::window;
+  e.attention.window = 5;
   expect_gradients_match_differences(e);
+}
+
+TEST(Executor, GradientsMatchWithEveryOtherMask) {
+  config::Experiment e = still_experiment(false);
+  e.attention.kind = config::AttentionKind::window;
+  e.attention.window = 5;
+  e.attention.sinks = 3;
+  expect_gradients_match_differences(e);
+  e.attention.kind = config::AttentionKind::prefix;
+  e.attention.prefix = 6;
+  expect_gradients_match_differences(e);
+  e.attention.kind = config::AttentionKind::dual_chunk;
+  e.attention.chunk = 8;
+  e.attention.local = 2;
+  expect_gradients_match_differences(e);
+}
+
+TEST(Executor, DualChunksAsLongAsTheDocumentsAreCausal) {
+  const auto world = comm::make_self();
+  config::Experiment e = tiny_experiment();
+  RankState<double> causal(e, *world);
+  e.attention.kind = config::AttentionKind::dual_chunk;
+  e.attention.local = e.batch.microbatch / 2;
+  e.attention.chunk = e.batch.microbatch;  // two chunks, but no position is cut
+  RankState<double> chunks(e, *world);
+  EXPECT_NEAR(chunks.run(0).loss, causal.run(0).loss, 1e-13);
+  EXPECT_NEAR(chunks.run(1).loss, causal.run(1).loss, 1e-13);
+  e.attention.chunk = 20;
+  e.attention.local = 5;
+  RankState<double> shorter(e, *world);
+  EXPECT_GT(std::abs(shorter.run(0).loss - causal.run(0).loss), 1e-9);
 }
 
 TEST(Executor, AWindowAsLongAsTheDocumentsIsCausal) {
   const auto world = comm::make_self();
   config::Experiment e = tiny_experiment();
   RankState<double> causal(e, *world);
-  e.model.mask = Mask::window(e.batch.microbatch);
+  e.attention.kind = config::AttentionKind::window;
+  e.attention.window = e.batch.microbatch;
   RankState<double> window(e, *world);
   EXPECT_EQ(window.run(0).loss, causal.run(0).loss);
   EXPECT_EQ(window.run(1).loss, causal.run(1).loss);
@@ -139,15 +172,22 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
 
 TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
   const auto world = comm::make_self();
-  for (const Mask mask : {Mask{}, Mask::window(20)}) {
+  for (const auto kind : {config::AttentionKind::full, config::AttentionKind::window,
+                          config::AttentionKind::prefix, config::AttentionKind::dual_chunk}) {
     config::Experiment e = tiny_experiment();
-    e.model.mask = mask;
+    e.attention.kind = kind;
+    e.attention.window = 20;
+    e.attention.sinks = 3;
+    e.attention.prefix = 10;
+    e.attention.chunk = 12;
+    e.attention.local = 5;
     RankState<float> runner(e, *world);
     const auto plan = runner.plan(0);
     runner.tracer.begin_step(0);
     runner.executor.run(plan);
     EXPECT_NEAR(runner.tracer.totals().flops,
-                cost::step_flops(runner.experiment.model, plan.batch.lengths()),
+                cost::step_flops(runner.experiment.model, runner.experiment.attention.mask(),
+                                 plan.batch.lengths()),
                 1e-9 * runner.tracer.totals().flops);
     EXPECT_EQ(runner.tracer.totals().bytes_sent, 0);
   }

@@ -43,7 +43,8 @@ class Piece {
         layout_(layout),
         local_(model),
         rotary_(attention::make_rotary_table<Sum>(
-            ledger_, capacity.rows, static_cast<int>(model.head_dim()), model.rope.theta)),
+            ledger_, capacity.rows,
+            rotary_frequencies(model.rope, static_cast<int>(model.head_dim())))),
         parameters(make_parameters<Real>(model, part, 1, ledger_, {})),
         llama(model, part, capacity, layout.recompute, rotary_, parameters, group, ledger_) {
     local_.d_model /= part.tensor_size;

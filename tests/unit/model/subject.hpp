@@ -8,6 +8,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/llama.hpp"
+#include "cadenza/model/rotary.hpp"
 #include "unit/model/layout.hpp"
 #include "unit/model/reference_model.hpp"
 #include "unit/model/support.hpp"
@@ -88,8 +89,8 @@ struct Subject {
   using Sum = Accumulator<Real>;
   Subject(const config::Model& m, std::int64_t tokens, std::uint64_t seed)
       : model(m),
-        rotary(attention::make_rotary_table<Sum>(ledger, tokens, static_cast<int>(m.head_dim()),
-                                                 m.rope.theta)),
+        rotary(attention::make_rotary_table<Sum>(
+            ledger, tokens, rotary_frequencies(m.rope, static_cast<int>(m.head_dim())))),
         parameters(whole_parameters<Real>(m, 1, ledger)),
         llama(m, whole_model(m), {tokens, 1}, config::Recompute::none, rotary, parameters, nullptr,
               ledger) {

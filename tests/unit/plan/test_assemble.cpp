@@ -30,7 +30,9 @@ struct Joined {
 };
 
 std::vector<Joined> coalesced(std::vector<Assignment> list) {
-  coalesce(Mask{}, list);
+  Workload workload;
+  workload.lengths = {100, 100};
+  coalesce(workload, list);
   std::vector<Joined> result;
   for (const Assignment& a : list) result.push_back({a.q, a.k});
   return result;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mask that no placement knows: a sliding window through placements, validator and reports.
+// Masks, which no placement knows, through placements, validator and reports.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/plan/report.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
@@ -19,41 +20,55 @@ using test::Draw;
 using test::experiment;
 using test::group_workload;
 
-/// Pairs of a document by definition.
-std::int64_t window_pairs(std::int64_t length, std::int64_t window) {
+/// Pairs of a document one by one.
+std::int64_t pairs_of(const Mask& mask, std::int64_t length) {
   std::int64_t pairs = 0;
-  for (std::int64_t i = 0; i < length; ++i) pairs += std::min(i + 1, window);
+  for (std::int64_t i = 0; i < length; ++i) pairs += mask.pairs({i, i + 1}, {0, length});
   return pairs;
 }
 
-void expect_valid(const Plan& plan, std::int64_t window) {
+void expect_valid(const Plan& plan) {
   EXPECT_THAT(violations(plan), testing::IsEmpty());
   EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
   if (!plan.workload.queries.empty()) return;
   double cost = 0;
   for (const double of_rank : plan.cost_per_rank) cost += of_rank;
   std::int64_t pairs = 0;
-  for (const std::int64_t length : plan.workload.lengths) pairs += window_pairs(length, window);
+  for (const std::int64_t length : plan.workload.lengths) {
+    pairs += pairs_of(plan.workload.mask, length);
+  }
   const AttentionShape& shape = plan.workload.shape;
   EXPECT_EQ(cost, 4.0 * shape.head_dim * shape.heads * static_cast<double>(pairs));
 }
 
-TEST(Window, CadAndColocatedCoverItOnAnyWorkload) {
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+/// Any kind of mask, in numbers up to `most` tokens.
+config::Attention random_kind(Draw& draw, std::int64_t most) {
+  config::Attention attention;
+  attention.kind = config::AttentionKind(draw.between(1, 3));
+  attention.window = draw.between(1, most);
+  attention.sinks = draw.between(0, 1) * draw.between(0, most / 2);
+  attention.prefix = draw.between(1, most);
+  attention.chunk = draw.between(2, most + 2);
+  attention.local = draw.between(0, attention.chunk - 1);
+  attention.cap = config::ChunkCap(draw.between(0, 1));
+  return attention;
+}
+
+TEST(Masks, CadAndColocatedCoverThemOnAnyWorkload) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
     const std::int64_t block = draw.of(std::vector<std::int64_t>{1, 4, 16});
-    const std::int64_t window = draw.between(1, 12 * block);
     Workload w = test::random_workload(draw, block);
-    w.mask = Mask::window(window);
-    config::Attention attention;
+    config::Attention attention = random_kind(draw, 12 * block);
+    w.mask = attention.mask();
     attention.block = block;
     attention.tolerance = draw.of(std::vector<double>{0, 0.05, 0.3});
     attention.split_keys = draw.between(0, 1) == 0;
     attention.bound = config::Bound(draw.between(0, 1));
     attention.priority = config::Priority(draw.between(0, 2));
     for (const Plan& plan : {cad(w, attention), colocated(w)}) {
-      expect_valid(plan, window);
+      expect_valid(plan);
       std::int64_t longest = 0;
       for (const std::int64_t length : w.lengths) longest = std::max(longest, length);
       if (longest <= 90) {
@@ -63,18 +78,19 @@ TEST(Window, CadAndColocatedCoverItOnAnyWorkload) {
   }
 }
 
-TEST(Window, EveryContextPlacementCoversIt) {
+TEST(Masks, EveryContextPlacementCoversThem) {
   for (const PlacementKind placement :
        {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
         PlacementKind::block_striped, PlacementKind::ulysses, PlacementKind::ulysses_ring,
         PlacementKind::double_ring, PlacementKind::all_gather, PlacementKind::cad}) {
-    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
       SCOPED_TRACE(static_cast<int>(placement));
       SCOPED_TRACE(seed);
       Draw draw(seed);
       config::Experiment e = experiment(placement, 4);
-      const std::int64_t window = draw.between(1, 60);
-      e.model.mask = Mask::window(window);
+      e.attention = random_kind(draw, 60);
+      e.attention.placement = placement;
+      e.attention.overlap = config::Overlap::none;
       e.attention.block = draw.between(1, 9);
       e.attention.head_parallel = 2;
       e.attention.inner_ring = 2;
@@ -84,19 +100,23 @@ TEST(Window, EveryContextPlacementCoversIt) {
         for (std::int64_t n = draw.between(1, 4); n > 0; --n) list.push_back(draw.between(1, 70));
       }
       const Plan plan = make_plan(e.attention, group_workload(e, groups));
-      expect_valid(plan, window);
+      expect_valid(plan);
       EXPECT_EQ(test::carry_out(plan), "");
     }
   }
 }
 
-TEST(Window, HalvesOfAWorkloadCoverIt) {
+TEST(Masks, HalvesOfAWorkloadCoverThem) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
     Workload w = test::random_workload(draw, 4);
-    w.mask = Mask::window(draw.between(1, 40));
-    for (const Workload& half : halves(w)) expect_valid(cad(half, 4, 0.05), 0);
+    w.mask = random_kind(draw, 40).mask();
+    if (!w.mask.is_causal()) {
+      EXPECT_THROW(halves(w), Error);
+      continue;
+    }
+    for (const Workload& half : halves(w)) expect_valid(cad(half, 4, 0.05));
   }
 }
 
@@ -107,8 +127,12 @@ TEST(Window, MovesOnlyKeysThatAreSeen) {
   const Plan causal = cad(w, 128, 0.02);
   w.mask = Mask::window(1024);
   const Plan window = cad(w, 128, 0.02);
-  expect_valid(window, 1024);
+  expect_valid(window);
   EXPECT_LE(imbalance(window), 1.021);
+  w.mask = Mask::window(1024, 64);
+  const Plan sinks = cad(w, 128, 0.02);
+  expect_valid(sinks);
+  EXPECT_LE(imbalance(sinks), 1.021);
   const auto keys_sent = [](const Plan& plan) {
     std::int64_t rows = 0;
     for (const Stage& stage : plan.stages) {
@@ -118,6 +142,7 @@ TEST(Window, MovesOnlyKeysThatAreSeen) {
   };
   EXPECT_LT(keys_sent(window), kLength + 16 * 1024);  // queries elsewhere and a window before each
   EXPECT_GT(keys_sent(causal), keys_sent(window));
+  EXPECT_LT(keys_sent(sinks), kLength + 16 * 1024 + 4 * 64);
 }
 
 bool same_pairs(const Task& task, Band other) {
@@ -145,7 +170,7 @@ TEST(Window, AnotherBandThanTheMasksIsAFault) {
   Workload w = test::workload({{300}, {200, 150}});
   w.mask = Mask::window(64);
   const Plan plan = cad(w, 16, 0.05);
-  expect_valid(plan, 64);
+  expect_valid(plan);
   ASSERT_FALSE(plan.stages[0].tasks.empty());
   expect_fault(plan, [](Band& band) { band.low -= 1; });  // too wide
   expect_fault(plan, [](Band& band) { band.low += 1; });
@@ -158,6 +183,26 @@ TEST(Window, AnotherBandThanTheMasksIsAFault) {
   other.workload.mask = Mask::window(63);
   EXPECT_THAT(violations(other), testing::Contains(testing::StartsWith("coverage:")));
   EXPECT_THAT(mirror_violations(plan, mirror(other)), testing::Not(testing::IsEmpty()));
+  EXPECT_NE(hash(other), hash(plan));
+}
+
+TEST(Masks, OtherPositionsAreAFault) {
+  Workload w = test::workload({{300}, {200, 150}});
+  w.mask = Mask::dual_chunk({40, 60, 60});
+  const Plan plan = cad(w, 16, 0.05);
+  expect_valid(plan);
+  const auto plant = [&](auto&& change) {
+    for (std::size_t i = 0; i < plan.stages[0].tasks.size(); ++i) {
+      Plan broken = plan;
+      change(broken.stages[0].tasks[i].task.q_positions);
+      EXPECT_THAT(violations(broken), testing::Contains(testing::StartsWith("coverage:")));
+    }
+  };
+  plant([](PositionMap& map) { map.first += 1; });
+  plant([](PositionMap& map) { map.step = 1 - map.step; });
+  Plan other = plan;
+  other.workload.mask = Mask::dual_chunk({40, 61, 60});
+  EXPECT_THAT(violations(other), testing::Contains(testing::StartsWith("coverage:")));
   EXPECT_NE(hash(other), hash(plan));
 }
 

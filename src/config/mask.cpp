@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/mask.hpp"
+
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// Positions of arXiv 2402.17463, section 3: with stride s and w local tokens the largest is
+/// s + w - 1; Megatron-LM takes s + w and, for older chunks, at most the last of the next chunk.
+DualChunk dual_chunk(const Attention& attention) {
+  const std::int64_t stride = attention.chunk - attention.local;
+  if (attention.cap == ChunkCap::paper) return {stride, attention.chunk - 1, attention.chunk - 1};
+  return {stride, attention.chunk, std::min(2 * stride - 1, attention.chunk)};
+}
+
+}  // namespace
+
+Mask Attention::mask() const {
+  switch (kind) {
+    case AttentionKind::full:
+      return {};
+    case AttentionKind::window:
+      return Mask::window(window, sinks);
+    case AttentionKind::prefix:
+      return Mask::prefix(prefix);
+    case AttentionKind::dual_chunk:
+      break;
+  }
+  return Mask::dual_chunk(dual_chunk(*this));
+}
+
+}  // namespace cadenza::config
