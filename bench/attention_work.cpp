@@ -8,7 +8,9 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/attention.hpp"
+#include "cadenza/model/rotary.hpp"
 
 namespace cadenza::bench {
 namespace {
@@ -20,12 +22,24 @@ struct Shape {
   std::vector<std::int64_t> documents;
   std::int64_t task = 0;
   bool backward = false;
+  config::Attention attention;
+  bool rotates = false;
 
   explicit Shape(const Json& request)
       : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim")},
         documents(request.at("documents").get<std::vector<std::int64_t>>()),
         task(request.value("task", 0)),
-        backward(request.at("pass") == "backward") {
+        backward(request.at("pass") == "backward"),
+        rotates(request.value("rotate", false)) {
+    attention.window = request.value("window", std::int64_t{0});
+    if (attention.window > 0) attention.kind = config::AttentionKind::window;
+    attention.chunk = request.value("chunk", std::int64_t{0});
+    attention.local = request.value("local", std::int64_t{0});
+    if (attention.chunk > 0) attention.kind = config::AttentionKind::dual_chunk;
+    if (attention.chunk > 0 && attention.local >= attention.chunk) {
+      fail(ExitCode::usage, "local: found {}; valid: less than chunk = {}", attention.local,
+           attention.chunk);
+    }
     const std::string pass = request.at("pass");
     if (pass != "forward" && pass != "backward") {
       fail(ExitCode::usage, "pass: found {}; valid: forward, backward", pass);
@@ -48,11 +62,12 @@ struct Shape {
     return sum;
   }
   double flops() const {
-    double pairs = 0;
+    double pairs = 0;  // of causal attention S^2 / 2: the half pairs on the diagonal do not count
     for (const std::int64_t length : documents) {
-      pairs += static_cast<double>(length) * static_cast<double>(length);
+      pairs += static_cast<double>(attention.mask().pairs({0, length})) -
+               0.5 * static_cast<double>(length);
     }
-    return 2.0 * pairs * heads.head_dim * heads.heads * (backward ? kBackwardFlopsRatio : 1.0);
+    return 4.0 * pairs * heads.head_dim * heads.heads * (backward ? kBackwardFlopsRatio : 1.0);
   }
 };
 
@@ -88,6 +103,13 @@ class AttentionWork final : public Work {
       dq_ = zeros("dq", shape.heads.heads, shape.heads.head_dim);
       dk_ = zeros("dk", shape.heads.kv_heads, shape.heads.head_dim);
       dv_ = zeros("dv", shape.heads.kv_heads, shape.heads.head_dim);
+    }
+    if (shape_.rotates) {
+      config::Rope rope;
+      const std::int64_t longest = std::ranges::max(shape.documents);
+      rotation_ =
+          attention::make_rotary_table<Sum>(ledger_, shape.attention.mask().positions(longest),
+                                            model::rotary_frequencies(rope, shape.heads.head_dim));
     }
     list_tasks();
     if (shape_.backward) forward();
@@ -144,8 +166,10 @@ class AttentionWork final : public Work {
       const std::int64_t step = shape_.task > 0 ? shape_.task : length;
       for (std::int64_t begin = 0; begin < length; begin += step) {
         const std::int64_t end = std::min(length, begin + step);
-        const Task task{index, {begin, end}, {0, end}, {0, shape_.heads.heads}, Band::causal()};
-        list_.tasks.push_back({task, index, index});
+        const Task rectangle{index, {begin, end}, {0, end}, {0, shape_.heads.heads}};
+        shape_.attention.mask().for_each_task(rectangle, [&](const Task& task) {
+          list_.tasks.push_back({task, index, index});
+        });
       }
       row += length;
     }
@@ -154,7 +178,7 @@ class AttentionWork final : public Work {
   void forward() {
     attention::initialise(out_.data(), lse_.data(), shape_.tokens(), shape_.heads.heads,
                           shape_.heads.head_dim);
-    kernels::attention_forward(shape_.heads, no_rotation_, list_);
+    kernels::attention_forward(shape_.heads, rotation_, list_);
   }
   void backward() {
     attention::delta(out_.data(), dout_.data(), shape_.tokens(), shape_.heads.heads,
@@ -162,7 +186,7 @@ class AttentionWork final : public Work {
     set_zero(dq_);
     set_zero(dk_);
     set_zero(dv_);
-    kernels::attention_backward(shape_.heads, no_rotation_, list_);
+    kernels::attention_backward(shape_.heads, rotation_, list_);
   }
 
   Shape shape_;
@@ -170,7 +194,8 @@ class AttentionWork final : public Work {
   Array<Sum> out_, lse_;
   Array<Real> dout_;
   Array<Sum> delta_, dq_, dk_, dv_;
-  kernels::RotaryTable<Sum> no_rotation_;
+  MemoryLedger ledger_;
+  kernels::RotaryTable<Sum> rotation_;
   kernels::TaskList<Real> list_;
 };
 

@@ -24,11 +24,19 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--pass", pass, "forward or backward")->capture_default_str();
   app.add_option("--dtype", dtype, "float32 or bfloat16")->capture_default_str();
+  bool rotate = false;
+  std::int64_t window = 0, chunk = 0, local = 0;
+  app.add_flag("--rotate", rotate, "Rotate Q, as training does");
+  app.add_option("--window", window, "Keys of a sliding window; 0: none")->capture_default_str();
+  app.add_option("--chunk", chunk, "Positions of dual chunk attention; 0: none")
+      ->capture_default_str();
+  app.add_option("--local", local, "Of them, those that chunks share")->capture_default_str();
   cadenza::bench::Repetitions repetitions;
   add_repetitions(app, repetitions);
   return run(app, argc, argv, repetitions, cadenza::bench::make_attention, [&] {
     return Json{{"heads", heads}, {"kv_heads", kv_heads},   {"head_dim", head_dim},
                 {"task", task},   {"documents", documents}, {"pass", pass},
-                {"dtype", dtype}};
+                {"dtype", dtype}, {"rotate", rotate},       {"window", window},
+                {"chunk", chunk}, {"local", local}};
   });
 }

@@ -80,6 +80,9 @@ class Walk {
   Walk(const std::string& pattern, Files& files) : pattern_(pattern), files_(files) {
     const fs::path path(pattern);
     parts_.assign(path.begin(), path.end());
+    const auto again = std::ranges::unique(
+        parts_, [](const fs::path& a, const fs::path& b) { return a == "**" && b == "**"; });
+    parts_.erase(again.begin(), again.end());
     // Each of them may be a call of visit() within another.
     const auto wildcards = std::ranges::count_if(
         parts_, [](const fs::path& part) { return has_wildcard(part.native()); });
