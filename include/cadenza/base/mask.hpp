@@ -164,7 +164,8 @@ class Mask {
   /// Keys and queries of a document of so many tokens stand at positions below this.
   constexpr std::int64_t positions(std::int64_t length) const {
     if (chunks_.stride == 0 || length <= chunks_.stride) return length;
-    return std::max({chunks_.stride, chunks_.cap + 1, chunks_.farthest + 1});
+    const std::int64_t successive = std::min(chunks_.cap, 2 * chunks_.stride - 1);
+    return std::max({chunks_.stride, successive + 1, chunks_.farthest + 1});
   }
 
   /// Equal masks have equal ones.
