@@ -165,17 +165,22 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
-  void post_send(std::span<const std::byte> data, int to, int tag, int channel) override {
-    in_pieces(data.size(), [&](std::size_t offset, int count) {
-      check(MPI_Isend(data.data() + offset, count, MPI_BYTE, to, tag, comm_, &next(channel)),
-            "MPI_Isend");
-    });
-  }
-  void post_receive(std::span<std::byte> data, int from, int tag, int channel) override {
-    in_pieces(data.size(), [&](std::size_t offset, int count) {
-      check(MPI_Irecv(data.data() + offset, count, MPI_BYTE, from, tag, comm_, &next(channel)),
-            "MPI_Irecv");
-    });
+  /// Receives come first: what arrives at once then has its place.
+  void post(std::span<const Receive> receives, std::span<const Send> sends, int channel) override {
+    for (const Receive& want : receives) {
+      in_pieces(want.data.size(), [&](std::size_t offset, int count) {
+        check(MPI_Irecv(want.data.data() + offset, count, MPI_BYTE, want.from, want.tag, comm_,
+                        &next(channel)),
+              "MPI_Irecv");
+      });
+    }
+    for (const Send& message : sends) {
+      in_pieces(message.data.size(), [&](std::size_t offset, int count) {
+        check(MPI_Isend(message.data.data() + offset, count, MPI_BYTE, message.to, message.tag,
+                        comm_, &next(channel)),
+              "MPI_Isend");
+      });
+    }
   }
   void wait(int channel) override { complete(channel, "messages"); }
   bool test(int channel) override {
@@ -250,9 +255,10 @@ class MpiCommunicator final : public Communicator {
       const int to = (rank_ + distance) % size_;
       const int from = (rank_ + size_ - distance) % size_;
       const auto at = [](int rank) { return static_cast<std::size_t>(rank); };
-      post_receive(std::as_writable_bytes(arrived.subspan(at(from) * count, count)), from, kOwnTag,
-                   kOwn);
-      post_send(std::as_bytes(all.subspan(at(to) * stride, count)), to, kOwnTag, kOwn);
+      const Receive want{std::as_writable_bytes(arrived.subspan(at(from) * count, count)), from,
+                         kOwnTag};
+      const Send mine{std::as_bytes(all.subspan(at(to) * stride, count)), to, kOwnTag};
+      post({&want, 1}, {&mine, 1}, kOwn);
     }
     complete(kOwn, "reduce_scatter");
   }

@@ -49,12 +49,11 @@ class SelfCommunicator final : public Communicator {
     check_parts("post_all_gather_v", byte_counts, {mine.size(), all.size()});
     if (mine.data() != all.data()) std::ranges::copy(mine, all.begin());
   }
-  void post_send(std::span<const std::byte> data, int, int tag, int) override {
-    sent_.push_back({tag, {data.begin(), data.end()}});
-    match();
-  }
-  void post_receive(std::span<std::byte> data, int, int tag, int channel) override {
-    expected_.push_back({tag, channel, data});
+  void post(std::span<const Receive> receives, std::span<const Send> sends, int channel) override {
+    for (const Receive& want : receives) expected_.push_back({want.tag, channel, want.data});
+    for (const Send& have : sends) {
+      sent_.push_back({have.tag, {have.data.begin(), have.data.end()}});
+    }
     match();
   }
   void wait(int channel) override {

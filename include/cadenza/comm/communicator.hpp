@@ -22,6 +22,20 @@ using Activity = std::function<std::string()>;
 /// Told of every look at messages, of a wait or of progress(): CLOCK_MONOTONIC, ns.
 using Looked = std::function<void(std::int64_t)>;
 
+/// A message of this rank to another of the group, or to itself.
+struct Send {
+  std::span<const std::byte> data;
+  int to = 0;
+  int tag = 0;
+};
+
+/// The other end of it: `data` has its size.
+struct Receive {
+  std::span<std::byte> data;
+  int from = 0;
+  int tag = 0;
+};
+
 /// A group of ranks. Collectives are called by all of them in the same order. Buffers are host
 /// memory. Every failure is Error(communication).
 class Communicator {
@@ -64,9 +78,20 @@ class Communicator {
   virtual void post_all_gather_v(std::span<const std::byte> mine,
                                  std::span<const std::int64_t> byte_counts,
                                  std::span<std::byte> all, int channel) = 0;
-  /// Messages of one pair and tag arrive in the order in which they were posted.
-  virtual void post_send(std::span<const std::byte> data, int to, int tag, int channel) = 0;
-  virtual void post_receive(std::span<std::byte> data, int from, int tag, int channel) = 0;
+  /// Posts messages as one group: none of them needs another of the group to be complete first, so
+  /// ranks may send to each other in one call (what NCCL calls a group). Messages of one pair and
+  /// tag arrive in the order in which they were posted.
+  virtual void post(std::span<const Receive> receives, std::span<const Send> sends,
+                    int channel) = 0;
+  /// A group of one message.
+  void post_send(std::span<const std::byte> data, int to, int tag, int channel) {
+    const Send message{data, to, tag};
+    post({}, {&message, 1}, channel);
+  }
+  void post_receive(std::span<std::byte> data, int from, int tag, int channel) {
+    const Receive message{data, from, tag};
+    post({&message, 1}, {}, channel);
+  }
   virtual void wait(int channel) = 0;
   /// True when wait(channel) would return at once. Moves messages on, as progress() does.
   virtual bool test(int channel) = 0;

@@ -7,6 +7,7 @@
 // before they merge or add up. LSE and delta travel as they are, in Accumulator<Real>.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,6 +16,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/tracer.hpp"
+#include "cadenza/exec/transport.hpp"
 #include "cadenza/exec/workspace.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/llama.hpp"
@@ -68,24 +70,17 @@ class AttentionExchange {
   void run(program::Operation operation, int stage);
 
  private:
-  struct StartTimes {
-    std::int64_t sends_ns = 0;
-    std::int64_t receives_ns = 0;
-  };
-
   void begin();
   void start_messages(int stage, bool results);
   void complete_messages(int stage, bool results);
   void attend(int stage);
   const Binding& bound() const { return binding(context_.tick); }
   const StageBinding& stage_of(int stage) const;
-  std::byte* device_bytes(const MessageSet& messages) const {
-    return messages_.data() + messages.buffer;
+  std::byte* bytes_of(const MessageSet& messages) const {
+    return transport_.memory() + messages.buffer;
   }
-  std::span<std::byte> host_bytes(const MessageSet& messages, const Message& message) const;
-  void copy_to_host(const MessageSet& messages);
-  void copy_to_device(const MessageSet& messages);
-  void grow_messages(std::int64_t bytes);
+  std::vector<Transfer>& list_transfers(const MessageSet& messages, int tag,
+                                        std::vector<Transfer>& transfers) const;
   void grow_arriving(std::int64_t elements);
   const model::AttentionBuffers<Real>& buffers_of(bool home) const;
   Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
@@ -95,7 +90,8 @@ class AttentionExchange {
   void unpack(const MessageSet& messages);
   void place_input(const Segment& segment, const std::byte* source);
   void merge_output(const MessageSet& messages, const Segment& out);
-  void list_tasks(const StageBinding& stage);
+  void bind_tasks();
+  kernels::TaskList<Real>& tasks_of(int stage);
   void record_messages(const MessageSet& messages, int stage, bool results, bool sends,
                        std::int64_t begin);
   Rank world_rank(int in_pool) const { return members_[static_cast<std::size_t>(in_pool)]; }
@@ -114,12 +110,14 @@ class AttentionExchange {
   std::vector<Binding> bindings_;
   AttentionContext<Real> context_;
   Workspace<Real> workspace_;
-  Array<std::byte> messages_;
-  HostArray<std::byte> host_messages_;  ///< what messages are sent from and received into
-  std::vector<StartTimes> start_times_;
-  std::vector<int> sending_;  ///< channels on which this rank only sends
-  Array<Sum> arriving_;       ///< O, then LSE, of a segment, widened; empty if Real is Sum
-  kernels::TaskList<Real> list_;
+  Transport transport_;
+  std::vector<Transfer> sends_;  ///< of an operation; kept for their memory, as `receives_` is
+  std::vector<Transfer> receives_;
+  std::vector<std::int64_t> posted_ns_;  ///< of the messages of a stage and direction
+  std::vector<int> sending_;             ///< channels on which this rank only sends
+  Array<Sum> arriving_;  ///< O, then LSE, of a segment, widened; empty if Real is Sum
+  /// By tick, pass and stage; the tasks are those of the step, the rows those of the last layer.
+  std::vector<std::array<std::vector<kernels::TaskList<Real>>, 2>> tasks_;
 };
 
 }  // namespace cadenza::exec

@@ -34,13 +34,6 @@ bool is_gradient(Tensor what) {
   return what == Tensor::dq || what == Tensor::dk || what == Tensor::dv;
 }
 
-/// The messages of one direction in the message memory.
-template <typename View>
-auto bytes_of(const View& view, const MessageSet& messages) {
-  const auto begin = static_cast<std::size_t>(messages.buffer);
-  return Kokkos::subview(view, std::pair(begin, begin + static_cast<std::size_t>(messages.bytes)));
-}
-
 void make_progress(void* pool) {
   static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
 }
@@ -61,7 +54,8 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector
       half_(half),
       tracer_(tracer),
       ledger_(ledger),
-      workspace_(plan_shape_, ledger) {}
+      workspace_(plan_shape_, ledger),
+      transport_(pool, ledger, "messages") {}
 
 template <typename Real>
 void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
@@ -83,20 +77,27 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   }
   // All messages of the step before are complete (finish), so nobody reads what grows here.
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
-  grow_messages(needs.message_bytes);
+  transport_.grow(needs.message_bytes);
   if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
-  start_times_.resize(std::max(start_times_.size(), 2 * needs.stages));
+  posted_ns_.resize(std::max(posted_ns_.size(), 2 * needs.stages));
+  bind_tasks();
 }
 
 template <typename Real>
-void AttentionExchange<Real>::grow_messages(std::int64_t bytes) {
-  const auto present = static_cast<std::int64_t>(messages_.extent(0));
-  if (bytes <= present) return;
-  ledger_.remove(MemoryKind::communication, present);
-  host_messages_ = {};
-  messages_ = {};
-  messages_ = allocate<std::byte>(ledger_, MemoryKind::communication, "messages", bytes);
-  host_messages_ = Kokkos::create_mirror_view(messages_);
+void AttentionExchange<Real>::bind_tasks() {
+  tasks_.resize(bindings_.size());
+  for (std::size_t tick = 0; tick < bindings_.size(); ++tick) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      const std::vector<StageBinding>& stages = bindings_[tick].of(pass);
+      auto& lists = tasks_[tick][static_cast<std::size_t>(pass)];
+      lists.resize(stages.size());
+      for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+        lists[stage].tasks = stages[stage].tasks;
+        // Messages of later stages move on inside the kernels: MPI does so only when it is called.
+        lists[stage].progress = {make_progress, &pool_};
+      }
+    }
+  }
 }
 
 template <typename Real>
@@ -157,7 +158,7 @@ template <typename Real>
 void AttentionExchange<Real>::finish() {
   if (sending_.empty()) return;
   tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
-    for (const int on : sending_) pool_.wait(on);
+    for (const int on : sending_) transport_.wait(on);
   });
   sending_.clear();
 }
@@ -253,7 +254,7 @@ StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
 template <typename Real>
 void AttentionExchange<Real>::pack(const MessageSet& messages) {
   for (const Segment& segment : messages.segments) {
-    std::byte* target = device_bytes(messages) + segment.offset;
+    std::byte* target = bytes_of(messages) + segment.offset;
     const std::int64_t head_row = segment.row + segment.heads.begin;
     const StridedRows rows = stride_of(segment);
     if (is_input(segment.what)) {
@@ -268,50 +269,40 @@ void AttentionExchange<Real>::pack(const MessageSet& messages) {
     }
     if (is_gradient(segment.what)) clear_elements(values, rows);
   }
-  copy_to_host(messages);
 }
 
 template <typename Real>
-void AttentionExchange<Real>::copy_to_host(const MessageSet& messages) {
-  Kokkos::deep_copy(bytes_of(host_messages_, messages), bytes_of(messages_, messages));
+std::vector<Transfer>& AttentionExchange<Real>::list_transfers(
+    const MessageSet& messages, int tag, std::vector<Transfer>& transfers) const {
+  transfers.clear();
+  for (const Message& message : messages.messages) {
+    transfers.push_back({message.peer, tag, messages.buffer + message.offset, message.bytes});
+  }
+  return transfers;
 }
 
-template <typename Real>
-void AttentionExchange<Real>::copy_to_device(const MessageSet& messages) {
-  Kokkos::deep_copy(bytes_of(messages_, messages), bytes_of(host_messages_, messages));
-}
-
-template <typename Real>
-std::span<std::byte> AttentionExchange<Real>::host_bytes(const MessageSet& messages,
-                                                         const Message& message) const {
-  return {host_messages_.data() + messages.buffer + message.offset,
-          static_cast<std::size_t>(message.bytes)};
-}
-
-/// Receives are posted before the sends are packed, so that what arrives early has its place. The
-/// message memory of both belongs to the communicator from here to complete_messages() or, where
-/// this rank only sends, to finish(); the rows that were packed are free at once.
+/// The message memory belongs to the transport from here to complete_messages() or, where this rank
+/// only sends, to finish(); the rows that were packed are free at once.
 template <typename Real>
 void AttentionExchange<Real>::start_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const int on = channel(stage, results);
-  StartTimes& times = start_times_[direction_index(stage, results)];
-  for (const Message& message : direction.receives.messages) {
-    pool_.post_receive(host_bytes(direction.receives, message), message.peer, tag(stage, results),
-                       on);
+  list_transfers(direction.receives, tag(stage, results), receives_);
+  list_transfers(direction.sends, tag(stage, results), sends_);
+  if (!sends_.empty()) {
+    tracer_.time(OtherEvent::pack, {direction.sends.bytes}, [&] {
+      pack(direction.sends);
+      transport_.before_send(sends_);
+    });
   }
-  times.receives_ns = trace::now_ns();
-  if (direction.sends.messages.empty()) return;
-  tracer_.time(OtherEvent::pack, {direction.sends.bytes}, [&] { pack(direction.sends); });
-  times.sends_ns = trace::now_ns();
-  for (const Message& message : direction.sends.messages) {
-    pool_.post_send(host_bytes(direction.sends, message), message.peer, tag(stage, results), on);
-  }
+  const std::int64_t posted = trace::now_ns();
+  posted_ns_[direction_index(stage, results)] = posted;
+  transport_.post(receives_, sends_, on);
   tracer_.count_sent(direction.sends.bytes);
-  if (direction.receives.messages.empty()) {  // no wait will follow
+  if (!sends_.empty() && receives_.empty()) {  // no wait will follow
     sending_.push_back(on);
-    record_messages(direction.sends, stage, results, true, times.sends_ns);
+    record_messages(direction.sends, stage, results, true, posted);
   }
 }
 
@@ -320,12 +311,15 @@ template <typename Real>
 void AttentionExchange<Real>::complete_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
-  const StartTimes& times = start_times_[direction_index(stage, results)];
-  tracer_.time(Operation::wait, {}, [&] { pool_.wait(channel(stage, results)); });
-  record_messages(direction.sends, stage, results, true, times.sends_ns);
-  record_messages(direction.receives, stage, results, false, times.receives_ns);
+  const std::int64_t posted = posted_ns_[direction_index(stage, results)];
+  tracer_.time(Operation::wait, {}, [&] { transport_.wait(channel(stage, results)); });
+  record_messages(direction.sends, stage, results, true, posted);
+  record_messages(direction.receives, stage, results, false, posted);
   if (direction.receives.messages.empty()) return;
-  tracer_.time(OtherEvent::unpack, {direction.receives.bytes}, [&] { unpack(direction.receives); });
+  tracer_.time(OtherEvent::unpack, {direction.receives.bytes}, [&] {
+    transport_.after_receive(list_transfers(direction.receives, 0, receives_));
+    unpack(direction.receives);
+  });
   tracer_.count_received(direction.receives.bytes);
 }
 
@@ -357,9 +351,8 @@ void AttentionExchange<Real>::record_messages(const MessageSet& messages, int st
 /// order that does not depend on time, so losses are the same bits in every run.
 template <typename Real>
 void AttentionExchange<Real>::unpack(const MessageSet& messages) {
-  copy_to_device(messages);
   for (const Segment& segment : messages.segments) {
-    const std::byte* source = device_bytes(messages) + segment.offset;
+    const std::byte* source = bytes_of(messages) + segment.offset;
     if (segment.what == Tensor::o) {
       merge_output(messages, segment);
     } else if (is_gradient(segment.what)) {
@@ -399,8 +392,8 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
   if (lse == messages.segments.end()) {
     fail(ExitCode::communication, "rank {} received rows of O without their LSE", pool_.rank());
   }
-  const std::byte* part_out = device_bytes(messages) + out.offset;
-  const std::byte* part_lse = device_bytes(messages) + lse->offset;
+  const std::byte* part_out = bytes_of(messages) + out.offset;
+  const std::byte* part_lse = bytes_of(messages) + lse->offset;
   if constexpr (!std::is_same_v<Real, Sum>) {
     // One buffer serves all segments: each is merged before the next one is widened.
     const std::int64_t statistics = out.rows * out.heads.size();
@@ -417,40 +410,41 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
                                 as<const Sum>(part_lse), out.rows, shape_.head_dim);
 }
 
-/// The binding holds offsets, for all layers; pointers differ from layer to layer, because the home
-/// rows are those of the layer's activations.
+/// The tasks of a stage with the rows of this layer: the binding holds offsets, for all layers, and
+/// the home rows are those of the layer's activations.
 template <typename Real>
-void AttentionExchange<Real>::list_tasks(const StageBinding& stage) {
-  list_.queries.clear();
-  list_.keys.clear();
-  for (std::size_t i = 0; i < stage.queries.size(); ++i) {
-    const RowPiece& piece = stage.queries[i];
+kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
+  const StageBinding& bound = stage_of(stage);
+  kernels::TaskList<Real>& list =
+      tasks_[static_cast<std::size_t>(context_.tick)][static_cast<std::size_t>(context_.pass)]
+            [static_cast<std::size_t>(stage)];
+  list.queries.clear();
+  list.keys.clear();
+  for (std::size_t i = 0; i < bound.queries.size(); ++i) {
+    const RowPiece& piece = bound.queries[i];
     const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
     const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
-    list_.queries.push_back({piece.tokens, in(Tensor::q), sum(Tensor::o), sum(Tensor::lse),
-                             in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq), piece.heads,
-                             stage.positions[i]});
+    list.queries.push_back({piece.tokens, in(Tensor::q), sum(Tensor::o), sum(Tensor::lse),
+                            in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq), piece.heads,
+                            bound.positions[i]});
   }
-  for (const RowPiece& piece : stage.keys) {
+  for (const RowPiece& piece : bound.keys) {
     const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
     const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
-    list_.keys.push_back({piece.tokens, in(Tensor::k), in(Tensor::v), sum(Tensor::dk),
-                          sum(Tensor::dv), piece.heads});
+    list.keys.push_back({piece.tokens, in(Tensor::k), in(Tensor::v), sum(Tensor::dk),
+                         sum(Tensor::dv), piece.heads});
   }
-  list_.tasks = stage.tasks;
+  return list;
 }
 
 template <typename Real>
 void AttentionExchange<Real>::attend(int stage) {
-  const StageBinding& bound = stage_of(stage);
-  tracer_.time(Operation::attend, {0, bound.flops}, [&] {
-    list_tasks(bound);
-    // Messages of later stages move on inside the kernels: MPI does so only when it is called.
-    list_.progress = {make_progress, &pool_};
+  tracer_.time(Operation::attend, {0, stage_of(stage).flops}, [&] {
+    const kernels::TaskList<Real>& list = tasks_of(stage);
     if (context_.pass == Pass::forward) {
-      kernels::attention_forward(shape_, rotary_, list_);
+      kernels::attention_forward(shape_, rotary_, list);
     } else {
-      kernels::attention_backward(shape_, rotary_, list_);
+      kernels::attention_backward(shape_, rotary_, list);
     }
   });
 }

@@ -13,64 +13,55 @@ int tag_of(const program::Step& step) {
   return kTag + (step.pass == program::Pass::backward ? 1 : 0);
 }
 
-template <typename Sum>
-std::span<Sum> elements_of(const HostArray<Sum>& host, std::int64_t elements) {
-  return {host.data(), static_cast<std::size_t>(elements)};
-}
-
 }  // namespace
 
 template <typename Sum>
 PipelineP2p<Sum>::PipelineP2p(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger)
-    : world_(world), tracer_(tracer), ledger_(ledger) {
-  received_.channel = kReceiveChannel;
-}
+    : world_(world),
+      tracer_(tracer),
+      ledger_(ledger),
+      received_{Transport(world, ledger, "stream"), kReceiveChannel} {}
 
 template <typename Sum>
-void PipelineP2p<Sum>::grow(Buffer& buffer, std::int64_t elements) {
-  const auto present = static_cast<std::int64_t>(buffer.device.extent(0));
-  if (elements <= present) return;
-  ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Sum)));
-  buffer.device = allocate<Sum>(ledger_, MemoryKind::communication, "stream", elements);
-  buffer.host = Kokkos::create_mirror_view(buffer.device);
+Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elements) {
+  return {step.peer, tag_of(step), 0, bytes_of(elements)};
 }
 
 template <typename Sum>
 typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(std::int64_t elements) {
   for (Buffer& buffer : sent_) {
-    if (!world_.test(buffer.channel)) continue;
-    world_.wait(buffer.channel);
-    grow(buffer, elements);
+    if (!buffer.transport.test(buffer.channel)) continue;
+    buffer.transport.wait(buffer.channel);
+    buffer.transport.grow(bytes_of(elements));
     return buffer;
   }
-  Buffer& buffer = sent_.emplace_back();
-  buffer.channel = kFirstSendChannel + static_cast<int>(sent_.size());
-  grow(buffer, elements);
+  const int channel = kFirstSendChannel + static_cast<int>(sent_.size()) + 1;
+  Buffer& buffer = sent_.emplace_back(Buffer{Transport(world_, ledger_, "stream"), channel});
+  buffer.transport.grow(bytes_of(elements));
   return buffer;
 }
 
 template <typename Sum>
 void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
-  const auto bytes = std::as_bytes(elements_of<Sum>(buffer.host, elements));
+  const Transfer message = transfer(step, elements);
   const std::int64_t begin = trace::now_ns();
-  world_.post_send(bytes, step.peer, tag_of(step), buffer.channel);
-  const auto count = static_cast<std::int64_t>(bytes.size());
+  buffer.transport.post({}, one(message), buffer.channel);
   tracer_.message(program::Operation::send, begin, trace::now_ns(),
-                  {count, 0, step.peer, next_flow(world_.rank(), step.peer, step), true});
-  tracer_.count_sent(count);
+                  {message.bytes, 0, step.peer, next_flow(world_.rank(), step.peer, step), true});
+  tracer_.count_sent(message.bytes);
 }
 
 template <typename Sum>
 void PipelineP2p<Sum>::arrive(const program::Step& step, std::int64_t elements) {
-  grow(received_, elements);
-  const auto bytes = std::as_writable_bytes(elements_of<Sum>(received_.host, elements));
+  const Transfer message = transfer(step, elements);
+  Transport& transport = received_.transport;
+  transport.grow(message.bytes);
   const std::int64_t begin = trace::now_ns();
-  world_.post_receive(bytes, step.peer, tag_of(step), received_.channel);
-  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { world_.wait(received_.channel); });
-  const auto count = static_cast<std::int64_t>(bytes.size());
+  transport.post(one(message), {}, received_.channel);
+  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { transport.wait(received_.channel); });
   tracer_.message(program::Operation::receive, begin, trace::now_ns(),
-                  {count, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
-  tracer_.count_received(count);
+                  {message.bytes, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
+  tracer_.count_received(message.bytes);
 }
 
 /// Messages of a pair and a pass arrive in the order in which they were sent.
@@ -84,7 +75,7 @@ std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to, const program::Ste
 
 template <typename Sum>
 void PipelineP2p<Sum>::finish() {
-  for (const Buffer& buffer : sent_) world_.wait(buffer.channel);
+  for (Buffer& buffer : sent_) buffer.transport.wait(buffer.channel);
 }
 
 template class PipelineP2p<float>;

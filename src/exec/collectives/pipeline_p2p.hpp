@@ -2,11 +2,12 @@
 // Residual streams and their gradients between pipeline stages.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/tracer.hpp"
-#include "cadenza/kernels/device.hpp"
+#include "cadenza/exec/transport.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::exec {
@@ -21,8 +22,8 @@ class PipelineP2p {
   void send(const program::Step& step, std::int64_t elements, Fill fill) {
     Buffer& buffer = free_buffer(elements);
     tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)}, [&] {
-      fill(buffer.device.data());
-      Kokkos::deep_copy(buffer.host, buffer.device);
+      fill(buffer.elements());
+      buffer.transport.before_send(one(transfer(step, elements)));
     });
     start(step, buffer, elements);
   }
@@ -32,8 +33,8 @@ class PipelineP2p {
   void receive(const program::Step& step, std::int64_t elements, Take take) {
     arrive(step, elements);
     tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)}, [&] {
-      Kokkos::deep_copy(received_.device, received_.host);
-      take(static_cast<const Sum*>(received_.device.data()));
+      received_.transport.after_receive(one(transfer(step, elements)));
+      take(static_cast<const Sum*>(received_.elements()));
     });
   }
 
@@ -42,15 +43,17 @@ class PipelineP2p {
 
  private:
   struct Buffer {
-    Array<Sum> device;
-    HostArray<Sum> host;
+    Transport transport;
     int channel = 0;
+    Sum* elements() const { return reinterpret_cast<Sum*>(transport.memory()); }
   };
+  static std::span<const Transfer> one(const Transfer& transfer) { return {&transfer, 1}; }
+  /// The message of a step: a whole buffer's.
+  static Transfer transfer(const program::Step& step, std::int64_t elements);
   static std::int64_t bytes_of(std::int64_t elements) {
     return elements * static_cast<std::int64_t>(sizeof(Sum));
   }
   Buffer& free_buffer(std::int64_t elements);
-  void grow(Buffer& buffer, std::int64_t elements);
   void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
   void arrive(const program::Step& step, std::int64_t elements);
   std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
