@@ -120,6 +120,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   StepResult result;
   tracer_.time_collective(world_, OtherEvent::agree_on_loss, {},
                           [&] { result = agree_on_result(); });
+  tracer_.finish_step();
   return result;
 }
 

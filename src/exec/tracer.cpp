@@ -37,6 +37,18 @@ void Tracer::begin_step(std::int64_t step) {
   for (auto& [key, count] : instances_) count = 0;  // no memory is given back or asked for
 }
 
+void Tracer::finish_step() {
+  fence();
+  for (Unresolved& each : unresolved_) {
+    each.event.t_begin_ns = stream_.at(each.begin);
+    each.event.t_end_ns = stream_.at(each.end);
+    each.event.flags |= trace::flag::kDeviceTimed;
+    add(each.event);
+  }
+  unresolved_.clear();
+  stream_.clear();
+}
+
 std::string Tracer::activity() const {
   std::string text = doing_ ? std::string(program::name(*doing_)) + " " : "";
   text += fmt::format("(step {}", step_);
@@ -81,14 +93,10 @@ trace::Event Tracer::event(Category category, EventKind kind, trace::Lane lane, 
   return event;
 }
 
-void Tracer::add(Category category, EventKind kind, trace::Lane lane, std::int64_t begin,
-                 std::int64_t end, const Work& work, std::int64_t still) {
-  totals_.busy_ns[static_cast<std::size_t>(category)] += end - begin;
-  totals_.flops += work.flops;
-  if (!events_) return;
-  trace::Event operation = event(category, kind, lane, begin, end, work);
-  operation.still_ns = still;
-  recorder_.record(operation);
+void Tracer::add(const trace::Event& event) {
+  totals_.busy_ns[static_cast<std::size_t>(event.category)] += event.t_end_ns - event.t_begin_ns;
+  totals_.flops += event.flops;
+  if (events_) recorder_.record(event);
 }
 
 void Tracer::message(EventKind kind, std::int64_t begin, std::int64_t end, const Work& work,

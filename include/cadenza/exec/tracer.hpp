@@ -7,12 +7,13 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/memory.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/standstill.hpp"
-#include "cadenza/kernels/device.hpp"
+#include "cadenza/kernels/stream_times.hpp"
 #include "cadenza/program/operation.hpp"
 #include "cadenza/trace/recorder.hpp"
 
@@ -42,6 +43,8 @@ class Tracer {
   Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory);
 
   void begin_step(std::int64_t step);
+  /// Waits for the stream and records what was timed on it; totals() are complete afterwards.
+  void finish_step();
   void set_context(const EventContext& context) { context_ = context; }
 
   /// Names what this rank is at as long as it lives; what is within another is part of it.
@@ -71,16 +74,22 @@ class Tracer {
   /// Of a group's next collective of this kind.
   std::uint32_t next_flow(const comm::Communicator& group, program::EventKind kind);
 
-  /// Runs `operation` on the compute lane and records it.
+  /// Runs `operation` on the compute lane and records it. It does not wait for kernels: where they
+  /// run later, their times are noted on their stream and recorded by finish_step().
   template <typename Operation>
   void time(program::EventKind kind, const Work& work, Operation operation) {
     const Doing doing(*this, kind);
+    const std::size_t mark = kStreamRunsLater ? stream_.mark() : 0;
     const std::int64_t begin = trace::now_ns();
-    const auto [end, still] = measure(begin, [&] {
-      operation();
-      fence();
-    });
-    add(program::category(kind), kind, trace::Lane::compute, begin, end, work, still);
+    const auto [end, still] = measure(begin, operation);
+    trace::Event timed =
+        event(program::category(kind), kind, trace::Lane::compute, begin, end, work);
+    timed.still_ns = still;
+    if constexpr (kStreamRunsLater) {
+      unresolved_.push_back({timed, mark, stream_.mark()});
+    } else {
+      add(timed);
+    }
   }
   /// Runs a collective in the middle of a computation and records it (communication lane).
   template <typename Operation>
@@ -148,15 +157,26 @@ class Tracer {
     const Doing doing(*this, kind);
     const std::int64_t begin = trace::now_ns();
     const auto [end, still] = measure(begin, operation);
-    if (end - begin >= least_ns) add(category, kind, trace::Lane::host, begin, end, {}, still);
+    if (end - begin < least_ns) return;
+    trace::Event timed = event(category, kind, trace::Lane::host, begin, end, {});
+    timed.still_ns = still;
+    add(timed);
   }
-  void add(Category category, program::EventKind kind, trace::Lane lane, std::int64_t begin,
-           std::int64_t end, const Work& work, std::int64_t still = -1);
+  void add(const trace::Event& event);
   trace::Event event(Category category, program::EventKind kind, trace::Lane lane,
                      std::int64_t begin, std::int64_t end, const Work& work) const;
 
+  /// An event whose times are marks on the stream.
+  struct Unresolved {
+    trace::Event event;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
   trace::Recorder& recorder_;
   const MemoryLedger& ledger_;
+  StreamTimes stream_{trace::now_ns};
+  std::vector<Unresolved> unresolved_;
   bool events_;
   bool memory_;
   std::array<std::uint16_t, program::kEventKinds> names_{};  ///< rows of the trace's string table

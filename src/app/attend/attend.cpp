@@ -334,6 +334,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   run_program(exchanges, program, Pass::forward, rows.buffers());
   if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers());
   for (const auto& exchange : exchanges) exchange->finish();
+  tracer.finish_step();
   if (problem.backward) rows.turn_back_keys(rotary);
 
   write_results(world, rows, problem, line);

@@ -10,6 +10,9 @@
 namespace cadenza::exec {
 namespace {
 
+/// Of operations on the compute lane.
+constexpr std::uint8_t kTimedFlag = kStreamRunsLater ? trace::flag::kDeviceTimed : 0;
+
 class TracerTest : public ::testing::Test {
  protected:
   MemoryLedger ledger_;
@@ -41,8 +44,7 @@ class Group final : public comm::Communicator {
                            std::span<double>, int) override {}
   void post_all_gather_v(std::span<const std::byte>, std::span<const std::int64_t>,
                          std::span<std::byte>, int) override {}
-  void post_send(std::span<const std::byte>, int, int, int) override {}
-  void post_receive(std::span<std::byte>, int, int, int) override {}
+  void post(std::span<const comm::Receive>, std::span<const comm::Send>, int) override {}
   void wait(int) override {}
   bool test(int) override { return true; }
   void progress() override {}
@@ -67,6 +69,7 @@ TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
         tracer_.time_collective(*group, program::Operation::gather_parameters, {}, [] {});
       }
     }
+    tracer_.finish_step();
     std::vector<std::uint32_t> flows;
     for (const trace::Event& event : recorder_.events()) {
       if (event.category == Category::collective) flows.push_back(event.flow);
@@ -85,6 +88,7 @@ TEST_F(TracerTest, EventsKnowTheirPlace) {
   tracer_.begin_step(4);
   tracer_.set_context({Phase::backward, 1, 2, 3, 5, 0});
   tracer_.time(program::OtherEvent::pack, {}, [] {});
+  tracer_.finish_step();
   tracer_.message(program::Operation::send, 1, 2,
                   {.bytes = 8, .peer = 6, .flow = 7, .sends = true});
   ASSERT_EQ(recorder_.events().size(), 2u);
@@ -100,7 +104,7 @@ TEST_F(TracerTest, EventsKnowTheirPlace) {
   EXPECT_EQ(recorder_.events()[0].category, Category::compute_other);
   EXPECT_EQ(recorder_.events()[1].category, Category::p2p_send);
   EXPECT_EQ(recorder_.names()[recorder_.events()[1].name_id], "send");
-  EXPECT_EQ(recorder_.events()[0].flags, 0);
+  EXPECT_EQ(recorder_.events()[0].flags, kTimedFlag);
   EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking | trace::flag::kSends);
 }
 
@@ -126,10 +130,42 @@ TEST_F(TracerTest, OperationsSayForHowLongTheRankStoodStill) {
   tracer_.time_inside(program::OtherEvent::tensor_all_reduce, {},
                       [&] { std::this_thread::sleep_for(kSleep); });
   tracer_.message(program::Operation::send, 1, 2, {});
+  tracer_.finish_step();
   ASSERT_EQ(recorder_.events().size(), 3u);
-  for (int event : {0, 1}) EXPECT_GE(recorder_.events()[event].still_ns, 19'000'000);
-  EXPECT_EQ(recorder_.events()[1].flags, trace::flag::kNonBlocking);
-  EXPECT_EQ(recorder_.events()[2].still_ns, -1);
+  for (const trace::Event& event : recorder_.events()) {
+    const std::string& name = recorder_.names()[event.name_id];
+    if (name == "send") {
+      EXPECT_EQ(event.still_ns, -1);
+    } else {
+      EXPECT_GE(event.still_ns, 19'000'000) << name;
+    }
+    EXPECT_EQ(event.flags, name == "wait" ? kTimedFlag : trace::flag::kNonBlocking) << name;
+  }
+}
+
+TEST_F(TracerTest, KernelsAreTimedWhereTheyRunAndNotWaitedFor) {
+  if (kDeviceIsCuda) GTEST_SKIP() << "work of the host is on no GPU's stream";
+  bool ran = false;
+  const auto work = [&](std::int64_t milliseconds) {
+    enqueue([&ran, milliseconds] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      ran = true;
+    });
+  };
+  tracer_.begin_step(0);
+  tracer_.time(program::Operation::optimize, {.flops = 3}, [&] { work(5); });
+  tracer_.time(program::Operation::attend, {.flops = 4}, [&] { work(10); });
+  EXPECT_EQ(ran, !kStreamRunsLater);
+  tracer_.finish_step();
+  EXPECT_TRUE(ran);
+  ASSERT_EQ(recorder_.events().size(), 2u);
+  const trace::Event& first = recorder_.events()[0];
+  const trace::Event& second = recorder_.events()[1];
+  EXPECT_GE(first.t_end_ns - first.t_begin_ns, 5'000'000);
+  EXPECT_GE(second.t_end_ns - second.t_begin_ns, 10'000'000);
+  EXPECT_LE(first.t_end_ns, second.t_begin_ns);
+  EXPECT_EQ(tracer_.totals().flops, 7);
+  EXPECT_EQ(tracer_.totals().of(Category::compute_attention), second.t_end_ns - second.t_begin_ns);
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/kernels/stream_times.hpp"
+
+#include <vector>
+
+#include "cadenza/base/error.hpp"
+
+namespace cadenza {
+
+#ifdef KOKKOS_ENABLE_CUDA
+
+namespace {
+
+void check(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  fail(ExitCode::internal, "times of the device's stream: {}", cudaGetErrorString(status));
+}
+
+}  // namespace
+
+/// Times of CUDA's events are relative to each other: those of the first are also known on the
+/// host's clock.
+struct StreamTimes::Events {
+  std::vector<cudaEvent_t> all;  ///< the first, then one for each mark
+  std::int64_t first_ns = 0;
+
+  ~Events() {
+    for (cudaEvent_t event : all) cudaEventDestroy(event);
+  }
+  cudaEvent_t record(std::size_t index) {
+    if (index == all.size()) {
+      cudaEvent_t event = nullptr;
+      check(cudaEventCreate(&event));
+      all.push_back(event);
+    }
+    check(cudaEventRecord(all[index], Kokkos::Cuda().cuda_stream()));
+    return all[index];
+  }
+};
+
+std::size_t StreamTimes::mark() {
+  if (marks_ == 0) {
+    check(cudaEventSynchronize(events_->record(0)));
+    events_->first_ns = now_ns_();
+  }
+  events_->record(marks_ + 1);
+  return marks_++;
+}
+
+std::int64_t StreamTimes::at(std::size_t mark) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, events_->all[0], events_->all[mark + 1]));
+  return events_->first_ns + static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
+}
+
+#else
+
+struct StreamTimes::Events {};
+
+/// A deque keeps its elements where they are: the stream writes them when it gets there.
+std::size_t StreamTimes::mark() {
+  if (marks_ == times_.size()) times_.push_back(0);
+  enqueue([now = now_ns_](std::int64_t* time) { *time = now(); }, &times_[marks_]);
+  return marks_++;
+}
+
+std::int64_t StreamTimes::at(std::size_t mark) const {
+  return times_[mark];
+}
+
+#endif
+
+StreamTimes::StreamTimes(std::int64_t (*now_ns)())
+    : now_ns_(now_ns), events_(std::make_unique<Events>()) {}
+
+StreamTimes::~StreamTimes() = default;
+
+void StreamTimes::clear() {
+  marks_ = 0;
+}
+
+}  // namespace cadenza
