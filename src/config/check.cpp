@@ -235,12 +235,16 @@ void check_capacity(const Checker& check, const Experiment& e) {
   constexpr double kMost = 10000;
   const auto& rows = e.attention.capacity;
   const PlacementKind placement = e.attention.placement;
-  check.require(
-      rows.empty() || placement == PlacementKind::cad || placement == PlacementKind::automatic,
-      kPath,
-      "found {} ranks with placement {}, which ignores capacities; valid: only with "
-      "placement cad or auto",
-      rows.size(), word(placement));
+  const bool stripes =
+      placement == PlacementKind::striped || placement == PlacementKind::block_striped;
+  const bool moves = placement == PlacementKind::cad || placement == PlacementKind::automatic;
+  check.require(rows.empty() || moves || e.batch.packing != Packing::fixed ||
+                    (e.parallel.context > 1 && !stripes),
+                kPath,
+                "found {} ranks with placement {}, packing {} and context {}, which give all ranks "
+                "the same; valid: with placement cad or auto, packing balanced or pooled, or a "
+                "context group without stripes",
+                rows.size(), word(placement), word(e.batch.packing), e.parallel.context);
   std::set<double> seen;
   for (const auto& [rank, percent] : rows) {
     check_rank(check, kPath, rank, e.ranks());

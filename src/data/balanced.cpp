@@ -26,6 +26,27 @@ std::size_t smallest(const std::vector<Bin>& bins, Key Bin::*key) {
   return static_cast<std::size_t>(least - bins.begin());
 }
 
+/// The bin that has borne its cost first with `cost` in it.
+std::size_t soonest(const std::vector<Bin>& bins, const std::vector<std::int64_t>& capacities,
+                    double cost) {
+  const auto time = [&](std::size_t bin) {
+    return (bins[bin].cost + cost) / static_cast<double>(capacities[bin % capacities.size()]);
+  };
+  std::size_t best = 0;
+  for (std::size_t bin = 1; bin < bins.size(); ++bin) {
+    if (time(bin) < time(best)) best = bin;
+  }
+  return best;
+}
+
+/// Tokens, and pairs in as many tokens as take equally long. Of causal attention d * d pairs.
+double cost_of(const BatchDocument& document, const Bins& options) {
+  const std::int64_t length = document.length();
+  const auto pairs =
+      static_cast<double>(2 * options.mask.within(length).pairs({0, length}) - length);
+  return pairs / options.break_even + static_cast<double>(length);
+}
+
 std::int64_t total_tokens(const std::vector<Waiting>& documents) {
   std::int64_t total = 0;
   for (const Waiting& waiting : documents) total += waiting.document.length();
@@ -57,21 +78,20 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, st
   });
   std::vector<Microbatch> microbatches(static_cast<std::size_t>(options.count));
   std::vector<Bin> bins(microbatches.size());
+  const auto cheapest_for = [&](double cost) {
+    return options.capacities.empty() ? smallest(bins, &Bin::cost)
+                                      : soonest(bins, options.capacities, cost);
+  };
   const auto put = [&](const Waiting& waiting, std::size_t bin) {
-    const auto length = waiting.document.length();
-    const auto d = static_cast<double>(length);
-    bins[bin].tokens += length;
-    // Of causal attention d * d.
-    const auto pairs =
-        static_cast<double>(2 * options.mask.within(length).pairs({0, length}) - length);
-    bins[bin].cost += pairs / options.break_even + d;
+    bins[bin].tokens += waiting.document.length();
+    bins[bin].cost += cost_of(waiting.document, options);
     BatchDocument& placed = microbatches[bin].documents.emplace_back(waiting.document);
     placed.delay = step - waiting.read;
   };
   std::vector<Waiting> left;
   for (const Waiting& waiting : pool) {
     const std::int64_t room = options.longest - waiting.document.length();
-    const std::size_t cheapest = smallest(bins, &Bin::cost);
+    const std::size_t cheapest = cheapest_for(cost_of(waiting.document, options));
     const std::size_t shortest = smallest(bins, &Bin::tokens);
     if (bins[cheapest].tokens <= room) {
       put(waiting, cheapest);
@@ -83,7 +103,7 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, st
   }
   if (options.force) {
     for (const Waiting& waiting : std::exchange(left, {})) {
-      put(waiting, smallest(bins, &Bin::cost));
+      put(waiting, cheapest_for(cost_of(waiting.document, options)));
     }
   }
   pool = std::move(left);

@@ -32,10 +32,14 @@ struct Bins {
   double break_even = 1;     ///< tokens; a causal document of d costs d * d / break_even + d
   Mask mask = {};            ///< others cost as many pairs as it allows
   bool force = false;        ///< what fits nowhere goes to the cheapest microbatch all the same
+  /// Of each data-parallel replica, the costs that it bears in equal time; empty: all alike.
+  /// Microbatch i is computed by replica i mod their number.
+  std::vector<std::int64_t> capacities = {};
 };
 
 /// Deals documents to microbatches: those carried longest first, then the costliest first, each
-/// into the cheapest microbatch if it has room, else into the shortest if that has.
+/// into the cheapest microbatch if it has room, else into the shortest if that has. With
+/// `capacities` the cheapest is the one that takes least time with the document.
 /// @param pool  the documents; keeps those that fit nowhere (none with `force`)
 /// @throws Error(usage) where every document is compared with too many microbatches
 std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& bins, std::int64_t step);

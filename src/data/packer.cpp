@@ -25,6 +25,28 @@ void check(const Corpus& corpus, const config::Batch& batch) {
   }
 }
 
+/// Of each data-parallel replica: that of the slowest of its ranks, which are numbered by pipeline
+/// stage, replica, context and tensor rank (program::Layout). Empty: all ranks are alike.
+std::vector<std::int64_t> replica_capacities(const config::Experiment& experiment) {
+  if (experiment.attention.capacity.empty()) return {};
+  const config::Parallel& parallel = experiment.parallel;
+  std::vector<std::int64_t> given(static_cast<std::size_t>(parallel.trainers()),
+                                  config::kFullCapacity);
+  for (const auto& [rank, percent] : experiment.attention.capacity) {
+    if (rank < static_cast<double>(given.size())) {
+      given[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
+    }
+  }
+  std::vector<std::int64_t> slowest(static_cast<std::size_t>(parallel.data),
+                                    std::ranges::max(given));
+  for (std::size_t rank = 0; rank < given.size(); ++rank) {
+    const auto group = static_cast<std::size_t>(parallel.context * parallel.tensor);
+    std::int64_t& least = slowest[rank / group % slowest.size()];
+    least = std::min(least, given[rank]);
+  }
+  return slowest;
+}
+
 Bins make_bins(const config::Experiment& experiment) {
   const config::Batch& batch = experiment.batch;
   Bins bins;
@@ -34,6 +56,7 @@ Bins make_bins(const config::Experiment& experiment) {
   bins.break_even = batch.break_even > 0 ? static_cast<double>(batch.break_even)
                                          : cost::break_even(experiment.model);
   bins.mask = experiment.attention.mask();
+  bins.capacities = replica_capacities(experiment);
   bins.force = batch.packing == config::Packing::pooled;
   return bins;
 }

@@ -31,18 +31,11 @@ TickPlans with_traffic(plan::Plan forward, int part, const std::vector<int>& fir
   return plans;
 }
 
-}  // namespace
-
-const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& batch, int data,
-                                      int microbatch) {
-  return batch.microbatches.at(static_cast<std::size_t>(microbatch * layout.data() + data));
-}
-
-plan::Workload make_workload(const config::Experiment& experiment, const Layout& layout,
-                             std::span<const plan::Occupant> groups) {
-  plan::Workload workload = plan::make_workload(experiment, groups, layout.dedicated());
-  if (experiment.attention.capacity.empty()) return workload;
-  // One plan is for all pools: a rank of it is as fast as the slowest rank that it stands for.
+/// Of the ranks of a pool. One plan is for all pools: a rank of it is as fast as the slowest rank
+/// that it stands for.
+std::vector<std::int64_t> pool_capacities(const config::Experiment& experiment,
+                                          const Layout& layout) {
+  if (experiment.attention.capacity.empty()) return {};
   std::vector<std::int64_t> slowest(static_cast<std::size_t>(layout.pool_size()), 0);
   std::vector<std::int64_t> given(static_cast<std::size_t>(layout.ranks()), plan::kFullCapacity);
   for (const auto& [rank, percent] : experiment.attention.capacity) {
@@ -53,8 +46,20 @@ plan::Workload make_workload(const config::Experiment& experiment, const Layout&
     const std::int64_t mine = given[static_cast<std::size_t>(rank)];
     capacity = capacity == 0 ? mine : std::min(capacity, mine);
   }
-  workload.capacities = std::move(slowest);
-  return workload;
+  return slowest;
+}
+
+}  // namespace
+
+const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& batch, int data,
+                                      int microbatch) {
+  return batch.microbatches.at(static_cast<std::size_t>(microbatch * layout.data() + data));
+}
+
+plan::Workload make_workload(const config::Experiment& experiment, const Layout& layout,
+                             std::span<const plan::Occupant> groups) {
+  return plan::make_workload(experiment, groups, layout.dedicated(),
+                             pool_capacities(experiment, layout));
 }
 
 std::vector<int> first_documents(std::span<const plan::Occupant> groups) {

@@ -22,4 +22,7 @@ inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 60;
 /// Documents of a step: its plans are held in memory.
 inline constexpr std::int64_t kMostStepDocuments = std::int64_t{1} << 20;
 
+/// What attention.capacity counts in: the speed of a usual rank, percent.
+inline constexpr std::int64_t kFullCapacity = 100;
+
 }  // namespace cadenza::config

@@ -23,8 +23,9 @@ using Occupant = const data::Microbatch*;
 /// placement wants them: src/plan/workload/sharding.hpp.
 /// @param dedicated  attention servers beside the trainers; they alone serve unless
 /// attention.mixed
+/// @param capacities  of all ranks (Workload::capacities): homes are in proportion, but for stripes
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
-                       int dedicated);
+                       int dedicated, std::vector<std::int64_t> capacities = {});
 
 /// The two halves of a workload in ping-pong: the same homes, the first and the last queries of
 /// every document. A rank's rows of the first half come first. @see Workload::queries

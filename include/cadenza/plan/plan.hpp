@@ -10,6 +10,7 @@
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/task.hpp"
+#include "cadenza/config/limits.hpp"
 
 namespace cadenza::plan {
 
@@ -49,7 +50,7 @@ struct Home {
   friend bool operator==(const Home&, const Home&) = default;
 };
 
-inline constexpr std::int64_t kFullCapacity = 100;  ///< percent
+using config::kFullCapacity;
 /// How many usual ranks a capacity is worth.
 constexpr double usual_ranks(std::int64_t capacity) {
   return static_cast<double>(capacity) / static_cast<double>(kFullCapacity);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -18,6 +19,16 @@ class Cutter {
 
   /// Ends of the chunks of a length; chunk i belongs to rank_of(i).
   std::vector<std::int64_t> ends(std::int64_t length) {
+    return cut_.capacities.empty() ? equal_ends(length) : proportional_ends(length);
+  }
+
+  Rank rank_of(std::size_t chunk) const {
+    const int i = static_cast<int>(chunk);
+    return i < cut_.ranks ? i : 2 * cut_.ranks - 1 - i;
+  }
+
+ private:
+  std::vector<std::int64_t> equal_ends(std::int64_t length) {
     const int count = cut_.ranks * cut_.chunks;
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), length / count);
     for (std::int64_t i = 0; i < length % count; ++i) {
@@ -29,12 +40,19 @@ class Cutter {
     return sizes;
   }
 
-  Rank rank_of(std::size_t chunk) const {
-    const int i = static_cast<int>(chunk);
-    return i < cut_.ranks ? i : 2 * cut_.ranks - 1 - i;
+  std::vector<std::int64_t> proportional_ends(std::int64_t length) const {
+    __extension__ using Wide = __int128;
+    std::vector<std::int64_t> ends(static_cast<std::size_t>(cut_.ranks) *
+                                   static_cast<std::size_t>(cut_.chunks));
+    std::int64_t sum = 0;
+    for (std::size_t chunk = 0; chunk < ends.size(); ++chunk) {
+      sum += cut_.capacities[static_cast<std::size_t>(rank_of(chunk))];
+      ends[chunk] = sum;
+    }
+    for (std::int64_t& end : ends) end = static_cast<std::int64_t>(Wide{length} * end / sum);
+    return ends;
   }
 
- private:
   const Cut& cut_;
   std::int64_t next_ = 0;
 };
@@ -157,22 +175,32 @@ void join_homes(std::vector<Home>& homes) {
   homes.resize(kept);
 }
 
-double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks) {
+double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
+                       std::span<const std::int64_t> capacities) {
   constexpr std::int64_t kTile = 128;
   std::vector<double> tiles(static_cast<std::size_t>(ranks), 0.0);
+  std::map<int, std::int64_t> lengths;  // homes cover their documents
   for (const Home& home : homes) {
+    std::int64_t& length = lengths[home.document];
+    length = std::max(length, home.tokens.end);
+  }
+  for (const Home& home : homes) {
+    const Mask of_document = mask.within(lengths[home.document]);
     // A tile of queries reaches the keys up to its end, less whole tiles that it does not see.
     std::int64_t end = (home.tokens.begin + kTile - 1) / kTile;
     for (std::int64_t begin = home.tokens.begin; begin < home.tokens.end; begin += kTile) {
       const Range queries{begin, std::min(begin + kTile, home.tokens.end)};
       ++end;
       std::int64_t seen = 0;
-      mask.for_each_key_range(queries, [&](Range keys) {
+      of_document.for_each_key_range(queries, [&](Range keys) {
         const std::int64_t last = keys.end == queries.end ? end : (keys.end + kTile - 1) / kTile;
         seen += last - keys.begin / kTile;
       });
       tiles[static_cast<std::size_t>(home.rank)] += static_cast<double>(seen);
     }
+  }
+  for (std::size_t rank = 0; rank < capacities.size(); ++rank) {
+    tiles[rank] /= usual_ranks(capacities[rank]);
   }
   return tiles.empty() ? 0.0 : *std::max_element(tiles.begin(), tiles.end());
 }

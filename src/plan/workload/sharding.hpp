@@ -17,6 +17,9 @@ struct Cut {
   int ranks = 1;
   int chunks = 1;
   bool documents = true;  ///< every document is cut, or the whole microbatch as one sequence
+  /// Of each rank (Workload::capacities): it gets tokens in proportion, and with two chunks causal
+  /// attention in proportion as well. Empty: all alike.
+  std::vector<std::int64_t> capacities = {};
 };
 
 /// Homes of documents `first`, `first` + 1, ... of these lengths; ranks count from 0. Ascending by
@@ -40,8 +43,10 @@ std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts)
 void join_homes(std::vector<Home>& homes);
 
 /// What WLB-LLM chooses a microbatch's sharding by: the attention of the slowest rank, where every
-/// query sees its document so far. Kernels work in tiles of 128 queries and 128 keys, so that each
-/// part of a document costs its tiles, the cut ones whole: in units of such tiles.
-double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks);
+/// query sees its document so far; with `capacities` of the ranks, in what a full one computes in
+/// the same time. Kernels work in tiles of 128 queries and 128 keys, so that each part of a
+/// document costs its tiles, the cut ones whole: in units of such tiles.
+double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
+                       std::span<const std::int64_t> capacities = {});
 
 }  // namespace cadenza::plan

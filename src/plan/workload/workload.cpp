@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks hold which tokens of a tick, as the placement wants them.
+#include <algorithm>
+#include <utility>
+
 #include "cadenza/plan/placement.hpp"
 #include "sharding.hpp"
 
@@ -37,8 +40,19 @@ int chunks_per_rank(const config::Attention& attention) {
   return attention.sharding == config::Sharding::zigzag ? 2 : 1;
 }
 
+/// Of every `parts` neighbouring ranks together.
+std::vector<std::int64_t> joined(std::span<const std::int64_t> capacities, int parts) {
+  std::vector<std::int64_t> sums(capacities.size() / static_cast<std::size_t>(parts), 0);
+  for (std::size_t rank = 0; rank < capacities.size(); ++rank) {
+    sums[rank / static_cast<std::size_t>(parts)] += capacities[rank];
+  }
+  return sums;
+}
+
 /// Homes of one group's documents, ranks counted from 0.
+/// @param capacities  of the group's ranks; empty: all alike. Stripes are for equal ranks
 std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& order,
+                        std::span<const std::int64_t> capacities,
                         std::span<const std::int64_t> lengths, int first) {
   const config::Attention& attention = experiment.attention;
   if (!order.natural()) return shard_stripes(lengths, first, order);
@@ -47,7 +61,8 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
                         ? static_cast<int>(attention.head_parallel)
                         : 1;
   const auto cut = [&](bool documents) {
-    const Cut whole{ranks / parts, chunks_per_rank(attention), documents};
+    const Cut whole{ranks / parts, chunks_per_rank(attention), documents,
+                    joined(capacities, parts)};
     return split_ranks(shard(lengths, first, whole), whole.ranks, parts);
   };
   if (attention.shard_unit != config::ShardUnit::predicted) {
@@ -56,19 +71,20 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
   const std::vector<Home> documents = cut(true);
   const std::vector<Home> sequence = cut(false);
   const auto tiles = [&](const std::vector<Home>& homes) {
-    return predicted_tiles(experiment.attention.mask(), homes, ranks);
+    return predicted_tiles(experiment.attention.mask(), homes, ranks, capacities);
   };
   return tiles(sequence) < tiles(documents) ? sequence : documents;
 }
 
 /// In ping-pong the ranks share each half: all have rows for both.
 std::vector<Home> share_halves(const config::Experiment& experiment,
+                               std::span<const std::int64_t> capacities,
                                std::span<const std::int64_t> lengths, int first) {
   const std::vector<std::int64_t> cuts = half_cuts(lengths);
   std::vector<std::int64_t> rest(lengths.begin(), lengths.end());
   for (std::size_t i = 0; i < cuts.size(); ++i) rest[i] -= cuts[i];
-  std::vector<Home> homes = share(experiment, {}, cuts, first);
-  for (Home home : share(experiment, {}, rest, first)) {
+  std::vector<Home> homes = share(experiment, {}, capacities, cuts, first);
+  for (Home home : share(experiment, {}, capacities, rest, first)) {
     const std::int64_t cut = cuts[static_cast<std::size_t>(home.document - first)];
     home.tokens = {home.tokens.begin + cut, home.tokens.end + cut};
     homes.push_back(home);
@@ -77,11 +93,30 @@ std::vector<Home> share_halves(const config::Experiment& experiment,
   return homes;
 }
 
+/// Of a group's ranks, for sharding: pipeline stages hand a microbatch on row by row, so that all
+/// groups of a replica share it alike, as their slowest rank can.
+std::vector<std::int64_t> group_capacities(const Workload& workload,
+                                           const config::Parallel& parallel, std::size_t groups,
+                                           std::size_t group) {
+  if (workload.capacities.empty()) return {};
+  const auto data = static_cast<std::size_t>(parallel.data);
+  const auto context = static_cast<std::size_t>(parallel.context);
+  std::vector<std::int64_t> slowest;
+  for (std::size_t rank = 0; rank < context; ++rank) {
+    slowest.push_back(workload.capacities[group * context + rank]);
+    for (std::size_t other = group % data; other < groups; other += data) {
+      slowest.back() = std::min(slowest.back(), workload.capacities[other * context + rank]);
+    }
+  }
+  return slowest;
+}
+
 }  // namespace
 
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
-                       int dedicated) {
+                       int dedicated, std::vector<std::int64_t> capacities) {
   Workload workload;
+  workload.capacities = std::move(capacities);
   const int context = static_cast<int>(experiment.parallel.context);
   const int trainers = static_cast<int>(groups.size()) * context;
   workload.ranks = trainers + dedicated;
@@ -102,8 +137,9 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
     }
     const std::span<const std::int64_t> lengths = std::span(workload.lengths).subspan(first);
     const int number = static_cast<int>(first);
-    for (Home home : halves ? share_halves(experiment, lengths, number)
-                            : share(experiment, workload.order, lengths, number)) {
+    const auto speeds = group_capacities(workload, experiment.parallel, groups.size(), group);
+    for (Home home : halves ? share_halves(experiment, speeds, lengths, number)
+                            : share(experiment, workload.order, speeds, lengths, number)) {
       home.rank += static_cast<Rank>(group) * context;
       workload.homes.push_back(home);
     }

@@ -51,12 +51,36 @@ def test_a_slow_rank_costs_less_where_plans_know_of_it(tmp_path):
     assert found[1]["seconds"] < found[0]["seconds"]
 
 
-def test_losses_do_not_depend_on_capacities(tmp_path):
+# Ways to give a rank less: what each sets beside `attention.capacity`.
+WAYS = {
+    "cad": [],
+    "zigzag": ["attention.placement=zigzag", "parallel.data=1", "parallel.context=2"],
+    "all_gather": ["attention.placement=all_gather", "parallel.data=1", "parallel.context=2"],
+    "packing": ["attention.placement=colocated", "batch.packing=pooled", "batch.longest=2"],
+}
+
+
+def overrides(way):
+    return [word for key in WAYS[way] for word in ("--set", key)]
+
+
+@pytest.mark.parametrize("way", ["zigzag", "all_gather", "packing"])
+def test_sharding_and_packing_know_capacities(tmp_path, way):
+    path = experiment(tmp_path, [[1, 50]])
+    told = harness.run_well(1, ["plan", path, "--format", "json", *overrides(way)])
+    summary = json.loads(told.out)["summary"]
+    first, second = summary["cost_per_rank"]
+    assert first / second == pytest.approx(2, rel=0.15 if way == "packing" else 0.02)
+    assert summary["imbalance"] == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_do_not_depend_on_capacities(tmp_path, way):
     losses = []
     for capacity in ([], [[1, 30]]):
         folder = tmp_path / f"run{len(capacity)}"
         path = experiment(tmp_path, capacity)
-        harness.run_well(2, ["train", path, "--output", folder])
+        harness.run_well(2, ["train", path, "--output", folder, *overrides(way)])
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         losses.append([step["loss"] for step in map(json.loads, lines) if "loss" in step])
     assert len(losses[0]) == 2

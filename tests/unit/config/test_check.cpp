@@ -287,8 +287,25 @@ TEST(Capacity, SaysWhatIsWrong) {
   EXPECT_THAT(error("[[0, 50], [0, 60]]"), HasSubstr("found rank 0 twice"));
   EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found a row of 3"));
   EXPECT_THAT(error("50"), HasSubstr("found 50"));
-  EXPECT_THAT(error("[[0, 50]]", "colocated"),
-              HasSubstr("placement colocated, which ignores capacities"));
+  EXPECT_THAT(
+      error("[[0, 50]]", "colocated"),
+      HasSubstr("found 1 ranks with placement colocated, packing fixed and context 1, which "
+                "give all ranks the same; valid:"));
+}
+
+TEST(Capacity, IsForWhatGivesRanksDifferentWork) {
+  const auto keys = [](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"attention.capacity=[[0, 50]]", "parallel.context=2",
+                                    "attention.placement=zigzag"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  EXPECT_NO_THROW(parse(kGood, keys({})));
+  EXPECT_THAT(error_of(kGood, keys({"attention.placement=striped"})),
+              HasSubstr("give all ranks the same"));
+  EXPECT_NO_THROW(parse(kGood, keys({"attention.placement=striped", "batch.packing=pooled"})));
+  EXPECT_NO_THROW(parse(kGood, keys({"parallel.context=1", "parallel.data=2",
+                                     "attention.placement=colocated", "batch.packing=balanced"})));
 }
 
 }  // namespace

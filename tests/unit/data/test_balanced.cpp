@@ -82,6 +82,48 @@ TEST(Pooled, DealsTheCostliestFirstToTheCheapest) {
   EXPECT_THAT(lengths(pooled.batch(0)), ElementsAre(Lengths{8, 2, 2}, Lengths{5, 4, 3}));
 }
 
+/// A document goes where it is computed first: replica 1 takes twice as long for everything.
+TEST(Pooled, GivesASlowReplicaLess) {
+  const MemoryCorpus corpus = numbered({8, 8, 8, 8, 8, 8});
+  config::Experiment e;
+  e.data.shuffle = false;
+  e.batch = {48, 24, Packing::pooled, 4.0, 10, {}};
+  e.parallel.data = 2;
+  const auto counts = [&] {
+    std::vector<std::size_t> found;
+    for (const Microbatch& m : Packer(corpus, e).batch(0).microbatches) {
+      found.push_back(m.documents.size());
+    }
+    return found;
+  };
+  EXPECT_THAT(counts(), ElementsAre(3, 3));
+  e.attention.capacity = {{1.0, 50.0}};
+  EXPECT_THAT(counts(), ElementsAre(4, 2));
+  e.attention.capacity = {{0.0, 20.0}};
+  EXPECT_THAT(counts(), ElementsAre(1, 5));
+  e.attention.capacity = {{0.0, 30.0}, {1.0, 30.0}};
+  EXPECT_THAT(counts(), ElementsAre(3, 3)) << "equally slow";
+}
+
+TEST(Balanced, CostsAreInProportionToCapacities) {
+  for (const Packing packing : {Packing::balanced, Packing::pooled}) {
+    const MemoryCorpus corpus = numbered(long_tailed(5, 4000, 400));
+    config::Experiment e;
+    e.batch = {4 * 4096, 4096, packing, 2.0, 500, {}};
+    e.parallel.data = 4;
+    e.attention.capacity = {{2.0, 50.0}};
+    const Packer packer(corpus, e);
+    for (const std::int64_t step : {0, 3}) {
+      const Batch batch = packer.batch(step);
+      ASSERT_EQ(batch.microbatches.size(), 4u);
+      const double slow = cost(batch.microbatches[2], 500);
+      for (const std::size_t other : {0u, 1u, 3u}) {
+        EXPECT_NEAR(cost(batch.microbatches[other], 500) / slow, 2, 0.1) << other;
+      }
+    }
+  }
+}
+
 TEST(Pooled, ForcesWhatFitsNowhere) {
   const MemoryCorpus corpus = numbered({7, 7, 7, 3});
   const Packer pooled = packer(corpus, {Packing::pooled, 24, 12, 1.0});

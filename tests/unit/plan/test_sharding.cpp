@@ -101,6 +101,120 @@ TEST(Sharding, AnyLengthsLeaveRanksEqual) {
 
 // One long document and short ones: cut as one sequence the ranks with its end are slower; the
 // other way round, many short documents cost less in whole tiles.
+TEST(Sharding, IsInProportionToCapacities) {
+  const std::vector<std::int64_t> lengths = {300};
+  EXPECT_THAT(shard(lengths, 0, {2, 1, true, {100, 50}}),
+              testing::ElementsAre(Home{0, 0, {0, 200}}, Home{1, 0, {200, 300}}));
+  EXPECT_THAT(
+      shard(lengths, 0, {2, 2, true, {100, 50}}),
+      testing::ElementsAre(Home{0, 0, {0, 100}}, Home{1, 0, {100, 200}}, Home{0, 0, {200, 300}}));
+  EXPECT_THAT(shard(lengths, 0, {2, 1, true, {1, 10000}}),
+              testing::ElementsAre(Home{1, 0, {0, 300}}))
+      << "a share below one token";
+}
+
+/// Two chunks of every document bring a rank causal attention in proportion, too.
+TEST(Sharding, AnyCapacitiesGetTheirShares) {
+  Draw draw(11);
+  for (int trial = 0; trial < 200; ++trial) {
+    const int ranks = static_cast<int>(draw.between(1, 6));
+    const int chunks = static_cast<int>(draw.between(1, 2));
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t i = draw.between(1, 4); i > 0; --i) lengths.push_back(draw.between(1, 3000));
+    Cut cut{ranks, chunks, draw.between(0, 1) == 1, {}};
+    double all = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      cut.capacities.push_back(draw.between(1, 200));
+      all += static_cast<double>(cut.capacities.back());
+    }
+    std::vector<double> tokens(static_cast<std::size_t>(ranks), 0), pairs = tokens;
+    std::vector<std::int64_t> next(lengths.size(), 0);
+    double total = 0, total_pairs = 0, room = 0, pair_room = 0;
+    for (const std::int64_t length : lengths) {
+      total += static_cast<double>(length);
+      total_pairs += static_cast<double>(length * (length + 1) / 2);
+      room += chunks;
+      pair_room += static_cast<double>((chunks + 1) * length);
+    }
+    for (const Home& home : shard(lengths, 0, cut)) {
+      std::int64_t& begin = next[static_cast<std::size_t>(home.document)];
+      ASSERT_EQ(home.tokens.begin, begin) << "documents are covered in order";
+      begin = home.tokens.end;
+      tokens[static_cast<std::size_t>(home.rank)] += static_cast<double>(home.tokens.size());
+      pairs[static_cast<std::size_t>(home.rank)] +=
+          static_cast<double>(allowed_pairs(home.tokens, {0, home.tokens.end}, Band::causal()));
+    }
+    EXPECT_EQ(next, lengths);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      const double share = static_cast<double>(cut.capacities[at]) / all;
+      EXPECT_NEAR(tokens[at], share * total, room) << "rank " << rank;
+      if (chunks == 1 || !cut.documents) continue;
+      EXPECT_NEAR(pairs[at], share * total_pairs, pair_room) << "rank " << rank;
+    }
+  }
+}
+
+TEST(Sharding, EveryPlacementButStripesKnowsCapacities) {
+  std::vector<data::Microbatch> microbatches(2);
+  for (data::Microbatch& microbatch : microbatches) {
+    data::BatchDocument document;
+    document.tokens = {0, 240};
+    microbatch.documents = {document};
+  }
+  const std::vector<Occupant> groups = {&microbatches[0], &microbatches[1]};
+  const std::vector<std::int64_t> capacities = {100, 100, 100, 50, 30, 30, 90, 90};
+  const auto tokens = [&](PlacementKind placement, config::Overlap overlap) {
+    config::Experiment e = experiment(placement, 4);
+    e.parallel.data = 2;
+    e.attention.head_parallel = 2;
+    e.attention.overlap = overlap;
+    std::vector<std::int64_t> held(8, 0);
+    for (const Home& home : make_workload(e, groups, 0, capacities).homes) {
+      held[static_cast<std::size_t>(home.rank)] += home.tokens.size();
+    }
+    return held;
+  };
+  const std::vector<std::int64_t> shares = {69, 69, 69, 34, 30, 30, 90, 90};
+  const auto near =
+      testing::Pointwise(testing::Truly([](const auto& pair) {
+                           return std::abs(std::get<0>(pair) - std::get<1>(pair)) <= 3;
+                         }),
+                         shares);
+  for (const PlacementKind placement :
+       {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::ulysses,
+        PlacementKind::all_gather, PlacementKind::double_ring, PlacementKind::cad}) {
+    EXPECT_THAT(tokens(placement, config::Overlap::none), near) << static_cast<int>(placement);
+  }
+  EXPECT_THAT(tokens(PlacementKind::cad, config::Overlap::ping_pong), near);
+  EXPECT_THAT(tokens(PlacementKind::ulysses_ring, config::Overlap::none),
+              testing::ElementsAre(68, 69, 51, 52, 30, 30, 90, 90))
+      << "ranks that share heads share the rows of their ring position";
+  for (const PlacementKind placement : {PlacementKind::striped, PlacementKind::block_striped}) {
+    for (const std::int64_t held : tokens(placement, config::Overlap::none)) {
+      EXPECT_NEAR(static_cast<double>(held), 60, 128) << static_cast<int>(placement);
+    }
+  }
+}
+
+/// Stages of a pipeline pass a microbatch on row by row.
+TEST(Sharding, StagesShareAMicrobatchAlike) {
+  data::Microbatch microbatch;
+  data::BatchDocument document;
+  document.tokens = {0, 90};
+  microbatch.documents = {document};
+  config::Experiment e = experiment(PlacementKind::cad, 2);
+  e.attention.sharding = config::Sharding::contiguous;
+  e.parallel.data = 2;
+  e.parallel.pipeline = 2;
+  const std::vector<Occupant> groups(4, &microbatch);
+  const Workload w = make_workload(e, groups, 0, {100, 50, 100, 100, 100, 100, 20, 40});
+  EXPECT_THAT(w.homes,
+              testing::ElementsAre(Home{0, 0, {0, 60}}, Home{1, 0, {60, 90}}, Home{2, 1, {0, 30}},
+                                   Home{3, 1, {30, 90}}, Home{4, 2, {0, 60}}, Home{5, 2, {60, 90}},
+                                   Home{6, 3, {0, 30}}, Home{7, 3, {30, 90}}));
+}
+
 TEST(Sharding, PredictionChoosesTheUnit) {
   config::Experiment e = experiment(PlacementKind::cad, 4);
   const auto homes = [&](config::ShardUnit unit, const std::vector<std::int64_t>& lengths) {
@@ -121,6 +235,15 @@ TEST(Sharding, PredictionCountsWholeTiles) {
   const std::vector<Home> homes = {{0, 0, {128, 384}}, {1, 0, {384, 385}}};
   EXPECT_DOUBLE_EQ(predicted_tiles({}, homes, 2), 5.0);
   EXPECT_DOUBLE_EQ(predicted_tiles({}, std::span(homes).subspan(1), 2), 4.0);
+  const std::vector<std::int64_t> capacities = {50, 100};
+  EXPECT_DOUBLE_EQ(predicted_tiles({}, homes, 2, capacities), 10.0) << "in half the time";
+}
+
+TEST(Sharding, PredictionCountsNoKeysBehindADocument) {
+  const std::vector<Home> homes = {{0, 0, {0, 128}}};
+  EXPECT_DOUBLE_EQ(predicted_tiles(Mask::prefix(1000), homes, 1), 1.0);
+  const std::vector<Home> longer = {{0, 0, {0, 128}}, {1, 0, {128, 512}}};
+  EXPECT_DOUBLE_EQ(predicted_tiles(Mask::prefix(512), std::span(longer), 2), 12.0);
 }
 
 TEST(Halves, AreTheSameTokensInTwoParts) {

@@ -66,6 +66,27 @@ TEST(StepPlan, CapacitiesOfAPoolAreThoseOfTheSlowestRanks) {
   EXPECT_EQ(made.ticks.front().forward.workload.capacities, wanted);
 }
 
+/// Packing finds a rank's replica by itself: as the layout does.
+TEST(StepPlan, PackingGivesTheReplicaOfASlowRankLess) {
+  Case one;
+  config::Parallel& parallel = one.experiment.parallel;
+  parallel.data = 3;
+  parallel.pipeline = parallel.tensor = parallel.context = 2;
+  one.experiment.batch.packing = config::Packing::pooled;
+  one.experiment.batch.longest = 4;
+  const Layout layout(one.experiment);
+  for (Rank rank = 0; rank < layout.ranks(); ++rank) {
+    one.experiment.attention.capacity = {{static_cast<double>(rank), 10.0}};
+    const data::Batch batch = one.packer().batch(0);
+    const auto slow = static_cast<std::size_t>(layout.coordinates(rank).data);
+    for (std::size_t i = 0; i < batch.microbatches.size(); ++i) {
+      if (i % 3 == slow) continue;
+      EXPECT_GT(batch.microbatches[i].tokens(), batch.microbatches[slow].tokens())
+          << "rank " << rank << ", microbatch " << i;
+    }
+  }
+}
+
 TEST(StepPlan, RanksAgreeOnTheHashAndDifferInTheirPrograms) {
   const Case one(2);
   const data::Packer packer = one.packer();
