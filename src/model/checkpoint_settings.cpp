@@ -14,8 +14,13 @@ using Settings = std::map<std::string, std::string>;
 constexpr std::string_view kModel = "model.";
 constexpr std::array<std::string_view, 4> kBlocks = {kModel, "data.", "batch.", "optimizer."};
 
+constexpr std::string_view kKind = "attention.kind";
+constexpr std::array<std::string_view, 6> kOfKind = {"attention.window", "attention.sinks",
+                                                     "attention.prefix", "attention.chunk",
+                                                     "attention.local",  "attention.cap"};
+
 bool decides(const std::string& key) {
-  return key == "seed" || key == "run.steps" ||
+  return key == "seed" || key == kKind || key == "run.steps" ||
          std::ranges::any_of(kBlocks,
                              [&](std::string_view block) { return key.starts_with(block); });
 }
@@ -47,10 +52,15 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
   const Settings defaults = settings_of({});
   Settings keys = ours;
   keys.insert(theirs.begin(), theirs.end());
+  const std::string kind(kKind);
+  const bool same_kind = value_in(theirs, kind) == value_in(ours, kind);
   std::vector<Difference> found;
   for (const auto& [key, value] : keys) {
-    const bool known = theirs.contains(key);
-    if (decides(key) && value_in(known ? theirs : defaults, key) != value_in(ours, key)) {
+    // What belongs to a kind says nothing where the kind is another or has no such key. Older files
+    // have an `attention.window` that is none.
+    const bool of_kind = std::ranges::find(kOfKind, key) != kOfKind.end();
+    if (of_kind ? !same_kind : !decides(key)) continue;
+    if (value_in(theirs.contains(key) ? theirs : defaults, key) != value_in(ours, key)) {
       found.push_back({key, value_in(theirs, key), value_in(ours, key)});
     }
   }

@@ -212,6 +212,9 @@ def test_other_settings_are_told_in_a_line(whole, corpus, tmp_path):
     changes = experiment_of(corpus, {"optimizer": {"lr": 1e-4}, "seed": 77})
     _, out = resume(tmp_path / "changed", changes, source)
     assert "changed   since the checkpoint: optimizer.lr, seed\n" in out
+    changes = experiment_of(corpus, {"attention": {"kind": "window", "window": 16}})
+    _, out = resume(tmp_path / "kind", changes, source)
+    assert "changed   since the checkpoint: attention.kind\n" in out
     _, out = resume(tmp_path / "same", experiment_of(corpus, {}), source)
     assert "changed" not in out
 
