@@ -57,8 +57,9 @@ bool fits(hid_t found, hid_t wanted) {
 
 void require_numbers(hid_t found, hid_t wanted, const std::string& path, const std::string& what) {
   if (fits(found, wanted)) return;
-  fail(ExitCode::data, "{}: {} holds {}; valid: {} or smaller", path, what, describe(found),
-       describe(wanted));
+  const bool floats = H5Tget_class(wanted) == H5T_FLOAT;
+  fail(ExitCode::data, "{}: {} holds {}; valid: {}", path, what, describe(found),
+       floats ? "floating-point numbers" : describe(wanted) + " or smaller");
 }
 
 /// An attribute of one value, and its type in the file.
