@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# cadenza_module(<name> [DEPENDS modules...] [LIBRARIES targets...]): a static
+# cadenza_module(<name> [DEPENDS modules...] [LIBRARIES targets...] [DEVICE parts...]): a static
 # library of all src/<name>/**/*.cpp (kernels: kernels/*/*.cpp) with public headers in
 # include/cadenza/<name>; header-only where it has no sources. Private headers are included by their path
-# below src.
+# below src. DEVICE: folders and files of the module that include Kokkos, which nvcc compiles in a
+# CUDA build.
 function(cadenza_module name)
-  cmake_parse_arguments(MODULE "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(MODULE "" "" "DEPENDS;LIBRARIES;DEVICE" ${ARGN})
   set(folder src/${name})
   if(name STREQUAL "kernels")
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*/*.cpp)
@@ -27,8 +28,9 @@ function(cadenza_module name)
   endif()
   target_include_directories(${target} ${visibility} ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_link_libraries(${target} ${visibility} ${MODULE_DEPENDS} ${MODULE_LIBRARIES})
-  # Sources that include Kokkos are device code of the CUDA build.
-  if(CADENZA_CUDA AND name MATCHES "^(kernels|attention|model|exec|app)$" AND sources)
+  if(CADENZA_CUDA AND MODULE_DEVICE)
+    list(JOIN MODULE_DEVICE "|" parts)
+    list(FILTER sources INCLUDE REGEX "/(src/${name}|${name})/(${parts})")
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CUDA)
   endif()
 endfunction()

@@ -63,7 +63,7 @@ def declared_modules(root):
     text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
     modules = {}
     for name, arguments in re.findall(r"cadenza_module\(\s*(\w+)([^)]*)\)", text):
-        listed = re.search(r"\bDEPENDS\b(.*?)(\bLIBRARIES\b|$)", arguments, re.DOTALL)
+        listed = re.search(r"\bDEPENDS\b(.*?)(\bLIBRARIES\b|\bDEVICE\b|$)", arguments, re.DOTALL)
         modules[name] = set(listed.group(1).split()) if listed else set()
     return modules
 
