@@ -162,7 +162,8 @@ TEST_F(Hostile, OtherTypesOfValues) {
   const auto read = [&](const char* name, hsize_t size) {
     return refusal([=](const File& f) { f.read<double>(name, {size}); });
   };
-  EXPECT_THAT(read("texts", 2), HasSubstr("dataset texts holds text; valid: floating-point numbers"));
+  EXPECT_THAT(read("texts", 2),
+              HasSubstr("dataset texts holds text; valid: floating-point numbers"));
   EXPECT_THAT(read("whole", 1), HasSubstr("dataset whole holds int64"));
   EXPECT_THAT(read("record", 1), HasSubstr("dataset record holds records"));
   EXPECT_THAT(read("list", 1), HasSubstr("dataset list holds lists"));
