@@ -9,20 +9,31 @@ import time
 from pathlib import Path
 
 from comparison import host
-from placement_runs.cases import MIXES, PLACEMENTS, RANKS, settings
+from placement_runs.cases import CAD, MIXES, PLACEMENTS, RANKS, settings
 from placement_runs.choice import listed, names
 from placement_runs.runs import TOO_NOISY, WARM_UP, RunError, Runs, call, save, words_of
 from simulation_runs import classes, table
 
 ONE_RANK = "one rank"
-CASES = {**PLACEMENTS, ONE_RANK: {}}
+# Other kinds of attention: the placement of each and the keys that it has beside.
+KINDS = {
+    "CAD, window": (CAD, ["attention.kind=window", "attention.window=2048", "attention.sinks=64"]),
+    "CAD, prefix": (CAD, ["attention.kind=prefix", "attention.prefix=4096"]),
+    "CAD, dual chunk": (CAD, ["attention.kind=dual_chunk", "attention.chunk=4096",
+                              "attention.local=512"]),
+    "zigzag ring, dual chunk": ("zigzag ring", ["attention.kind=dual_chunk",
+                                                "attention.chunk=4096", "attention.local=512"]),
+    "striped, window": ("striped", ["attention.kind=window", "attention.window=2048"]),
+}
+CASES = [*PLACEMENTS, ONE_RANK, *KINDS]
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="bench/simulation",
-        description="Calibrates this machine, then trains with every placement on every mix of "
-        "document lengths, simulates the same experiment, and prints how far apart they are.",
+        description="Calibrates this machine, then trains with every placement, and with other "
+        "kinds of attention, on every mix of document lengths, simulates the same experiment, and "
+        "prints how far apart they are.",
         epilog=f"Mixes: {listed(MIXES)}. Placements: {listed(CASES)}.")
     parser.add_argument("--mixes", type=names(MIXES), default=list(MIXES), metavar="N,...",
                         help="numbers of mixes (default: all)")
@@ -42,9 +53,10 @@ def parse(arguments):
 
 
 def keys_of(mix, placement, steps):
-    if placement != ONE_RANK:
-        return settings(mix, placement, steps)
-    return settings(mix, "colocated", steps) + ["parallel.data=1"]
+    if placement == ONE_RANK:
+        return settings(mix, "colocated", steps) + ["parallel.data=1"]
+    where, kind = KINDS.get(placement, (placement, []))
+    return settings(mix, where, steps) + kind
 
 
 def ranks_of(placement):

@@ -36,6 +36,7 @@ struct Band {
     return {has_low() ? low + by : low, has_high() ? high + by : high};
   }
   friend constexpr auto operator<=>(const Band&, const Band&) = default;
+  friend constexpr bool operator==(const Band&, const Band&) = default;
 };
 
 /// The position that attention takes for a query, by its position in the text: first + step * text,
@@ -51,6 +52,8 @@ struct PositionMap {
     return std::clamp<std::int64_t>(first + step * text, 0, cap);
   }
   friend constexpr auto operator<=>(const PositionMap&, const PositionMap&) = default;
+  /// Said as well: nvcc calls one that it has not made.
+  friend constexpr bool operator==(const PositionMap&, const PositionMap&) = default;
 };
 
 /// A rectangle of the attention matrix of one document.
