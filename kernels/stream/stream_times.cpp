@@ -39,9 +39,11 @@ struct StreamTimes::Events {
 };
 
 std::size_t StreamTimes::mark() {
-  if (marks_ == 0) {
+  if (marks_ == 0) {  // on an empty stream, the event is between two looks at the host's clock
+    fence();
+    const std::int64_t before = now_ns_();
     check(cudaEventSynchronize(events_->record(0)));
-    events_->first_ns = now_ns_();
+    events_->first_ns = before + (now_ns_() - before) / 2;
   }
   events_->record(marks_ + 1);
   return marks_++;
@@ -73,7 +75,9 @@ std::int64_t StreamTimes::at(std::size_t mark) const {
 StreamTimes::StreamTimes(std::int64_t (*now_ns)())
     : now_ns_(now_ns), events_(std::make_unique<Events>()) {}
 
-StreamTimes::~StreamTimes() = default;
+StreamTimes::~StreamTimes() {
+  fence();  // the stream may still write to marks
+}
 
 void StreamTimes::clear() {
   marks_ = 0;

@@ -245,6 +245,14 @@ void check_capacity(const Checker& check, const Experiment& e) {
                 "the same; valid: with placement cad or auto, packing balanced or pooled, or a "
                 "context group without stripes",
                 rows.size(), word(placement), word(e.batch.packing), e.parallel.context);
+  const Parallel::Open& open = e.parallel.open;
+  const bool known = !open.pipeline && !open.tensor && !open.context;
+  check.require(
+      rows.empty() || e.batch.packing == Packing::fixed || known, kPath,
+      "found {} ranks with packing {} and a layout left to placement auto: documents are "
+      "packed for a replica's ranks before the layout is chosen; valid: packing fixed, or "
+      "parallel.pipeline, tensor and context given",
+      rows.size(), word(e.batch.packing));
   std::set<double> seen;
   for (const auto& [rank, percent] : rows) {
     check_rank(check, kPath, rank, e.ranks());

@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 6> kOfKind = {"attention.window", "attent
                                                      "attention.prefix", "attention.chunk",
                                                      "attention.local",  "attention.cap"};
 
+constexpr std::string_view kCapacity = "attention.capacity";
+
 bool decides(const std::string& key) {
   return key == "seed" || key == kKind || key == "run.steps" ||
          std::ranges::any_of(kBlocks,
@@ -53,13 +55,16 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
   Settings keys = ours;
   keys.insert(theirs.begin(), theirs.end());
   const std::string kind(kKind);
+  // Balanced packing gives the replicas of slow ranks other documents: batches depend on it.
+  const bool packs_by_capacity = value_in(ours, "batch.packing") == "balanced";
   const bool same_kind = value_in(theirs, kind) == value_in(ours, kind);
   std::vector<Difference> found;
   for (const auto& [key, value] : keys) {
     // What belongs to a kind says nothing where the kind is another or has no such key. Older files
     // have an `attention.window` that is none.
     const bool of_kind = std::ranges::find(kOfKind, key) != kOfKind.end();
-    if (of_kind ? !same_kind : !decides(key)) continue;
+    const bool packs = packs_by_capacity && key == kCapacity;
+    if (of_kind ? !same_kind : !decides(key) && !packs) continue;
     if (value_in(theirs.contains(key) ? theirs : defaults, key) != value_in(ours, key)) {
       found.push_back({key, value_in(theirs, key), value_in(ours, key)});
     }

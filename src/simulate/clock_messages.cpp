@@ -62,16 +62,16 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
   return copies;
 }
 
-/// Receives are posted at once, sends when their rows are packed.
+/// Receives and sends are posted together, as a group: when the rows to send are packed.
 void Clock::post(std::size_t i) {
   RankState& runner = runners_[i];
   std::vector<End>& ends = runner.awaited;
   ends.clear();
   add_ends(i, true, true, ends);
-  for (const End& end : ends) {
-    if (!end.sender) post_end(end, runner.now);
+  if (std::ranges::none_of(ends, &End::sender)) {
+    for (const End& end : ends) post_end(end, runner.now);
+    return next_operation(i);
   }
-  if (std::ranges::none_of(ends, &End::sender)) return next_operation(i);
   const Copies copies = copies_of(ends, true);
   const double seconds = taken(runner, copies.seconds);
   runner.times.copies += seconds;
@@ -84,7 +84,7 @@ void Clock::post_sends(std::size_t i) {
   RankState& runner = runners_[i];
   bool receives = false;
   for (const End& end : runner.awaited) {
-    if (end.sender) post_end(end, runner.now);
+    post_end(end, runner.now);
     receives = receives || !end.sender;
   }
   if (!receives) {  // nobody's work waits for their end

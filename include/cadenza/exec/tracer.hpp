@@ -122,6 +122,7 @@ class Tracer {
     const Doing doing(*this, kind);
     Work joined = work;
     joined.flow = next_flow(group, kind);
+    fence();  // the wait is for other ranks, not for this one's own kernels
     time(program::OtherEvent::wait_for_ranks, {}, [&] { group.barrier(); });
     time(kind, joined, operation);
   }

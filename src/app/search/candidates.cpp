@@ -66,6 +66,7 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   const auto in_turns = [](config::Attention& a) { a.overlap = Overlap::ping_pong; };
   add(PlacementKind::cad, as_is);
   if (given.overlap == Overlap::automatic) add(PlacementKind::cad, in_turns);
+  if (!given.capacity.empty()) return all;  // of unequal ranks, cad alone balances all attention
   if (context == 1) {
     add(PlacementKind::colocated, as_is);
     return all;

@@ -2,6 +2,7 @@
 #include "sharding.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -11,15 +12,19 @@
 namespace cadenza::plan {
 namespace {
 
-/// Cuts lengths into chunks of one group; what does not divide goes to the ranks in turn, so that
-/// it adds up over documents.
+/// Cuts lengths into chunks of one group. What does not divide goes to the ranks in turn or, of
+/// unequal ranks, to those that earlier documents left behind, so that shares hold over documents.
 class Cutter {
  public:
-  explicit Cutter(const Cut& cut) : cut_(cut) {}
+  explicit Cutter(const Cut& cut)
+      : cut_(cut),
+        equal_(std::ranges::adjacent_find(cut.capacities, std::not_equal_to()) ==
+               cut.capacities.end()),
+        given_(chunks(), 0) {}
 
   /// Ends of the chunks of a length; chunk i belongs to rank_of(i).
   std::vector<std::int64_t> ends(std::int64_t length) {
-    return cut_.capacities.empty() ? equal_ends(length) : proportional_ends(length);
+    return equal_ ? equal_ends(length) : proportional_ends(length);
   }
 
   Rank rank_of(std::size_t chunk) const {
@@ -28,6 +33,10 @@ class Cutter {
   }
 
  private:
+  std::size_t chunks() const {
+    return static_cast<std::size_t>(cut_.ranks) * static_cast<std::size_t>(cut_.chunks);
+  }
+
   std::vector<std::int64_t> equal_ends(std::int64_t length) {
     const int count = cut_.ranks * cut_.chunks;
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), length / count);
@@ -40,21 +49,31 @@ class Cutter {
     return sizes;
   }
 
-  std::vector<std::int64_t> proportional_ends(std::int64_t length) const {
+  /// The first i chunks of all documents so far hold their part of all tokens so far.
+  std::vector<std::int64_t> proportional_ends(std::int64_t length) {
     __extension__ using Wide = __int128;
-    std::vector<std::int64_t> ends(static_cast<std::size_t>(cut_.ranks) *
-                                   static_cast<std::size_t>(cut_.chunks));
+    std::vector<std::int64_t> ends(chunks());
     std::int64_t sum = 0;
     for (std::size_t chunk = 0; chunk < ends.size(); ++chunk) {
       sum += cut_.capacities[static_cast<std::size_t>(rank_of(chunk))];
       ends[chunk] = sum;
     }
-    for (std::int64_t& end : ends) end = static_cast<std::int64_t>(Wide{length} * end / sum);
+    total_ += length;
+    std::int64_t begin = 0;
+    for (std::size_t chunk = 0; chunk < ends.size(); ++chunk) {
+      const auto due = static_cast<std::int64_t>(Wide{total_} * ends[chunk] / sum);
+      ends[chunk] = std::clamp(due - given_[chunk], begin, length);
+      begin = ends[chunk];
+      given_[chunk] += begin;
+    }
     return ends;
   }
 
   const Cut& cut_;
-  std::int64_t next_ = 0;
+  bool equal_;
+  std::int64_t next_ = 0;            // rank that gets the next token that does not divide
+  std::int64_t total_ = 0;           // tokens so far
+  std::vector<std::int64_t> given_;  // those of the first chunks, up to each
 };
 
 /// Brings long stripes to ranks with few tokens: the sum of squared tokens is smallest. Of equal

@@ -58,6 +58,13 @@ def test_programs_get_every_layout_and_what_became_of_it():
         assert (row["seconds"] is None) == (row["status"] in ("excluded", "not tried"))
 
 
+def test_of_unequal_ranks_only_cad_is_tried():
+    words = ["simulate", QUESTION, "--steps", "1", "--format", "json"]
+    found = json.loads(answer([*words, "--set", "attention.capacity=[[3, 50]]"]).out)
+    assert len(found["search"]) > 1
+    assert all("cad" in row["placement"] for row in found["search"])
+
+
 def test_one_basis_of_rates():
     found = answer(["plan", QUESTION]).out
     assert found.count("machine h100 (inputs/machines/h100.yaml)") == 3  # choice, plans, step

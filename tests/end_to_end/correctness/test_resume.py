@@ -215,6 +215,13 @@ def test_other_settings_are_told_in_a_line(whole, corpus, tmp_path):
     changes = experiment_of(corpus, {"attention": {"kind": "window", "window": 16}})
     _, out = resume(tmp_path / "kind", changes, source)
     assert "changed   since the checkpoint: attention.kind\n" in out
+    slow = {"attention": {"placement": "cad", "capacity": [[0, 50]]}}
+    changes = experiment_of(corpus, slow)
+    _, out = resume(tmp_path / "capacity", changes, source)
+    assert "changed" not in out, "batches do not depend on it"
+    changes = experiment_of(corpus, {**slow, "batch": {"packing": "balanced"}})
+    _, out = resume(tmp_path / "packing", changes, source)
+    assert "changed   since the checkpoint: attention.capacity, batch.packing\n" in out
     _, out = resume(tmp_path / "same", experiment_of(corpus, {}), source)
     assert "changed" not in out
 

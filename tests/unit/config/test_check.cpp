@@ -308,5 +308,17 @@ TEST(Capacity, IsForWhatGivesRanksDifferentWork) {
                                      "attention.placement=colocated", "batch.packing=balanced"})));
 }
 
+/// Packing asks for a replica's ranks, which the search has not chosen yet.
+TEST(Capacity, PackingAsksForALayout) {
+  const std::vector<std::string> open = {"attention.capacity=[[0, 50]]", "attention.placement=auto",
+                                         "batch.packing=balanced"};
+  EXPECT_THAT(error_of(kGood, open), HasSubstr("a layout left to placement auto"));
+  std::vector<std::string> closed = open;
+  for (const char* key : {"pipeline", "tensor", "context"}) {
+    closed.push_back(std::string("parallel.") + key + "=1");
+  }
+  EXPECT_NO_THROW(parse(kGood, closed));
+}
+
 }  // namespace
 }  // namespace cadenza::config
