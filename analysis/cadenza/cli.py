@@ -98,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     for one, default in ((what_if, "mean of all steps"),
                          (path, "mean of all steps, and the typical step's operations")):
         one.add_argument("--step", type=int, metavar="N", help=f"which step; default: {default}")
+    positions = _command(to, "positions", commands.positions, "what the model learned, by place",
+                         "Prints the loss and the share of right first choices by place in the "
+                         "document and, for source retrieval, of answers by depth and length.",
+                         "positions runs/retrieval --steps 900-999")  # fmt: skip
+    positions.add_argument("--steps", type=_numbers, metavar="N,M-K",
+                           help="default: the last tenth of the run")  # fmt: skip
     compare = _command(to, "compare", commands.compare, "what differs between runs",
                        "Compares runs with the first one: changed keys, step time with its 95 % "
                        "interval, parts, phases.", "compare runs/colocated runs/cad --json",
@@ -105,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     check = _command(to, "check", commands.check, "whether a trace is consistent",
                      "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
                      "check runs/cad")  # fmt: skip
-    for one in (summary, stragglers, bubbles, what_if, links, path, compare, check):
+    for one in (summary, stragglers, bubbles, what_if, links, path, positions, compare, check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_export(to)
     _add_pictures(to)

@@ -20,6 +20,7 @@ from cadenza.links.slow import groups as all_groups
 from cadenza.links.slow import links as all_links
 from cadenza.log import LOG
 from cadenza.time.parts import LOST
+from cadenza.positions import by_depth, by_position, last_steps
 from cadenza.read.run import open_run
 from cadenza.study import Study
 from cadenza.summary import labels, summarize
@@ -211,6 +212,31 @@ def bubbles(arguments: Namespace) -> None:
         means.columns = [name.removesuffix("_ns") for name in means]
         tables.print_frame(out, means.reset_index(), "pipeline bubble of a step in seconds (mean), "
                            "its fraction of the step, and 1F1B's ideal")  # fmt: skip
+
+
+def positions(arguments: Namespace) -> None:
+    study = _open(arguments.run)
+    losses, answers = study.run.positions(), study.run.answers()
+    if losses.empty:
+        raise DataError(f"{study.run.path}: no losses by position in the trace, which is of a "
+                        "simulated run or of an older version")  # fmt: skip
+    known = sorted(set(losses["step"].tolist()))
+    steps = arguments.steps or last_steps(losses["step"])
+    missing = [step for step in steps if step not in known]
+    if missing:
+        raise UsageError(f"{study.run.path}: no complete step {missing[0]}; valid are {known[0]} "
+                         f"to {known[-1]}")  # fmt: skip
+    places = by_position(losses[losses["step"].isin(steps)])
+    depths = by_depth(answers[answers["step"].isin(steps)])
+    if arguments.json:
+        _print_json({"steps": steps, "positions": records(places), "answers": records(depths)})
+        return
+    out = tables.console()
+    whose = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+    tables.print_frame(out, places, f"loss by place in the document; {whose}")
+    if len(depths):
+        tables.print_frame(out, depths, f"answers by length of the document and depth of the fact; "
+                           f"{whose}")  # fmt: skip
 
 
 def compare(arguments: Namespace) -> None:

@@ -50,6 +50,14 @@ PLAN_SUMMARY = np.dtype(
      ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"), ("cost", "<f8"),
      ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8")]
 )  # fmt: skip
+POSITIONS = np.dtype(
+    [("step", "<u4"), ("reserved", "<u4"), ("position", "<i8"), ("targets", "<i8"),
+     ("hits", "<i8"), ("loss", "<f8")]
+)  # fmt: skip
+ANSWERS = np.dtype(
+    [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"), ("position", "<i8"),
+     ("loss", "<f8")]
+)  # fmt: skip
 STATUS = np.dtype(
     [("state", "<u4"), ("signal", "<i4"), ("last_step", "<i8"), ("n_events", "<u8"),
      ("n_dropped", "<u8"), ("writer_ns", "<i8")]
@@ -80,6 +88,8 @@ class Rank:
     syncs: list[tuple] | None = None  # (local, offset); default: one that undoes `shift`
     plan: list[tuple] = field(default_factory=list)  # (step, server, cost)
     summary: list[tuple] | None = None  # rows of PLAN_SUMMARY; None: an older trace without them
+    positions: list[tuple] | None = None  # rows of POSITIONS; None: an older trace without them
+    answers: list[tuple] = field(default_factory=list)  # rows of ANSWERS
     peak: int = 1 << 20
     tail: int = 0  # uncommitted events
     state: int = 1
@@ -156,6 +166,9 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
     }
     if rank.summary is not None:
         tables["plan_summary"] = np.array(rank.summary, PLAN_SUMMARY)
+    if rank.positions is not None:
+        tables["positions"] = np.array(rank.positions, POSITIONS)
+        tables["answers"] = np.array(rank.answers, ANSWERS)
     for name, rows in tables.items():
         file.create_dataset(name, data=rows, maxshape=(None,), chunks=(max(len(rows), 16),))
 

@@ -107,6 +107,10 @@ void RunFolder::append(const StepMetrics& m) {
                                  {"peak_memory_bytes", m.peak_memory_bytes},
                                  {"gradient_norm", m.gradient_norm},
                                  {"learning_rate", m.learning_rate}};
+  if (m.answers > 0) {
+    line["answers"] = m.answers;
+    line["hits"] = m.hits;
+  }
   errno = 0;
   if (!(metrics_ << line.dump() << '\n' << std::flush)) {
     fail(ExitCode::data, "{}: cannot be written: {}", metrics(), reason());

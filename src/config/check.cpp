@@ -391,8 +391,27 @@ void check_lengths(const Checker& check, const Data& d) {
                 l.median);
 }
 
+void check_retrieval(const Checker& check, const Data& d, std::int64_t vocab) {
+  constexpr std::int64_t kLeastVocabulary = 16;
+  const Retrieval& r = d.retrieval;
+  check.require(vocab >= kLeastVocabulary, "model.vocab",
+                "found {}, but data.source = retrieval has keys, values and filler; valid: an "
+                "integer >= {}",
+                vocab, kLeastVocabulary);
+  const std::int64_t most = vocab / 8;  // half of the keys
+  check.require(r.facts <= most, "data.retrieval.facts",
+                "found {}; valid: an integer in [1, {}], an eighth of model.vocab", r.facts, most);
+  check.require(r.questions <= r.facts, "data.retrieval.questions",
+                "found {}, more than data.retrieval.facts = {}; valid: an integer in [1, {}]",
+                r.questions, r.facts, r.facts);
+  check.require(r.depth_min <= r.depth_max, "data.retrieval.depth_min",
+                "found {}, more than data.retrieval.depth_max = {}; valid: a number in [0, {}]",
+                r.depth_min, r.depth_max, r.depth_max);
+}
+
 void check_data(const Checker& check, const Data& d, const Model& m) {
-  check.require(d.source == Source::synthetic || !d.path.empty(), "data.path",
+  const bool made = d.source == Source::synthetic || d.source == Source::retrieval;
+  check.require(made || !d.path.empty(), "data.path",
                 "found nothing, but data.source = {} requires it; valid: files, folders or globs",
                 word(d.source));
   check.require(d.max_document >= 2, "data.max_document",
@@ -405,7 +424,8 @@ void check_data(const Checker& check, const Data& d, const Model& m) {
                   m.vocab, kByteVocabulary, kByteVocabulary);
   }
   if (d.source == Source::tokens) check_tokens(check, d, m.vocab);
-  if (d.source == Source::synthetic) check_lengths(check, d);
+  if (made) check_lengths(check, d);
+  if (d.source == Source::retrieval) check_retrieval(check, d, m.vocab);
 }
 
 void check_share(const Checker& check, const char* path, double share) {

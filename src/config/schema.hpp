@@ -114,6 +114,15 @@ void describe(Visitor& visit, Lengths& lengths) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, Retrieval& retrieval) {
+  visit.key("facts", retrieval.facts, Integers{1, kMaxFacts});
+  visit.key("questions", retrieval.questions, Integers{1, kMaxFacts});
+  visit.key("depth_min", retrieval.depth_min, Numbers{0.0, 1.0});
+  visit.key("depth_max", retrieval.depth_max, Numbers{0.0, 1.0});
+  visit.key("phrase", retrieval.phrase, Integers{1, kMaxSize});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Data& data) {
   visit.required("source", data.source, "where documents come from");
   visit.key("path", data.path);
@@ -124,6 +133,7 @@ void describe(Visitor& visit, Data& data) {
   visit.key("document_end", data.document_end, Integers{-1, kMaxSize});
   visit.key("documents", data.documents, Integers{1, kMostDocuments});
   visit.block("lengths", data.lengths);
+  visit.block("retrieval", data.retrieval);
 }
 
 template <typename Visitor>

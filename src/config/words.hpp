@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 0> kWords = {};
 
 template <>
 inline constexpr auto kWords<Source> = std::to_array<std::string_view>({"text", "tokens",
-                                                                        "synthetic"});
+                                                                        "synthetic", "retrieval"});
 template <>
 inline constexpr auto kWords<Tokenizer> = std::to_array<std::string_view>({"byte"});
 template <>

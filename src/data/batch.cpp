@@ -46,6 +46,17 @@ std::vector<std::int64_t> Batch::lengths() const {
   return lengths;
 }
 
+std::vector<Question> questions_within(std::vector<Question> questions, Range tokens) {
+  std::erase_if(questions, [&](const Question& question) {
+    return question.fact < tokens.begin || question.token + 1 >= tokens.end;
+  });
+  for (Question& question : questions) {
+    question.token -= tokens.begin;
+    question.fact -= tokens.begin;
+  }
+  return questions;
+}
+
 std::vector<Token> read_tokens(const Corpus& corpus, const Microbatch& microbatch) {
   std::vector<Token> tokens(static_cast<std::size_t>(microbatch.tokens()));
   std::span<Token> rest(tokens);

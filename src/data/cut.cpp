@@ -6,6 +6,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/limits.hpp"
+#include "cadenza/data/batch.hpp"
 
 namespace cadenza::data {
 
@@ -20,11 +21,20 @@ CutCorpus::CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document)
   }
 }
 
-void CutCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+CutCorpus::Piece CutCorpus::piece(std::int64_t document) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), document);
-  const std::int64_t whole = after - first_.begin() - 1;
-  const std::int64_t offset = (document - *std::prev(after)) * max_document_;
-  whole_->read(whole, {offset + tokens.begin, offset + tokens.end}, out);
+  return {after - first_.begin() - 1, (document - *std::prev(after)) * max_document_};
+}
+
+void CutCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+  const auto [whole, begin] = piece(document);
+  whole_->read(whole, {begin + tokens.begin, begin + tokens.end}, out);
+}
+
+std::vector<Question> CutCorpus::questions(std::int64_t document) const {
+  const auto [whole, begin] = piece(document);
+  const std::int64_t length = lengths_[static_cast<std::size_t>(document)];
+  return questions_within(whole_->questions(whole), {begin, begin + length});
 }
 
 namespace {

@@ -17,8 +17,15 @@ class CutCorpus : public Corpus {
   CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document);
   std::span<const std::int64_t> lengths() const override { return lengths_; }
   void read(std::int64_t document, Range tokens, std::span<Token> out) const override;
+  std::vector<Question> questions(std::int64_t document) const override;
 
  private:
+  struct Piece {
+    std::int64_t document;  ///< of the whole corpus
+    std::int64_t begin;     ///< in it
+  };
+  Piece piece(std::int64_t document) const;
+
   std::unique_ptr<Corpus> whole_;
   std::int64_t max_document_;
   std::vector<std::int64_t> lengths_;

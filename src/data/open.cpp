@@ -4,6 +4,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cut.hpp"
+#include "retrieval.hpp"
 #include "synthetic.hpp"
 #include "text.hpp"
 #include "tokens.hpp"
@@ -25,6 +26,8 @@ std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab
       return std::make_unique<TokensCorpus>(data, vocab);
     case config::Source::synthetic:
       return std::make_unique<SyntheticCorpus>(data, vocab, seed);
+    case config::Source::retrieval:
+      return std::make_unique<RetrievalCorpus>(data, vocab, seed);
   }
   fail(ExitCode::usage, "data.source: not one of the known sources");
 }

@@ -2,6 +2,7 @@
 #include "cadenza/exec/executor.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
@@ -126,14 +127,31 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
 
 template <typename Real>
 StepResult Executor<Real>::agree_on_result() {
-  std::array<double, 3> sums{};
-  if (trainer_) sums[0] = trainer_->loss_sum();
+  std::array<double, 5> sums{};
+  if (trainer_) {
+    const auto answers = trainer_->losses().answers();
+    sums[0] = trainer_->loss_sum();
+    sums[3] = static_cast<double>(answers.size());
+    sums[4] = static_cast<double>(std::ranges::count(answers, 1u, &trace::AnswerLoss::hit));
+  }
   if (world_.rank() == 0) {
     sums[1] = trainer_->gradient_norm();
     sums[2] = trainer_->learning_rate();
   }
   world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
-  return {sums[0] * loss_scale_, sums[1], sums[2]};
+  return {sums[0] * loss_scale_, sums[1], sums[2], std::llround(sums[3]), std::llround(sums[4])};
+}
+
+template <typename Real>
+std::vector<trace::PositionLoss> Executor<Real>::position_losses() const {
+  return trainer_ ? trainer_->losses().positions() : std::vector<trace::PositionLoss>{};
+}
+
+template <typename Real>
+std::vector<trace::AnswerLoss> Executor<Real>::answer_losses() const {
+  if (!trainer_) return {};
+  const auto answers = trainer_->losses().answers();
+  return {answers.begin(), answers.end()};
 }
 
 template <typename Real>

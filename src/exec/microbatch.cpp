@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "microbatch.hpp"
 
+#include <map>
+
 namespace cadenza::exec {
+namespace {
+
+/// Questions of a document by the place of the token that asks.
+std::map<std::int64_t, data::Question> questions_of(const data::Corpus& corpus,
+                                                    const data::BatchDocument& document) {
+  std::map<std::int64_t, data::Question> found;
+  for (const data::Question& question :
+       data::questions_within(corpus.questions(document.corpus_document), document.tokens)) {
+    found.emplace(question.token, question);
+  }
+  return found;
+}
+
+}  // namespace
 
 void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
                const plan::Workload& workload, int first_document, const HomeRows& home,
-               model::TokenBatch& rows) {
+               model::TokenBatch& rows, RowPlaces& places) {
   const std::vector<data::Token> tokens = data::read_tokens(corpus, microbatch);
   std::vector<std::size_t> begins{0};  // of each document among the tokens
   for (const data::BatchDocument& document : microbatch.documents) {
@@ -15,11 +31,14 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
   rows.tokens.assign(count, 0);
   rows.positions.assign(count, 0);
   rows.targets.assign(count, -1);
+  places.places.assign(count, -1);
+  places.answers.clear();
   for (const RowPiece& piece : home.pieces) {
     const auto document = static_cast<std::size_t>(piece.document - first_document);
     const std::size_t begin = begins.at(document);
     const std::size_t end = begins.at(document + 1);
     const auto length = static_cast<std::int64_t>(end - begin);
+    const auto questions = questions_of(corpus, microbatch.documents[document]);
     for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
       const std::int64_t position =
           plan::position_of(workload.order, length, piece.tokens.begin + i);
@@ -27,7 +46,12 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
       const std::size_t token = begin + static_cast<std::size_t>(position);
       rows.tokens[row] = tokens[token];
       rows.positions[row] = static_cast<std::int32_t>(workload.mask.key_position(position));
-      if (token + 1 < end) rows.targets[row] = tokens[token + 1];
+      if (token + 1 >= end) continue;
+      rows.targets[row] = tokens[token + 1];
+      places.places[row] = position;
+      if (const auto asked = questions.find(position); asked != questions.end()) {
+        places.answers.push_back({piece.row + i, length, asked->second});
+      }
     }
   }
 }

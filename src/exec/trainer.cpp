@@ -56,6 +56,7 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                                double loss_scale) {
   if (!llama_ || plan.program.buffers > buffers_) {
     buffers_ = plan.program.buffers;
+    places_.resize(static_cast<std::size_t>(buffers_));
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
     llama_.emplace(experiment_.model, part_, model::Capacity{room, buffers_},
@@ -67,6 +68,7 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
   loss_scale_ = loss_scale;
   loss_sum_ = 0;
+  losses_.begin_step(plan.batch.step);
 }
 
 template <typename Real>
@@ -123,7 +125,8 @@ void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const 
     const data::Microbatch& microbatch =
         program::microbatch_of(layout_, plan.batch, at_.data, step.microbatch);
     read_rows(corpus_, microbatch, tick.forward.workload,
-              tick.first_document[static_cast<std::size_t>(group)], home, batch_);
+              tick.first_document[static_cast<std::size_t>(group)], home, batch_,
+              places_[static_cast<std::size_t>(step.buffer)]);
     llama_->set_batch(step.buffer, batch_);
   });
 }
@@ -146,7 +149,9 @@ void Trainer<Real>::compute(const Step& step, Range rows) {
     llama_->embed_gradient(step.buffer, rows);
   } else if (step.operation == Operation::loss) {
     const double sum = llama_->loss(step.buffer, rows, loss_scale_);
-    if (at_.tensor == 0) loss_sum_ += sum;
+    if (at_.tensor > 0) return;  // it has the same
+    loss_sum_ += sum;
+    losses_.add(places_[static_cast<std::size_t>(step.buffer)], rows, llama_->token_losses(rows));
   } else {
     run_layer(step, rows);
   }

@@ -15,6 +15,7 @@
 #include "exec/collectives/groups.hpp"
 #include "exec/collectives/pipeline_p2p.hpp"
 #include "exec/collectives/tensor_collectives.hpp"
+#include "losses.hpp"
 
 namespace cadenza::exec {
 
@@ -38,6 +39,8 @@ class Trainer {
   }
   const model::Parameters<Real>& parameters() const { return parameters_; }
   double loss_sum() const { return loss_sum_; }  ///< of this rank, of the step so far
+  /// Of the step so far: of the last pipeline stage's first rank of a tensor group, else empty.
+  const LossRecord& losses() const { return losses_; }
   double gradient_norm() const { return gradient_norm_; }
   double learning_rate() const { return learning_rate_; }
 
@@ -72,12 +75,14 @@ class Trainer {
   GradientReducer<Real> gradients_;
   PipelineP2p<Sum> streams_;
   model::TokenBatch batch_;
+  std::vector<RowPlaces> places_;  ///< of the microbatch in each buffer
   int buffers_ = 0;
   MemoryLedger& ledger_;
   const kernels::RotaryTable<Sum>& rotary_;
   program::OperationShapes shapes_;
   double loss_scale_ = 0;
   double loss_sum_ = 0;
+  LossRecord losses_;
   double gradient_norm_ = 0;
   double learning_rate_ = 0;
 };

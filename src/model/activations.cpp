@@ -121,6 +121,7 @@ class Builder {
       make_(work.dlogits, "dlogits", work.logit_rows * vocab);
     }
     if (part_.tensor_size > 1) make_(work.statistics, "statistics", 3 * work.logit_rows);
+    make_(work.losses, "losses", 2 * rows_);
   }
 
   const ModelPart& part_;

@@ -17,6 +17,7 @@ namespace cadenza::model {
 std::vector<Difference> compare(const std::string& stored, const std::string& path,
                                 const config::Experiment& asked);
 
+/// Whether another value makes another model, which parameters are of no use to.
 bool is_of_model(const std::string& key);
 
 }  // namespace cadenza::model

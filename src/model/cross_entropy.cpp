@@ -35,6 +35,20 @@ KOKKOS_INLINE_FUNCTION void write_nothing(const Team& team, std::int64_t vocab, 
               [=](const std::int64_t v) { narrow(Accumulator<Real>(0), gradient[v]); });
 }
 
+/// @return the loss of a row: log(sum) - margin
+template <typename Sum>
+KOKKOS_INLINE_FUNCTION double row_loss(const Team& team, const RowLosses<Sum>& losses,
+                                       std::int64_t row, double sum, Sum margin) {
+  const double loss = Kokkos::log(sum) - static_cast<double>(margin);
+  if (losses.loss != nullptr) {
+    Kokkos::single(Kokkos::PerTeam(team), [&]() {
+      losses.loss[row] = static_cast<Sum>(loss);
+      losses.margin[row] = margin;
+    });
+  }
+  return loss;
+}
+
 /// Sum of loss(team, row) over rows.
 template <typename F>
 double sum_rows(const char* label, std::int64_t rows, const F& loss) {
@@ -56,6 +70,7 @@ struct CrossEntropy {
   std::int64_t vocab;
   double scale;
   Real* dlogits;
+  RowLosses<Sum> losses;
 
   KOKKOS_FUNCTION double operator()(const Team& team, std::int64_t row) const {
     Sum* values = logits + row * vocab;
@@ -71,7 +86,7 @@ struct CrossEntropy {
     team.team_barrier();
     const double sum = exponentiate(team, values, vocab, largest);
     write_gradient(team, values, vocab, target, sum, scale, gradient);
-    return Kokkos::log(sum) - static_cast<double>(picked);
+    return row_loss(team, losses, row, sum, picked);
   }
 };
 
@@ -85,6 +100,7 @@ struct SliceGradient {
   double scale;
   RowStatistics<Sum> statistics;
   Real* dlogits;
+  RowLosses<Sum> losses;
 
   KOKKOS_FUNCTION double operator()(const Team& team, std::int64_t row) const {
     const std::int64_t width = vocab.end - vocab.begin;
@@ -96,7 +112,7 @@ struct SliceGradient {
     const double sum = static_cast<double>(statistics.sum[row]);
     write_gradient(team, exponentials + row * width, width, targets[row] - vocab.begin, sum, scale,
                    gradient);
-    return Kokkos::log(sum) - static_cast<double>(statistics.picked[row]);
+    return row_loss(team, losses, row, sum, statistics.picked[row]);
   }
 };
 
@@ -104,9 +120,10 @@ struct SliceGradient {
 
 template <typename Real>
 double cross_entropy(Accumulator<Real>* logits, const std::int32_t* targets, std::int64_t rows,
-                     std::int64_t vocab, double scale, Real* dlogits) {
+                     std::int64_t vocab, double scale, Real* dlogits,
+                     const RowLosses<Accumulator<Real>>& losses) {
   return sum_rows("cross_entropy", rows,
-                  CrossEntropy<Real>{logits, targets, vocab, scale, dlogits});
+                  CrossEntropy<Real>{logits, targets, vocab, scale, dlogits, losses});
 }
 
 template <typename Sum>
@@ -149,16 +166,19 @@ void slice_sums(Sum* logits, const std::int32_t* targets, std::int64_t rows, Ran
 template <typename Real>
 double slice_gradient(const Accumulator<Real>* exponentials, const std::int32_t* targets,
                       std::int64_t rows, Range vocab, double scale,
-                      const RowStatistics<Accumulator<Real>>& statistics, Real* dlogits) {
-  return sum_rows("slice_gradient", rows,
-                  SliceGradient<Real>{exponentials, targets, vocab, scale, statistics, dlogits});
+                      const RowStatistics<Accumulator<Real>>& statistics, Real* dlogits,
+                      const RowLosses<Accumulator<Real>>& losses) {
+  return sum_rows(
+      "slice_gradient", rows,
+      SliceGradient<Real>{exponentials, targets, vocab, scale, statistics, dlogits, losses});
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                             \
-  template double cross_entropy(Accumulator<Real>*, const std::int32_t*, std::int64_t,        \
-                                std::int64_t, double, Real*);                                 \
-  template double slice_gradient(const Accumulator<Real>*, const std::int32_t*, std::int64_t, \
-                                 Range, double, const RowStatistics<Accumulator<Real>>&, Real*);
+#define CADENZA_INSTANTIATE(Real)                                                                  \
+  template double cross_entropy(Accumulator<Real>*, const std::int32_t*, std::int64_t,             \
+                                std::int64_t, double, Real*, const RowLosses<Accumulator<Real>>&); \
+  template double slice_gradient(const Accumulator<Real>*, const std::int32_t*, std::int64_t,      \
+                                 Range, double, const RowStatistics<Accumulator<Real>>&, Real*,    \
+                                 const RowLosses<Accumulator<Real>>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

@@ -19,7 +19,7 @@ double Llama<Real>::loss(int buffer, Range rows, double scale) {
   rms_norm(residual(buffer, shape_.chunk_layers, s), last, value(norm), s.held, width,
            model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
   const double sum =
-      token_losses(buffer, gather(work_.normed.data(), s), scale, s, partial(work_.dnormed.data()));
+      head_loss(buffer, gather(work_.normed.data(), s), scale, s, partial(work_.dnormed.data()));
   reduce(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), value(norm)},
                           {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
@@ -29,8 +29,22 @@ double Llama<Real>::loss(int buffer, Range rows, double scale) {
 }
 
 template <typename Real>
-double Llama<Real>::token_losses(int buffer, const Real* normed, double scale, const Span& s,
-                                 Sum* dnormed) {
+TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range rows) const {
+  using Host = Kokkos::View<Sum*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  const auto count = static_cast<std::size_t>(rows.size());
+  const auto copy = [&](std::int64_t first) {
+    std::vector<Sum> values(count);
+    const auto begin = static_cast<std::size_t>(first + rows.begin);
+    Kokkos::deep_copy(Host(values.data(), count),
+                      Kokkos::subview(work_.losses, std::pair(begin, begin + count)));
+    return values;
+  };
+  return {copy(0), copy(capacity_.rows)};
+}
+
+template <typename Real>
+double Llama<Real>::head_loss(int buffer, const Real* normed, double scale, const Span& s,
+                              Sum* dnormed) {
   const std::int64_t width = shape_.width;
   const std::int64_t vocab = shape_.vocab.size();
   const Real* head = weight(parameters_.table.head);
@@ -40,7 +54,7 @@ double Llama<Real>::token_losses(int buffer, const Real* normed, double scale, c
     const std::int64_t count = std::min(work_.logit_rows, s.count - row);
     const Real* hidden = normed + row * width;
     project(hidden, head, count, width, vocab, work_.logits.data());
-    sum += chunk_loss(at(buffer).targets.data() + s.begin + row, count, scale);
+    sum += chunk_loss(buffer, s.begin + row, count, scale);
     input_gradient_gemm(dlogits, head, count, width, vocab, dnormed + row * width);
     weight_gradient(hidden, dlogits, count, width, vocab, gradient_of(parameters_.table.head));
   }
@@ -48,11 +62,14 @@ double Llama<Real>::token_losses(int buffer, const Real* normed, double scale, c
 }
 
 template <typename Real>
-double Llama<Real>::chunk_loss(const std::int32_t* targets, std::int64_t count, double scale) {
+double Llama<Real>::chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale) {
+  const std::int32_t* targets = at(buffer).targets.data() + first;
+  const RowLosses<Sum> losses{work_.losses.data() + first,
+                              work_.losses.data() + capacity_.rows + first};
   Sum* logits = work_.logits.data();
   Real* dlogits = work_.dlogits.data();
   if (group_ == nullptr) {
-    return cross_entropy(logits, targets, count, shape_.vocab.size(), scale, dlogits);
+    return cross_entropy(logits, targets, count, shape_.vocab.size(), scale, dlogits, losses);
   }
   Sum* largest = work_.statistics.data();
   const RowStatistics<Sum> statistics{largest, largest + count, largest + 2 * count};
@@ -64,7 +81,7 @@ double Llama<Real>::chunk_loss(const std::int32_t* targets, std::int64_t count, 
   fence();
   group_->all_reduce_sum({statistics.sum, 2 * rows});
   return slice_gradient(static_cast<const Sum*>(logits), targets, count, shape_.vocab, scale,
-                        statistics, dlogits);
+                        statistics, dlogits, losses);
 }
 
 template <typename Real>
@@ -149,8 +166,9 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
 
 #define CADENZA_INSTANTIATE(Real)                                                              \
   template double Llama<Real>::loss(int, Range, double);                                       \
-  template double Llama<Real>::token_losses(int, const Real*, double, const Span&, Sum*);      \
-  template double Llama<Real>::chunk_loss(const std::int32_t*, std::int64_t, double);          \
+  template TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range) const;              \
+  template double Llama<Real>::head_loss(int, const Real*, double, const Span&, Sum*);         \
+  template double Llama<Real>::chunk_loss(int, std::int64_t, std::int64_t, double);            \
   template void Llama<Real>::attention_outputs_gradient(int, int, Range);                      \
   template void Llama<Real>::attention_inputs_gradient(int, int, Range);                       \
   template void Llama<Real>::norm_gradient(const Sum*, const Sum*, std::int64_t, const Span&); \

@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
 static_assert(sizeof(StepRecord) == 112 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 72);
-static_assert(sizeof(PlannedStage) == 72);
+static_assert(sizeof(PlannedStage) == 72 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
 static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
 
 struct Field {
@@ -189,6 +189,27 @@ RowDescription describe_rows<PlannedStage>() {
                               {"bytes_out", offsetof(T, bytes_out), H5T_STD_I64LE, "B"},
                               {"attend_s", offsetof(T, attend_seconds), H5T_IEEE_F64LE, "s"},
                               {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE, "s"}});
+}
+
+template <>
+RowDescription describe_rows<PositionLoss>() {
+  using T = PositionLoss;
+  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
+                              {"position", offsetof(T, position), H5T_STD_I64LE, "token"},
+                              {"targets", offsetof(T, targets), H5T_STD_I64LE},
+                              {"hits", offsetof(T, hits), H5T_STD_I64LE},
+                              {"loss", offsetof(T, loss), H5T_IEEE_F64LE}});
+}
+
+template <>
+RowDescription describe_rows<AnswerLoss>() {
+  using T = AnswerLoss;
+  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
+                              {"hit", offsetof(T, hit), H5T_STD_U32LE},
+                              {"length", offsetof(T, length), H5T_STD_I64LE, "token"},
+                              {"fact", offsetof(T, fact), H5T_STD_I64LE, "token"},
+                              {"position", offsetof(T, position), H5T_STD_I64LE, "token"},
+                              {"loss", offsetof(T, loss), H5T_IEEE_F64LE}});
 }
 
 template <>

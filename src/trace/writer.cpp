@@ -63,8 +63,9 @@ struct Writer::Implementation {
   /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
   template <typename Work>
   void guarded(Work work);
-  std::array<Table*, 8> tables() {
-    return {&events, &samples, &highwater, &names, &plan, &plan_summary, &clock, &steps};
+  std::array<Table*, 10> tables() {
+    return {&events,       &samples, &highwater, &names,   &plan,
+            &plan_summary, &clock,   &positions, &answers, &steps};
   }
 
   std::int64_t overhead_ns = 0;
@@ -73,7 +74,7 @@ struct Writer::Implementation {
   storage::Place place;
   RowDescription status_rows;
   Handle status_dataset;
-  Table events, samples, highwater, names, plan, plan_summary, clock, steps;
+  Table events, samples, highwater, names, plan, plan_summary, clock, positions, answers, steps;
   StatusRow status;
 };
 
@@ -95,6 +96,9 @@ Writer::Implementation::Implementation(Start start, const std::string& where,
       plan_summary(
           make_table<PlannedStage>(start, file, path, "/plan_summary", kSmallChunk, Packing::raw)),
       clock(make_table<ClockSync>(start, file, path, "/clock/sync", kSmallChunk, Packing::raw)),
+      positions(
+          make_table<PositionLoss>(start, file, path, "/positions", kSmallChunk, Packing::raw)),
+      answers(make_table<AnswerLoss>(start, file, path, "/answers", kSmallChunk, Packing::raw)),
       steps(make_table<StepRecord>(start, file, path, "/steps", kSmallChunk, Packing::raw)) {}
 
 void Writer::Implementation::describe(const RunInfo& run, const RankInfo& rank) {
@@ -205,6 +209,15 @@ void Writer::write_plan(std::span<const PlannedTask> tasks, std::span<const Plan
   implementation_->guarded([&] {
     implementation_->plan.append(tasks.size(), tasks.data());
     implementation_->plan_summary.append(stages.size(), stages.data());
+  });
+}
+
+void Writer::write_losses(std::span<const PositionLoss> positions,
+                          std::span<const AnswerLoss> answers) {
+  const Stopwatch stopwatch(implementation_->overhead_ns);
+  implementation_->guarded([&] {
+    implementation_->positions.append(positions.size(), positions.data());
+    implementation_->answers.append(answers.size(), answers.data());
   });
 }
 

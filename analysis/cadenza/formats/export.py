@@ -67,6 +67,8 @@ def _write_csv(run: Run, folder: Path, ranks: list[int], steps: list[int]) -> li
         "memory_samples": run.memory_samples,
         "plans": run.plans,
         "plan_summary": run.plan_summary,
+        "positions": run.positions,
+        "answers": run.answers,
         "metrics": run.metrics,
         "clock": run.clock,
     }

@@ -174,6 +174,19 @@ class Run:
         columns = TABLES["/plan_summary"].names
         return frames.table_frame(list(self.files.values()), "/plan_summary", columns)
 
+    def positions(self) -> pd.DataFrame:
+        """Losses by place in the document, a row per rank, step and bin: step, position (where the
+        bin begins), targets, hits (targets that were the model's first choice), loss (sum). Empty
+        for older traces."""
+        return frames.table_frame(list(self.files.values()), "/positions",
+                                  TABLES["/positions"].names)  # fmt: skip
+
+    def answers(self) -> pd.DataFrame:
+        """Answers to questions of documents (source retrieval): step, hit (1: the model's first
+        choice), length (of the document), fact and position (places in it where the answer is told
+        and where it is asked for), loss. Empty for other sources."""
+        return frames.table_frame(list(self.files.values()), "/answers", TABLES["/answers"].names)
+
     def clock(self) -> pd.DataFrame:
         """Measurements of the ranks' clocks: rank, time_ns, offset_ns, error_ns, phase."""
         return frames.clock_frame(list(self.files.values()))

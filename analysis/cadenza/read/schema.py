@@ -57,6 +57,12 @@ TABLES = {
         [("step", "<u4"), ("tick", "<i4"), ("half", "<i4"), ("phase", "<u4"), ("stage", "<i4"),
          ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"), ("cost", "<f8"),
          ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8")]),
+    "/positions": np.dtype(
+        [("step", "<u4"), ("position", "<i8"), ("targets", "<i8"), ("hits", "<i8"),
+         ("loss", "<f8")]),
+    "/answers": np.dtype(
+        [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"),
+         ("position", "<i8"), ("loss", "<f8")]),
 }  # fmt: skip
 REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth reading has
 SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"), "/plan": ("half",),

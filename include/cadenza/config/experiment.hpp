@@ -47,7 +47,7 @@ struct Model {
   std::int64_t head_dim() const { return d_model / heads; }
 };
 
-enum class Source { text, tokens, synthetic };
+enum class Source { text, tokens, synthetic, retrieval };
 enum class Tokenizer { byte };
 enum class TokenType { uint16, uint32 };
 enum class Distribution { constant, uniform, lognormal, pareto, list, histogram, file };
@@ -68,6 +68,15 @@ struct Lengths {
   double stretch = 1;                     ///< histogram: factor on the lengths that are drawn
 };
 
+/// Documents of source retrieval.
+struct Retrieval {
+  std::int64_t facts = 4;      ///< in a document
+  std::int64_t questions = 1;  ///< at its end, each for another fact
+  double depth_min = 0;        ///< of a fact: the share of the filler that stands before it
+  double depth_max = 1;
+  std::int64_t phrase = 16;  ///< tokens at most of what the filler repeats, and at least half
+};
+
 struct Data {
   Source source = Source::text;
   std::vector<std::string> path;  ///< text: files, folders, globs; tokens: .bin or .npy files
@@ -76,8 +85,9 @@ struct Data {
   bool shuffle = false;
   TokenType dtype = TokenType::uint16;  ///< tokens
   std::int64_t document_end = -1;       ///< tokens: the token that ends a document (required there)
-  std::int64_t documents = 1024;        ///< synthetic: documents in the corpus
-  Lengths lengths;                      ///< synthetic
+  std::int64_t documents = 1024;        ///< synthetic, retrieval: documents in the corpus
+  Lengths lengths;                      ///< synthetic, retrieval
+  Retrieval retrieval;
 };
 
 enum class Packing { fixed, balanced, pooled };

@@ -15,6 +15,7 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 17;
 
 /// Of a corpus, after cutting to data.max_document: their lengths are held in memory.
 inline constexpr std::int64_t kMostDocuments = 100'000'000;
+inline constexpr std::int64_t kMaxFacts = 1000;  // of a document
 
 /// Tokens of a corpus, so that sums of positions are far from overflow.
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 60;

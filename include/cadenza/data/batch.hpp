@@ -71,6 +71,9 @@ class Packer {
   std::shared_ptr<BalancedSteps> balanced_;  // balanced; locks itself
 };
 
+/// Those of a document whose fact and answer both lie in a range of it, counted from its begin.
+std::vector<Question> questions_within(std::vector<Question> questions, Range tokens);
+
 /// Reads the tokens of `microbatch`, documents one after another.
 std::vector<Token> read_tokens(const Corpus& corpus, const Microbatch& microbatch);
 

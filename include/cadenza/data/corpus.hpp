@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "cadenza/base/range.hpp"
 #include "cadenza/config/experiment.hpp"
@@ -20,6 +21,13 @@ inline constexpr Token kEndToken = 257;
 inline constexpr Token kPaddingToken = 258;
 inline constexpr std::int64_t kByteVocabulary = 259;
 
+/// What a document asks after it has told the answer.
+struct Question {
+  std::int64_t token = 0;  ///< place in the document of the token whose target is the answer
+  std::int64_t fact = 0;   ///< of the answer, where it is told
+  friend bool operator==(const Question&, const Question&) = default;
+};
+
 /// Documents in file order (Packer permutes them), none empty, none longer than max_document
 /// (a longer one was cut into documents of at most max_document tokens).
 class Corpus {
@@ -30,6 +38,8 @@ class Corpus {
   /// Copies `tokens` (a range inside the document) to `out` (tokens.size() long). Thread-safe.
   /// @throws Error(data) when the file changed or cannot be read.
   virtual void read(std::int64_t document, Range tokens, std::span<Token> out) const = 0;
+  /// Those of a document, ascending. Thread-safe.
+  virtual std::vector<Question> questions(std::int64_t) const { return {}; }
 };
 
 /// Opens the corpus that `data` names. `vocab` bounds its tokens.

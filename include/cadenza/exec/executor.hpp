@@ -21,6 +21,8 @@ struct StepResult {
   double loss = 0;           ///< mean over the step's targets, before the update
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
+  std::int64_t answers = 0;  ///< to questions of documents (source retrieval)
+  std::int64_t hits = 0;     ///< answers that were the model's first choice
 };
 
 /// The layers that a trainer holds.
@@ -48,6 +50,10 @@ class Executor {
   void write_checkpoint(const std::string& path, std::int64_t step);
   /// Every trainer reads its own parameters and moments. @throws Error(data) on any rank
   void read_checkpoint(const std::string& path);
+
+  /// Of the last step: this rank's rows of /positions and /answers.
+  std::vector<trace::PositionLoss> position_losses() const;
+  std::vector<trace::AnswerLoss> answer_losses() const;
 
   /// Null on dedicated servers.
   const model::Parameters<Real>* parameters() const;

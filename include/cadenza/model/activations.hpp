@@ -67,6 +67,7 @@ struct Activations {
   Array<Sum> logits;            ///< [logit_rows, V]
   Array<Real> dlogits;          ///< [logit_rows, V]; `logits` itself where the types are the same
   Array<Sum> statistics;        ///< [3, logit_rows]; empty without a tensor group
+  Array<Sum> losses;            ///< [2, R] as RowLosses
 };
 
 /// Allocates, as MemoryKind::activations.

@@ -71,13 +71,22 @@ template <typename Sum>
 void embed_gradient(const Sum* dx, Range vocab, const std::int32_t* tokens, std::int64_t rows,
                     std::int64_t width, Sum* dtable);
 
+/// What becomes of each target, where somebody asks: device pointers, [rows] each, or null. Rows
+/// without a target are left alone.
+template <typename Sum>
+struct RowLosses {
+  Sum* loss = nullptr;    ///< cross-entropy, not scaled
+  Sum* margin = nullptr;  ///< the target's logit - the largest; 0: it is the model's first choice
+};
+
 /// Cross-entropy of `rows` rows of logits [rows, V] against targets (-1: the row has none).
 /// dlogits [rows, V] becomes scale * (softmax - onehot), zero in rows without a target; it may be
 /// the logits themselves, which are overwritten in any case.
 /// @return sum of the rows' losses (not scaled).
 template <typename Real>
 double cross_entropy(Accumulator<Real>* logits, const std::int32_t* targets, std::int64_t rows,
-                     std::int64_t vocab, double scale, Real* dlogits);
+                     std::int64_t vocab, double scale, Real* dlogits,
+                     const RowLosses<Accumulator<Real>>& losses = {});
 
 /// What cross_entropy is made of where each rank has logits [rows, vocab] of a slice of the
 /// vocabulary, and what is known of a row is reduced over the ranks in between. Device pointers,
@@ -105,7 +114,8 @@ void slice_sums(Sum* logits, const std::int32_t* targets, std::int64_t rows, Ran
 template <typename Real>
 double slice_gradient(const Accumulator<Real>* exponentials, const std::int32_t* targets,
                       std::int64_t rows, Range vocab, double scale,
-                      const RowStatistics<Accumulator<Real>>& statistics, Real* dlogits);
+                      const RowStatistics<Accumulator<Real>>& statistics, Real* dlogits,
+                      const RowLosses<Accumulator<Real>>& losses = {});
 
 /// to[i] = from[i] rounded.
 template <typename Real>

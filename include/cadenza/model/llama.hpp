@@ -35,6 +35,14 @@ struct TokenBatch {
   std::vector<std::int32_t> targets;
 };
 
+/// What became of the target of each row of an operation: as RowLosses, on the host. Rows without a
+/// target say nothing.
+template <typename Sum>
+struct TokenLosses {
+  std::vector<Sum> loss;
+  std::vector<Sum> margin;
+};
+
 /// The attention of a rank of a tensor group as kernels take it.
 kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1,
                                         AttentionKernel kernel = AttentionKernel::automatic);
@@ -88,6 +96,8 @@ class Llama {
   /// @return the sum over the targets of all these rows, not scaled; the same on every rank of the
   ///         tensor group
   double loss(int buffer, Range rows, double scale);
+  /// Of the rows of the last loss().
+  TokenLosses<Sum> token_losses(Range rows) const;
   /// Residual gradient -> dout; dq, dk and dv = 0 in these rows.
   void attention_outputs_gradient(int buffer, int layer, Range rows);
   /// dq, dk, dv -> residual gradient.
@@ -155,9 +165,9 @@ class Llama {
   /// Norm, gate and up, adding `residual` to `middle` unless null.
   void make_gate_up(int buffer, int layer, const Sum* residual, const Span& rows);
   /// Logits in chunks; the gradient towards `normed` goes to `dnormed`. @return the loss
-  double token_losses(int buffer, const Real* normed, double scale, const Span& rows, Sum* dnormed);
-  /// Of one chunk of logits, which becomes its gradient.
-  double chunk_loss(const std::int32_t* targets, std::int64_t count, double scale);
+  double head_loss(int buffer, const Real* normed, double scale, const Span& rows, Sum* dnormed);
+  /// Of one chunk of logits, which becomes its gradient. @param first  its first row
+  double chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale);
   /// From the partial dnormed: dx and rounded grow by the gradient of a norm, normed is its output
   /// again.
   void norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& rows);

@@ -157,6 +157,27 @@ struct PlannedStage {
   double receive_seconds = 0;  ///< predicted: bytes_in over the nominal rate
 };
 
+/// Losses of a step's targets on this rank, of the tokens at [position, that of the next row) of
+/// their documents: a row of /positions.
+struct PositionLoss {
+  std::uint32_t step = 0;
+  std::uint32_t reserved = 0;
+  std::int64_t position = 0;
+  std::int64_t targets = 0;
+  std::int64_t hits = 0;  ///< targets that were the model's first choice
+  double loss = 0;        ///< sum of their cross-entropies
+};
+
+/// The answer to a question of a document (source retrieval): a row of /answers.
+struct AnswerLoss {
+  std::uint32_t step = 0;
+  std::uint32_t hit = 0;      ///< 1: it was the model's first choice
+  std::int64_t length = 0;    ///< tokens of the document
+  std::int64_t fact = 0;      ///< place in the document where the answer is told
+  std::int64_t position = 0;  ///< and where it is asked for
+  double loss = 0;
+};
+
 enum class Role : std::uint32_t { trainer = 0, attention_server = 1, both = 2 };
 inline constexpr std::array<Named<Role>, 3> kRoleNames = {
     {{Role::trainer, "trainer"},

@@ -30,6 +30,8 @@ class Writer {
   void write_clock(const ClockSync& sync);
   void write_plan(std::span<const PlannedTask> tasks, std::span<const PlannedStage> stages);
 
+  void write_losses(std::span<const PositionLoss> positions, std::span<const AnswerLoss> answers);
+
   /// Appends the recorder's events and samples and new names, flushes them, then commits `step`
   /// (its n_events_end is filled in). Clears the recorder, which is the same one at every step.
   /// @throws Error(data) when the disk is full or the file was removed; it stays readable to the

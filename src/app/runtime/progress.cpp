@@ -65,7 +65,9 @@ std::string describe(const StepMetrics& m) {
   if (std::isfinite(m.model_flops_utilization)) {
     text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
   }
-  return text + fmt::format("  attention imbalance {:.3f}", m.attention_imbalance);
+  text += fmt::format("  attention imbalance {:.3f}", m.attention_imbalance);
+  if (m.answers > 0) text += fmt::format("  answers {}/{}", m.hits, m.answers);
+  return text;
 }
 
 std::string summary_table(const std::vector<RankSummary>& ranks) {

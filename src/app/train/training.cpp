@@ -237,6 +237,7 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
                                layout, layout.pool_of(mine)),
                       planned_stages(plan.batch.step, step_shape, plan.ticks, mine,
                                      program::planning_pool(experiment_, machine_, layout)));
+  writer_->write_losses(executor_->position_losses(), executor_->answer_losses());
   writer_->write_step(step, memory, *recorder_);
 }
 
@@ -247,6 +248,8 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.loss = result.loss;
   metrics.gradient_norm = result.gradient_norm;
   metrics.learning_rate = result.learning_rate;
+  metrics.answers = result.answers;
+  metrics.hits = result.hits;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
   folder_->append(metrics);
   progress_->show(metrics.step + 1,

@@ -215,6 +215,10 @@ def test_other_settings_are_told_in_a_line(whole, corpus, tmp_path):
     changes = experiment_of(corpus, {"attention": {"kind": "window", "window": 16}})
     _, out = resume(tmp_path / "kind", changes, source)
     assert "changed   since the checkpoint: attention.kind\n" in out
+    yarn = {"kind": "yarn", "factor": 2.0, "original_context": 64}
+    changes = experiment_of(corpus, {"model": {"rope": {"scaling": yarn}}})
+    _, out = resume(tmp_path / "longer", changes, source)
+    assert "changed   since the checkpoint: model.rope.scaling.factor, " in out
     slow = {"attention": {"placement": "cad", "capacity": [[0, 50]]}}
     changes = experiment_of(corpus, slow)
     _, out = resume(tmp_path / "capacity", changes, source)

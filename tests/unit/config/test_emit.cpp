@@ -43,9 +43,17 @@ class Draw {
         {positive(), {}}, coin()};
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
-    e.data = {Source(integer(0, 2)), {text(), text()}, Tokenizer::byte,
-              integer(600, 1 << 30), coin(),           TokenType(integer(0, 1)),
-              integer(0, 258),       integer(1, 99),   lengths()};
+    const std::int64_t questions = integer(1, 16);
+    e.data = {Source(integer(0, 3)),
+              {text(), text()},
+              Tokenizer::byte,
+              integer(600, 1 << 30),
+              coin(),
+              TokenType(integer(0, 1)),
+              integer(0, 258),
+              integer(1, 99),
+              lengths(),
+              {questions + integer(0, 16), questions, 0.25, 0.75, integer(1, 99)}};
     e.batch.microbatch = integer(2, 5000);
     e.parallel.data = integer(1, 5);
     e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);

@@ -27,7 +27,16 @@ const std::vector<Shape> kShapes = {{1, 1}, {1, 2}, {5, 3}, {4, 259}, {33, 17}, 
 struct Result {
   double loss = 0;
   Vector gradient;
+  Vector losses;  ///< [2, rows]: as RowLosses
 };
+
+/// What rows without a target keep.
+constexpr double kUntouched = -7;
+
+template <typename Sum>
+Array<Sum> row_losses(std::int64_t rows) {
+  return test::upload_as<Sum>(Vector(static_cast<std::size_t>(2 * rows), kUntouched));
+}
 
 /// Where the types are the same the gradient takes the place of the logits, as in the model.
 template <typename Real>
@@ -43,9 +52,11 @@ Result run(const Vector& logits, const std::vector<std::int32_t>& targets, std::
   } else {
     gradient = Array<Real>("gradient", logits.size());
   }
-  const double loss = cross_entropy(values.data(), at.data(), rows, vocab, scale, gradient.data());
+  const Array<Sum> losses = row_losses<Sum>(rows);
+  const double loss = cross_entropy(values.data(), at.data(), rows, vocab, scale, gradient.data(),
+                                    {losses.data(), losses.data() + rows});
   fence();
-  return {loss, test::download_double(gradient)};
+  return {loss, test::download_double(gradient), test::download_double(losses)};
 }
 
 /// Sum over targets of -log softmax, by definition; long double carries logits of a few hundred.
@@ -230,10 +241,13 @@ Result run_slices(const Vector& logits, const std::vector<std::int32_t>& targets
   }
   std::fill(all.begin() + rows, all.end(), 0.0);
   reduce(count, 3 * count, std::plus<>());
-  Result result{0, Vector(logits.size())};
+  Result result{0, Vector(logits.size()), {}};
   for (std::size_t s = 0; s < values.size(); ++s) {
+    const Array<double> losses = row_losses<double>(rows);
     result.loss = slice_gradient<double>(values[s].data(), at.data(), rows, ranges[s], scale,
-                                         of(statistics[s]), values[s].data());
+                                         of(statistics[s]), values[s].data(),
+                                         {losses.data(), losses.data() + rows});
+    result.losses = test::download_double(losses);
     const Vector part = test::download_double(values[s]);
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(part.size()); ++i) {
       const std::int64_t width = ranges[s].size();
@@ -242,6 +256,27 @@ Result run_slices(const Vector& logits, const std::vector<std::int32_t>& targets
     }
   }
   return result;
+}
+
+TEST(CrossEntropy, TellsTheLossOfEveryRow) {
+  std::mt19937_64 random(16);
+  for (const Shape& shape : kShapes) {
+    const Vector logits = normal(shape.rows * shape.vocab, random, 5);
+    const auto targets = test::ids(shape.rows, -1, shape.vocab - 1, random);
+    const Vector losses = run<double>(logits, targets, shape.vocab).losses;
+    for (std::size_t row = 0; row < targets.size(); ++row) {
+      const double margin = losses[static_cast<std::size_t>(shape.rows) + row];
+      if (targets[row] < 0) {
+        EXPECT_EQ(losses[row], kUntouched);
+        continue;
+      }
+      const auto first = logits.begin() + static_cast<std::ptrdiff_t>(row) * shape.vocab;
+      const Vector values(first, first + shape.vocab);
+      const double target = values[static_cast<std::size_t>(targets[row])];
+      EXPECT_NEAR(losses[row], reference_loss(values, {targets[row]}, shape.vocab), 1e-12);
+      EXPECT_EQ(margin, target - *std::ranges::max_element(values));
+    }
+  }
 }
 
 TEST(CrossEntropy, SlicesOfTheVocabularyGiveTheWhole) {
@@ -255,6 +290,7 @@ TEST(CrossEntropy, SlicesOfTheVocabularyGiveTheWhole) {
       const Result whole = run<double>(logits, targets, shape.vocab, 0.37);
       const Result got = run_slices(logits, targets, shape.vocab, slices, 0.37);
       EXPECT_NEAR(got.loss, whole.loss, 1e-12 * (1 + whole.loss));
+      EXPECT_THAT(got.losses, ::testing::Pointwise(::testing::DoubleNear(1e-12), whole.losses));
       EXPECT_THAT(got.gradient, ::testing::Pointwise(::testing::DoubleNear(1e-14), whole.gradient));
     }
   }

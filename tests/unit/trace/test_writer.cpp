@@ -87,6 +87,17 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                           {"rtt_min_ns", 16, 8, I},
                                                           {"n_ping", 24, 4, I},
                                                           {"phase", 28, 4, E}}));
+  EXPECT_EQ(layout_of(file.get(), "/positions"), (Layout{{"step", 0, 4, I},
+                                                         {"position", 8, 8, I},
+                                                         {"targets", 16, 8, I},
+                                                         {"hits", 24, 8, I},
+                                                         {"loss", 32, 8, F}}));
+  EXPECT_EQ(layout_of(file.get(), "/answers"), (Layout{{"step", 0, 4, I},
+                                                       {"hit", 4, 4, I},
+                                                       {"length", 8, 8, I},
+                                                       {"fact", 16, 8, I},
+                                                       {"position", 24, 8, I},
+                                                       {"loss", 32, 8, F}}));
   EXPECT_EQ(layout_of(file.get(), "/plan"), (Layout{{"step", 0, 4, I},
                                                     {"tick", 4, 4, I},
                                                     {"doc", 8, 4, I},
@@ -303,6 +314,8 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1};
   const PlannedStage stage{1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5};
   writer.write_plan(std::vector{task, task}, std::vector{stage});
+  writer.write_losses(std::vector{PositionLoss{1, 0, 2, 3, 4, 5.5}},
+                      std::vector{AnswerLoss{1, 1, 2, 3, 4, 5.5}});
   MemorySample sample{1, 2, 0, {3, 4, 5, 6, 7, 8, 9}, 10};
   recorder.sample(sample);
   recorder.record({});
@@ -331,6 +344,10 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
                      "cost", "bytes_in", "bytes_out", "attend_s", "receive_s"}),
               ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5));
   EXPECT_EQ(row_count(file.get(), "/plan"), 2);
+  EXPECT_THAT(whole("/positions", {"step", "position", "targets", "hits", "loss"}),
+              ElementsAre(1, 2, 3, 4, 5.5));
+  EXPECT_THAT(whole("/answers", {"step", "hit", "length", "fact", "position", "loss"}),
+              ElementsAre(1, 1, 2, 3, 4, 5.5));
   EXPECT_THAT(whole("/clock/sync", {"t_local_ns", "offset_ns", "rtt_min_ns", "n_ping", "phase"}),
               ElementsAre(1, -2, 3, 4, 0));
   EXPECT_THAT(column<std::int64_t>(file.get(), "/clock/sync", "phase"), ElementsAre(0, 2));

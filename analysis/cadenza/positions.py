@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model has learned: losses by place in the document, answers by depth and length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+DEPTHS = 5  # of equal width
+
+
+def last_steps(steps: pd.Series) -> list[int]:
+    """The last tenth of the steps, at least one: what a model can do at the end of a run."""
+    found = sorted(set(steps.tolist()))
+    return [int(step) for step in found[-max(1, len(found) // 10) :]]
+
+
+def by_position(positions: pd.DataFrame) -> pd.DataFrame:
+    """From Run.positions(): for each bin of places, position (where it begins), targets, loss (mean
+    cross-entropy) and accuracy (share of targets that were the model's first choice)."""
+    sums = positions.groupby("position", as_index=False)[["targets", "hits", "loss"]].sum()
+    targets = sums["targets"].clip(lower=1)
+    return pd.DataFrame({"position": sums["position"], "targets": sums["targets"],
+                         "loss": sums["loss"] / targets,
+                         "accuracy": sums["hits"] / targets})  # fmt: skip
+
+
+def by_depth(answers: pd.DataFrame, depths: int = DEPTHS) -> pd.DataFrame:
+    """From Run.answers(): for each length of documents (the power of two below it) and depth (the
+    share of the document before the fact, where its bin begins): answers, loss (mean) and accuracy
+    (share of answers that were the model's first choice)."""
+    if answers.empty:
+        return pd.DataFrame(columns=["length", "depth", "answers", "loss", "accuracy"])
+    length = answers["length"].to_numpy(np.int64)
+    depth = answers["fact"].to_numpy(np.int64) * depths // length
+    keys = {"length": 2 ** np.floor(np.log2(length)).astype(np.int64), "depth": depth / depths}
+    groups = answers.assign(**keys).groupby(["length", "depth"], as_index=False)
+    found = groups.agg(answers=("hit", "size"), loss=("loss", "mean"), accuracy=("hit", "mean"))
+    return found.sort_values(["length", "depth"], ignore_index=True)
