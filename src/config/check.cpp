@@ -392,15 +392,15 @@ void check_lengths(const Checker& check, const Data& d) {
 }
 
 void check_retrieval(const Checker& check, const Data& d, std::int64_t vocab) {
-  constexpr std::int64_t kLeastVocabulary = 16;
+  constexpr std::int64_t kLeastVocabulary = 8;
   const Retrieval& r = d.retrieval;
   check.require(vocab >= kLeastVocabulary, "model.vocab",
-                "found {}, but data.source = retrieval has keys, values and filler; valid: an "
-                "integer >= {}",
+                "found {}, but data.source = retrieval has keys and other words; valid: an integer "
+                ">= {}",
                 vocab, kLeastVocabulary);
-  const std::int64_t most = vocab / 8;  // half of the keys
+  const std::int64_t most = vocab / 4;
   check.require(r.facts <= most, "data.retrieval.facts",
-                "found {}; valid: an integer in [1, {}], an eighth of model.vocab", r.facts, most);
+                "found {}; valid: an integer in [1, {}], a quarter of model.vocab", r.facts, most);
   check.require(r.questions <= r.facts, "data.retrieval.questions",
                 "found {}, more than data.retrieval.facts = {}; valid: an integer in [1, {}]",
                 r.questions, r.facts, r.facts);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kStream = Hasher().add("retrieval").value();
 constexpr std::uint64_t kPhraseStream = Hasher().add("retrieval.phrase").value();
-constexpr Token kFirstKey = 2;
+constexpr Token kFirstWord = 2;
 
 /// Random numbers of one document, one after another.
 class Draws {
@@ -52,10 +52,17 @@ struct RetrievalCorpus::Script {
     Token key, value;
   };
   std::vector<Fact> facts;  ///< ascending
+  std::vector<Token> keys;  ///< ascending
   std::vector<std::size_t> asked;
   std::int64_t questions_begin;
   std::int64_t phrase;  ///< tokens
 
+  /// One of the words that are no keys, by its number.
+  Token word(std::int64_t number) const {
+    auto word = static_cast<Token>(kFirstWord + number);
+    for (const Token key : keys) word += key <= word ? 1 : 0;
+    return word;
+  }
   static Token part(Token what, const Fact& fact, std::int64_t i) {
     return std::array{what, fact.key, fact.value}[static_cast<std::size_t>(i)];
   }
@@ -63,9 +70,7 @@ struct RetrievalCorpus::Script {
 
 RetrievalCorpus::RetrievalCorpus(const config::Data& data, std::int64_t vocab, std::uint64_t seed)
     : options_(data.retrieval),
-      keys_((vocab - kFirstKey) / 4),
-      values_(keys_),
-      words_(vocab - kFirstKey - keys_ - values_),
+      words_(vocab - kFirstWord),
       seed_(seed),
       lengths_(synthetic_lengths(data, seed)) {
   const std::int64_t least = kFactTokens * (options_.facts + options_.questions);
@@ -91,11 +96,13 @@ RetrievalCorpus::Script RetrievalCorpus::script(std::int64_t document) const {
     before.push_back(std::min(filler, static_cast<std::int64_t>(tokens)));
   }
   std::ranges::sort(before);
-  const std::vector<std::int64_t> keys = draws.different(options_.facts, keys_);
+  const std::vector<std::int64_t> keys = draws.different(options_.facts, words_);
+  for (const std::int64_t key : keys) made.keys.push_back(static_cast<Token>(kFirstWord + key));
+  std::ranges::sort(made.keys);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::int64_t value = kFirstKey + keys_ + draws.below(values_);
     made.facts.push_back({before[i] + static_cast<std::int64_t>(i) * kFactTokens,
-                          static_cast<Token>(kFirstKey + keys[i]), static_cast<Token>(value)});
+                          static_cast<Token>(kFirstWord + keys[i]),
+                          made.word(draws.below(words_ - options_.facts))});
   }
   for (const std::int64_t fact : draws.different(options_.questions, options_.facts)) {
     made.asked.push_back(static_cast<std::size_t>(fact));
@@ -113,8 +120,7 @@ void RetrievalCorpus::read(std::int64_t document, Range tokens, std::span<Token>
     if (i >= script.questions_begin) {
       const std::int64_t in_questions = i - script.questions_begin;
       const auto question = static_cast<std::size_t>(in_questions / kFactTokens);
-      token =
-          Script::part(kAsk, script.facts[script.asked[question]], in_questions % kFactTokens);
+      token = Script::part(kAsk, script.facts[script.asked[question]], in_questions % kFactTokens);
       continue;
     }
     const auto known = static_cast<std::int64_t>(script.facts.size());
@@ -126,11 +132,9 @@ void RetrievalCorpus::read(std::int64_t document, Range tokens, std::span<Token>
         continue;
       }
     }
-    const std::int64_t word = (i - kFactTokens * facts) % script.phrase;
-    token = static_cast<Token>(
-        kFirstKey + keys_ + values_ +
-        static_cast<std::int64_t>(random_bits(seed_, phrase, static_cast<std::uint64_t>(word)) %
-                                  static_cast<std::uint64_t>(words_)));
+    const auto word = static_cast<std::uint64_t>((i - kFactTokens * facts) % script.phrase);
+    const auto others = static_cast<std::uint64_t>(words_ - options_.facts);
+    token = script.word(static_cast<std::int64_t>(random_bits(seed_, phrase, word) % others));
   }
 }
 

@@ -16,8 +16,10 @@ namespace cadenza::data {
 /// - a question is [kAsk, key, value] with the key and value of a fact: the target of its key is
 ///   the answer;
 /// - the filler of a document repeats a phrase of its own.
-/// Keys, values and filler have tokens of their own. What a model that has learned all of it cannot
-/// know are the phrase when it comes first, where facts stand, and what they say.
+/// All other tokens are words. Keys are words that a document says nowhere else, so that whoever
+/// finds where a key stood before has found its value; repeated phrases teach just that. What a
+/// model that has learned all of it cannot know are the phrase when it comes first, where facts
+/// stand, and what they say.
 class RetrievalCorpus : public Corpus {
  public:
   static constexpr Token kFact = 0;
@@ -35,7 +37,7 @@ class RetrievalCorpus : public Corpus {
   Script script(std::int64_t document) const;
 
   config::Retrieval options_;
-  std::int64_t keys_, values_, words_;  ///< tokens of each; first keys, then values, then filler
+  std::int64_t words_;
   std::uint64_t seed_;
   std::vector<std::int64_t> lengths_;
 };

@@ -68,6 +68,8 @@ def small(name):
     }
     if data["source"] == "text":
         values["data.path"] = [str(harness.ROOT / "tests/end_to_end")]
+    elif data["source"] == "retrieval":
+        del values["batch.tokens"], values["batch.microbatch"]  # its documents are short
     else:
         values["model.vocab"] = 64
         values["data.lengths.values"] = [fewer(n) for n in data["lengths"]["values"]]

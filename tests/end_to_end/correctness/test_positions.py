@@ -112,13 +112,13 @@ def test_other_sources_ask_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("data.retrieval.facts=9", "valid: an integer in [1, 8], an eighth of model.vocab"),
+        ("data.retrieval.facts=17", "valid: an integer in [1, 16], a quarter of model.vocab"),
         ("data.retrieval.questions=5", "more than data.retrieval.facts = 4"),
         ("data.retrieval.depth_min=1.5", "data.retrieval.depth_min"),
         ("data.retrieval.depth_max=-0.1", "data.retrieval.depth_max"),
         ("data.retrieval={depth_min: 0.6, depth_max: 0.4}", "more than data.retrieval.depth_max"),
         ("data.retrieval.phrase=0", "data.retrieval.phrase"),
-        ("model.vocab=15", "valid: an integer >= 16"),
+        ("model.vocab=7", "valid: an integer >= 8"),
     ],
 )
 def test_settings_that_make_no_sense(tmp_path, setting, says):

@@ -10,8 +10,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kVocabulary = 66;  // 16 keys, 16 values, 32 words
-constexpr Token kFact = 0, kAsk = 1, kFirstKey = 2, kFirstValue = 18, kFirstWord = 34;
+constexpr std::int64_t kVocabulary = 66;
+constexpr Token kFact = 0, kAsk = 1, kFirstWord = 2;
 
 config::Data retrieval(std::int64_t length, std::int64_t facts, std::int64_t questions) {
   config::Data data;
@@ -53,8 +53,8 @@ Said understand(const std::vector<Token>& tokens) {
       return said;
     }
     const Token key = tokens[i + 1], value = tokens[i + 2];
-    EXPECT_TRUE(key >= kFirstKey && key < kFirstValue) << key;
-    EXPECT_TRUE(value >= kFirstValue && value < kFirstWord) << value;
+    EXPECT_TRUE(key >= kFirstWord && key < kVocabulary) << key;
+    EXPECT_TRUE(value >= kFirstWord && value < kVocabulary) << value;
     if (tokens[i] == kFact) {
       EXPECT_TRUE(said.facts.emplace(key, std::pair(value, i + 2)).second) << "a key twice";
       said.begins.push_back(said.filler.size());
@@ -65,6 +65,10 @@ Said understand(const std::vector<Token>& tokens) {
       said.asked.push_back(key);
     }
     i += 2;
+  }
+  for (const auto& [key, fact] : said.facts) {
+    EXPECT_EQ(std::ranges::count(said.filler, key), 0) << "a key is said elsewhere";
+    for (const auto& [other, told] : said.facts) EXPECT_NE(told.first, key);
   }
   return said;
 }
