@@ -24,13 +24,19 @@ struct Shape {
   bool backward = false;
   config::Attention attention;
   bool rotates = false;
+  std::int64_t slashes = 0;
+  std::int64_t columns = 0;
+  std::int64_t block = 0;
 
   explicit Shape(const Json& request)
       : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim")},
         documents(request.at("documents").get<std::vector<std::int64_t>>()),
         task(request.value("task", 0)),
         backward(request.at("pass") == "backward"),
-        rotates(request.value("rotate", false)) {
+        rotates(request.value("rotate", false)),
+        slashes(request.value("slashes", std::int64_t{0})),
+        columns(request.value("columns", std::int64_t{0})),
+        block(request.value("block", std::int64_t{64})) {
     attention.window = request.value("window", std::int64_t{0});
     if (attention.window > 0) attention.kind = config::AttentionKind::window;
     attention.chunk = request.value("chunk", std::int64_t{0});
@@ -61,7 +67,39 @@ struct Shape {
     for (const std::int64_t length : documents) sum += length;
     return sum;
   }
+  bool sparse() const { return slashes > 0 || columns > 0; }
+  /// Slash k of K lies k^3 / K^3 of the document back, as distances of attention do: near ones are
+  /// denser. Each head has other columns.
+  SparsePattern pattern(std::int64_t length, int head) const {
+    std::vector<std::int64_t> diagonals, keys;
+    const double count = static_cast<double>(slashes);
+    for (std::int64_t k = 0; k < slashes; ++k) {
+      const double share = static_cast<double>(k) / count;
+      diagonals.push_back(
+          static_cast<std::int64_t>(share * share * share * static_cast<double>(length)));
+    }
+    for (std::int64_t k = 0; k < columns; ++k) {
+      keys.push_back((k * 7919 + head * 101) % length);
+    }
+    return SparsePattern::vertical_slash(length, block, diagonals, keys);
+  }
+  SparseIndex index() const {
+    std::vector<SparsePattern> patterns;
+    for (const std::int64_t length : documents) {
+      for (int head = 0; head < heads.heads; ++head) patterns.push_back(pattern(length, head));
+    }
+    return {heads.heads, std::move(patterns)};
+  }
   double flops() const {
+    if (sparse()) {
+      double pairs = 0;
+      for (const std::int64_t length : documents) {
+        for (int head = 0; head < heads.heads; ++head) {
+          pairs += static_cast<double>(pattern(length, head).pairs());
+        }
+      }
+      return 4.0 * pairs * heads.head_dim * (backward ? kBackwardFlopsRatio : 1.0);
+    }
     double pairs = 0;  // of causal attention S^2 / 2: the half pairs on the diagonal do not count
     for (const std::int64_t length : documents) {
       pairs += static_cast<double>(attention.mask().pairs({0, length})) -
@@ -112,6 +150,10 @@ class AttentionWork final : public Work {
                                             model::rotary_frequencies(rope, shape.heads.head_dim));
     }
     list_tasks();
+    if (shape_.sparse()) {
+      index_ = shape_.index();
+      list_.index = &index_;
+    }
     if (shape_.backward) forward();
   }
 
@@ -197,6 +239,7 @@ class AttentionWork final : public Work {
   MemoryLedger ledger_;
   kernels::RotaryTable<Sum> rotation_;
   kernels::TaskList<Real> list_;
+  SparseIndex index_;
 };
 
 }  // namespace

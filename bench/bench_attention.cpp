@@ -31,12 +31,18 @@ int main(int argc, char** argv) {
   app.add_option("--chunk", chunk, "Positions of dual chunk attention; 0: none")
       ->capture_default_str();
   app.add_option("--local", local, "Of them, those that chunks share")->capture_default_str();
+  std::int64_t slashes = 0, columns = 0, block = 64;
+  app.add_option("--slashes", slashes, "Diagonals of a vertical-slash pattern; 0: none")
+      ->capture_default_str();
+  app.add_option("--columns", columns, "Its columns; 0: none")->capture_default_str();
+  app.add_option("--block", block, "Tokens of its blocks")->capture_default_str();
   cadenza::bench::Repetitions repetitions;
   add_repetitions(app, repetitions);
   return run(app, argc, argv, repetitions, cadenza::bench::make_attention, [&] {
-    return Json{{"heads", heads}, {"kv_heads", kv_heads},   {"head_dim", head_dim},
-                {"task", task},   {"documents", documents}, {"pass", pass},
-                {"dtype", dtype}, {"rotate", rotate},       {"window", window},
-                {"chunk", chunk}, {"local", local}};
+    return Json{{"heads", heads},     {"kv_heads", kv_heads},   {"head_dim", head_dim},
+                {"task", task},       {"documents", documents}, {"pass", pass},
+                {"dtype", dtype},     {"rotate", rotate},       {"window", window},
+                {"chunk", chunk},     {"local", local},         {"slashes", slashes},
+                {"columns", columns}, {"block", block}};
   });
 }

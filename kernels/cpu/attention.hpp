@@ -44,4 +44,14 @@ void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
                         const RotaryTable<float>& rotary, const TaskList<Real>& list,
                         int most_threads = kAllThreads);
 
+/// Of the pairs of list.index; no task's document is dense.
+template <typename Real>
+void sparse_forward(const TileKernels& kernels, const AttentionShape& shape,
+                    const RotaryTable<float>& rotary, const TaskList<Real>& list,
+                    int most_threads = kAllThreads);
+template <typename Real>
+void sparse_backward(const TileKernels& kernels, const AttentionShape& shape,
+                     const RotaryTable<float>& rotary, const TaskList<Real>& list,
+                     int most_threads = kAllThreads);
+
 }  // namespace cadenza::kernels::cpu

@@ -3,66 +3,31 @@
 // its tasks; a tile of keys is loaded once for these heads.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <limits>
 
-#include "../tasks/work_units.hpp"
-#include "attention.hpp"
+#include "forward_tiles.hpp"
 #include "progress.hpp"
-#include "rows.hpp"
 #include "thread_state.hpp"
-#include "workspace.hpp"
 
 namespace cadenza::kernels::cpu {
 namespace {
-
-/// Tiles of queries, of one head or of several, that share a load of keys: what they keep fits the
-/// second-level cache.
-constexpr int kMaxTiles = 4;
-
-struct ForwardScratch {
-  ForwardHead tiles[kMaxTiles];
-  ForwardKeys keys;
-};
-
-ForwardScratch plan_scratch(Scratch& scratch, const TileKernels& kernels, int dim) {
-  const std::int64_t words = dim / kernels.depth;
-  ForwardScratch plan;
-  for (ForwardHead& head : plan.tiles) {
-    head.queries = scratch.take(kQueryTile * words);
-    head.out = scratch.take(std::int64_t{kQueryTile} * dim);
-    head.peak = scratch.take(kQueryTile);
-    head.sum = scratch.take(kQueryTile);
-    head.lost = scratch.take(kQueryTile);
-  }
-  ForwardKeys& keys = plan.keys;
-  keys.keys = scratch.take(kKeyRows * words);
-  keys.values = scratch.take(std::int64_t{kKeyRows} / kernels.depth * dim);
-  keys.scores = scratch.take(std::int64_t{2} * kKeyRows * kernels.panel);
-  keys.probabilities = kernels.depth == 1
-                           ? keys.scores
-                           : scratch.take(std::int64_t{kKeyRows} / kernels.depth * kernels.panel);
-  keys.rows = scratch.take(kKeyRows * words);
-  return plan;
-}
 
 template <typename Real>
 class Forward {
  public:
   Forward(const TileKernels& kernels, const AttentionShape& shape, const RotaryTable<float>& rotary,
           const TaskList<Real>& list, const UnitList& units)
-      : kernels_(kernels),
-        rows_(shape, rotary),
-        dim_(shape.head_dim),
-        scale_(static_cast<float>(1.0 / std::sqrt(double(shape.head_dim)))),
+      : tiles_(kernels, shape, rotary, list),
         list_(list),
         units_(units),
         progress_(list.progress) {}
 
-  ForwardScratch plan(Scratch& scratch) const { return plan_scratch(scratch, kernels_, dim_); }
+  ForwardScratch plan(Scratch& scratch) const {
+    return plan_forward(scratch, tiles_.kernels(), tiles_.dim());
+  }
 
   void run(Scratch scratch) {
-    const ThreadState state(kernels_);
+    const ThreadState state(tiles_.kernels());
     const ForwardScratch tiles = plan(scratch);
     for (;;) {
       const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
@@ -72,45 +37,17 @@ class Forward {
   }
 
  private:
-  /// Calls action(tile tokens, query head, its state) for the tiles of a unit.
-  template <typename Action>
-  void for_each_tile(const Unit& unit, const ForwardScratch& plan, const Action& action) const {
-    int index = 0;
-    for (std::int64_t begin = unit.begin; begin < unit.end; begin += kQueryTile) {
-      const Range tokens{begin, std::min(unit.end, begin + kQueryTile)};
-      for (int head = unit.head_begin; head < unit.head_end; ++head) {
-        action(tokens, head, plan.tiles[index++]);
-      }
-    }
-  }
-
   void run_unit(const Unit& unit, const ForwardScratch& plan) {
-    const QueryRows<Real>& queries = list_.queries[static_cast<std::size_t>(unit.buffer)];
-    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_begin(state, dim_, rows_.sums_of_head(queries, queries.out, tokens, head),
-                             rows_.per_head(queries, queries.lse, tokens, head));
-    });
+    tiles_.begin(unit, plan);
     const PositionMap* loaded = nullptr;
     for (int first = unit.first_entry, last = first; first < unit.last_entry; first = last) {
       const PositionMap& map = task_of(first).task.q_positions;
-      if (loaded == nullptr || *loaded != map) load_queries(unit, map, plan);
+      if (loaded == nullptr || *loaded != map) tiles_.load(unit, map, plan);
       loaded = &map;
       while (last < unit.last_entry && same_loads(task_of(first), task_of(last))) ++last;
       attend(unit, first, last, plan);
     }
-    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_end(state, dim_, rows_.sums_of_head(queries, queries.out, tokens, head),
-                           rows_.per_head(queries, queries.lse, tokens, head));
-    });
-  }
-
-  void load_queries(const Unit& unit, const PositionMap& map, const ForwardScratch& plan) const {
-    const QueryRows<Real>& queries = list_.queries[static_cast<std::size_t>(unit.buffer)];
-    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_load_queries(state, plan.keys, dim_,
-                                    rows_.of_head(queries, queries.q, tokens, head),
-                                    rows_.rotation(queries, tokens.begin, map));
-    });
+    tiles_.end(unit, plan);
   }
 
   const TaskRows& task_of(int entry) const {
@@ -147,8 +84,9 @@ class Forward {
     const std::int64_t end = seen.end;
     for (std::int64_t begin = seen.begin; begin < end; begin += kKeyTile) {
       const Range keys{begin, std::min(end, begin + kKeyTile)};
-      kernels_.forward_load(plan.keys, dim_, rows_.of_head(buffer, buffer.k, keys, unit.kv_head),
-                            rows_.of_head(buffer, buffer.v, keys, unit.kv_head));
+      tiles_.kernels().forward_load(plan.keys, tiles_.dim(),
+                                    tiles_.rows().of_head(buffer, buffer.k, keys, unit.kv_head),
+                                    tiles_.rows().of_head(buffer, buffer.v, keys, unit.kv_head));
       Upcoming next =
           upcoming(buffer, {keys.end, std::min(end, keys.end + kKeyTile)}, unit.kv_head);
       for (int entry = first; entry < last; ++entry) {
@@ -165,12 +103,12 @@ class Forward {
     const Range seen = seen_keys(queries, task.k, task.band);
     const Range keys{tile.begin, std::min(tile.end, seen.end)};
     if (keys.end <= std::max(keys.begin, seen.begin)) return;
-    for_each_tile(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
+    tiles_.for_each(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
       const Range part = intersect(queries, tokens);
       if (head < task.heads.begin || head >= task.heads.end) return;
       if (part.empty() || seen_keys(part, keys, task.band).empty()) return;
       const Visible visible = visible_keys_of(task, part, tokens.begin, keys);
-      kernels_.forward_step(state, plan.keys, dim_, scale_, visible, next);
+      tiles_.kernels().forward_step(state, plan.keys, tiles_.dim(), tiles_.scale(), visible, next);
       next = {};
     });
   }
@@ -180,33 +118,18 @@ class Forward {
     if (keys.empty()) return rows;
     constexpr int kBytes = static_cast<int>(sizeof(Real));
     for (const Real* what : {buffer.k, buffer.v}) {
-      const Rows next = rows_.of_head(buffer, what, keys, head);
-      rows.add(next.data, next.stride, next.count, dim_, kBytes);
+      const Rows next = tiles_.rows().of_head(buffer, what, keys, head);
+      rows.add(next.data, next.stride, next.count, tiles_.dim(), kBytes);
     }
     return rows;
   }
 
-  const TileKernels& kernels_;
-  HeadRows rows_;
-  int dim_;
-  float scale_;
+  ForwardTiles<Real> tiles_;
   const TaskList<Real>& list_;
   const UnitList& units_;
   Progress progress_;
   std::atomic<std::size_t> next_{0};
 };
-
-/// Tiles of a head in a unit: fewer where threads would run out of units. Changes no result.
-template <typename Real>
-int tiles_per_unit(const TaskList<Real>& list, int unit_heads, int heads, int threads) {
-  constexpr std::int64_t kUnitsPerThread = 4;
-  std::int64_t tiles = 0;
-  for (const TaskRows& entry : list.tasks) {
-    tiles += (entry.task.q.size() + kQueryTile - 1) / kQueryTile * heads / unit_heads;
-  }
-  const std::int64_t wanted = tiles / (kUnitsPerThread * threads);
-  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kMaxTiles / unit_heads));
-}
 
 }  // namespace
 

@@ -7,7 +7,9 @@
 #include "../cpu/attention.hpp"
 #include "../portable/attention.hpp"
 #include "../tasks/check_list.hpp"
+#include "../tasks/sparse_rows.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/pass.hpp"
 
 namespace cadenza::kernels {
 namespace {
@@ -78,6 +80,37 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   return nullptr;
 }
 
+template <typename Real>
+void run_pass(Pass pass, const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
+              const TaskList<Real>& list) {
+  if (pass == Pass::forward) {
+    attention_forward(shape, rotary, list);
+  } else {
+    attention_backward(shape, rotary, list);
+  }
+}
+
+/// Documents without a pattern as ever; the others by kernels that know patterns, or cut into dense
+/// tasks.
+template <typename Real>
+void sparse_pass(Pass pass, const AttentionShape& shape,
+                 const RotaryTable<Accumulator<Real>>& rotary, const TaskList<Real>& list) {
+  const SplitTasks<Real> split = split_tasks(list);
+  if (!split.dense.tasks.empty()) run_pass(pass, shape, rotary, split.dense);
+  if (split.sparse.tasks.empty()) return;
+  const cpu::NamedKernels* tuned = table_for<Real>(shape);
+  if constexpr (kTuned<Real>) {
+    if (tuned != nullptr) {
+      return enqueue(
+          [pass](const auto&... all) {
+            pass == Pass::forward ? cpu::sparse_forward(all...) : cpu::sparse_backward(all...);
+          },
+          *tuned->table, shape, rotary, split.sparse);
+    }
+  }
+  if constexpr (kPortable<Real>) run_pass(pass, shape, rotary, expanded(split.sparse));
+}
+
 }  // namespace
 
 bool supports_bfloat16() {
@@ -112,6 +145,7 @@ template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                        const TaskList<Real>& list) {
   check_list(shape, rotary, list);
+  if (list.index != nullptr) return sparse_pass(Pass::forward, shape, rotary, list);
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
     if (tuned != nullptr) {
@@ -126,6 +160,7 @@ template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                         const TaskList<Real>& list) {
   check_list(shape, rotary, list);
+  if (list.index != nullptr) return sparse_pass(Pass::backward, shape, rotary, list);
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
     if (tuned != nullptr) {

@@ -12,9 +12,9 @@ KOKKOS_INLINE_FUNCTION Range held_heads(const Range& heads, std::int64_t all) {
   return {0, all};
 }
 
-/// Text position of a token of a buffer of queries.
-template <typename Real>
-KOKKOS_INLINE_FUNCTION std::int64_t position_of(const QueryRows<Real>& buffer, std::int64_t token) {
+/// Text position of a token of a buffer of queries or keys.
+template <typename Buffer>
+KOKKOS_INLINE_FUNCTION std::int64_t position_of(const Buffer& buffer, std::int64_t token) {
   const std::int64_t begin = buffer.tokens.begin;
   const std::int64_t first = buffer.positions.first < 0 ? begin : buffer.positions.first;
   return first + (token - begin) * buffer.positions.step;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cadenza/base/attention_kernel.hpp"
+#include "cadenza/base/sparse_index.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
@@ -44,8 +45,8 @@ struct AttentionShape {
   int group() const { return heads / kv_heads; }
 };
 
-/// Text positions of the rows of a buffer: row r is at first + r * step. Read by the rotation only,
-/// through the map of the task (Task::q_positions); masks compare tokens.
+/// Text positions of the rows of a buffer: row r is at first + r * step. Read by the rotation,
+/// through the map of the task (Task::q_positions), and by sparse patterns; masks compare tokens.
 struct Positions {
   std::int64_t first = -1;  ///< of the row of tokens.begin; -1: tokens.begin itself
   std::int64_t step = 1;    ///< at least 1
@@ -77,6 +78,7 @@ struct KeyRows {
   Sum* dk = nullptr;        ///< [rows, g, D]   backward: added to; gradient of the rotated K
   Sum* dv = nullptr;        ///< [rows, g, D]   backward: added to
   Range heads = {};         ///< key-value heads that the rows hold; empty: all G
+  Positions positions = {};
 };
 
 /// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains
@@ -104,6 +106,11 @@ struct TaskList {
   /// other; may not throw. The tuned host kernels do; the portable ones and a device compute
   /// without.
   ProgressHook progress = {};
+  /// Dynamic sparse attention: of the pairs of a causal task, those of its document's and head's
+  /// pattern. Null: all of them. Tasks of documents with a pattern keep the text's own positions.
+  const SparseIndex* index = nullptr;
+  /// [documents, heads] of `index`: what a pass computes adds its pairs here; null: nobody asks.
+  std::int64_t* pairs = nullptr;
 };
 
 /// Kernels for data stored as Real on this host, the one that `automatic` prefers first. They

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What backward passes share: scratch of a pair of tiles, and the places that units add dQ to.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "tile_kernels.hpp"
+#include "workspace.hpp"
+
+namespace cadenza::kernels::cpu {
+
+struct BackwardScratch {
+  BackwardKeys keys;
+  BackwardQueries queries;
+  float* rows;
+};
+
+inline BackwardKeys plan_keys(Scratch& scratch, const TileKernels& kernels, int dim) {
+  const std::int64_t words = dim / kernels.depth;
+  const std::int64_t tile = kernels.gradient_keys;
+  BackwardKeys keys;
+  keys.key_panels = scratch.take(tile * words);
+  keys.value_panels = scratch.take(tile * words);
+  keys.keys = scratch.take(tile / kernels.depth * dim);
+  keys.dk = scratch.take(tile * dim);
+  keys.dv = scratch.take(tile * dim);
+  return keys;
+}
+
+inline BackwardQueries plan_queries(Scratch& scratch, const TileKernels& kernels, int dim) {
+  const std::int64_t tile = kernels.gradient_queries;
+  const std::int64_t keys = kernels.gradient_keys;
+  const bool pairs = kernels.depth > 1;
+  const std::int64_t words = dim / kernels.depth;
+  BackwardQueries q;
+  q.q = scratch.take(tile * words);
+  q.dout = scratch.take(tile * words);
+  q.q_pairs = pairs ? scratch.take(tile / 2 * dim) : q.q;
+  q.dout_pairs = pairs ? scratch.take(tile / 2 * dim) : q.dout;
+  q.lse = scratch.take(tile);
+  q.minus_delta = scratch.take(tile);
+  q.p = scratch.take(tile * keys);
+  q.p_pairs = pairs ? scratch.take(tile / 2 * keys) : q.p;
+  q.ds = scratch.take(tile * keys / kernels.depth);
+  q.ds_pairs = pairs ? scratch.take(tile / 2 * keys) : q.ds;
+  q.dq = scratch.take(tile * dim);
+  return q;
+}
+
+inline BackwardScratch plan_backward(Scratch& scratch, const TileKernels& kernels, int dim) {
+  BackwardScratch plan;
+  plan.keys = plan_keys(scratch, kernels, dim);
+  plan.queries = plan_queries(scratch, kernels, dim);
+  plan.rows = scratch.take(std::int64_t{kernels.gradient_keys} * dim / kernels.depth);
+  return plan;
+}
+
+/// Slots (buffer, tile of queries, head) that units add to.
+class Slots {
+ public:
+  Slots(const std::vector<Range>& buffers, int tile, int heads) : heads_(heads) {
+    for (const Range& tokens : buffers) {
+      first_.push_back(tiles_);
+      tiles_ += (std::max<std::int64_t>(0, tokens.size()) + tile - 1) / tile;
+    }
+  }
+  std::size_t size() const { return static_cast<std::size_t>(tiles_ * heads_); }
+  std::size_t of(int buffer, std::int64_t tile, std::int64_t head) const {
+    return static_cast<std::size_t>((first_[static_cast<std::size_t>(buffer)] + tile) * heads_ +
+                                    head);
+  }
+
+ private:
+  std::int64_t heads_;
+  std::int64_t tiles_ = 0;
+  std::vector<std::int64_t> first_;  ///< tile of each buffer
+};
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of a sparse pattern as rows one after another, from memory to a tile and back.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "../tasks/sparse_rows.hpp"
+#include "rows.hpp"
+
+namespace cadenza::kernels::cpu {
+
+/// The tokens of `keys` that a pattern's columns are not among.
+template <typename Real>
+void add_keys_without_columns(const KeyRows<Real>& buffer, Range keys, const SparsePattern& pattern,
+                              std::vector<std::int64_t>& tokens) {
+  if (keys.empty()) return;
+  const Range text = position_range(buffer, keys);
+  auto column = std::ranges::lower_bound(pattern.columns(), text.begin);
+  for (std::int64_t token = keys.begin; token < keys.end; ++token) {
+    const std::int64_t at = position_of(buffer, token);
+    while (column != pattern.columns().end() && *column < at) ++column;
+    if (column == pattern.columns().end() || *column != at) tokens.push_back(token);
+  }
+}
+
+/// The tokens of `keys` that are columns of a pattern.
+template <typename Real>
+std::vector<std::int64_t> column_tokens(const KeyRows<Real>& buffer, Range keys,
+                                        const SparsePattern& pattern) {
+  std::vector<std::int64_t> tokens;
+  if (keys.empty()) return tokens;
+  const Range text = position_range(buffer, keys);
+  auto column = std::ranges::lower_bound(pattern.columns(), text.begin);
+  for (; column != pattern.columns().end() && *column < text.end; ++column) {
+    const Range found = tokens_in(buffer, keys, {*column, *column + 1});
+    if (!found.empty()) tokens.push_back(found.begin);
+  }
+  return tokens;
+}
+
+/// Rows of one head at `tokens`, which ascend: where they lie if nothing is between them, else
+/// copied to `room`, [tokens, dim] of Real.
+template <typename Real>
+Rows gather(const HeadRows& rows, const KeyRows<Real>& buffer, const Real* data,
+            const std::vector<std::int64_t>& tokens, int head, int dim, float* room) {
+  const Range all{tokens.front(), tokens.back() + 1};
+  if (all.size() == std::ssize(tokens)) return rows.of_head(buffer, data, all, head);
+  auto* to = reinterpret_cast<Real*>(room);
+  const std::size_t bytes = static_cast<std::size_t>(dim) * sizeof(Real);
+  const Rows from = rows.of_head(buffer, data, all, head);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::int64_t row = tokens[i] - all.begin;
+    std::memcpy(to + static_cast<std::int64_t>(i) * dim,
+                static_cast<const Real*>(from.data) + row * from.stride, bytes);
+  }
+  return {room, dim, static_cast<int>(tokens.size())};
+}
+
+}  // namespace cadenza::kernels::cpu

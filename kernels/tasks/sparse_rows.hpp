@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a sparse pattern, which counts in the text, lies in the rows of buffers.
+#pragma once
+
+#include <vector>
+
+#include "buffers.hpp"
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::kernels {
+
+/// The tokens of `part` that lie in `text`.
+template <typename Buffer>
+Range tokens_in(const Buffer& buffer, Range part, Range text) {
+  const std::int64_t step = buffer.positions.step;
+  const std::int64_t first = position_of(buffer, part.begin);
+  const auto up_to = [&](std::int64_t at) {
+    return at <= first ? part.begin
+                       : std::min(part.end, part.begin + (at - first + step - 1) / step);
+  };
+  return {up_to(text.begin), up_to(text.end)};
+}
+
+/// The text from the first to the last token of `part`, which is not empty.
+template <typename Buffer>
+Range position_range(const Buffer& buffer, Range part) {
+  return {position_of(buffer, part.begin), position_of(buffer, part.end - 1) + 1};
+}
+
+/// Queries of one row of blocks.
+struct Strip {
+  Range tokens;
+  std::int64_t row = 0;  ///< of blocks
+};
+
+/// Calls visit(Strip) for the rows of blocks that `tokens` of a buffer of queries lie in.
+template <typename Buffer, typename Visit>
+void for_each_strip(const Buffer& buffer, Range tokens, std::int64_t block, Visit&& visit) {
+  while (!tokens.empty()) {
+    const std::int64_t row = position_of(buffer, tokens.begin) / block;
+    const Range part = tokens_in(buffer, tokens, {row * block, (row + 1) * block});
+    visit(Strip{part, row});
+    tokens.begin = part.end;
+  }
+}
+
+/// The tasks of documents without a pattern as they are, the others as `sparse`.
+template <typename Real>
+struct SplitTasks {
+  TaskList<Real> dense;
+  TaskList<Real> sparse;
+};
+
+template <typename Real>
+SplitTasks<Real> split_tasks(const TaskList<Real>& list) {
+  SplitTasks<Real> split{list, list};
+  const auto is_dense = [&](const TaskRows& entry) {
+    return list.index->is_dense(entry.task.document);
+  };
+  std::erase_if(split.sparse.tasks, is_dense);
+  std::erase_if(split.dense.tasks, [&](const TaskRows& entry) { return !is_dense(entry); });
+  split.dense.index = nullptr;
+  return split;
+}
+
+/// The same pairs as dense tasks of one head each: one for every range of keys in active blocks of
+/// a row, and for every range of columns. For kernels that know no patterns; large.
+template <typename Real>
+TaskList<Real> expanded(const TaskList<Real>& list);
+
+}  // namespace cadenza::kernels
