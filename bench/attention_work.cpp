@@ -91,21 +91,17 @@ struct Shape {
     return {heads.heads, std::move(patterns)};
   }
   double flops() const {
-    if (sparse()) {
-      double pairs = 0;
-      for (const std::int64_t length : documents) {
-        for (int head = 0; head < heads.heads; ++head) {
-          pairs += static_cast<double>(pattern(length, head).pairs());
-        }
-      }
-      return 4.0 * pairs * heads.head_dim * (backward ? kBackwardFlopsRatio : 1.0);
-    }
-    double pairs = 0;  // of causal attention S^2 / 2: the half pairs on the diagonal do not count
+    double pairs = 0;  // of all heads
     for (const std::int64_t length : documents) {
-      pairs += static_cast<double>(attention.mask().pairs({0, length})) -
-               0.5 * static_cast<double>(length);
+      for (int head = 0; head < heads.heads; ++head) pairs += pairs_of(length, head);
     }
-    return 4.0 * pairs * heads.head_dim * heads.heads * (backward ? kBackwardFlopsRatio : 1.0);
+    return 4.0 * pairs * heads.head_dim * (backward ? kBackwardFlopsRatio : 1.0);
+  }
+  /// Of causal attention S^2 / 2: the half pairs on the diagonal do not count.
+  double pairs_of(std::int64_t length, int head) const {
+    if (sparse()) return static_cast<double>(pattern(length, head).pairs());
+    return static_cast<double>(attention.mask().pairs({0, length})) -
+           0.5 * static_cast<double>(length);
   }
 };
 

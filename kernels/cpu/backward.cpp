@@ -63,8 +63,8 @@ class Backward {
     return list_.queries[static_cast<std::size_t>(visit.entry->query_rows)];
   }
 
-  static const PositionMap& positions_of(const Visit& visit) {
-    return visit.entry->task.q_positions;
+  QueryTile<Real> tile_of(const Visit& visit) const {
+    return {queries_of(visit), visit.tile, visit.head, visit.entry->task.q_positions};
   }
 
   const Unit* claim(std::vector<Visit>& visits) {
@@ -114,7 +114,8 @@ class Backward {
         const Visit& visit = visits[i];
         add_pair(unit, visit, i + 1 < visits.size() ? &visits[i + 1] : nullptr, plan);
         turns_.wait(visit.slot, visit.ticket);
-        add_query_gradient(visit, plan);
+        add_query_gradient(kernels_, rows_, dim_, scale_, tile_of(visit), visit.queries,
+                           plan.queries);
         turns_.finish(visit.slot, visit.ticket);
         progress_.step();
       }
@@ -126,14 +127,7 @@ class Backward {
 
   void add_pair(const Unit& unit, const Visit& visit, const Visit* next,
                 const BackwardScratch& plan) const {
-    const QueryRows<Real>& buffer = queries_of(visit);
-    float* delta = const_cast<float*>(buffer.delta);  // read only
-    kernels_.backward_load_queries(plan.queries, dim_,
-                                   rows_.of_head(buffer, buffer.q, visit.tile, visit.head),
-                                   rows_.rotation(buffer, visit.tile.begin, positions_of(visit)),
-                                   rows_.of_head(buffer, buffer.dout, visit.tile, visit.head),
-                                   rows_.per_head(buffer, buffer.lse, visit.tile, visit.head),
-                                   rows_.per_head(buffer, delta, visit.tile, visit.head));
+    load_queries(kernels_, rows_, dim_, tile_of(visit), plan.queries);
     Visible visible = visible_keys_of(visit.entry->task, visit.queries, visit.tile.begin,
                                       {unit.begin, visit.keys.end});
     visible.skipped = static_cast<int>(visit.keys.begin - unit.begin);
@@ -154,14 +148,6 @@ class Backward {
       rows.add(piece.data, piece.stride, piece.count, dim_, kBytes);
     }
     return rows;
-  }
-
-  void add_query_gradient(const Visit& visit, const BackwardScratch& plan) const {
-    const QueryRows<Real>& buffer = queries_of(visit);
-    const std::int64_t first = visit.queries.begin - visit.tile.begin;
-    kernels_.add_rows(plan.queries.dq + first * dim_, dim_, scale_,
-                      rows_.rotation(buffer, visit.queries.begin, positions_of(visit)),
-                      rows_.sums_of_head(buffer, buffer.dq, visit.queries, visit.head));
   }
 
   const TileKernels& kernels_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backward passes share: scratch of a pair of tiles, and the places that units add dQ to.
+// What backward passes share: scratch of a pair of tiles, tiles of queries from memory to scratch
+// and their dQ back, and the places that units add dQ to.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
+#include "rows.hpp"
 #include "tile_kernels.hpp"
 #include "workspace.hpp"
 
@@ -54,6 +56,40 @@ inline BackwardScratch plan_backward(Scratch& scratch, const TileKernels& kernel
   plan.queries = plan_queries(scratch, kernels, dim);
   plan.rows = scratch.take(std::int64_t{kernels.gradient_keys} * dim / kernels.depth);
   return plan;
+}
+
+/// A tile of queries of one head under one map of positions.
+template <typename Real>
+struct QueryTile {
+  const QueryRows<Real>& buffer;
+  Range tokens;
+  std::int64_t head;
+  const PositionMap& map;
+};
+
+template <typename Real>
+void load_queries(const TileKernels& kernels, const HeadRows& rows, int dim,
+                  const QueryTile<Real>& tile, const BackwardQueries& scratch) {
+  const QueryRows<Real>& buffer = tile.buffer;
+  float* delta = const_cast<float*>(buffer.delta);  // read only
+  kernels.backward_load_queries(scratch, dim,
+                                rows.of_head(buffer, buffer.q, tile.tokens, tile.head),
+                                rows.rotation(buffer, tile.tokens.begin, tile.map),
+                                rows.of_head(buffer, buffer.dout, tile.tokens, tile.head),
+                                rows.per_head(buffer, buffer.lse, tile.tokens, tile.head),
+                                rows.per_head(buffer, delta, tile.tokens, tile.head));
+}
+
+/// dQ of some queries of the tile, which a step has left in scratch, times `scale`.
+template <typename Real>
+void add_query_gradient(const TileKernels& kernels, const HeadRows& rows, int dim, float scale,
+                        const QueryTile<Real>& tile, Range queries,
+                        const BackwardQueries& scratch) {
+  const QueryRows<Real>& buffer = tile.buffer;
+  const std::int64_t first = queries.begin - tile.tokens.begin;
+  kernels.add_rows(scratch.dq + first * dim, dim, scale,
+                   rows.rotation(buffer, queries.begin, tile.map),
+                   rows.sums_of_head(buffer, buffer.dq, queries, tile.head));
 }
 
 /// Slots (buffer, tile of queries, head) that units add to.

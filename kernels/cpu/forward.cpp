@@ -2,7 +2,6 @@
 // Forward: a unit owns a tile of queries for some heads of a group and walks over the keys of all
 // its tasks; a tile of keys is loaded once for these heads.
 #include <algorithm>
-#include <atomic>
 #include <limits>
 
 #include "forward_tiles.hpp"
@@ -20,7 +19,8 @@ class Forward {
       : tiles_(kernels, shape, rotary, list),
         list_(list),
         units_(units),
-        progress_(list.progress) {}
+        progress_(list.progress),
+        queue_(units) {}
 
   ForwardScratch plan(Scratch& scratch) const {
     return plan_forward(scratch, tiles_.kernels(), tiles_.dim());
@@ -29,11 +29,7 @@ class Forward {
   void run(Scratch scratch) {
     const ThreadState state(tiles_.kernels());
     const ForwardScratch tiles = plan(scratch);
-    for (;;) {
-      const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
-      if (next >= units_.units.size()) return;
-      run_unit(units_.units[next], tiles);
-    }
+    while (const Unit* unit = queue_.next()) run_unit(*unit, tiles);
   }
 
  private:
@@ -128,7 +124,7 @@ class Forward {
   const TaskList<Real>& list_;
   const UnitList& units_;
   Progress progress_;
-  std::atomic<std::size_t> next_{0};
+  UnitQueue queue_;
 };
 
 }  // namespace

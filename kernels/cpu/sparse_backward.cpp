@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 #include <span>
 
 #include "../tasks/work_units.hpp"
@@ -122,49 +123,49 @@ class SparseBackward {
     return list_.queries[static_cast<std::size_t>(entry.query_rows)];
   }
 
-  /// A block of keys in a set.
+  QueryTile<Real> tile_of(const KeySet& set, const SparseVisit& visit) const {
+    return {queries_of(*visit.entry), visit.tile, set.head, visit.entry->task.q_positions};
+  }
+
+  /// A block of keys in the set of keys without columns.
   struct BlockRows {
     std::int64_t column;  ///< of blocks
-    Range tokens;
     Range rows;
   };
 
   void add_blocks(const Unit& unit, const TaskRows& entry, int head, UnitWork& work) {
     const SparsePattern& pattern = pattern_of(entry, head);
     const KeyRows<Real>& buffer = keys_of(entry);
+    const QueryRows<Real>& queries = queries_of(entry);
     const Range keys = intersect(entry.task.k, {unit.begin, unit.end});
     if (keys.empty() || entry.task.q.empty()) return;
-    KeySet before{head, {}};
-    KeySet own{head, {}};
-    std::vector<BlockRows> blocks_before;
-    std::vector<BlockRows> blocks_own;
-    const Range text = position_range(buffer, keys);
+    KeySet without_columns{head, {}};
+    std::vector<BlockRows> blocks;
     const std::int64_t block = pattern.block();
-    for (std::int64_t column = text.begin / block; column * block < text.end; ++column) {
-      const Range part = tokens_in(buffer, keys, {column * block, (column + 1) * block});
-      if (part.empty()) continue;
-      const auto first = std::ssize(before.tokens);
-      add_keys_without_columns(buffer, part, pattern, before.tokens);
-      blocks_before.push_back({column, part, {first, std::ssize(before.tokens)}});
-      const auto own_first = std::ssize(own.tokens);
-      for (std::int64_t token = part.begin; token < part.end; ++token) own.tokens.push_back(token);
-      blocks_own.push_back({column, part, {own_first, std::ssize(own.tokens)}});
-    }
-    // Without columns the two sets are one.
-    const int set = static_cast<int>(work.sets.size());
-    const bool same = before.tokens.size() == own.tokens.size();
-    const int own_set = same ? set : set + 1;
-    work.sets.push_back(std::move(before));
-    if (!same) work.sets.push_back(std::move(own));
-    for_each_strip(queries_of(entry), entry.task.q, block, [&](Strip strip) {
-      add_active(entry, head, set, strip, pattern, blocks_before, work);
+    for_each_strip(buffer, keys, block, [&](Strip part) {
+      const auto first = std::ssize(without_columns.tokens);
+      add_keys_without_columns(buffer, part.tokens, pattern, without_columns.tokens);
+      blocks.push_back({part.row, {first, std::ssize(without_columns.tokens)}});
     });
-    for_each_strip(queries_of(entry), entry.task.q, block, [&](Strip strip) {
-      for (const BlockRows& part : blocks_own) {
-        const Range seeing = seeing_queries(strip.tokens, part.tokens, entry.task.band);
-        if (part.column != strip.row || seeing.empty()) continue;
-        add_visits(entry, head, own_set, seeing, part.rows, true, work);
-      }
+    const int set = static_cast<int>(work.sets.size());
+    const bool no_columns = std::ssize(without_columns.tokens) == keys.size();
+    work.sets.push_back(std::move(without_columns));
+    for_each_strip(queries, entry.task.q, block, [&](Strip strip) {
+      add_active(entry, head, set, strip, pattern, blocks, work);
+    });
+    // A row's own block has its columns: without any, the two sets are one.
+    if (!no_columns) {
+      std::vector<std::int64_t> all(static_cast<std::size_t>(keys.size()));
+      std::iota(all.begin(), all.end(), keys.begin);
+      work.sets.push_back({head, std::move(all)});
+    }
+    for_each_strip(buffer, keys, block, [&](Strip part) {
+      const Range row =
+          tokens_in(queries, entry.task.q, {part.row * block, (part.row + 1) * block});
+      const Range seeing = seeing_queries(row, part.tokens, entry.task.band);
+      if (seeing.empty()) return;
+      const Range rows{part.tokens.begin - keys.begin, part.tokens.end - keys.begin};
+      add_visits(entry, head, no_columns ? set : set + 1, seeing, rows, true, work);
     });
   }
 
@@ -245,7 +246,8 @@ class SparseBackward {
         const SparseVisit& visit = visits[i];
         add_pair(set, visit, room);
         turns_.wait(visit.slot, visit.ticket);
-        add_query_gradient(set, visit, room);
+        add_query_gradient(kernels_, rows_, dim_, scale_, tile_of(set, visit), visit.queries,
+                           room.tiles.queries);
         turns_.finish(visit.slot, visit.ticket);
         progress_.step();
       }
@@ -254,14 +256,7 @@ class SparseBackward {
   }
 
   void add_pair(const KeySet& set, const SparseVisit& visit, const Plan& room) const {
-    const QueryRows<Real>& buffer = queries_of(*visit.entry);
-    float* delta = const_cast<float*>(buffer.delta);  // read only
-    kernels_.backward_load_queries(room.tiles.queries, dim_,
-                                   rows_.of_head(buffer, buffer.q, visit.tile, set.head),
-                                   rows_.rotation(buffer, visit.tile.begin, {}),
-                                   rows_.of_head(buffer, buffer.dout, visit.tile, set.head),
-                                   rows_.per_head(buffer, buffer.lse, visit.tile, set.head),
-                                   rows_.per_head(buffer, delta, visit.tile, set.head));
+    load_queries(kernels_, rows_, dim_, tile_of(set, visit), room.tiles.queries);
     kernels_.backward_step(room.tiles.keys, room.tiles.queries, dim_, scale_,
                            visible_to(set, visit), {});
     if (list_.pairs == nullptr) return;
@@ -289,14 +284,6 @@ class SparseBackward {
     }
     visible.skipped = static_cast<int>(visit.keys.begin);
     return visible;
-  }
-
-  void add_query_gradient(const KeySet& set, const SparseVisit& visit, const Plan& room) const {
-    const QueryRows<Real>& buffer = queries_of(*visit.entry);
-    const std::int64_t first = visit.queries.begin - visit.tile.begin;
-    kernels_.add_rows(room.tiles.queries.dq + first * dim_, dim_, scale_,
-                      rows_.rotation(buffer, visit.queries.begin, {}),
-                      rows_.sums_of_head(buffer, buffer.dq, visit.queries, set.head));
   }
 
   /// Through rows of their own, where the set's keys do not lie one after another.

@@ -25,7 +25,8 @@ class SparseForward {
       : tiles_(kernels, shape, rotary, list),
         list_(list),
         units_(units),
-        progress_(list.progress) {}
+        progress_(list.progress),
+        queue_(units) {}
 
   struct Plan {
     ForwardScratch tiles;
@@ -43,11 +44,7 @@ class SparseForward {
   void run(Scratch scratch) {
     const ThreadState state(tiles_.kernels());
     const Plan room = plan(scratch);
-    for (;;) {
-      const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
-      if (next >= units_.units.size()) return;
-      run_unit(units_.units[next], room);
-    }
+    while (const Unit* unit = queue_.next()) run_unit(*unit, room);
   }
 
  private:
@@ -112,9 +109,7 @@ class SparseForward {
       if (keys.empty()) continue;
       if (!same_parts(work, column)) {
         step(work);
-        for (Part& part : work.parts) {
-          part.sees = column < part.strip.row && work.pattern.active(part.strip.row, column);
-        }
+        for (Part& part : work.parts) part.sees = is_seen_before(work, part, column);
       }
       if (std::ranges::any_of(work.parts, &Part::sees)) {
         if (std::ssize(work.tokens) + keys.size() > kKeyTile) step(work);
@@ -133,8 +128,13 @@ class SparseForward {
 
   static bool same_parts(const Work& work, std::int64_t column) {
     return std::ranges::all_of(work.parts, [&](const Part& part) {
-      return part.sees == (column < part.strip.row && work.pattern.active(part.strip.row, column));
+      return part.sees == is_seen_before(work, part, column);
     });
+  }
+
+  /// Whether a column of blocks is active and lies before the part's own block.
+  static bool is_seen_before(const Work& work, const Part& part, std::int64_t column) {
+    return column < part.strip.row && work.pattern.active(part.strip.row, column);
   }
 
   /// The keys that wait, for the parts that see them: all of them.
@@ -216,7 +216,7 @@ class SparseForward {
   const TaskList<Real>& list_;
   const UnitList& units_;
   Progress progress_;
-  std::atomic<std::size_t> next_{0};
+  UnitQueue queue_;
 };
 
 }  // namespace

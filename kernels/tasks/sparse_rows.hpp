@@ -27,13 +27,13 @@ Range position_range(const Buffer& buffer, Range part) {
   return {position_of(buffer, part.begin), position_of(buffer, part.end - 1) + 1};
 }
 
-/// Queries of one row of blocks.
+/// Queries of one row of blocks, or keys of one column of them.
 struct Strip {
   Range tokens;
-  std::int64_t row = 0;  ///< of blocks
+  std::int64_t row = 0;  ///< of blocks; or column
 };
 
-/// Calls visit(Strip) for the rows of blocks that `tokens` of a buffer of queries lie in.
+/// Calls visit(Strip) for the rows or columns of blocks that `tokens` of a buffer lie in.
 template <typename Buffer, typename Visit>
 void for_each_strip(const Buffer& buffer, Range tokens, std::int64_t block, Visit&& visit) {
   while (!tokens.empty()) {

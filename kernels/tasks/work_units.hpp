@@ -4,6 +4,7 @@
 // need no atomics and do not depend on the number of threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -32,6 +33,21 @@ struct UnitList {
   std::vector<Unit> units;
   std::vector<int>
       entries;  ///< indices of tasks; in a unit, those of one map of positions together
+};
+
+/// Hands out units in order, to any thread.
+class UnitQueue {
+ public:
+  explicit UnitQueue(const UnitList& list) : list_(list) {}
+  /// Null: there are no more.
+  const Unit* next() {
+    const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
+    return next < list_.units.size() ? &list_.units[next] : nullptr;
+  }
+
+ private:
+  const UnitList& list_;
+  std::atomic<std::size_t> next_{0};
 };
 
 enum class Side { queries, keys };

@@ -24,7 +24,9 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
                model::TokenBatch& rows, RowPlaces& places) {
   const std::vector<data::Token> tokens = data::read_tokens(corpus, microbatch);
   std::vector<std::size_t> begins{0};  // of each document among the tokens
+  std::vector<std::map<std::int64_t, data::Question>> questions;
   for (const data::BatchDocument& document : microbatch.documents) {
+    questions.push_back(questions_of(corpus, document));
     begins.push_back(begins.back() + static_cast<std::size_t>(document.length()));
   }
   const auto count = static_cast<std::size_t>(home.rows());
@@ -38,7 +40,6 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
     const std::size_t begin = begins.at(document);
     const std::size_t end = begins.at(document + 1);
     const auto length = static_cast<std::int64_t>(end - begin);
-    const auto questions = questions_of(corpus, microbatch.documents[document]);
     for (std::int64_t i = 0; i < piece.tokens.size(); ++i) {
       const std::int64_t position =
           plan::position_of(workload.order, length, piece.tokens.begin + i);
@@ -49,7 +50,8 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
       if (token + 1 >= end) continue;
       rows.targets[row] = tokens[token + 1];
       places.places[row] = position;
-      if (const auto asked = questions.find(position); asked != questions.end()) {
+      const auto& known = questions[document];
+      if (const auto asked = known.find(position); asked != known.end()) {
         places.answers.push_back({piece.row + i, length, asked->second});
       }
     }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/base/sparse_pattern.hpp"
 
 namespace cadenza {
@@ -11,9 +12,18 @@ namespace cadenza {
 class SparseIndex {
  public:
   SparseIndex() = default;
-  /// @param patterns  [documents, heads]; one of length 0: the document is dense for this head
+  /// @param patterns  [documents, heads]; of length 0 for all heads of a document: it is dense
+  /// @throws Error(internal) where only some heads of a document are dense
   SparseIndex(int heads, std::vector<SparsePattern> patterns)
-      : heads_(heads), patterns_(std::move(patterns)) {}
+      : heads_(heads), patterns_(std::move(patterns)) {
+    for (int document = 0; document < documents(); ++document) {
+      for (int head = 0; head < heads_; ++head) {
+        if ((of(document, head) == nullptr) == is_dense(document)) continue;
+        fail(ExitCode::internal, "sparse index: document {} is dense for some heads only",
+             document);
+      }
+    }
+  }
 
   int heads() const { return heads_; }
   int documents() const {
@@ -24,12 +34,7 @@ class SparseIndex {
     const SparsePattern& pattern = patterns_[place(document, head)];
     return pattern.length() > 0 ? &pattern : nullptr;
   }
-  bool is_dense(int document) const {
-    for (int head = 0; head < heads_; ++head) {
-      if (of(document, head) != nullptr) return false;
-    }
-    return true;
-  }
+  bool is_dense(int document) const { return of(document, 0) == nullptr; }
   /// Where counts by document and head have theirs.
   std::size_t place(int document, std::int64_t head) const {
     return static_cast<std::size_t>(document * std::int64_t{heads_} + head);

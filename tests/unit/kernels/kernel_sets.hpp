@@ -45,6 +45,19 @@ struct Bounds {
 inline constexpr Bounds kFloat32{3e-6, 1e-5, 5e-6};
 inline constexpr Bounds kBfloat16{2.0 / 512, 4.0 / 512, 3.0 / 512};
 
+inline void expect_within(const std::vector<DocumentResult>& got,
+                          const std::vector<DocumentResult>& expected, const Bounds& bounds) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t d = 0; d < got.size(); ++d) {
+    SCOPED_TRACE("document " + std::to_string(d));
+    EXPECT_LE(relative_difference(got[d].out, expected[d].out), bounds.out);
+    EXPECT_LE(max_difference(got[d].lse, expected[d].lse), bounds.lse);
+    EXPECT_LE(relative_difference(got[d].dq, expected[d].dq), bounds.gradients);
+    EXPECT_LE(relative_difference(got[d].dk, expected[d].dk), bounds.gradients);
+    EXPECT_LE(relative_difference(got[d].dv, expected[d].dv), bounds.gradients);
+  }
+}
+
 /// Runs test(table, Real(), bounds) for each tuned table of float32 and of bfloat16.
 template <typename Test>
 void for_each_table(const Test& test) {

@@ -17,19 +17,6 @@
 namespace cadenza::testing {
 namespace {
 
-void expect_within(const std::vector<DocumentResult>& got,
-                   const std::vector<DocumentResult>& expected, const Bounds& bounds) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t d = 0; d < got.size(); ++d) {
-    SCOPED_TRACE("document " + std::to_string(d));
-    EXPECT_LE(relative_difference(got[d].out, expected[d].out), bounds.out);
-    EXPECT_LE(max_difference(got[d].lse, expected[d].lse), bounds.lse);
-    EXPECT_LE(relative_difference(got[d].dq, expected[d].dq), bounds.gradients);
-    EXPECT_LE(relative_difference(got[d].dk, expected[d].dk), bounds.gradients);
-    EXPECT_LE(relative_difference(got[d].dv, expected[d].dv), bounds.gradients);
-  }
-}
-
 Case rounded_case(const CaseOptions& options, std::mt19937_64& random) {
   Case of = make_case(options, random);
   round_to_bfloat16(of);

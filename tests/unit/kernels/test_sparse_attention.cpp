@@ -3,8 +3,7 @@
 // with the causal tasks cut anywhere.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
+#include "cadenza/base/error.hpp"
 #include "unit/kernels/kernel_sets.hpp"
 
 namespace cadenza::testing {
@@ -99,14 +98,7 @@ void expect_definition(const Case& of, const SparseIndex& index,
   const std::vector<DocumentResult> got = computed<Real>(of, 2, by);
   EXPECT_EQ(forward, pairs_of(index));
   EXPECT_EQ(backward, pairs_of(index));
-  for (std::size_t d = 0; d < got.size(); ++d) {
-    SCOPED_TRACE("document " + std::to_string(d));
-    EXPECT_LE(relative_difference(got[d].out, expected[d].out), bounds.out);
-    EXPECT_LE(max_difference(got[d].lse, expected[d].lse), bounds.lse);
-    EXPECT_LE(relative_difference(got[d].dq, expected[d].dq), bounds.gradients);
-    EXPECT_LE(relative_difference(got[d].dk, expected[d].dk), bounds.gradients);
-    EXPECT_LE(relative_difference(got[d].dv, expected[d].dv), bounds.gradients);
-  }
+  expect_within(got, expected, bounds);
 }
 
 #ifndef KOKKOS_ENABLE_CUDA
@@ -137,6 +129,13 @@ TEST(SparseAttention, EqualsDefinitionInEveryTable) {
   }
 }
 #endif
+
+TEST(SparseAttention, DocumentsAreDenseForAllHeadsOrNone) {
+  const SparsePattern one = SparsePattern::vertical_slash(8, 4, {}, {});
+  EXPECT_TRUE(SparseIndex(2, {SparsePattern{}, SparsePattern{}, one, one}).is_dense(0));
+  EXPECT_THROW(SparseIndex(2, {one, SparsePattern{}}), Error);
+  EXPECT_THROW(SparseIndex(2, {SparsePattern{}, one}), Error);
+}
 
 TEST(SparseAttention, EqualsDefinitionInFloat64WithDenseDocuments) {
   std::mt19937_64 random(12);
