@@ -2,6 +2,7 @@
 // Which instruction sets the processor at hand has, and which of them is fastest.
 #include "processor.hpp"
 #include "attention.hpp"
+#include "observe_tile.hpp"
 
 #ifdef CADENZA_X86_KERNELS
 #include <cpuid.h>
@@ -19,6 +20,13 @@ extern const TileKernels kAvx512Bfloat16Kernels;
 extern const TileKernels kAvx2WideningKernels;
 extern const TileKernels kAvx512WideningKernels;
 extern const TileKernels kAmxKernels;
+extern const ObserveKernels<float> kAvx2ObserveKernels;
+extern const ObserveKernels<float> kAvx512ObserveKernels;
+
+const ObserveKernels<float>* observe_kernels() {
+  if (avx512_kernels() != nullptr) return &kAvx512ObserveKernels;
+  return avx2_kernels() != nullptr ? &kAvx2ObserveKernels : nullptr;
+}
 
 const TileKernels* avx2_kernels() {
   const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -83,6 +91,9 @@ bool amx_was_refused() {
 
 #else
 
+const ObserveKernels<float>* observe_kernels() {
+  return nullptr;
+}
 bool fast_avx512_bfloat16() {
   return false;
 }

@@ -16,8 +16,11 @@ KOKKOS_INLINE_FUNCTION Range held_heads(const Range& heads, std::int64_t all) {
 template <typename Buffer>
 KOKKOS_INLINE_FUNCTION std::int64_t position_of(const Buffer& buffer, std::int64_t token) {
   const std::int64_t begin = buffer.tokens.begin;
-  const std::int64_t first = buffer.positions.first < 0 ? begin : buffer.positions.first;
-  return first + (token - begin) * buffer.positions.step;
+  const Positions& positions = buffer.positions;
+  const std::int64_t first = positions.first < 0 ? begin : positions.first;
+  const std::int64_t at = first + (token - begin) * positions.step;
+  if (positions.run == 0) return at;
+  return at + (at - first + first % positions.run) / positions.run * positions.gap;
 }
 
 /// Rows of a rotary table that rows of queries take: row r takes `of(r)`. Rows of other tasks than

@@ -14,9 +14,18 @@ template <typename Buffer>
 Range tokens_in(const Buffer& buffer, Range part, Range text) {
   const std::int64_t step = buffer.positions.step;
   const std::int64_t first = position_of(buffer, part.begin);
-  const auto up_to = [&](std::int64_t at) {
-    return at <= first ? part.begin
-                       : std::min(part.end, part.begin + (at - first + step - 1) / step);
+  const auto up_to = [&](std::int64_t at) {  // the first token at or behind a position
+    if (at <= first) return part.begin;
+    if (buffer.positions.run == 0) {
+      return std::min(part.end, part.begin + (at - first + step - 1) / step);
+    }
+    Range left = part;
+    while (!left.empty()) {
+      const std::int64_t middle = left.begin + left.size() / 2;
+      (position_of(buffer, middle) < at ? left.begin : left.end) =
+          position_of(buffer, middle) < at ? middle + 1 : middle;
+    }
+    return left.begin;
   };
   return {up_to(text.begin), up_to(text.end)};
 }

@@ -111,6 +111,7 @@ void RunFolder::append(const StepMetrics& m) {
     line["answers"] = m.answers;
     line["hits"] = m.hits;
   }
+  if (m.sparsity > 0) line["sparsity"] = m.sparsity;
   errno = 0;
   if (!(metrics_ << line.dump() << '\n' << std::flush)) {
     fail(ExitCode::data, "{}: cannot be written: {}", metrics(), reason());

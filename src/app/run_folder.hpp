@@ -31,6 +31,7 @@ struct StepMetrics {
   double learning_rate = 0;
   std::int64_t answers = 0;  ///< to questions of documents (source retrieval)
   std::int64_t hits = 0;     ///< answers that were the model's first choice
+  double sparsity = 0;       ///< share of the pairs of sparse documents that was left out
 };
 
 class RunFolder {

@@ -1,7 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/base/sparse_pattern.hpp"
 
+#include "cadenza/base/error.hpp"
+
 namespace cadenza {
+namespace {
+
+// A packed pattern: the number of columns; the bits of offsets; two columns in a word.
+constexpr std::int64_t kBits = 64;
+
+std::int64_t bit_words(std::int64_t bits) {
+  return (bits + kBits - 1) / kBits;
+}
+
+}  // namespace
 
 SparsePattern SparsePattern::vertical_slash(std::int64_t length, std::int64_t block,
                                             std::span<const std::int64_t> slashes,
@@ -30,6 +42,52 @@ SparsePattern SparsePattern::blocks(std::int64_t length, std::int64_t block,
   pattern.active_.resize(pattern.bit(pattern.rows(), 0), false);
   for (std::int64_t row = 0; row < pattern.rows(); ++row) {
     pattern.active_[pattern.bit(row, row)] = true;
+  }
+  return pattern;
+}
+
+std::int64_t SparsePattern::packed_words(std::int64_t rows, std::int64_t most_columns) {
+  return 1 + bit_words(rows) + (most_columns + 1) / 2;
+}
+
+void SparsePattern::pack(std::span<std::uint64_t> words) const {
+  if (!slashes_ || std::ssize(words) < packed_words(rows(), std::ssize(columns_))) {
+    fail(ExitCode::internal, "a pattern of {} columns does not fit into {} words", columns_.size(),
+         words.size());
+  }
+  std::ranges::fill(words, 0);
+  words[0] = columns_.size();
+  for (std::size_t bit = 0; bit < active_.size(); ++bit) {
+    if (active_[bit]) words[1 + bit / kBits] |= std::uint64_t{1} << (bit % kBits);
+  }
+  const auto columns = words.subspan(static_cast<std::size_t>(1 + bit_words(rows())));
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    columns[i / 2] |= static_cast<std::uint64_t>(columns_[i]) << (i % 2 * 32);
+  }
+}
+
+SparsePattern SparsePattern::unpack(std::int64_t length, std::int64_t block,
+                                    std::span<const std::uint64_t> words) {
+  SparsePattern pattern(length, block, true);
+  pattern.active_.assign(static_cast<std::size_t>(pattern.rows()), false);
+  const auto skipped = static_cast<std::size_t>(1 + bit_words(pattern.rows()));
+  const std::size_t count = words.empty() ? 0 : words[0];
+  if (words.size() < skipped || count > 2 * (words.size() - skipped) || (words[1] & 1) == 0) {
+    fail(ExitCode::communication, "{} words hold no sparse pattern of {} tokens", words.size(),
+         length);
+  }
+  for (std::size_t bit = 0; bit < pattern.active_.size(); ++bit) {
+    pattern.active_[bit] = (words[1 + bit / kBits] >> (bit % kBits) & 1) != 0;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t word = words[skipped + i / 2] >> (i % 2 * 32);
+    const auto column = static_cast<std::int64_t>(word & 0xffffffffU);
+    const bool ascends = pattern.columns_.empty() || column > pattern.columns_.back();
+    if (column >= length || !ascends) {
+      fail(ExitCode::communication, "column {} is out of its place in a pattern of {} tokens",
+           column, length);
+    }
+    pattern.columns_.push_back(column);
   }
   return pattern;
 }

@@ -291,9 +291,47 @@ void check_kind(const Checker& check, const Attention& a) {
                 word(a.kind));
 }
 
+void check_sparse(const Checker& check, const Experiment& e) {
+  const Attention& a = e.attention;
+  if (a.kind != AttentionKind::vertical_slash) {
+    check.require(a.sparse == SparseAttention{}, "attention.sparse",
+                  "found keys with attention.kind = {}; valid: only with kind vertical_slash",
+                  word(a.kind));
+    return;
+  }
+  const SparseAttention& s = a.sparse;
+  const auto within = [&](std::int64_t forced, std::int64_t budget, const char* path,
+                          const char* what) {
+    check.require(s.top_p > 0 || forced <= budget, path,
+                  "found {}, but attention.sparse.{} keeps only {}; valid: at most as many", forced,
+                  what, budget);
+  };
+  within(s.sinks, s.columns, "attention.sparse.sinks", "columns");
+  within(s.window, s.slashes, "attention.sparse.window", "slashes");
+  check.require(s.columns + s.slashes > 0, "attention.sparse.columns",
+                "found 0 with attention.sparse.slashes = 0, which leaves nothing but the blocks of "
+                "the diagonal; valid: 1 or more of either");
+  for (const std::int64_t layer : s.dense_layers) {
+    check.require(layer < e.model.layers, "attention.sparse.dense_layers",
+                  "found layer {}; valid: in [0, {}), the layers of the model", layer,
+                  e.model.layers);
+  }
+  check.require(a.overlap != Overlap::ping_pong, "attention.overlap",
+                "found ping_pong with attention.kind {}: the last queries of a document, which "
+                "choose what all of it sees, are in the second half; valid: none",
+                word(a.kind));
+  const bool pooled = e.parallel.pipeline > 1 &&
+                      e.parallel.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
+  check.require(s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
+                "found {} layers with schedule phase_aligned, where servers compute layers of "
+                "several stages at once; valid: none, or another parallel.schedule",
+                s.dense_layers.size());
+}
+
 void check_attention(const Checker& check, const Experiment& e) {
   check_capacity(check, e);
   check_kind(check, e.attention);
+  check_sparse(check, e);
   const Attention& a = e.attention;
   const Parallel& p = e.parallel;
   check.require(a.servers == 0 || !stays_in_group(a.placement), "attention.servers",

@@ -23,6 +23,7 @@ void describe(Visitor& visit, AttentionTimes& attention) {
   visit.key("tile_overhead", attention.tile_overhead, Numbers{0.0, 1e6});
   visit.key("launch_seconds", attention.launch_seconds, kSeconds);
   visit.key("flops_per_second", attention.flops_per_second, kRate);
+  visit.key("sparse_pair", attention.sparse_pair, Numbers{0.1, 1e3});
   visit.key("forward", attention.forward, kMeasured);
   visit.key("backward", attention.backward, kMeasured);
 }

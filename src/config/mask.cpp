@@ -19,6 +19,7 @@ DualChunk dual_chunk(const Attention& attention) {
 Mask Attention::mask() const {
   switch (kind) {
     case AttentionKind::full:
+    case AttentionKind::vertical_slash:
       return {};
     case AttentionKind::window:
       return Mask::window(window, sinks);
@@ -28,6 +29,12 @@ Mask Attention::mask() const {
       break;
   }
   return Mask::dual_chunk(dual_chunk(*this));
+}
+
+SparseRule Attention::sparse_rule() const {
+  if (kind != AttentionKind::vertical_slash) return {};
+  return {sparse.block, sparse.columns, sparse.slashes,    sparse.top_p,
+          sparse.sinks, sparse.window,  sparse.dense_below};
 }
 
 }  // namespace cadenza::config

@@ -160,6 +160,19 @@ void describe(Visitor& visit, Parallel& parallel) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, SparseAttention& sparse) {
+  visit.key("block", sparse.block, Integers{1, kMaxSize});
+  visit.key("columns", sparse.columns, Integers{0, kMaxCount});
+  visit.key("slashes", sparse.slashes, Integers{0, kMaxCount});
+  visit.key("top_p", sparse.top_p, Numbers{0.0, 1.0});
+  visit.key("sinks", sparse.sinks, Integers{0, kMaxCount});
+  visit.key("window", sparse.window, Integers{0, kMaxCount});
+  visit.key("dense_below", sparse.dense_below, Integers{0, kMaxCount});
+  visit.key("dense_layers", sparse.dense_layers, Integers{0, kMaxSize});
+  visit.key("dense_steps", sparse.dense_steps, Integers{0, kMaxCount});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Attention& attention) {
   visit.key("kind", attention.kind);
   visit.key("window", attention.window, Integers{0, kMaxCount});
@@ -168,6 +181,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("chunk", attention.chunk, Integers{1, kMaxSize});
   visit.key("local", attention.local, Integers{0, kMaxSize});
   visit.key("cap", attention.cap);
+  visit.block("sparse", attention.sparse);
   visit.key("placement", attention.placement);
   visit.key("sharding", attention.sharding);
   visit.key("shard_unit", attention.shard_unit);

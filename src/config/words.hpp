@@ -36,7 +36,7 @@ template <>
 inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
 template <>
 inline constexpr auto kWords<AttentionKind> =
-    std::to_array<std::string_view>({"full", "window", "prefix", "dual_chunk"});
+    std::to_array<std::string_view>({"full", "window", "prefix", "dual_chunk", "vertical_slash"});
 template <>
 inline constexpr auto kWords<RopeScalingKind> = std::to_array<std::string_view>({"none", "linear",
                                                                                  "yarn", "llama3"});

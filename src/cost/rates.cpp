@@ -41,6 +41,10 @@ double Rates::task_seconds(const Task& task, Pass pass) const {
   return parts_->attention.seconds(task, pass);
 }
 
+double Rates::sparse_pair() const {
+  return parts_->machine.attention.sparse_pair;
+}
+
 double Rates::product_seconds(const Product& product) const {
   return parts_->products.seconds(product);
 }

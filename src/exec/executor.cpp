@@ -118,6 +118,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   for (const Step& step : plan.program.steps) run_operation(step, plan);
   tracer_.set_context({});
   for (const auto& exchange : exchange_) exchange->finish();
+  for (const auto& exchange : exchange_) exchange->require_all_computed();
   StepResult result;
   tracer_.time_collective(world_, OtherEvent::agree_on_loss, {},
                           [&] { result = agree_on_result(); });
@@ -139,7 +140,30 @@ StepResult Executor<Real>::agree_on_result() {
     sums[2] = trainer_->learning_rate();
   }
   world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
-  return {sums[0] * loss_scale_, sums[1], sums[2], std::llround(sums[3]), std::llround(sums[4])};
+  return {sums[0] * loss_scale_, sums[1],          sums[2], std::llround(sums[3]),
+          std::llround(sums[4]), agree_on_counts()};
+}
+
+template <typename Real>
+SparseCounts Executor<Real>::agree_on_counts() {
+  SparseCounts counts;
+  if (outline_.sparse.empty()) return counts;
+  std::vector<std::int64_t> numbers;
+  for (const auto& bins : exchange_.front()->index().counts_of_step().bins) {
+    for (const SparseCounts::Bin& bin : bins) {
+      numbers.push_back(bin.kept);
+      numbers.push_back(bin.causal);
+    }
+  }
+  world_.all_reduce(std::span(numbers), comm::Reduction::sum);
+  auto number = numbers.begin();
+  for (auto& bins : counts.bins) {
+    for (SparseCounts::Bin& bin : bins) {
+      bin.kept = *number++;
+      bin.causal = *number++;
+    }
+  }
+  return counts;
 }
 
 template <typename Real>
@@ -178,6 +202,9 @@ void Executor<Real>::run_attention(const Step& step) {
   context.recompute = step.recompute;
   const int layers = outline_.layers * outline_.pipeline.chunks;
   context.copy = std::max(step.buffer, 0) * layers + step.layer;
+  const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
+  context.sparse = outline_.is_sparse(stage, std::max(step.chunk, 0),
+                                      step.layer - std::max(step.chunk, 0) * outline_.layers);
   if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
   exchange.set_context(context);
   exchange.run(step.operation, step.stage);

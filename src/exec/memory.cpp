@@ -10,6 +10,7 @@
 #include "cadenza/base/units.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/executor.hpp"
+#include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "exec/collectives/gradients.hpp"
 
@@ -21,14 +22,17 @@ void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int p
                   int copies, MemoryEstimate& memory, std::int64_t& rows) {
   const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
   ExchangeNeeds needs;
+  IndexNeeds index;
   for (const program::TickPlans& tick : ticks) {
     if (tick.part != part) continue;
+    index.add(tick, in_pool);
     const Binding binding = bind(tick, in_pool, align);
     needs.add(shape, binding, copies);
     rows = std::max(rows, binding.home.rows());
   }
   const bool widens = shape.element_bytes < shape.accumulator_bytes;
   memory.attention += workspace_bytes(shape, needs.query_rows, needs.key_rows, needs.copies);
+  memory.attention += index.working + index.kept * copies;
   memory.communication +=
       needs.message_bytes + (widens ? needs.arriving * shape.accumulator_bytes : 0);
 }

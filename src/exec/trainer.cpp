@@ -108,6 +108,9 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
       run_rows(step, home.halves[static_cast<std::size_t>(step.part)]);
       break;
     case Operation::begin_attention:
+    case Operation::post_index:
+    case Operation::wait_index:
+    case Operation::estimate:
     case Operation::post:
     case Operation::wait:
     case Operation::attend:

@@ -79,7 +79,7 @@ class Assembler {
   }
 
   void add(const Task& task, Rank server) {
-    const PlacedTask placed{server, task, forward_flops(task, workload_.shape.head_dim)};
+    const PlacedTask placed = place_task(workload_, server, task);
     if (homes_.holds(server, task.document, task.k) &&
         homes_.holds(server, task.document, task.q)) {
       local_.tasks.push_back(placed);

@@ -47,7 +47,7 @@ class Mirror {
     for (const Move& move : forward.moves) add_inputs(stage, move);
     for (const PlacedTask& placed : forward.tasks) {
       const Task& task = placed.task;
-      stage.tasks.push_back({placed.server, task, placed.cost * kBackwardFlopsRatio});
+      stage.tasks.push_back({placed.server, task, placed.cost * kBackwardFlopsRatio, placed.kept});
       const std::span<const Home> homes = homes_.of(task.document);
       if (homes.size() == 1 && homes.front().rank == placed.server) continue;
       queries_.push_back({task.document, placed.server, task.q, task.heads, index});
@@ -126,6 +126,10 @@ Plan mirror(const Plan& forward) {
   Plan backward;
   backward.workload = forward.workload;
   backward.keeps_inputs = forward.keeps_inputs;
+  if (!forward.index.empty()) {
+    backward.index.resize(forward.index.size());
+    backward.index.back() = forward.index.back();
+  }
   backward.stages = Mirror(forward).take();
   add_totals(backward);
   return backward;

@@ -7,6 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/predict.hpp"
+#include "index_rounds.hpp"
 
 namespace cadenza::plan {
 namespace {
@@ -46,6 +47,9 @@ std::vector<Plan> place_all(const config::Attention& attention, std::span<const 
   for (const Workload& part : parts) {
     plans.push_back(place(attention, part, pool));
     plans.back().keeps_inputs = attention.inputs == config::Inputs::keep;
+    if (part.sparse.block == 0) continue;
+    add_index_rounds(plans.back());
+    add_totals(plans.back());
   }
   return plans;
 }

@@ -10,8 +10,9 @@
 namespace cadenza::plan {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames = {"Q",  "K",     "V",  "O",  "LSE",
-                                                     "dO", "delta", "dQ", "dK", "dV"};
+constexpr auto kNames =
+    std::to_array<std::string_view>({"Q", "K", "V", "O", "LSE", "dO", "delta", "dQ", "dK", "dV",
+                                     "observed Q", "peak", "sum", "mass", "pattern"});
 
 void add_range(Hasher& hasher, Range range) {
   hasher.add(static_cast<std::uint64_t>(range.begin)).add(static_cast<std::uint64_t>(range.end));
@@ -50,8 +51,18 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   for (std::int64_t capacity : workload.capacities) add_integers(hasher, capacity);
   add_integers(hasher, workload.queries.size());
   for (Range queries : workload.queries) add_range(hasher, queries);
-  if (workload.mask == Mask{}) return;
-  for (std::int64_t parameter : workload.mask.parameters()) add_integers(hasher, parameter);
+  if (workload.mask != Mask{}) {
+    for (std::int64_t parameter : workload.mask.parameters()) add_integers(hasher, parameter);
+  }
+  if (workload.sparse == SparseRule{}) return;
+  const SparseRule& rule = workload.sparse;
+  add_integers(hasher, rule.block, rule.columns, rule.slashes, rule.sinks, rule.window,
+               rule.dense_below, std::bit_cast<std::uint64_t>(rule.top_p));
+  for (const SparseDensity& density : workload.density) {
+    for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
+      add_integers(hasher, density.share(bin));
+    }
+  }
 }
 
 void add_stage(Hasher& hasher, const Stage& stage) {
@@ -96,6 +107,10 @@ bool is_result(Tensor what) {
          what == Tensor::dv;
 }
 
+Tensor carried(IndexRound round) {
+  return static_cast<Tensor>(static_cast<int>(Tensor::observed) + static_cast<int>(round));
+}
+
 Range key_heads(const AttentionShape& shape, Range heads) {
   const std::int64_t group = shape.group();
   return {heads.begin / group, (heads.end + group - 1) / group};
@@ -115,14 +130,48 @@ Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int
 void add_totals(Plan& plan) {
   plan.cost_per_rank.assign(static_cast<std::size_t>(plan.workload.ranks), 0.0);
   plan.bytes_sent_per_rank.assign(static_cast<std::size_t>(plan.workload.ranks), 0);
-  for (const Stage& stage : plan.stages) {
-    for (const PlacedTask& placed : stage.tasks) {
-      plan.cost_per_rank[static_cast<std::size_t>(placed.server)] += placed.cost;
-    }
-    for (const Move& move : stage.moves) {
-      plan.bytes_sent_per_rank[static_cast<std::size_t>(move.from)] += move.bytes;
+  for (const std::vector<Stage>* stages : {&plan.index, &plan.stages}) {
+    for (const Stage& stage : *stages) {
+      for (const PlacedTask& placed : stage.tasks) {
+        plan.cost_per_rank[static_cast<std::size_t>(placed.server)] += placed.cost;
+      }
+      for (const Move& move : stage.moves) {
+        plan.bytes_sent_per_rank[static_cast<std::size_t>(move.from)] += move.bytes;
+      }
     }
   }
+}
+
+Weights Workload::weights_of(int document) const {
+  const Mask whole = mask_of(document);
+  if (density.empty()) return Weights(whole);
+  const std::int64_t length = lengths[static_cast<std::size_t>(document)];
+  if (sparse.is_dense(length)) return Weights(whole, SparseDensity::kUnit);
+  return Weights(whole, density[static_cast<std::size_t>(document)], length);
+}
+
+PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
+  const double kept = kept_share(workload, task);
+  return {server, task, forward_flops(task, workload.shape.head_dim) * kept, kept};
+}
+
+double kept_share(const Workload& workload, const Task& task) {
+  const std::int64_t length = workload.lengths[static_cast<std::size_t>(task.document)];
+  if (workload.density.empty() || workload.sparse.is_dense(length)) return 1;
+  // Stripes have queries from everywhere.
+  const Range rows = workload.order.natural() ? task.q : Range{0, length};
+  const SparseDensity& density = workload.density[static_cast<std::size_t>(task.document)];
+  double expected = 0;
+  double all = 0;
+  for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
+    const Range part = intersect(rows, SparseDensity::rows(bin, length));
+    if (part.empty()) continue;
+    const std::int64_t pairs = workload.order.natural() ? allowed_pairs(part, task.k, task.band)
+                                                        : allowed_pairs(part, rows, Band::causal());
+    expected += static_cast<double>(density.share(bin) * pairs);
+    all += static_cast<double>(pairs);
+  }
+  return all == 0 ? 1 : expected / (all * double{SparseDensity::kUnit});
 }
 
 std::int64_t Workload::pool_capacity() const {
@@ -159,6 +208,7 @@ double imbalance(const Plan& plan) {
 std::uint64_t hash(const Plan& plan) {
   Hasher hasher;
   add_workload(hasher, plan.workload);
+  for (const Stage& round : plan.index) add_stage(hasher, round);
   add_integers(hasher, plan.keeps_inputs, plan.stages.size());
   for (const Stage& stage : plan.stages) add_stage(hasher, stage);
   add_integers(hasher, plan.merges.size());

@@ -24,13 +24,18 @@ double largest_transfer(const Stage& stage, int ranks, const cost::Pool& pool) {
 
 }  // namespace
 
+double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& rates) {
+  const double seconds = rates.task_seconds(placed.task, pass);
+  return seconds * std::min(1.0, placed.kept * rates.sparse_pair());
+}
+
 std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,
                                  const cost::Rates& rates) {
   std::vector<double> seconds(static_cast<std::size_t>(ranks), 0.0);
   for (const PlacedTask& placed : stage.tasks) {
     double& server = seconds[static_cast<std::size_t>(placed.server)];
     if (server == 0) server = rates.launch_seconds();
-    server += rates.task_seconds(placed.task, pass);
+    server += placed_seconds(placed, pass, rates);
   }
   return seconds;
 }
@@ -62,7 +67,9 @@ std::vector<double> cost_at_home(const Workload& workload) {
     const Range q = intersect(home.tokens, workload.queries_of(document));
     if (q.empty()) continue;
     const std::int64_t pairs = mask_pairs(workload, home.document, q);
-    cost[static_cast<std::size_t>(home.rank)] += flops_per_pair * static_cast<double>(pairs);
+    cost[static_cast<std::size_t>(home.rank)] +=
+        flops_per_pair * static_cast<double>(pairs) *
+        kept_share(workload, {home.document, q, {0, q.end}, {0, 1}});
   }
   return cost;
 }

@@ -23,6 +23,9 @@ double* rate_of(config::ElementWise& rates, const Step& step) {
     case Operation::load:
     case Operation::receive:
     case Operation::send:
+    case Operation::post_index:
+    case Operation::wait_index:
+    case Operation::estimate:
     case Operation::post:
     case Operation::wait:
     case Operation::attend:

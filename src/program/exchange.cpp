@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange.hpp"
 
+#include "cadenza/plan/index.hpp"
+
 namespace cadenza::program {
 namespace {
 
@@ -12,8 +14,29 @@ void add(std::vector<Step>& steps, Step place, Operation operation, std::size_t 
 
 }  // namespace
 
-Exchange::Exchange(const Traffic& traffic, Rank self) {
+Exchange::Exchange(const TickPlans& plans, Pass pass, Rank self) {
+  const Traffic& traffic = plans.traffic(pass);
   for (int s = 0; s < traffic.stages(); ++s) stages_.push_back(traffic.of(self, s));
+  const Traffic& index = plans.index_traffic(pass);
+  for (int r = 0; r < index.stages(); ++r) {
+    const bool works = pass == Pass::forward && plan::works_in(plans.forward.workload, self,
+                                                               static_cast<plan::IndexRound>(r));
+    rounds_.push_back({index.of(self, r), works});
+  }
+}
+
+void Exchange::add_index_start(const Step& place, std::vector<Step>& steps) const {
+  if (place.recompute || rounds_.empty() || !rounds_.front().messages.inputs) return;
+  add(steps, place, Operation::post_index, 0);
+}
+
+void Exchange::add_index(const Step& place, std::vector<Step>& steps) const {
+  for (std::size_t r = place.recompute ? rounds_.size() - 1 : 0; r < rounds_.size(); ++r) {
+    const Round& round = rounds_[r];
+    if (r > 0 && round.messages.inputs) add(steps, place, Operation::post_index, r);
+    if (round.messages.inputs_arrive) add(steps, place, Operation::wait_index, r);
+    if (round.works && !place.recompute) add(steps, place, Operation::estimate, r);
+  }
 }
 
 std::size_t Exchange::end_of_tasks() const {

@@ -15,9 +15,15 @@ namespace cadenza::program {
 class Exchange {
  public:
   /// @param self  this rank, as the plan calls it
-  Exchange(const Traffic& traffic, Rank self);
+  Exchange(const TickPlans& plans, Pass pass, Rank self);
 
   // `place` has tick, layer, part, ... of the operations that are added.
+
+  /// The observed queries leave.
+  void add_index_start(const Step& place, std::vector<Step>& steps) const;
+  /// The index of sparse documents, up to the patterns that this rank needs. A pass that has been
+  /// run before only gets those, from their owners.
+  void add_index(const Step& place, std::vector<Step>& steps) const;
 
   /// Messages of inputs that lie ready at home (or are only received here): they are under way
   /// while tasks run that need none of them.
@@ -31,7 +37,14 @@ class Exchange {
  private:
   std::size_t end_of_tasks() const;
 
+  /// A rank's part in an index round.
+  struct Round {
+    Part messages;
+    bool works = false;
+  };
+
   std::vector<Part> stages_;
+  std::vector<Round> rounds_;
 };
 
 }  // namespace cadenza::program

@@ -62,6 +62,9 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
       return {{}, optimizer_bytes(rank)};
     case Operation::receive:
     case Operation::send:
+    case Operation::post_index:
+    case Operation::wait_index:
+    case Operation::estimate:
     case Operation::post:
     case Operation::wait:
     case Operation::attend:

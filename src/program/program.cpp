@@ -128,7 +128,18 @@ class Builder {
       if (trains) add(with(step, Operation::attention_outputs));
       if (trains) add(with(step, Operation::begin_attention));
     }
+    start_exchange(step);
+  }
+
+  /// The index first: what it takes is longer under way than anything else.
+  void start_exchange(const Step& step) {
+    if (is_sparse(step)) exchange(step).add_index_start(step, program_.steps);
     exchange(step).add_start(step, program_.steps);
+    if (is_sparse(step)) exchange(step).add_index(step, program_.steps);
+  }
+
+  bool is_sparse(const Step& step) const {
+    return outline_.is_sparse(at_.pipeline, step.chunk, step.layer - step.chunk * outline_.layers);
   }
 
   void add_tasks(const Unit& unit, Pass pass, int i, int part) {
@@ -157,7 +168,7 @@ class Builder {
     step.pass = Pass::forward;
     if (trains) add(with(step, Operation::attention_inputs));
     const Exchange& exchanged = exchange(step);
-    exchanged.add_start(step, program_.steps);
+    start_exchange(step);
     exchanged.add_tasks(step, program_.steps);
     exchanged.add_end(step, program_.steps);
     if (trains && outline_.recompute == config::Recompute::layer) {
@@ -221,8 +232,9 @@ class Builder {
     const auto key = std::pair(step.tick, step.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
-    const Traffic& traffic = ticks_[static_cast<std::size_t>(step.tick)].traffic(step.pass);
-    return exchanges_.emplace(key, Exchange(traffic, layout_.in_pool(program_.rank))).first->second;
+    const TickPlans& plans = ticks_[static_cast<std::size_t>(step.tick)];
+    return exchanges_.emplace(key, Exchange(plans, step.pass, layout_.in_pool(program_.rank)))
+        .first->second;
   }
 
   bool is_first(const Unit& unit) const { return at_.pipeline == 0 && unit.chunk == 0; }
@@ -258,7 +270,18 @@ StepShape::StepShape(const config::Experiment& e)
       layers(static_cast<int>(e.model.layers / (e.parallel.pipeline * e.parallel.chunks))),
       parts(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
-      shards_optimizer(e.parallel.shard == config::Shard::optimizer) {}
+      shards_optimizer(e.parallel.shard == config::Shard::optimizer) {
+  if (e.attention.sparse_rule().block == 0) return;
+  sparse.assign(static_cast<std::size_t>(e.model.layers), true);
+  for (const std::int64_t layer : e.attention.sparse.dense_layers) {
+    sparse[static_cast<std::size_t>(layer)] = false;
+  }
+}
+
+bool StepShape::is_sparse(int stage, int chunk, int layer) const {
+  if (sparse.empty()) return false;
+  return sparse[static_cast<std::size_t>((chunk * layout.pipeline() + stage) * layers + layer)];
+}
 
 std::vector<Tick> StepShape::ticks() const {
   if (layout.pools_stages() && layout.pipeline() > 1) return phase_aligned(pipeline);
@@ -270,6 +293,8 @@ std::vector<Tick> StepShape::ticks() const {
 void add_traffic(TickPlans& plans) {
   plans.forward_traffic = Traffic(plans.forward, Pass::forward);
   plans.backward_traffic = Traffic(plans.backward, Pass::backward);
+  plans.forward_index = Traffic::of_index(plans.forward, Pass::forward);
+  plans.backward_index = Traffic::of_index(plans.backward, Pass::backward);
 }
 
 Phase phase_of(Pass pass) {

@@ -88,13 +88,14 @@ std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan:
 }
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
-                                  const config::Machine& machine) {
+                                  const config::Machine& machine, const SparseEstimate& estimate) {
   const StepShape outline(experiment);
   const cost::Pool pool = planning_pool(experiment, machine, outline.layout);
   std::vector<TickPlans> plans;
   for (const Tick& tick : outline.ticks()) {
     const auto groups = occupants(outline.layout, batch, tick);
-    const plan::Workload whole = make_workload(experiment, outline.layout, groups);
+    plan::Workload whole = make_workload(experiment, outline.layout, groups);
+    plan::weigh(whole, estimate);
     for (TickPlans& part : plan_tick(experiment.attention, whole, first_documents(groups), pool)) {
       plans.push_back(std::move(part));
     }
@@ -102,11 +103,16 @@ std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const da
   return plans;
 }
 
-StepPlan plan_step(const config::Experiment& experiment, const data::Packer& packer, Rank rank,
-                   std::int64_t step, const config::Machine& machine) {
+StepPlan plan_step(const config::Experiment& whole, const data::Packer& packer, Rank rank,
+                   std::int64_t step, const config::Machine& machine,
+                   const SparseEstimate& estimate) {
+  config::Experiment experiment = whole;
+  if (step < whole.attention.sparse.dense_steps) {
+    experiment.attention.kind = config::AttentionKind::full;
+  }
   StepPlan result;
   result.batch = packer.batch(step);
-  result.ticks = plan_ticks(experiment, result.batch, machine);
+  result.ticks = plan_ticks(experiment, result.batch, machine, estimate);
   result.program = make_program(StepShape(experiment), rank, result.ticks);
   Hasher hasher;
   for (const TickPlans& tick : result.ticks) {

@@ -93,6 +93,9 @@ std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Ran
     case Operation::receive:
     case Operation::send:
     case Operation::begin_attention:
+    case Operation::post_index:
+    case Operation::wait_index:
+    case Operation::estimate:
     case Operation::post:
     case Operation::wait:
     case Operation::attend:

@@ -84,6 +84,15 @@ Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const plan::Atten
   return stage;
 }
 
+Traffic Traffic::of_index(const plan::Plan& plan, Pass pass) {
+  Traffic traffic;
+  const std::size_t ranks = count_ranks(plan);
+  for (const plan::Stage& round : plan.index) {
+    traffic.stages_.push_back(make_stage(round, plan.workload.shape, pass, ranks));
+  }
+  return traffic;
+}
+
 void Traffic::add_ready(const plan::Plan& plan) {
   const auto at_home = [&](const plan::Move& move) {
     return std::ranges::any_of(homes(move.from), [&](std::uint32_t i) {

@@ -107,12 +107,16 @@ void Clock::start_operation(std::size_t i) {
     return;
   }
   switch (runner.step().operation) {
+    case Operation::post_index:
     case Operation::post:
     case Operation::post_results:
       return post(i);
+    case Operation::wait_index:
     case Operation::wait:
     case Operation::wait_results:
       return start_wait(i);
+    case Operation::estimate:
+      return estimate(i);
     case Operation::attend:
       return attend(i);
     case Operation::receive:
@@ -177,6 +181,15 @@ void Clock::attend(std::size_t i) {
   run_for(i, work.seconds);
 }
 
+void Clock::estimate(std::size_t i) {
+  RankState& runner = runners_[i];
+  const double machine = work_.estimate(runner.step(), runner.in_pool);
+  const double seconds = taken(runner, machine);
+  runner.times.attention += seconds;
+  emit(runner, Activity::compute, runner.now, runner.now + seconds);
+  run_for(i, machine);
+}
+
 void Clock::emit(const RankState& runner, Activity what, double begin, double end,
                  std::int64_t bytes, double flops, std::uint32_t flow) const {
   if (!observer_) return;
@@ -232,7 +245,9 @@ std::vector<std::string> Clock::faults() const {
                       message.sender_posted ? from : to, message.sender_posted ? to : from,
                       message.sender_posted ? "receives" : "sends", key.tick, key.layer,
                       key.pass == Pass::forward ? "forward" : "backward", key.stage,
-                      flow.results ? " results" : ""));
+                      key.index      ? " of the index"
+                      : flow.results ? " results"
+                                     : ""));
     }
   }
   return lines;

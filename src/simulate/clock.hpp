@@ -113,6 +113,7 @@ class Clock {
   void run_for(std::size_t runner, double seconds);
   static double& computing(RankTimes& times, program::Operation operation);
   void attend(std::size_t runner);
+  void estimate(std::size_t runner);
 
   // clock_messages.cpp: attention's messages, residual streams.
   Exchange& exchange_of(const RankState& runner);

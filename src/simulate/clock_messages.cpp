@@ -19,14 +19,20 @@ bool of_results(const program::Step& step) {
   return step.operation == Operation::post_results || step.operation == Operation::wait_results;
 }
 
+bool of_index(const program::Step& step) {
+  return step.operation == Operation::post_index || step.operation == Operation::wait_index;
+}
+
 }  // namespace
 
 Exchange& Clock::exchange_of(const RankState& runner) {
   const Step& step = runner.step();
-  const ExchangeKey key{runner.pool, step.tick, step.layer, step.stage, step.pass, step.recompute};
+  const ExchangeKey key{runner.pool, step.tick,      step.layer,    step.stage,
+                        step.pass,   step.recompute, of_index(step)};
   const auto found = exchanges_.find(key);
   if (found != exchanges_.end()) return found->second;
-  return exchanges_.try_emplace(key, work_.traffic(step), key).first->second;
+  const program::Traffic& traffic = key.index ? work_.index_traffic(step) : work_.traffic(step);
+  return exchanges_.try_emplace(key, traffic, key).first->second;
 }
 
 /// The messages that the rank's operation is about.
@@ -216,6 +222,7 @@ void Clock::emit_message(const RankState& runner, const End& end) const {
                                              .add(number(step.pass))
                                              .add(number(step.recompute))
                                              .add(number(flow.results))
+                                             .add(number(end.exchange->key().index))
                                              .value()) |
               1u;
   observer_(span);

@@ -30,6 +30,7 @@ struct ExchangeKey {
   int stage = 0;
   program::Pass pass = program::Pass::forward;
   bool recompute = false;
+  bool index = false;  ///< `stage` is an index round
   friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cadenza/plan/index.hpp"
+
 namespace cadenza::simulate {
 namespace {
 
@@ -24,6 +26,7 @@ Work::Work(const program::StepShape& outline, std::span<const TickPlans> ticks, 
       attention_[index(pass)].push_back(stages(tick, pass, costs));
     }
     rows_.push_back(rows_of(tick));
+    estimates_.push_back(estimates_of(tick, costs));
   }
 }
 
@@ -65,6 +68,42 @@ const Attention& Work::attention(const program::Step& step, Rank rank) const {
 
 const program::Traffic& Work::traffic(const program::Step& step) const {
   return ticks_[static_cast<std::size_t>(step.tick)].traffic(step.pass);
+}
+
+const program::Traffic& Work::index_traffic(const program::Step& step) const {
+  return ticks_[static_cast<std::size_t>(step.tick)].index_traffic(step.pass);
+}
+
+double Work::estimate(const program::Step& step, Rank rank) const {
+  return estimates_[static_cast<std::size_t>(step.tick)][static_cast<std::size_t>(step.stage)]
+                   [static_cast<std::size_t>(rank)];
+}
+
+/// Holders of keys work on their own keys for all heads, owners on whole documents for their own.
+Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) const {
+  const plan::Workload& workload = tick.forward.workload;
+  Estimates rounds(tick.forward.index.size(), std::vector<double>(ranks_, 0.0));
+  if (rounds.empty()) return rounds;
+  for (const plan::IndexParts& parts : plan::index_parts(workload)) {
+    const int heads = workload.shape.heads;
+    for (const plan::Home& home : parts.homes) {
+      const double scores = static_cast<double>(home.tokens.size()) * heads;
+      for (const plan::IndexRound round :
+           {plan::IndexRound::observed, plan::IndexRound::peak, plan::IndexRound::sum}) {
+        rounds[static_cast<std::size_t>(round)][static_cast<std::size_t>(home.rank)] +=
+            costs.observe(round, scores);
+      }
+    }
+    for (std::size_t n = 0; n < parts.holders.size(); ++n) {
+      const double masses =
+          static_cast<double>(parts.owned(n, heads).size()) *
+          static_cast<double>(workload.lengths[static_cast<std::size_t>(parts.document)]);
+      rounds[static_cast<std::size_t>(plan::IndexRound::mass)]
+            [static_cast<std::size_t>(parts.holders[n])] +=
+          costs.observe(plan::IndexRound::mass, masses);
+    }
+  }
+  return rounds;
 }
 
 std::int64_t Work::rows(const program::Step& step, Rank rank) const {

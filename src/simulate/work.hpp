@@ -26,6 +26,9 @@ class Work {
   /// @param rank  as the plan calls it
   const Attention& attention(const program::Step& step, Rank rank) const;
   const program::Traffic& traffic(const program::Step& step) const;
+  /// Of the step's index rounds, and the seconds that a rank works in the one at hand.
+  const program::Traffic& index_traffic(const program::Step& step) const;
+  double estimate(const program::Step& step, Rank rank) const;
   /// Tokens of a rank in the step's half of a microbatch.
   std::int64_t rows(const program::Step& step, Rank rank) const;
   /// ... in all of it.
@@ -35,6 +38,9 @@ class Work {
   /// By stage and rank.
   using Stages = std::vector<std::vector<Attention>>;
   Stages stages(const program::TickPlans& tick, program::Pass pass, const Costs& costs) const;
+  /// Seconds by index round and rank.
+  using Estimates = std::vector<std::vector<double>>;
+  Estimates estimates_of(const program::TickPlans& tick, const Costs& costs) const;
   std::vector<std::int64_t> rows_of(const program::TickPlans& tick) const;
 
   std::size_t ranks_;
@@ -42,6 +48,7 @@ class Work {
   std::span<const program::TickPlans> ticks_;
   std::vector<Stages> attention_[2];  ///< by pass, tick
   std::vector<std::vector<std::int64_t>> rows_;
+  std::vector<Estimates> estimates_;
 };
 
 }  // namespace cadenza::simulate

@@ -51,6 +51,15 @@ class SparsePattern {
   std::int64_t pairs(Range q, Range k) const;
   std::int64_t pairs() const { return pairs({0, length_}, {0, length_}); }
 
+  /// 64-bit words in which a vertical-slash pattern travels, of so many rows of blocks and at most
+  /// so many columns.
+  static std::int64_t packed_words(std::int64_t rows, std::int64_t most_columns);
+  /// Fills all of `words`. @throws Error(internal) where they are too few, or it has other bits
+  void pack(std::span<std::uint64_t> words) const;
+  /// @throws Error(communication) where `words` hold no pattern of such a document
+  static SparsePattern unpack(std::int64_t length, std::int64_t block,
+                              std::span<const std::uint64_t> words);
+
   friend bool operator==(const SparsePattern&, const SparsePattern&) = default;
 
  private:

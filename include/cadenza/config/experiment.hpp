@@ -11,6 +11,7 @@
 
 #include "cadenza/base/attention_kernel.hpp"
 #include "cadenza/base/mask.hpp"
+#include "cadenza/base/sparse_rule.hpp"
 
 namespace cadenza::config {
 
@@ -107,8 +108,9 @@ struct Batch {
 };
 
 /// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
-/// at the positions of dual chunk attention.
-enum class AttentionKind { full, window, prefix, dual_chunk };
+/// at the positions of dual chunk attention; those of blocks and columns that are chosen anew for
+/// every layer, head and document.
+enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash };
 /// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or
 /// one less, as in the paper.
 enum class ChunkCap { megatron, paper };
@@ -171,6 +173,20 @@ enum class Bound { two_sided, one_sided };
 /// What a server does with Q, K, V between the passes.
 enum class Inputs { resend, keep };
 
+/// attention.kind vertical_slash; see SparseRule.
+struct SparseAttention {
+  std::int64_t block = 64;
+  std::int64_t columns = 1024;
+  std::int64_t slashes = 256;
+  double top_p = 0;
+  std::int64_t sinks = 16;
+  std::int64_t window = 32;
+  std::int64_t dense_below = 4096;
+  std::vector<std::int64_t> dense_layers;  ///< whose attention stays dense
+  std::int64_t dense_steps = 0;            ///< the first steps, in which all layers are dense
+  friend bool operator==(const SparseAttention&, const SparseAttention&) = default;
+};
+
 struct Attention {
   AttentionKind kind = AttentionKind::full;
   std::int64_t window = 0;            ///< window: keys that a query sees, its own among them
@@ -180,6 +196,7 @@ struct Attention {
   std::int64_t local = 1024;          ///< dual_chunk: of them, those that overlap: the stride is
                                       ///< chunk - local
   ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
+  SparseAttention sparse;             ///< vertical_slash
   PlacementKind placement = PlacementKind::cad;
   Sharding sharding = Sharding::zigzag;
   ShardUnit shard_unit = ShardUnit::document;
@@ -202,6 +219,8 @@ struct Attention {
 
   /// Which keys a query sees, and at which positions.
   Mask mask() const;
+  /// Of which pairs of the mask only some are computed.
+  SparseRule sparse_rule() const;
 };
 
 enum class OptimizerKind { adamw };

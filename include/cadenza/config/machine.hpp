@@ -26,6 +26,7 @@ struct AttentionTimes {
   double tile_overhead = 0;        ///< fixed cost of a tile of queries, in tiles of keys
   double launch_seconds = 0;       ///< of a call, whatever its tasks
   double flops_per_second = 5e10;  ///< where the tables are empty, both passes
+  double sparse_pair = 1.25;       ///< time of a pair of sparse attention over a dense one
   std::vector<Row<3>> forward;     ///< queries, keys, seconds
   std::vector<Row<3>> backward;
 };

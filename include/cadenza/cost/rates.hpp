@@ -38,6 +38,9 @@ class Rates {
   double launch_seconds() const;
   double task_seconds(const Task& task, Pass pass) const;
 
+  /// A pair of sparse attention over one of dense attention.
+  double sparse_pair() const;
+
   double product_seconds(const Product& product) const;
 
   /// Rows into a message, and a message into rows.

@@ -70,7 +70,8 @@ struct StageBinding {
   Direction& of(bool is_results) { return is_results ? results : inputs; }
   std::vector<RowPiece> queries;  ///< buffers that its tasks read
   std::vector<RowPiece> keys;
-  std::vector<kernels::Positions> positions;  ///< of `queries`
+  std::vector<kernels::Positions> positions;      ///< of `queries`
+  std::vector<kernels::Positions> key_positions;  ///< of `keys`
   std::vector<kernels::TaskRows> tasks;
   double flops = 0;
 };

@@ -15,6 +15,7 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/transport.hpp"
 #include "cadenza/exec/workspace.hpp"
@@ -34,6 +35,7 @@ struct AttentionContext {
   bool recompute = false;              ///< the forward pass, repeated in the backward pass
   int copy = 0;                        ///< where a server that keeps its inputs keeps this layer's
   model::AttentionBuffers<Real> home;  ///< null rows on dedicated servers
+  bool sparse = false;                 ///< the layer has an index
 };
 
 template <typename Real>
@@ -58,6 +60,9 @@ class AttentionExchange {
   void set_context(const AttentionContext<Real>& context);
   /// Completes all messages: before the end of a step.
   void finish();
+  /// After the last pass of a step: see IndexExchange. Collective.
+  void require_all_computed() { index_.require_all_computed(); }
+  IndexExchange<Real>& index() { return index_; }
   const Binding& binding(int tick) const { return bindings_[static_cast<std::size_t>(tick)]; }
 
   /// Runs an attention operation of the place's pass:
@@ -66,6 +71,7 @@ class AttentionExchange {
   /// - wait, wait_results: completes them: inputs are placed in the workspace, results are merged
   /// or
   ///   added at home;
+  /// - post_index, wait_index, estimate: see IndexExchange;
   /// - attend: this rank's tasks of a stage; messages move on meanwhile.
   void run(program::Operation operation, int stage);
 
@@ -74,6 +80,8 @@ class AttentionExchange {
   void start_messages(int stage, bool results);
   void complete_messages(int stage, bool results);
   void attend(int stage);
+  double sparse_flops(const kernels::TaskList<Real>& list) const;
+  double dense_flops(const kernels::TaskList<Real>& list) const;
   const Binding& bound() const { return binding(context_.tick); }
   const StageBinding& stage_of(int stage) const;
   std::byte* bytes_of(const MessageSet& messages) const {
@@ -111,6 +119,7 @@ class AttentionExchange {
   AttentionContext<Real> context_;
   Workspace<Real> workspace_;
   Transport transport_;
+  IndexExchange<Real> index_;
   std::vector<Transfer> sends_;  ///< of an operation; kept for their memory, as `receives_` is
   std::vector<Transfer> receives_;
   std::vector<std::int64_t> posted_ns_;  ///< of the messages of a stage and direction

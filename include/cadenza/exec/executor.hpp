@@ -23,6 +23,7 @@ struct StepResult {
   double learning_rate = 0;
   std::int64_t answers = 0;  ///< to questions of documents (source retrieval)
   std::int64_t hits = 0;     ///< answers that were the model's first choice
+  SparseCounts sparse;       ///< what sparse attention kept, over layers and heads
 };
 
 /// The layers that a trainer holds.
@@ -64,6 +65,7 @@ class Executor {
   void run_operation(const program::Step& step, const program::StepPlan& plan);
   void run_attention(const program::Step& step);
   StepResult agree_on_result();
+  SparseCounts agree_on_counts();
 
   config::Experiment experiment_;
   program::StepShape outline_;

@@ -50,6 +50,9 @@ struct AttentionShape {
 struct Positions {
   std::int64_t first = -1;  ///< of the row of tokens.begin; -1: tokens.begin itself
   std::int64_t step = 1;    ///< at least 1
+  /// Keys alone: wherever they come to a multiple of `run`, `gap` positions are left out. 0: none.
+  std::int64_t run = 0;
+  std::int64_t gap = 0;
 };
 
 /// Rows of queries of one document and what belongs to them. Device pointers to the row of

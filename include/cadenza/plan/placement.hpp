@@ -27,6 +27,9 @@ using Occupant = const data::Microbatch*;
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
                        int dedicated, std::vector<std::int64_t> capacities = {});
 
+/// Fills Workload::density where attention is sparse.
+void weigh(Workload& workload, const SparseEstimate& estimate);
+
 /// The two halves of a workload in ping-pong: the same homes, the first and the last queries of
 /// every document. A rank's rows of the first half come first. @see Workload::queries
 /// @throws Error(usage) where tokens are counted in stripes: there the first ones see later keys

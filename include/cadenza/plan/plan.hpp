@@ -9,6 +9,8 @@
 
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/range.hpp"
+#include "cadenza/base/sparse_density.hpp"
+#include "cadenza/base/sparse_rule.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/config/limits.hpp"
 
@@ -41,6 +43,15 @@ std::int64_t position_of(const TokenOrder& order, std::int64_t length, std::int6
 /// The tokens of a stripe, as a plan counts them; empty where the document is too short for it.
 Range stripe_tokens(const TokenOrder& order, std::int64_t length, std::int64_t stripe);
 
+/// Neighbouring tokens of a plan that stand at even distances in the text.
+struct TextRun {
+  Range tokens;
+  std::int64_t first = 0;  ///< text position of the first
+  std::int64_t step = 1;
+  std::int64_t last() const { return first + (tokens.size() - 1) * step; }
+};
+std::vector<TextRun> text_runs(const TokenOrder& order, std::int64_t length, Range tokens);
+
 /// Tokens of a document that live on a trainer rank. The rows of a rank's token buffer hold its
 /// homes one after another, in the order in which they are listed.
 struct Home {
@@ -67,8 +78,11 @@ struct Workload {
   AttentionShape shape;
   /// Trainers [g * context, (g + 1) * context) share the tokens of one microbatch, for every g.
   int context = 1;
-  TokenOrder order;  ///< of every document
-  Mask mask;         ///< of every document, in the order of the text; see mask_of()
+  TokenOrder order;   ///< of every document
+  Mask mask;          ///< of every document, in the order of the text; see mask_of()
+  SparseRule sparse;  ///< of every document
+  /// By document: what is expected of its pairs; empty: all documents are dense.
+  std::vector<SparseDensity> density;
   /// By document: the queries whose attention the plan is for; empty: all of every document. Half
   /// of a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
   std::vector<Range> queries;
@@ -78,15 +92,36 @@ struct Workload {
   Mask mask_of(int document) const {
     return mask.within(lengths[static_cast<std::size_t>(document)]);
   }
+  /// The document's pairs as they are weighed, in the order of the text.
+  Weights weights_of(int document) const;
   std::int64_t capacity(Rank rank) const {
     return capacities.empty() ? kFullCapacity : capacities[static_cast<std::size_t>(rank)];
   }
   std::int64_t pool_capacity() const;  ///< of all servers
 };
 
-/// What a move carries. `delta` is rowsum(dO * O) of the merged O.
-enum class Tensor : std::uint8_t { q, k, v, o, lse, dout, delta, dq, dk, dv };
-std::string_view name(Tensor what);  ///< "Q", "K", ..., "dV"
+/// What a move carries. `delta` is rowsum(dO * O) of the merged O. The last five make the index of
+/// sparse attention (IndexRound): observed queries, rotated; of each of them the largest logit and
+/// the sum of e^(logit - largest) over the sender's keys; the mass of those keys and of their
+/// diagonals; a document's pattern.
+enum class Tensor : std::uint8_t {
+  q,
+  k,
+  v,
+  o,
+  lse,
+  dout,
+  delta,
+  dq,
+  dk,
+  dv,
+  observed,
+  peak,
+  sum,
+  mass,
+  pattern
+};
+std::string_view name(Tensor what);  ///< "Q", "K", ..., "pattern"
 bool is_key_side(Tensor what);       ///< k, v, dk, dv: heads count key-value heads
 bool is_result(Tensor what);         ///< o, lse, dq, dk, dv: produced by tasks, partial, merged
 
@@ -106,6 +141,7 @@ struct PlacedTask {
   Rank server = 0;
   Task task;
   double cost = 0;  ///< FLOPs of the pass: forward, or 2.5 times as many in a backward plan
+  double kept = 1;  ///< share of its pairs that is expected to be computed; `cost` is of those
   friend bool operator==(const PlacedTask&, const PlacedTask&) = default;
 };
 
@@ -116,6 +152,18 @@ struct Stage {
   std::vector<Move> moves;
   std::vector<PlacedTask> tasks;
 };
+
+/// What ranks tell each other so that all servers of a document get the same index. In each round
+/// the moves of all its documents arrive; then every rank works with them.
+enum class IndexRound : std::uint8_t {
+  observed,  ///< the last queries, to all who hold keys: logits
+  peak,      ///< of each query, to all others: sums
+  sum,       ///< ... to all others: masses
+  mass,      ///< of every key and diagonal, to the owner of the head, who chooses the pattern
+  pattern,   ///< from the owner to the servers
+};
+inline constexpr int kIndexRounds = 5;
+Tensor carried(IndexRound round);
 
 /// Who contributes to a range of outputs: every server that computed a part of it.
 struct Merge {
@@ -136,6 +184,9 @@ struct Trial {
 
 struct Plan {
   Workload workload;
+  /// By IndexRound, moves only, before the first stage; empty where all documents are dense. A
+  /// backward plan has the last round alone: owners keep their patterns, servers do not.
+  std::vector<Stage> index;
   std::vector<Stage> stages;
   std::vector<Merge> merges;
   std::vector<double> cost_per_rank;  ///< FLOPs
@@ -156,6 +207,12 @@ std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, 
 Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int document,
                Range tokens, Range heads);
 
+/// Share of a task's pairs that is expected to be computed.
+double kept_share(const Workload& workload, const Task& task);
+
+/// A task of a forward plan, with its cost.
+PlacedTask place_task(const Workload& workload, Rank server, const Task& task);
+
 /// Fills cost_per_rank and bytes_sent_per_rank from tasks and moves.
 void add_totals(Plan& plan);
 
@@ -169,7 +226,8 @@ double imbalance(const Plan& plan);
 /// The backward plan of `forward`, its mirror: the same tasks; where the forward plan moved Q, K, V
 /// to a server, the backward one moves Q, dO, LSE, delta and K, V there (dO, LSE and delta alone
 /// where the plan keeps its inputs) and dQ, dK, dV back to their owners as soon as the server's
-/// last task with them has run. Gradients are sums: its `merges` are empty.
+/// last task with them has run. Gradients are sums: its `merges` are empty. Of the index rounds it
+/// has the last one.
 Plan mirror(const Plan& forward);
 
 /// Equal plans have equal hashes; ranks compare them before the first byte moves.

@@ -15,6 +15,8 @@ struct Prediction {
   double predicted_seconds = 0;  ///< slowest server's tasks plus the largest transfer of each stage
 };
 
+/// Of one task: where only a part of its pairs is expected to be computed, as long as that takes.
+double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& rates);
 /// What the tasks of a stage take, by rank: a launch where there are any, and each of them. For
 /// usual ranks, whatever their capacity.
 std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,

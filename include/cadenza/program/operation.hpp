@@ -20,6 +20,9 @@ enum class Operation : std::uint8_t {
   send,               ///< ... to the next one; does not wait
   attention_inputs,   ///< norm, Q K V projections, rotation of K (backward: their gradients)
   begin_attention,    ///< backward: delta of this rank's own rows
+  post_index,         ///< packs and starts this rank's messages of an index round (`stage`)
+  wait_index,         ///< completes them and takes what arrived
+  estimate,           ///< what an index round makes of it: plan::IndexRound
   post,               ///< packs and starts this rank's messages of inputs of a stage
   wait,               ///< completes them and places what arrived
   attend,             ///< this rank's tasks of a stage
@@ -43,6 +46,7 @@ enum class OtherEvent : std::uint8_t {
   pack_stream,                ///< a residual stream into its message
   unpack_stream,              ///< ... out of it
   zero_gradients,             ///< before the first microbatch
+  index_message,              ///< under way
   attention_inputs_message,   ///< under way
   attention_results_message,  ///< under way
   reduce_gradients_message,   ///< the sum of a layer's gradients, under way

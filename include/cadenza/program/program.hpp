@@ -49,9 +49,14 @@ struct TickPlans {
   int part = 0;
   Traffic forward_traffic;
   Traffic backward_traffic;
+  Traffic forward_index;  ///< without rounds where all documents are dense
+  Traffic backward_index;
   const plan::Plan& of(Pass pass) const { return pass == Pass::forward ? forward : backward; }
   const Traffic& traffic(Pass pass) const {
     return pass == Pass::forward ? forward_traffic : backward_traffic;
+  }
+  const Traffic& index_traffic(Pass pass) const {
+    return pass == Pass::forward ? forward_index : backward_index;
   }
 };
 
@@ -68,6 +73,9 @@ struct StepShape {
   int parts = 1;   ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
   bool shards_optimizer = false;
+  std::vector<bool> sparse;  ///< by layer of the model; empty: all are dense
+  /// Of a chunk's layer on a pipeline stage.
+  bool is_sparse(int stage, int chunk, int layer) const;
   /// The ticks of a pool, in order. Where stages are not pooled: one per microbatch, all forward,
   /// of one stage.
   std::vector<Tick> ticks() const;

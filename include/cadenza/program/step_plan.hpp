@@ -23,14 +23,17 @@ struct StepPlan {
 
 /// Pure and thread-safe.
 /// @param machine  that plans are predicted for; nominal where none is given
+/// @param estimate  of sparse attention, from earlier steps, the same on all ranks
 /// @throws Error(usage) when a placement made an invalid plan.
 StepPlan plan_step(const config::Experiment& experiment, const data::Packer& packer, Rank rank,
-                   std::int64_t step, const config::Machine& machine = {});
+                   std::int64_t step, const config::Machine& machine = {},
+                   const SparseEstimate& estimate = {});
 
 /// Plans of a step for all ranks of a pool, without programs (cadenza plan, dry runs): index = tick
 /// x parts + part. All pools have the same.
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
-                                  const config::Machine& machine = {});
+                                  const config::Machine& machine = {},
+                                  const SparseEstimate& estimate = {});
 
 /// The plans of one tick: one, or those of both halves in ping-pong.
 /// @param first_document  by context group

@@ -51,6 +51,8 @@ class Traffic {
   Traffic() = default;
   /// @param pass  that the plan is for
   Traffic(const plan::Plan& plan, Pass pass);
+  /// Of the plan's index rounds, each of which leaves when it is posted.
+  static Traffic of_index(const plan::Plan& plan, Pass pass);
 
   int stages() const { return static_cast<int>(stages_.size()); }
 

@@ -12,6 +12,7 @@
 #include "app/runtime/machine.hpp"
 #include "app/simulate/simulation.hpp"
 #include "attend_files.hpp"
+#include "attend_index.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
@@ -36,6 +37,7 @@ config::Experiment one_layer(config::Experiment e) {
   require_one(e.parallel.pipeline, "parallel.pipeline");
   require_one(e.parallel.tensor, "parallel.tensor");
   e.model.layers = 1;
+  e.attention.sparse.dense_layers.clear();
   e.batch.tokens = e.batch.microbatch * e.parallel.data;
   e.run.recompute = config::Recompute::none;
   return e;
@@ -255,8 +257,10 @@ using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
 /// The attention operations of a one-layer program.
 template <typename Real>
 void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
-                 const model::AttentionBuffers<Real>& home) {
-  for (const auto& exchange : exchanges) exchange->set_context({0, 0, pass, false, 0, home});
+                 const model::AttentionBuffers<Real>& home, bool sparse) {
+  for (const auto& exchange : exchanges) {
+    exchange->set_context({0, 0, pass, false, 0, home, sparse});
+  }
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     if (!program::is_attention(step.operation)) continue;  // dense, of a training step
@@ -267,7 +271,8 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
 /// Nothing is left of the output unless all of it is finite and written.
 template <typename Real>
 void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
-                   const AttendProblem& problem, const CommandLine& line) {
+                   const AttendProblem& problem, const SparseRule& rule,
+                   std::span<const SparsePattern> owned, const CommandLine& line) {
   using plan::Tensor;
   std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
   if (problem.backward) {
@@ -286,8 +291,11 @@ void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
       if (world.rank() == 0) rows.write(*output, name, what, values);
     });
   }
+  const std::vector<SparsePattern> patterns = share_patterns(world, problem, rule, owned);
   collectively(world, [&] {
-    if (world.rank() == 0) output->finish();
+    if (world.rank() != 0) return;
+    if (rule.block > 0) write_index(output->file(), rule, patterns);
+    output->finish();
   });
 }
 
@@ -299,9 +307,21 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   AttendProblem problem;
   std::vector<program::TickPlans> plans;
   std::optional<program::StepShape> step_shape;
+  std::optional<SparseIndex> given;
+  const SparseRule rule = experiment.attention.sparse_rule();
+  const bool sparse = rule.block > 0;
   collectively(world, [&] {
+    if (!sparse && !line.index.empty()) {
+      fail(ExitCode::usage,
+           "--index: found {} with attention.kind = {}; valid: only with kind "
+           "vertical_slash",
+           line.index, word_of(experiment.attention.kind));
+    }
     input = storage::File::open(line.input);
     problem = read_problem(*input);
+    if (!line.index.empty()) {
+      given = read_index(storage::File::open(line.index), problem, rule);
+    }
     problem.shape.element_bytes = sizeof(Real);
     problem.shape.accumulator_bytes = sizeof(Accumulator<Real>);
     step_shape.emplace(one_layer(experiment));
@@ -329,15 +349,19 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
         world, step_shape->layout.members(0), shape, rotary, part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
+    if (given) exchanges.back()->index().set_patterns(&*given);
   }
   const auto program = program::make_program(*step_shape, world.rank(), plans);
-  run_program(exchanges, program, Pass::forward, rows.buffers());
-  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers());
+  run_program(exchanges, program, Pass::forward, rows.buffers(), sparse);
+  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers(), sparse);
   for (const auto& exchange : exchanges) exchange->finish();
+  for (const auto& exchange : exchanges) exchange->require_all_computed();
   tracer.finish_step();
   if (problem.backward) rows.turn_back_keys(rotary);
 
-  write_results(world, rows, problem, line);
+  std::vector<SparsePattern> owned;
+  if (sparse) owned = exchanges.front()->index().owned(0);
+  write_results(world, rows, problem, rule, owned, line);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ std::string describe(const StepMetrics& m) {
     text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
   }
   text += fmt::format("  attention imbalance {:.3f}", m.attention_imbalance);
+  if (m.sparsity > 0) text += fmt::format("  sparse {:.1f} %", 100 * m.sparsity);
   if (m.answers > 0) text += fmt::format("  answers {}/{}", m.hits, m.answers);
   return text;
 }

@@ -70,7 +70,7 @@ class Trial {
 std::string obstacle(const config::Experiment& e) {
   const program::Layout layout(e);
   if (layout.pool_size() == 1) return "attention stays with its tokens";
-  if (!e.attention.mask().is_causal()) {
+  if (!e.attention.mask().is_causal() || e.attention.sparse_rule().block > 0) {
     return fmt::format("ping_pong does not go with attention.kind {}",
                        config::word_of(e.attention.kind));
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cadenza/plan/predict.hpp"
+
 namespace cadenza::app {
 namespace {
 
@@ -70,7 +72,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
         plans.of(pass).stages[static_cast<std::size_t>(stage)].tasks[task];
     row.cost_flops += placed.cost;
     if (row.attend_seconds == 0) row.attend_seconds = pool.rates.launch_seconds();
-    row.attend_seconds += pool.rates.task_seconds(placed.task, pass);
+    row.attend_seconds += plan::placed_seconds(placed, pass, pool.rates);
   }
   for (const std::uint32_t index : part.receives) {
     const program::Flow& flow = flows[index];

@@ -143,8 +143,8 @@ int Training<Real>::run() {
 
 template <typename Real>
 typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step) const {
-  return std::async(std::launch::async, [this, step] {
-    return program::plan_step(experiment_, *packer_, world_.rank(), step, machine_);
+  return std::async(std::launch::async, [this, step, estimate = estimate_] {
+    return program::plan_step(experiment_, *packer_, world_.rank(), step, machine_, estimate);
   });
 }
 
@@ -166,6 +166,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   ledger_.reset_peaks();
   tracer_->sample_memory();
   const exec::StepResult result = executor_->run(plan);
+  estimate_.add(result.sparse);
   const std::int64_t end_ns = trace::now_ns();
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
   clock_due_ = ranks.front().clock_due != 0;
@@ -250,6 +251,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.learning_rate = result.learning_rate;
   metrics.answers = result.answers;
   metrics.hits = result.hits;
+  metrics.sparsity = result.sparse.sparsity();
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
   folder_->append(metrics);
   progress_->show(metrics.step + 1,

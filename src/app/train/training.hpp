@@ -63,7 +63,8 @@ class Training {
   std::optional<exec::Tracer> tracer_;
   std::optional<exec::Executor<Real>> executor_;
   std::int64_t first_step_ = 0;
-  double peak_flops_ = 0;  ///< of all ranks together
+  double peak_flops_ = 0;    ///< of all ranks together
+  SparseEstimate estimate_;  ///< that the next step but one is planned with
   std::optional<Progress> progress_;
   std::vector<RankSummary> summaries_;
   std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first

@@ -107,17 +107,31 @@ class Binder {
   int query_index(const RowPiece& piece, StageBinding& bound) const {
     if (const auto index = listed(bound.queries, piece)) return *index;
     bound.queries.push_back(piece);
-    const plan::Workload& workload = plans_.forward.workload;
-    const std::int64_t length = workload.lengths[static_cast<std::size_t>(piece.document)];
-    const bool dealt_singly = !workload.order.natural() && workload.order.run == 1;
-    bound.positions.push_back({plan::position_of(workload.order, length, piece.tokens.begin),
-                               dealt_singly ? workload.order.stripes : 1});
+    bound.positions.push_back(positions_of(piece));
     return static_cast<int>(bound.queries.size()) - 1;
   }
-  static int key_index(const RowPiece& piece, StageBinding& bound) {
+  int key_index(const RowPiece& piece, StageBinding& bound) const {
     if (const auto index = listed(bound.keys, piece)) return *index;
     bound.keys.push_back(piece);
+    bound.key_positions.push_back(positions_of(piece));
     return static_cast<int>(bound.keys.size()) - 1;
+  }
+
+  /// Of rows of one stripe.
+  kernels::Positions positions_of(const RowPiece& piece) const {
+    const plan::TokenOrder& order = plans_.forward.workload.order;
+    const std::int64_t length =
+        plans_.forward.workload.lengths[static_cast<std::size_t>(piece.document)];
+    kernels::Positions positions;
+    positions.first = plan::position_of(order, length, piece.tokens.begin);
+    if (order.natural()) return positions;
+    if (order.run == 1) {
+      positions.step = order.stripes;
+    } else {
+      positions.run = order.run;
+      positions.gap = (order.stripes - 1) * order.run;
+    }
+    return positions;
   }
 
   /// Moves of inputs or results to or from a peer, in plan order, token by token, which is the same

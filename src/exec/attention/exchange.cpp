@@ -2,6 +2,7 @@
 #include "cadenza/exec/exchange.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
@@ -55,7 +56,8 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector
       tracer_(tracer),
       ledger_(ledger),
       workspace_(plan_shape_, ledger),
-      transport_(pool, ledger, "messages") {}
+      transport_(pool, ledger, "messages"),
+      index_(pool, members_, shape, rotary_, tracer, ledger) {}
 
 template <typename Real>
 void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
@@ -81,6 +83,7 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
   posted_ns_.resize(std::max(posted_ns_.size(), 2 * needs.stages));
   bind_tasks();
+  index_.bind(ticks, copies);
 }
 
 template <typename Real>
@@ -134,6 +137,10 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
       return complete_messages(stage, operation == Operation::wait_results);
     case Operation::attend:
       return attend(stage);
+    case Operation::post_index:
+    case Operation::wait_index:
+    case Operation::estimate:
+      return index_.run(operation, stage, context_);
     case Operation::load:
     case Operation::embed:
     case Operation::receive:
@@ -156,6 +163,7 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
 /// nothing on this rank depends on them; all others were completed by their wait.
 template <typename Real>
 void AttentionExchange<Real>::finish() {
+  index_.finish();
   if (sending_.empty()) return;
   tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
     for (const int on : sending_) transport_.wait(on);
@@ -209,7 +217,12 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
     case Tensor::k:
     case Tensor::v:
     case Tensor::dout:
-      fail(ExitCode::internal, "{} is an input, not a sum", plan::name(what));
+    case Tensor::observed:
+    case Tensor::peak:
+    case Tensor::sum:
+    case Tensor::mass:
+    case Tensor::pattern:
+      fail(ExitCode::internal, "{} is no sum of attention", plan::name(what));
   }
   return base + head_row * head_elements(plan_shape_, what);
 }
@@ -428,24 +441,52 @@ kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
                             in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq), piece.heads,
                             bound.positions[i]});
   }
-  for (const RowPiece& piece : bound.keys) {
+  for (std::size_t i = 0; i < bound.keys.size(); ++i) {
+    const RowPiece& piece = bound.keys[i];
     const auto in = [&](Tensor what) { return inputs_of(piece.home, what, piece.row); };
     const auto sum = [&](Tensor what) { return sums_of(piece.home, what, piece.row); };
     list.keys.push_back({piece.tokens, in(Tensor::k), in(Tensor::v), sum(Tensor::dk),
-                         sum(Tensor::dv), piece.heads});
+                         sum(Tensor::dv), piece.heads, bound.key_positions[i]});
   }
+  list.index = nullptr;
+  list.pairs = nullptr;
+  if (context_.sparse) index_.use(context_, list);
   return list;
+}
+
+/// Of all that was computed with indices since the step began.
+template <typename Real>
+double AttentionExchange<Real>::sparse_flops(const kernels::TaskList<Real>& list) const {
+  const std::size_t count = list.index->place(list.index->documents(), 0);
+  const auto pairs =
+      static_cast<double>(std::accumulate(list.pairs, list.pairs + count, std::int64_t{0}));
+  return pairs * 4.0 * shape_.head_dim * (context_.pass == Pass::forward ? 1 : kBackwardFlopsRatio);
+}
+
+/// Of the documents that have no index.
+template <typename Real>
+double AttentionExchange<Real>::dense_flops(const kernels::TaskList<Real>& list) const {
+  double flops = 0;
+  for (const kernels::TaskRows& rows : list.tasks) {
+    if (list.index->is_dense(rows.task.document)) {
+      flops += forward_flops(rows.task, shape_.head_dim);
+    }
+  }
+  return flops * (context_.pass == Pass::forward ? 1 : kBackwardFlopsRatio);
 }
 
 template <typename Real>
 void AttentionExchange<Real>::attend(int stage) {
-  tracer_.time(Operation::attend, {0, stage_of(stage).flops}, [&] {
+  Work work{0, stage_of(stage).flops};
+  tracer_.time(Operation::attend, work, [&] {
     const kernels::TaskList<Real>& list = tasks_of(stage);
+    if (list.index != nullptr) work.flops = -sparse_flops(list);
     if (context_.pass == Pass::forward) {
       kernels::attention_forward(shape_, rotary_, list);
     } else {
       kernels::attention_backward(shape_, rotary_, list);
     }
+    if (list.index != nullptr) work.flops += sparse_flops(list) + dense_flops(list);
   });
 }
 

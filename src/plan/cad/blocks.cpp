@@ -60,7 +60,7 @@ class BlockRefiner {
   }
 
   std::int64_t pairs(std::size_t assignment, Range q) const {
-    return workload_.mask_of(assignments_[assignment].document).pairs(q);
+    return workload_.weights_of(assignments_[assignment].document).pairs(q);
   }
 
   void change(Rank rank, std::int64_t pairs) {
@@ -84,7 +84,7 @@ class BlockRefiner {
     if (limit <= 0) return best;
     for (std::size_t i : on(from)) {
       const Range q = assignments_[i].q;
-      const Mask mask = workload_.mask_of(assignments_[i].document);
+      const Weights mask = workload_.weights_of(assignments_[i].document);
       const auto longest = [&](auto&& run) {
         std::int64_t low = 0;
         std::int64_t high = (q.size() + block_ - 1) / block_ + 1;

@@ -67,7 +67,7 @@ class KeyCutter {
   void consider(std::size_t i, std::int64_t limit, Cut& best) const {
     const Assignment& a = assignments_[i];
     const Range keys = keys_of(workload_, a);
-    const Mask mask = workload_.mask_of(a.document);
+    const Weights mask = workload_.weights_of(a.document);
     const auto pairs_to = [&](std::int64_t key) { return mask.pairs(a.q, {keys.begin, key}); };
     const std::int64_t first = keys.begin / block_;
     std::int64_t count = 0;

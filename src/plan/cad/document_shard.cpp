@@ -49,7 +49,7 @@ class ShardMaker {
                        block_,
                        {range.begin, middle},
                        {middle, range.end},
-                       workload_.mask_of(document)});
+                       workload_.weights_of(document)});
   }
 
   /// What the longer of the two has more is a shard of its own.
@@ -65,7 +65,7 @@ class ShardMaker {
       add_one(document, rank, {tail.begin, cut});
       tail.begin = cut;
     }
-    shards_.push_back({document, rank, block_, head, tail, workload_.mask_of(document)});
+    shards_.push_back({document, rank, block_, head, tail, workload_.weights_of(document)});
   }
 
   const Workload& workload_;

@@ -22,7 +22,7 @@ struct DocumentShard {
   std::int64_t block = 1;
   Range head;  ///< its last block may be short
   Range tail;  ///< its last block may be short; as many blocks as the head, or one more
-  Mask mask;
+  Weights mask;
 
   static constexpr std::int64_t blocks(Range range, std::int64_t block) {
     return (range.size() + block - 1) / block;
@@ -61,9 +61,8 @@ struct DocumentShard {
   std::int64_t fitting(Range pairs, std::int64_t cost, std::int64_t limit) const {
     if (limit <= 0) return 0;
     if (limit >= cost) return pairs.size();
-    std::int64_t count = std::min(pairs.size(), limit / (block * span()));
-    // A mask may allow more than the causal one.
-    if (!mask.is_causal() && this->cost({pairs.end - count, pairs.end}) > limit) count = 0;
+    // Without a guess where pairs do not count 1, or a mask allows more than the causal one.
+    std::int64_t count = mask.is_plain() ? std::min(pairs.size(), limit / (block * span())) : 0;
     // A pair with a short or a missing block costs less and may leave room for one more; pairs of
     // which the mask hides a part may leave room for many.
     for (std::int64_t step = 1; step > 0;) {

@@ -20,7 +20,7 @@ class Loads {
       : servers_(workload.servers), ranks_(static_cast<std::size_t>(workload.ranks)) {
     std::int64_t total = 0;
     for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
-      total += workload.mask_of(static_cast<int>(document)).pairs(workload.queries_of(document));
+      total += workload.weights_of(static_cast<int>(document)).pairs(workload.queries_of(document));
     }
     const std::int64_t pool = workload.pool_capacity();
     for (Rank server : servers_) {

@@ -57,7 +57,7 @@ class DocumentTiler {
 
   void gather(std::span<const Assignment> of) {
     held_.clear();
-    mask_ = workload_.mask_of(of.front().document);
+    mask_ = workload_.weights_of(of.front().document);
     for (const Assignment& a : of) {
       Held& held = held_.emplace_back(Held{a.server, a.q.size(), mask_.pairs(a.q), {}});
       mask_.for_each_key_range(a.q, [&](Range keys) { held.keys.push_back(keys); });
@@ -230,7 +230,7 @@ class DocumentTiler {
   Flows flows_;
   std::int64_t slowest_ = std::numeric_limits<std::int64_t>::min();  // excess of a server
   // Of the document at hand.
-  Mask mask_;
+  Weights mask_;
   Rank home_ = 0;
   std::int64_t old_bytes_ = 0;
   std::vector<Held> held_;     // ascending by server

@@ -42,7 +42,7 @@ std::size_t half(std::span<const Share> shares, std::int64_t total) {
 
 }  // namespace
 
-std::int64_t keys_for(const Mask& mask, Range q, std::int64_t pairs, std::int64_t block) {
+std::int64_t keys_for(const Weights& mask, Range q, std::int64_t pairs, std::int64_t block) {
   const std::int64_t step = key_step(block);
   const std::int64_t end = mask.keys(q).end;
   std::int64_t low = 0;
@@ -54,8 +54,8 @@ std::int64_t keys_for(const Mask& mask, Range q, std::int64_t pairs, std::int64_
   return std::min(high * step, end);
 }
 
-void divide(const Mask& mask, const Tile& whole, std::span<const Share> shares, std::int64_t block,
-            const Flows& flows, std::vector<Tile>& tiles) {
+void divide(const Weights& mask, const Tile& whole, std::span<const Share> shares,
+            std::int64_t block, const Flows& flows, std::vector<Tile>& tiles) {
   const std::int64_t area = whole.pairs(mask);
   if (area == 0) return;
   if (shares.size() == 1) {

@@ -22,19 +22,19 @@ struct Tile {
   Range q;
   Range k;
 
-  std::int64_t pairs(const Mask& mask) const { return mask.pairs(q, k); }
+  std::int64_t pairs(const Weights& mask) const { return mask.pairs(q, k); }
   /// Rows that it needs; others see or are seen by nothing.
-  Flow flow(const Mask& mask) const { return {mask.queries(q, k).size(), mask.key_rows(q, k)}; }
+  Flow flow(const Weights& mask) const { return {mask.queries(q, k).size(), mask.key_rows(q, k)}; }
 };
 
 /// Cuts a tile into one for every share, no side below `block`, areas as near to the shares as that
 /// allows: into two groups of servers, along queries or along keys, whichever makes fewer rows
 /// needed twice, and so on. Appends to `tiles`; where blocks are too coarse a share may get none.
 /// @param shares  largest first
-void divide(const Mask& mask, const Tile& whole, std::span<const Share> shares, std::int64_t block,
-            const Flows& flows, std::vector<Tile>& tiles);
+void divide(const Weights& mask, const Tile& whole, std::span<const Share> shares,
+            std::int64_t block, const Flows& flows, std::vector<Tile>& tiles);
 
 /// The shortest keys [0, c), at the precision of `block`, of which queries `q` see `pairs` or more.
-std::int64_t keys_for(const Mask& mask, Range q, std::int64_t pairs, std::int64_t block);
+std::int64_t keys_for(const Weights& mask, Range q, std::int64_t pairs, std::int64_t block);
 
 }  // namespace cadenza::plan

@@ -15,7 +15,7 @@ void add_tasks(const Workload& workload, const Home& home, Range q, Stage& stage
   const Mask mask = workload.mask_of(home.document);
   const Task rectangle{home.document, q, mask.keys(q), {0, workload.shape.heads}};
   mask.for_each_task(rectangle, [&](const Task& task) {
-    stage.tasks.push_back({home.rank, task, forward_flops(task, workload.shape.head_dim)});
+    stage.tasks.push_back(place_task(workload, home.rank, task));
   });
 }
 

@@ -127,8 +127,7 @@ class RingBuilder {
       for (; k != source.all_keys.end() && k->document == q.document; ++k) {
         const Task rectangle{q.document, q.tokens, k->tokens, heads(slice)};
         for (const Task& task : masked_tasks(workload_, rectangle)) {
-          stage_of(step).tasks.push_back(
-              {server, task, forward_flops(task, workload_.shape.head_dim)});
+          stage_of(step).tasks.push_back(place_task(workload_, server, task));
         }
       }
     }

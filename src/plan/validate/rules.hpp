@@ -79,6 +79,8 @@ void check_presence(const Workload& workload, const Homes& homes, const Document
 /// @param merged  the plan's merges must name each row's owner and contributors
 void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
                    const Pass& pass, bool merged, Faults& faults);
+/// @param makes  the plan makes the index; otherwise its owners have it
+void check_index(const Plan& plan, bool makes, Faults& faults);
 void check_totals(const Plan& plan, const Pass& pass, Faults& faults);
 
 }  // namespace cadenza::plan

@@ -17,7 +17,8 @@ void check_parts(const Plan& plan, const Pass& pass, Faults& faults) {
   const AttentionShape& shape = plan.workload.shape;
   for (const Stage& stage : plan.stages) {
     for (const PlacedTask& placed : stage.tasks) {
-      const double cost = forward_flops(placed.task, shape.head_dim) * pass.cost_ratio;
+      const double cost =
+          place_task(plan.workload, placed.server, placed.task).cost * pass.cost_ratio;
       if (!same_cost(placed.cost, cost)) {
         faults.add("totals", "{}: cost {}, it takes {}", describe(placed), placed.cost, cost);
       }
@@ -48,6 +49,9 @@ void check_totals(const Plan& plan, const Pass& pass, Faults& faults) {
       costs[static_cast<std::size_t>(placed.server)] += placed.cost;
     }
     for (const Move& move : stage.moves) bytes[static_cast<std::size_t>(move.from)] += move.bytes;
+  }
+  for (const Stage& round : plan.index) {
+    for (const Move& move : round.moves) bytes[static_cast<std::size_t>(move.from)] += move.bytes;
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!same_cost(plan.cost_per_rank[rank], costs[rank])) {

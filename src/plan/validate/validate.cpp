@@ -34,7 +34,8 @@ bool same_workload(const Workload& a, const Workload& b) {
          a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
          a.shape.element_bytes == b.shape.element_bytes &&
          a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&
-         a.order == b.order && a.mask == b.mask && a.queries == b.queries;
+         a.order == b.order && a.mask == b.mask && a.sparse == b.sparse && a.density == b.density &&
+         a.queries == b.queries;
 }
 
 /// Whether a document never leaves its one home: nothing moves, so nothing can be missing.
@@ -60,6 +61,7 @@ std::vector<std::string> violations(const Plan& forward) {
     }
     check_merging(forward.workload, homes, view, pass, true, faults);
   }
+  check_index(forward, true, faults);
   check_totals(forward, pass, faults);
   return faults.lines();
 }
@@ -93,6 +95,7 @@ std::vector<std::string> mirror_violations(const Plan& forward, const Plan& back
     check_presence(backward.workload, homes, view, pass, kept, faults);
     check_merging(backward.workload, homes, view, pass, false, faults);
   }
+  check_index(backward, false, faults);
   check_totals(backward, pass, faults);
   return faults.lines();
 }

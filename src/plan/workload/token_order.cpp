@@ -181,6 +181,23 @@ std::int64_t position_of(const TokenOrder& order, std::int64_t length, std::int6
   return (inside / order.run * order.stripes + stripe) * order.run + inside % order.run;
 }
 
+std::vector<TextRun> text_runs(const TokenOrder& order, std::int64_t length, Range tokens) {
+  std::vector<TextRun> runs;
+  for_each_stripe(order, length, tokens, [&](std::int64_t, Range part) {
+    if (order.natural()) return runs.push_back({part, part.begin, 1});
+    if (order.run == 1) {
+      return runs.push_back({part, position_of(order, length, part.begin), order.stripes});
+    }
+    while (!part.empty()) {
+      const std::int64_t first = position_of(order, length, part.begin);
+      const std::int64_t whole = part.begin + order.run - first % order.run;
+      runs.push_back({{part.begin, std::min(whole, part.end)}, first, 1});
+      part.begin = runs.back().tokens.end;
+    }
+  });
+  return runs;
+}
+
 Range stripe_tokens(const TokenOrder& order, std::int64_t length, std::int64_t stripe) {
   const Runs runs(order, length);
   return {runs.begin(stripe), runs.begin(stripe + 1)};

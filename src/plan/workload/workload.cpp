@@ -113,6 +113,14 @@ std::vector<std::int64_t> group_capacities(const Workload& workload,
 
 }  // namespace
 
+void weigh(Workload& workload, const SparseEstimate& estimate) {
+  workload.density.clear();
+  if (workload.sparse.block == 0) return;
+  for (const std::int64_t length : workload.lengths) {
+    workload.density.push_back(estimate.density(workload.sparse, length));
+  }
+}
+
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
                        int dedicated, std::vector<std::int64_t> capacities) {
   Workload workload;
@@ -124,6 +132,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
   workload.shape = attention_shape(experiment);
   workload.order = token_order(experiment);
   workload.mask = experiment.attention.mask();
+  workload.sparse = experiment.attention.sparse_rule();
   const bool halves = experiment.attention.overlap == config::Overlap::ping_pong;
   const bool in_place = dedicated == 0 || experiment.attention.mixed;
   for (Rank rank = in_place ? 0 : trainers; rank < workload.ranks; ++rank) {
@@ -144,6 +153,7 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
       workload.homes.push_back(home);
     }
   }
+  weigh(workload, {});
   return workload;
 }
 

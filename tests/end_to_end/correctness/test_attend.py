@@ -130,7 +130,7 @@ def reference(arrays):
     return results
 
 
-def attend(folder, layout, arrays):
+def attend(folder, layout, arrays, *arguments):
     """Runs the command; its results by name."""
     data_ranks = layout.get("parallel", {}).get("data", 1)
     any_data = {"data": {"source": "synthetic"}, "batch": {"tokens": 128 * data_ranks}}
@@ -140,10 +140,10 @@ def attend(folder, layout, arrays):
     source = write_input(folder / "input.h5", arrays)
     ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, layout))
     harness.run_well(
-        ranks, ["attend", experiment, "--input", source, "--output", folder / "out.h5"]
+        ranks, ["attend", experiment, "--input", source, "--output", folder / "out.h5", *arguments]
     )
     with h5py.File(folder / "out.h5", "r") as file:
-        return {name: file[name][...] for name in file}
+        return {name: value[...] for name, value in file.items() if isinstance(value, h5py.Dataset)}
 
 
 def assert_equal(found, expected):

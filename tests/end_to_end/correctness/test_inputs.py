@@ -13,7 +13,7 @@ import harness
 
 FOLDER = harness.ROOT / "inputs"
 PAGE = harness.ROOT / "docs/placements.md"
-ELSEWHERE = ("clusters", "machines", "paper")  # for GPU nodes, or never run
+ELSEWHERE = ("clusters", "machines", "paper", "sparse")  # for GPU nodes, or never run
 INPUTS = sorted(
     path.relative_to(FOLDER).as_posix()
     for path in FOLDER.glob("**/*.yaml")
@@ -73,6 +73,9 @@ def small(name):
     else:
         values["model.vocab"] = 64
         values["data.lengths.values"] = [fewer(n) for n in data["lengths"]["values"]]
+    if "sparse" in experiment["attention"]:
+        below = experiment["attention"]["sparse"]["dense_below"]
+        values["attention.sparse.dense_below"] = fewer(below)
     if "max_document" in data:
         values["data.max_document"] = fewer(data["max_document"])
     if "outliers" in batch:

@@ -193,6 +193,51 @@ TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
   }
 }
 
+config::Experiment sparse_experiment() {
+  config::Experiment e = tiny_experiment();
+  e.attention.kind = config::AttentionKind::vertical_slash;
+  e.attention.overlap = config::Overlap::none;
+  e.attention.sparse = {8, 10, 4, 0, 2, 2, 40, {}, 0};
+  return e;
+}
+
+TEST(Executor, SparseMemoryIsAsEstimated) {
+  const auto world = comm::make_self();
+  RankState<float> runner(sparse_experiment(), *world);
+  for (int step = 0; step < 3; ++step) {
+    const auto plan = runner.plan(step);
+    runner.tracer.begin_step(step);
+    runner.ledger.reset_peaks();
+    const StepResult result = runner.executor.run(plan);
+    EXPECT_GT(result.sparse.sparsity(), 0.1);
+    if (step > 0) continue;
+    testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
+                                           plan.program, plan.ticks),
+                           runner.ledger);
+  }
+}
+
+TEST(Executor, DenseStepsAndLayersHaveNoIndex) {
+  const auto world = comm::make_self();
+  config::Experiment e = sparse_experiment();
+  e.attention.sparse.dense_steps = 1;
+  RankState<float> runner(e, *world);
+  EXPECT_EQ(runner.run(0).sparse.sparsity(), 0);
+  EXPECT_GT(runner.run(1).sparse.sparsity(), 0);
+  config::Experiment half = sparse_experiment();
+  half.attention.sparse.dense_layers = {0};
+  const auto causal = [&](const config::Experiment& of) {
+    RankState<float> each(of, *world);
+    std::int64_t sum = 0;
+    for (const auto& bins : each.run(0).sparse.bins) {
+      for (const SparseCounts::Bin& bin : bins) sum += bin.causal;
+    }
+    return sum;
+  };
+  const auto layers = sparse_experiment().model.layers;
+  EXPECT_EQ(causal(half) * layers, causal(sparse_experiment()) * (layers - 1));
+}
+
 TEST(Executor, MemoryIsTheSameAfterEveryStep) {
   const auto world = comm::make_self();
   RankState<float> runner(tiny_experiment(), *world);

@@ -112,27 +112,28 @@ TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
-    w.mask = seed % 2 == 0 ? Mask{} : Mask::window(draw.between(1, 400));
+    const Weights mask(seed % 2 == 0 ? Mask{} : Mask::window(draw.between(1, 400)));
+    w.mask = mask;
     const std::int64_t end = draw.between(1, 400);
     const Tile whole{0, {draw.between(0, end - 1), end}, {0, draw.between(1, end)}};
     std::vector<Share> shares;
     for (int i = static_cast<int>(draw.between(1, 6)); i > 0; --i) shares.push_back({i, 10 * i});
     std::vector<Tile> tiles;
-    divide(w.mask, whole, shares, 1, flows, tiles);
+    divide(mask, whole, shares, 1, flows, tiles);
     std::int64_t total = 0;
     for (const Share& share : shares) total += share.pairs;
     std::int64_t area = 0;
     for (std::size_t i = 0; i < tiles.size(); ++i) {
-      area += tiles[i].pairs(w.mask);
+      area += tiles[i].pairs(mask);
       EXPECT_TRUE(whole.q.contains(tiles[i].q) && whole.k.contains(tiles[i].k));
       for (std::size_t j = 0; j < i; ++j) {
         EXPECT_FALSE(tiles[i].q.overlaps(tiles[j].q) && tiles[i].k.overlaps(tiles[j].k));
       }
       const double share = 10.0 * tiles[i].server / static_cast<double>(total);
-      EXPECT_NEAR(static_cast<double>(tiles[i].pairs(w.mask)),
-                  share * static_cast<double>(whole.pairs(w.mask)), 3.0 * 400);
+      EXPECT_NEAR(static_cast<double>(tiles[i].pairs(mask)),
+                  share * static_cast<double>(whole.pairs(mask)), 3.0 * 400);
     }
-    EXPECT_EQ(area, whole.pairs(w.mask));
+    EXPECT_EQ(area, whole.pairs(mask));
   }
 }
 

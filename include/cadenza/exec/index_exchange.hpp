@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The index of sparse attention of one layer through a plan's index rounds (plan::IndexRound): the
+// last queries of a document travel to all who hold its keys, what they attend to is added up, and
+// the owner of a head chooses its pattern and sends it to the servers. No gradient: the backward
+// pass gets the same patterns from their owners, who keep them.
+//
+// Masses and patterns are host memory; Q and K are copied there where they lie elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "cadenza/base/sparse_density.hpp"
+#include "cadenza/base/sparse_index.hpp"
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/tracer.hpp"
+#include "cadenza/kernels/observe.hpp"
+#include "cadenza/model/llama.hpp"
+#include "cadenza/plan/index.hpp"
+#include "cadenza/program/program.hpp"
+
+namespace cadenza::exec {
+
+template <typename Real>
+struct AttentionContext;
+
+/// Bytes that an index exchange holds while it makes the index of a tick, and keeps for every layer
+/// and activation buffer.
+struct IndexNeeds {
+  std::int64_t working = 0;
+  std::int64_t kept = 0;
+  void add(const program::TickPlans& plans, Rank rank);
+};
+
+template <typename Real>
+class IndexExchange {
+ public:
+  using Sum = Accumulator<Real>;
+
+  IndexExchange(comm::Communicator& pool, std::vector<Rank> members,
+                const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
+                Tracer& tracer, MemoryLedger& ledger);
+  ~IndexExchange();
+
+  /// Takes a step's plans, one per tick; nothing of the step before is needed any more.
+  /// @param copies  layers x activation buffers
+  void bind(const std::vector<const program::TickPlans*>& ticks, int copies);
+
+  /// Runs an operation of an index round: see program::Operation.
+  void run(program::Operation operation, int round, const AttentionContext<Real>& context);
+  /// Completes what this rank sent.
+  void finish();
+
+  /// Makes tasks of the context's pass compute the pairs of the index.
+  void use(const AttentionContext<Real>& context, kernels::TaskList<Real>& list);
+  /// After all passes of a step. Collective. @throws Error(communication) where the tasks of all
+  /// ranks together have not computed each pair of the indices once
+  void require_all_computed();
+
+  /// Of the patterns that this rank has chosen since bind().
+  const SparseCounts& counts_of_step() const { return step_counts_; }
+
+  /// Instead of making patterns: these. Documents and heads as the plan counts them.
+  void set_patterns(const SparseIndex* given) { given_ = given; }
+  /// [documents, heads] of a tick of one layer: the patterns that this rank owns, others empty.
+  std::vector<SparsePattern> owned(int tick) const;
+
+ private:
+  struct Tick;
+  struct Document;
+  struct Head;
+  struct Jobs;
+  struct Counts;
+  /// Tick, layer, pass, recomputed.
+  using Place = std::tuple<int, int, program::Pass, bool>;
+  using Bytes = std::vector<std::byte>;
+
+  void start_messages(plan::IndexRound round);
+  void complete_messages(plan::IndexRound round);
+  void record(plan::IndexRound round, const program::Flow& flow, bool sends, std::int64_t begin);
+  void pack(const plan::Move& move, std::byte*& to);
+  void unpack(const plan::Move& move, const std::byte*& from);
+  void read_queries();
+  void place_queries(Document& document, Range tokens, const Real* rows);
+  void estimate(plan::IndexRound round);
+  void find_logits();
+  void add_up();
+  void find_masses();
+  void choose();
+  void add_mass(Document& document, Range tokens, std::int64_t head, const std::uint32_t* columns,
+                const std::uint32_t* slashes);
+  void enter();
+  Counts& counts();
+  Document& document_of(int number);
+  int first_of_group(const program::TickPlans& plans) const;
+  int channel(plan::IndexRound round) const;
+
+  comm::Communicator& pool_;
+  std::vector<Rank> members_;
+  kernels::AttentionShape shape_;
+  const kernels::RotaryTable<Sum>& rotary_;
+  Tracer& tracer_;
+  MemoryLedger& ledger_;
+  std::int64_t entered_ = 0;  ///< bytes in the ledger
+  std::vector<Tick> ticks_;
+  Tick* tick_ = nullptr;  ///< of the operation at hand
+  const AttentionContext<Real>* context_ = nullptr;
+  std::map<plan::IndexRound, std::vector<Bytes>> sending_;    ///< by flow
+  std::map<plan::IndexRound, std::vector<Bytes>> receiving_;  ///< by flow
+  std::vector<int> open_channels_;                            ///< on which this rank only sends
+  std::vector<std::vector<SparsePattern>> kept_;  ///< by copy: [documents of the group, heads]
+  std::vector<SparsePattern> patterns_;           ///< [documents, heads] as they arrive
+  bool has_queries_ = false;                      ///< the observed ones of the layer at hand
+  Place entered_at_{-1, -1, program::Pass::forward, false};  ///< what patterns_ are of
+  bool is_built_ = false;                                    ///< index_, from them
+  SparseIndex index_;
+  SparseCounts step_counts_;
+  const SparseIndex* given_ = nullptr;
+};
+
+}  // namespace cadenza::exec

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes of cadenza/kernels/observe.hpp over some keys of one head: a lane is a query. Compiled
+// once per instruction set.
+#pragma once
+
+#include "vector.hpp"
+
+namespace cadenza::kernels::cpu {
+
+inline constexpr int kObservedLanes = 64;
+
+/// Of an ObserveJob; keys widened already.
+template <typename Sum>
+struct ObserveKernels {
+  /// scores [count, lanes] of keys [count, stride].
+  void (*products)(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
+                   std::int64_t count, Sum* scores);
+  /// scores = e^(scores - peak), and their sums in steps of 1 / unit.
+  void (*exponentials)(Sum* scores, std::int64_t count, const Sum* peak, Sum unit,
+                       std::int64_t* sum);
+  /// Key n of `count` adds to columns[n] and to slashes[lane - n * step], all in whole steps.
+  void (*masses)(const Sum* scores, std::int64_t count, std::int64_t step, const Sum* factor,
+                 std::uint32_t* columns, std::uint32_t* slashes);
+};
+
+/// Sums in the order of the elements of a head, whatever the keys beside them.
+template <typename M, int kKeys, typename Sum>
+[[gnu::always_inline]] inline void observe_keys(const Sum* queries, int dim, const Sum* keys,
+                                                std::int64_t stride, Sum* scores) {
+  for (int lane = 0; lane < kObservedLanes; lane += 2 * M::kLanes) {
+    typename M::Vector sums[kKeys][2];
+    for (int k = 0; k < kKeys; ++k) sums[k][0] = sums[k][1] = M::zero();
+    for (int d = 0; d < dim; ++d) {
+      const Sum* row = queries + static_cast<std::int64_t>(d) * kObservedLanes + lane;
+      const auto low = M::load(row);
+      const auto high = M::load(row + M::kLanes);
+      for (int k = 0; k < kKeys; ++k) {
+        const auto key = M::broadcast(keys[k * stride + d]);
+        sums[k][0] = M::fma(low, key, sums[k][0]);
+        sums[k][1] = M::fma(high, key, sums[k][1]);
+      }
+    }
+    for (int k = 0; k < kKeys; ++k) {
+      M::store(scores + k * kObservedLanes + lane, sums[k][0]);
+      M::store(scores + k * kObservedLanes + lane + M::kLanes, sums[k][1]);
+    }
+  }
+}
+
+template <typename M, typename Sum>
+void observe_products(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
+                      std::int64_t count, Sum* scores) {
+  constexpr int kKeys = 4;
+  std::int64_t n = 0;
+  for (; n + kKeys <= count; n += kKeys) {
+    observe_keys<M, kKeys>(queries, dim, keys + n * stride, stride, scores + n * kObservedLanes);
+  }
+  for (; n < count; ++n) {
+    observe_keys<M, 1>(queries, dim, keys + n * stride, stride, scores + n * kObservedLanes);
+  }
+}
+
+template <typename M, typename Sum>
+void observe_exponentials(Sum* scores, std::int64_t count, const Sum* peak, Sum unit,
+                          std::int64_t* sum) {
+  for (std::int64_t n = 0; n < count; ++n) {
+    Sum* row = scores + n * kObservedLanes;
+    for (int lane = 0; lane < kObservedLanes; lane += M::kLanes) {
+      M::store(row + lane, exponential<M>(M::subtract(M::load(row + lane), M::load(peak + lane))));
+    }
+    for (int lane = 0; lane < kObservedLanes; ++lane) {
+      sum[lane] += static_cast<std::int32_t>(row[lane] * unit + Sum(0.5));
+    }
+  }
+}
+
+template <typename M, typename Sum>
+void observe_shares(const Sum* scores, std::int64_t count, std::int64_t step, const Sum* factor,
+                    std::uint32_t* columns, std::uint32_t* slashes) {
+  for (std::int64_t n = 0; n < count; ++n) {
+    const Sum* row = scores + n * kObservedLanes;
+    std::uint32_t* diagonal = slashes - n * step;
+    std::uint32_t column = 0;
+    for (int lane = 0; lane < kObservedLanes; ++lane) {
+      const auto mass = static_cast<std::uint32_t>(
+          static_cast<std::int32_t>(row[lane] * factor[lane] + Sum(0.5)));
+      column += mass;
+      diagonal[lane] += mass;
+    }
+    columns[n] = column;
+  }
+}
+
+/// Null where the build or the processor has no instruction set for them.
+const ObserveKernels<float>* observe_kernels();
+
+template <typename M, typename Sum>
+constexpr ObserveKernels<Sum> observe_kernels() {
+  return {observe_products<M, Sum>, observe_exponentials<M, Sum>, observe_shares<M, Sum>};
+}
+
+}  // namespace cadenza::kernels::cpu

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/exec/index_exchange.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/hash.hpp"
+#include "index_tick.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using plan::IndexRound;
+using plan::Tensor;
+using program::Operation;
+using program::OtherEvent;
+using program::Pass;
+
+/// Copies numbers out of or into a message, and moves on in it.
+template <typename T>
+void write(std::byte*& to, const T* from, std::int64_t count) {
+  const std::size_t bytes = at(count) * sizeof(T);
+  std::memcpy(to, from, bytes);
+  to += bytes;
+}
+template <typename T>
+void read(const std::byte*& from, T* to, std::int64_t count) {
+  const std::size_t bytes = at(count) * sizeof(T);
+  std::memcpy(to, from, bytes);
+  from += bytes;
+}
+
+}  // namespace
+
+template <typename Real>
+IndexExchange<Real>::IndexExchange(comm::Communicator& pool, std::vector<Rank> members,
+                                   const kernels::AttentionShape& shape,
+                                   const kernels::RotaryTable<Sum>& rotary, Tracer& tracer,
+                                   MemoryLedger& ledger)
+    : pool_(pool),
+      members_(std::move(members)),
+      shape_(shape),
+      rotary_(rotary),
+      tracer_(tracer),
+      ledger_(ledger) {}
+
+template <typename Real>
+IndexExchange<Real>::~IndexExchange() {
+  ledger_.remove(MemoryKind::attention, entered_);
+}
+
+void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
+  const plan::Workload& workload = plans.forward.workload;
+  const plan::AttentionShape& shape = workload.shape;
+  std::int64_t bytes = 0;
+  std::int64_t patterns = 0;
+  for (const plan::IndexParts& parts : plan::index_parts(workload)) {
+    const std::int64_t length = workload.lengths[at(parts.document)];
+    const std::int64_t pattern =
+        workload.sparse.pattern_words(length) * static_cast<std::int64_t>(sizeof(std::uint64_t));
+    bytes += pattern * shape.heads;
+    const int holder = parts.holder(rank);
+    if (holder < 0) continue;
+    std::int64_t keys = 0;
+    for (const plan::Home& home : parts.homes) {
+      if (home.rank == rank) keys += home.tokens.size();
+    }
+    const std::int64_t lane = shape.accumulator_bytes * kernels::kObserved;
+    bytes += shape.heads * ((shape.head_dim + keys) * lane + 2 * keys * 4);
+    const std::int64_t owned = parts.owned(at(holder), shape.heads).size();
+    bytes += owned * 2 * length * 4;
+    patterns += owned * pattern;
+  }
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const program::Traffic& traffic = plans.index_traffic(pass);
+    for (int round = 0; round < traffic.stages(); ++round) {
+      const program::Part part = traffic.of(rank, round);
+      for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
+        bytes += traffic.flows(round)[at(i)].bytes;
+      }
+      for (const std::uint32_t i : part.receives) bytes += traffic.flows(round)[i].bytes;
+    }
+  }
+  working = std::max(working, bytes);
+  kept = std::max(kept, patterns);
+}
+
+template <typename Real>
+void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int copies) {
+  ticks_.clear();
+  kept_.assign(at(copies), {});
+  step_counts_ = {};
+  IndexNeeds needs;
+  for (const program::TickPlans* plans : ticks) {
+    needs.add(*plans, pool_.rank());
+    Tick& tick = ticks_.emplace_back();
+    tick.plans = plans;
+    tick.home = home_rows(*plans, pool_.rank(), 1);
+    tick.group = first_of_group(*plans);
+    const plan::Workload& workload = plans->forward.workload;
+    for (plan::IndexParts& parts : plan::index_parts(workload)) {
+      Document document;
+      document.parts = std::move(parts);
+      document.length = workload.lengths[at(document.parts.document)];
+      const int holder = document.parts.holder(pool_.rank());
+      if (holder >= 0) document.owned = document.parts.owned(at(holder), shape_.heads);
+      for (const RowPiece& piece : tick.home.pieces) {
+        if (piece.document != document.parts.document) continue;
+        document.homes.push_back({pool_.rank(), piece.document, piece.tokens});
+        for (const plan::TextRun& run :
+             plan::text_runs(workload.order, document.length, piece.tokens)) {
+          document.runs.push_back({run, piece.row + run.tokens.begin - piece.tokens.begin,
+                                   document.keys, document.homes.size() - 1});
+          document.keys += run.tokens.size();
+        }
+      }
+      tick.documents.push_back(std::move(document));
+    }
+    if (tick.documents.empty()) continue;
+    for (Counts& counts : tick.counts) {
+      counts.expected.assign(workload.lengths.size() * at(shape_.heads), 0);
+      counts.computed = counts.expected;
+    }
+  }
+  entered_at_ = {-1, -1, Pass::forward, false};
+  const std::int64_t bytes = needs.working + needs.kept * copies;
+  ledger_.add(MemoryKind::attention, bytes - entered_);
+  entered_ = bytes;
+}
+
+template <typename Real>
+int IndexExchange<Real>::first_of_group(const program::TickPlans& plans) const {
+  const auto group = at(pool_.rank() / plans.forward.workload.context);
+  return group < plans.first_document.size() ? plans.first_document[group] : 0;
+}
+
+template <typename Real>
+void IndexExchange<Real>::run(Operation operation, int round,
+                              const AttentionContext<Real>& context) {
+  context_ = &context;
+  tick_ = &ticks_[at(context.tick)];
+  const auto which = static_cast<IndexRound>(round);
+  switch (operation) {
+    case Operation::post_index:
+      return start_messages(which);
+    case Operation::wait_index:
+      return complete_messages(which);
+    case Operation::estimate:
+      return tracer_.time(Operation::estimate, {}, [&] { estimate(which); });
+    case Operation::load:
+    case Operation::embed:
+    case Operation::receive:
+    case Operation::send:
+    case Operation::attention_inputs:
+    case Operation::begin_attention:
+    case Operation::post:
+    case Operation::wait:
+    case Operation::attend:
+    case Operation::post_results:
+    case Operation::wait_results:
+    case Operation::attention_outputs:
+    case Operation::loss:
+    case Operation::embed_gradient:
+    case Operation::reduce_layer:
+    case Operation::reduce_gradients:
+    case Operation::gradient_norm:
+    case Operation::optimize:
+    case Operation::gather_parameters:
+      break;
+  }
+  fail(ExitCode::internal, "{} is no operation of an index", program::name(operation));
+}
+
+template <typename Real>
+void IndexExchange<Real>::finish() {
+  if (open_channels_.empty()) return;
+  tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
+    for (const int on : open_channels_) pool_.wait(on);
+  });
+  open_channels_.clear();
+}
+
+/// Beside those of AttentionExchange: these are of the second half, which sparse attention lacks.
+template <typename Real>
+int IndexExchange<Real>::channel(IndexRound round) const {
+  return 4 * static_cast<int>(round) + 1;
+}
+
+template <typename Real>
+void IndexExchange<Real>::start_messages(IndexRound round) {
+  const auto number = static_cast<int>(round);
+  // A layer's first messages leave when those of the layer before have arrived.
+  if (std::ranges::find(open_channels_, channel(round)) != open_channels_.end()) finish();
+  const program::Traffic& traffic = tick_->plans->index_traffic(context_->pass);
+  const program::Part part = traffic.of(pool_.rank(), number);
+  const plan::Stage& planned = tick_->plans->of(context_->pass).index[at(number)];
+  const int tag = 4 * channel(round) + (context_->pass == Pass::backward ? 2 : 0);
+  std::vector<Bytes>& sending = sending_[round];
+  std::vector<Bytes>& receiving = receiving_[round];
+  sending.clear();
+  receiving.clear();
+  std::int64_t bytes = 0;
+  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
+    bytes += traffic.flows(number)[at(i)].bytes;
+  }
+  if (round == IndexRound::pattern) enter();
+  const auto pack_all = [&] {
+    for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
+      const program::Flow& flow = traffic.flows(number)[at(i)];
+      std::byte* to = sending.emplace_back(at(flow.bytes)).data();
+      for (const std::uint32_t move : traffic.moves(number, flow)) pack(planned.moves[move], to);
+    }
+  };
+  if (round == IndexRound::observed) read_queries();
+  if (bytes > 0) tracer_.time(OtherEvent::pack, {bytes}, pack_all);
+  std::vector<comm::Receive> receives;
+  for (const std::uint32_t i : part.receives) {
+    const program::Flow& flow = traffic.flows(number)[i];
+    receives.push_back({receiving.emplace_back(at(flow.bytes)), flow.from, tag});
+  }
+  std::vector<comm::Send> sends;
+  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
+    sends.push_back({sending[at(i - part.sends.begin)], traffic.flows(number)[at(i)].to, tag});
+  }
+  const std::int64_t posted = trace::now_ns();
+  pool_.post(receives, sends, channel(round));
+  tracer_.count_sent(bytes);
+  if (!sends.empty() && receives.empty()) open_channels_.push_back(channel(round));
+  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
+    record(round, traffic.flows(number)[at(i)], true, posted);
+  }
+}
+
+template <typename Real>
+void IndexExchange<Real>::complete_messages(IndexRound round) {
+  const auto number = static_cast<int>(round);
+  const program::Traffic& traffic = tick_->plans->index_traffic(context_->pass);
+  const program::Part part = traffic.of(pool_.rank(), number);
+  const plan::Stage& planned = tick_->plans->of(context_->pass).index[at(number)];
+  const std::int64_t begin = trace::now_ns();
+  tracer_.time(Operation::wait_index, {}, [&] { pool_.wait(channel(round)); });
+  std::int64_t bytes = 0;
+  for (const std::uint32_t i : part.receives) {
+    bytes += traffic.flows(number)[i].bytes;
+    record(round, traffic.flows(number)[i], false, begin);
+  }
+  tracer_.time(OtherEvent::unpack, {bytes}, [&] {
+    for (std::size_t n = 0; n < part.receives.size(); ++n) {
+      const std::byte* from = receiving_[round][n].data();
+      for (const std::uint32_t move :
+           traffic.moves(number, traffic.flows(number)[part.receives[n]])) {
+        unpack(planned.moves[move], from);
+      }
+    }
+  });
+  tracer_.count_received(bytes);
+}
+
+template <typename Real>
+void IndexExchange<Real>::record(IndexRound round, const program::Flow& flow, bool sends,
+                                 std::int64_t begin) {
+  const Rank from = members_[at(flow.from)];
+  const Rank to = members_[at(flow.to)];
+  const std::uint32_t key = tracer_.flow(Hasher()
+                                             .add(static_cast<std::uint64_t>(from))
+                                             .add(static_cast<std::uint64_t>(to))
+                                             .add(static_cast<std::uint64_t>(context_->tick))
+                                             .add(static_cast<std::uint64_t>(context_->layer))
+                                             .add(static_cast<std::uint64_t>(context_->recompute))
+                                             .add(static_cast<std::uint64_t>(context_->pass))
+                                             .add(static_cast<std::uint64_t>(channel(round))));
+  tracer_.message(OtherEvent::index_message, begin, trace::now_ns(),
+                  {flow.bytes, 0, sends ? to : from, key, sends});
+}
+
+template <typename Real>
+typename IndexExchange<Real>::Document& IndexExchange<Real>::document_of(int number) {
+  const auto found = std::ranges::find(
+      tick_->documents, number, [](const Document& document) { return document.parts.document; });
+  if (found == tick_->documents.end()) {
+    fail(ExitCode::internal, "document {} is dense, but its index travels", number);
+  }
+  return *found;
+}
+
+template <typename Real>
+void IndexExchange<Real>::pack(const plan::Move& move, std::byte*& to) {
+  Document& document = document_of(move.document);
+  if (move.what == Tensor::observed) {
+    for (std::int64_t token = move.tokens.begin; token < move.tokens.end; ++token) {
+      const std::int64_t position =
+          plan::position_of(tick_->plans->forward.workload.order, document.length, token);
+      const std::int64_t lane = position - document.parts.observed.begin;
+      for (const Head& head : document.heads) {
+        for (int d = 0; d < shape_.head_dim; ++d) {
+          const auto value = static_cast<Real>(head.queries[at(d * kernels::kObserved + lane)]);
+          write(to, &value, 1);
+        }
+      }
+    }
+    return;
+  }
+  for (std::int64_t h = move.heads.begin; h < move.heads.end; ++h) {
+    if (move.what == Tensor::pattern) {
+      const std::int64_t words =
+          tick_->plans->forward.workload.sparse.pattern_words(document.length);
+      std::vector<std::uint64_t> packed(at(words));
+      kept_[at(context_->copy)][at((move.document - tick_->group) * shape_.heads + h)].pack(packed);
+      write(to, packed.data(), words);
+      continue;
+    }
+    const Head& head = document.heads[at(h)];
+    if (move.what == Tensor::peak) write(to, head.peak.data(), document.rows());
+    if (move.what == Tensor::sum) write(to, head.sum.data(), document.rows());
+    if (move.what != Tensor::mass) continue;
+    std::int64_t held = 0;
+    for (std::size_t n = 0; n < document.homes.size(); ++n) {
+      const Range tokens = document.homes[n].tokens;
+      if (tokens == move.tokens) {
+        write(to, head.columns.data() + held, tokens.size());
+        write(to, head.slashes[n].data(), std::ssize(head.slashes[n]));
+      }
+      held += tokens.size();
+    }
+  }
+}
+
+template <typename Real>
+void IndexExchange<Real>::unpack(const plan::Move& move, const std::byte*& from) {
+  Document& document = document_of(move.document);
+  if (move.what == Tensor::observed) {
+    std::vector<Real> rows(at(move.tokens.size() * shape_.heads * shape_.head_dim));
+    read(from, rows.data(), std::ssize(rows));
+    return place_queries(document, move.tokens, rows.data());
+  }
+  for (std::int64_t h = move.heads.begin; h < move.heads.end; ++h) {
+    if (move.what == Tensor::pattern) {
+      const SparseRule& rule = tick_->plans->forward.workload.sparse;
+      std::vector<std::uint64_t> words(at(rule.pattern_words(document.length)));
+      read(from, words.data(), std::ssize(words));
+      patterns_[at(move.document * shape_.heads + h)] =
+          SparsePattern::unpack(document.length, rule.block, words);
+      continue;
+    }
+    Head& head = document.heads[at(h)];
+    if (move.what == Tensor::peak) {
+      std::array<Sum, kernels::kObserved> others;
+      read(from, others.data(), document.rows());
+      for (int i = 0; i < document.rows(); ++i)
+        head.peak[at(i)] = std::max(head.peak[at(i)], others[at(i)]);
+    } else if (move.what == Tensor::sum) {
+      std::array<std::int64_t, kernels::kObserved> others;
+      read(from, others.data(), document.rows());
+      for (int i = 0; i < document.rows(); ++i) head.sum[at(i)] += others[at(i)];
+    } else {
+      std::vector<std::uint32_t> columns(at(move.tokens.size()));
+      std::vector<std::uint32_t> slashes(
+          at(plan::observed_diagonals(tick_->plans->forward.workload, move.document, move.tokens)
+                 .size()));
+      read(from, columns.data(), std::ssize(columns));
+      read(from, slashes.data(), std::ssize(slashes));
+      add_mass(document, move.tokens, h, columns.data(), slashes.data());
+    }
+  }
+}
+
+/// What this rank's patterns are there for: a pass of a layer. Once in each.
+template <typename Real>
+void IndexExchange<Real>::enter() {
+  const Place place{context_->tick, context_->layer, context_->pass, context_->recompute};
+  if (place == entered_at_) return;
+  entered_at_ = place;
+  is_built_ = false;
+  const std::size_t documents = tick_->plans->forward.workload.lengths.size();
+  patterns_.assign(documents * at(shape_.heads), {});
+  const std::vector<SparsePattern>& kept = kept_[at(context_->copy)];
+  for (const Document& document : tick_->documents) {
+    for (std::int64_t head = document.owned.begin; head < document.owned.end; ++head) {
+      const std::int64_t number = document.parts.document;
+      const std::int64_t place_of = number * shape_.heads + head;
+      patterns_[at(place_of)] = kept[at(place_of - tick_->group * std::int64_t{shape_.heads})];
+      counts().expected[at(place_of)] += patterns_[at(place_of)].pairs();
+    }
+  }
+}
+
+template <typename Real>
+std::vector<SparsePattern> IndexExchange<Real>::owned(int tick) const {
+  const Tick& of = ticks_[at(tick)];
+  const std::size_t documents = of.plans->forward.workload.lengths.size();
+  std::vector<SparsePattern> patterns(documents * at(shape_.heads));
+  std::ranges::copy(kept_.front(), patterns.begin() + std::ptrdiff_t{of.group} * shape_.heads);
+  return patterns;
+}
+
+template <typename Real>
+typename IndexExchange<Real>::Counts& IndexExchange<Real>::counts() {
+  return tick_->counts[context_->pass == Pass::forward ? 0 : 1];
+}
+
+template <typename Real>
+void IndexExchange<Real>::use(const AttentionContext<Real>& context,
+                              kernels::TaskList<Real>& list) {
+  context_ = &context;
+  tick_ = &ticks_[at(context.tick)];
+  if (tick_->documents.empty()) return;  // all are dense in this step
+  enter();
+  if (!is_built_) {
+    // Heads that this rank does not compute have a pattern as well: the index is whole.
+    for (const Document& document : tick_->documents) {
+      for (std::int64_t head = 0; head < shape_.heads; ++head) {
+        SparsePattern& pattern = patterns_[at(document.parts.document * shape_.heads + head)];
+        if (pattern.length() > 0) continue;
+        pattern = SparsePattern::vertical_slash(
+            document.length, tick_->plans->forward.workload.sparse.block, {}, {});
+      }
+    }
+    index_ = SparseIndex(shape_.heads, patterns_);
+    is_built_ = true;
+  }
+  list.index = &index_;
+  list.pairs = counts().computed.data();
+}
+
+/// Each pair of an index must have been computed once, wherever its task ran: rectangles that cover
+/// a document say nothing of the pairs inside.
+template <typename Real>
+void IndexExchange<Real>::require_all_computed() {
+  for (Tick& tick : ticks_) {
+    if (tick.documents.empty()) continue;
+    std::vector<std::int64_t> missing;
+    for (const Counts& each : tick.counts) {
+      for (std::size_t i = 0; i < each.expected.size(); ++i) {
+        missing.push_back(each.expected[i] - each.computed[i]);
+      }
+    }
+    pool_.all_reduce(std::span(missing), comm::Reduction::sum);
+    const auto wrong = std::ranges::find_if(missing, [](std::int64_t pairs) { return pairs != 0; });
+    if (wrong == missing.end()) continue;
+    const auto each = std::ssize(missing) / 2;
+    const std::int64_t place = (wrong - missing.begin()) % each;
+    fail(
+        ExitCode::communication,
+        "sparse attention of document {} head {}, {} pass: the ranks computed {} {} pairs than the "
+        "index has",
+        place / shape_.heads, place % shape_.heads,
+        wrong - missing.begin() < each ? "forward" : "backward", std::abs(*wrong),
+        *wrong > 0 ? "fewer" : "more");
+  }
+}
+
+template class IndexExchange<bfloat16>;
+template class IndexExchange<float>;
+template class IndexExchange<double>;
+}  // namespace cadenza::exec

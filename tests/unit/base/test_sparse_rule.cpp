@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a pattern is chosen, and that it travels unchanged.
+#include "cadenza/base/sparse_rule.hpp"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "cadenza/base/error.hpp"
+
+namespace cadenza {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const std::vector<std::uint32_t> kMasses = {5, 40, 5, 0, 30, 20};
+
+TEST(LargestMasses, OfEqualOnesTheLowerNumber) {
+  EXPECT_THAT(largest_masses(kMasses, 3, 0, 0), ElementsAre(1, 4, 5));
+  EXPECT_THAT(largest_masses(kMasses, 4, 0, 0), ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(largest_masses(kMasses, 0, 0, 0), IsEmpty());
+}
+
+TEST(LargestMasses, MoreThanThereAreIsAll) {
+  EXPECT_THAT(largest_masses(kMasses, 100, 0, 0), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+TEST(LargestMasses, ForcedOnesArePartOfTheBudget) {
+  EXPECT_THAT(largest_masses(kMasses, 3, 2, 0), ElementsAre(0, 1, 4));
+  EXPECT_THAT(largest_masses(kMasses, 2, 4, 0), ElementsAre(0, 1));
+}
+
+TEST(LargestMasses, WithTopPTheOneThatReachesTheShareIsNotKept) {
+  EXPECT_THAT(largest_masses(kMasses, 6, 0, 0.5), ElementsAre(1));  // 40 < 50 <= 70
+  EXPECT_THAT(largest_masses(kMasses, 6, 0, 0.7), ElementsAre(1));  // 40 < 70 <= 70
+  EXPECT_THAT(largest_masses(kMasses, 6, 0, 0.71), ElementsAre(1, 4));
+  EXPECT_THAT(largest_masses(kMasses, 6, 0, 0.4), IsEmpty());
+  EXPECT_THAT(largest_masses(kMasses, 2, 0, 1), ElementsAre(1, 4));  // the budget ends it
+  EXPECT_THAT(largest_masses(kMasses, 6, 3, 0.5), ElementsAre(1));   // nothing is forced
+}
+
+TEST(LargestMasses, AreThoseOfASort) {
+  std::mt19937 engine(1);
+  for (int turn = 0; turn < 100; ++turn) {
+    std::vector<std::uint32_t> masses(1 + engine() % 50);
+    for (std::uint32_t& mass : masses) mass = engine() % 8;
+    const auto most = static_cast<std::int64_t>(engine() % (masses.size() + 2));
+    std::vector<std::pair<std::int64_t, std::int64_t>> order;  // mass, largest first; then number
+    for (std::size_t i = 0; i < masses.size(); ++i) {
+      order.emplace_back(-std::int64_t{masses[i]}, static_cast<std::int64_t>(i));
+    }
+    std::ranges::sort(order);
+    std::vector<std::int64_t> expected;
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(most, std::ssize(order)); ++i) {
+      expected.push_back(order[static_cast<std::size_t>(i)].second);
+    }
+    std::ranges::sort(expected);
+    EXPECT_EQ(largest_masses(masses, most, 0, 0), expected);
+  }
+}
+
+SparseRule small_rule() {
+  SparseRule rule;
+  rule.block = 4;
+  rule.columns = 5;
+  rule.slashes = 3;
+  return rule;
+}
+
+TEST(SparseRule, AsksTheLastQueries) {
+  EXPECT_EQ(SparseRule::observed(1000), (Range{936, 1000}));
+  EXPECT_EQ(SparseRule::observed(10), (Range{0, 10}));
+}
+
+TEST(SparseRule, PatternsTravelUnchanged) {
+  std::mt19937 engine(2);
+  const SparseRule rule = small_rule();
+  for (std::int64_t length = 1; length < 600; length += 1 + length / 3) {
+    ObservedMass mass;
+    for (std::int64_t i = 0; i < length; ++i) {
+      mass.columns.push_back(engine() % 100);
+      mass.slashes.push_back(engine() % 100);
+    }
+    const SparsePattern pattern = choose_pattern(rule, mass);
+    std::vector<std::uint64_t> words(static_cast<std::size_t>(rule.pattern_words(length)), 7);
+    pattern.pack(words);
+    EXPECT_EQ(SparsePattern::unpack(length, rule.block, words), pattern);
+  }
+}
+
+TEST(SparseRule, WordsThatAreNoPatternAreRefused) {
+  const std::vector<std::int64_t> columns = {3, 9}, slashes = {0};
+  const SparsePattern pattern = SparsePattern::vertical_slash(40, 4, slashes, columns);
+  std::vector<std::uint64_t> words(static_cast<std::size_t>(SparsePattern::packed_words(10, 2)));
+  pattern.pack(words);
+  const auto refused = [&](std::size_t at, std::uint64_t value) {
+    std::vector<std::uint64_t> other = words;
+    other[at] = value;
+    EXPECT_THROW(SparsePattern::unpack(40, 4, other), Error) << at << " = " << value;
+  };
+  refused(0, 3);                 // more columns than words
+  refused(1, 0);                 // the diagonal's blocks are always there
+  refused(2, 40 | 41ULL << 32);  // columns behind the end
+  refused(2, 9 | 3ULL << 32);    // that do not ascend
+  EXPECT_THROW(SparsePattern::unpack(40, 4, std::span(words).first(1)), Error);
+  EXPECT_THROW(pattern.pack(std::span(words).first(2)), Error);
+}
+
+}  // namespace
+}  // namespace cadenza

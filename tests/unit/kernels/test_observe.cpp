@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the last queries of a document attend to, against the softmax in double; and that no cut of
+// the keys changes a bit of it.
+#include "cadenza/kernels/observe.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace cadenza::kernels {
+namespace {
+
+/// A document of one head: queries of a lane each, keys one after another.
+template <typename Real>
+struct Subject {
+  using Sum = Accumulator<Real>;
+  Subject(std::int64_t length, int dim) : length(length), dim(dim) {
+    std::mt19937 engine(static_cast<unsigned>(length));
+    std::normal_distribution<double> normal;
+    const Range observed = SparseRule::observed(length);
+    rows = static_cast<int>(observed.size());
+    first_query = observed.begin;
+    queries.assign(static_cast<std::size_t>(dim * kObserved), 0);
+    for (int d = 0; d < dim; ++d) {
+      for (int lane = 0; lane < rows; ++lane) {
+        queries[static_cast<std::size_t>(d * kObserved + lane)] = static_cast<Sum>(normal(engine));
+      }
+    }
+    for (std::int64_t i = 0; i < length * dim; ++i) {
+      keys.push_back(static_cast<Real>(static_cast<Sum>(normal(engine))));
+    }
+  }
+
+  /// Of the keys begin, begin + step, ...: as a rank holds them.
+  struct Part {
+    std::int64_t begin, step, count;
+  };
+
+  ObservedMass observe(const std::vector<Part>& parts) const {
+    std::vector<std::vector<Real>> held;
+    std::vector<std::vector<Sum>> scores;
+    std::vector<Sum> peak(kObserved, -std::numeric_limits<Sum>::infinity()), factor(kObserved, 0);
+    std::vector<std::int64_t> sum(kObserved, 0);
+    std::vector<ObserveJob<Real>> jobs;
+    for (const Part& part : parts) {
+      held.emplace_back();
+      for (std::int64_t n = 0; n < part.count; ++n) {
+        const auto from = keys.begin() + (part.begin + n * part.step) * dim;
+        held.back().insert(held.back().end(), from, from + dim);
+      }
+      scores.emplace_back(static_cast<std::size_t>(part.count * kObserved));
+    }
+    ObservedMass mass;
+    mass.columns.assign(static_cast<std::size_t>(length), 0);
+    mass.slashes.assign(static_cast<std::size_t>(length), 0);
+    // One job at a time: ranks share nothing but sums.
+    const auto run = [&](auto&& pass) {
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        ObserveJob<Real> job;
+        job.queries = queries.data();
+        job.rows = rows;
+        job.first_query = first_query;
+        job.keys = held[i].data();
+        job.stride = dim;
+        job.count = parts[i].count;
+        job.first_key = parts[i].begin;
+        job.step = parts[i].step;
+        job.scores = scores[i].data();
+        job.peak = peak.data();
+        job.sum = sum.data();
+        job.factor = factor.data();
+        const Range seen = diagonals(job);
+        std::vector<std::uint32_t> columns(static_cast<std::size_t>(job.count));
+        std::vector<std::uint32_t> slashes(static_cast<std::size_t>(seen.size()), 0);
+        job.columns = columns.data();
+        job.slashes = slashes.data();
+        pass(std::span<const ObserveJob<Real>>(&job, 1));
+        for (std::size_t n = 0; n < columns.size(); ++n) {
+          mass.columns[static_cast<std::size_t>(parts[i].begin) +
+                       n * static_cast<std::size_t>(parts[i].step)] = columns[n];
+        }
+        for (std::int64_t at = seen.begin; at < seen.end; ++at) {
+          const std::uint32_t value = slashes[static_cast<std::size_t>(at - seen.begin)];
+          if (at < 0 || at >= length) {
+            EXPECT_EQ(value, 0U) << "diagonal " << at;
+          } else {
+            mass.slashes[static_cast<std::size_t>(at)] += value;
+          }
+        }
+      }
+    };
+    run([&](auto jobs) { observe_logits(dim, jobs); });
+    run([&](auto jobs) { observe_sums(jobs); });
+    for (int lane = 0; lane < rows; ++lane) {
+      const auto at = static_cast<std::size_t>(lane);
+      factor[at] = static_cast<Sum>(kMassUnit * kSumUnit / static_cast<double>(sum[at]));
+    }
+    mass.columns.assign(mass.columns.size(), 0);
+    mass.slashes.assign(mass.slashes.size(), 0);
+    run([&](auto jobs) { observe_masses(jobs); });
+    return mass;
+  }
+
+  std::vector<double> expected_columns() const {
+    std::vector<double> columns(static_cast<std::size_t>(length), 0.0);
+    for_each_share([&](std::int64_t, std::int64_t key, double share) {
+      columns[static_cast<std::size_t>(key)] += share;
+    });
+    return columns;
+  }
+  std::vector<double> expected_slashes() const {
+    std::vector<double> slashes(static_cast<std::size_t>(length), 0.0);
+    for_each_share([&](std::int64_t query, std::int64_t key, double share) {
+      slashes[static_cast<std::size_t>(query - key)] += share;
+    });
+    return slashes;
+  }
+
+  template <typename Visit>
+  void for_each_share(Visit&& visit) const {
+    for (int lane = 0; lane < rows; ++lane) {
+      std::vector<double> weights;
+      double sum = 0;
+      for (std::int64_t key = 0; key <= first_query + lane; ++key) {
+        double dot = 0;
+        for (int d = 0; d < dim; ++d) {
+          dot +=
+              static_cast<double>(queries[static_cast<std::size_t>(d * kObserved + lane)]) *
+              static_cast<double>(static_cast<Sum>(keys[static_cast<std::size_t>(key * dim + d)]));
+        }
+        weights.push_back(std::exp(dot));
+        sum += weights.back();
+      }
+      for (std::size_t key = 0; key < weights.size(); ++key) {
+        visit(first_query + lane, static_cast<std::int64_t>(key), weights[key] / sum);
+      }
+    }
+  }
+
+  std::int64_t length;
+  int dim;
+  int rows = 0;
+  std::int64_t first_query = 0;
+  std::vector<Sum> queries;
+  std::vector<Real> keys;
+};
+
+template <typename Real>
+class Observe : public testing::Test {};
+using Reals = testing::Types<float, double, bfloat16>;
+TYPED_TEST_SUITE(Observe, Reals);
+
+TYPED_TEST(Observe, IsTheSoftmaxOfTheLastQueries) {
+  for (const std::int64_t length : {1, 5, 63, 64, 65, 200, 1000}) {
+    const Subject<TypeParam> subject(length, 8);
+    const ObservedMass mass = subject.observe({{0, 1, length}});
+    const std::vector<double> columns = subject.expected_columns();
+    const std::vector<double> slashes = subject.expected_slashes();
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      EXPECT_NEAR(mass.columns[i] / double{kMassUnit}, columns[i], 2e-5) << length << " key " << i;
+      EXPECT_NEAR(mass.slashes[i] / double{kMassUnit}, slashes[i], 2e-5)
+          << length << " slash " << i;
+    }
+  }
+}
+
+TYPED_TEST(Observe, TheSameBitsHoweverTheKeysAreCut) {
+  const Subject<TypeParam> subject(300, 20);
+  const ObservedMass whole = subject.observe({{0, 1, 300}});
+  using Part = typename Subject<TypeParam>::Part;
+  const std::vector<std::vector<Part>> cuts = {
+      {{0, 1, 7}, {7, 1, 123}, {130, 1, 170}},
+      {{200, 1, 100}, {0, 1, 200}},
+      {{0, 3, 100}, {1, 3, 100}, {2, 3, 100}},
+      {{299, 1, 1}, {0, 1, 299}},
+  };
+  for (const auto& cut : cuts) {
+    const ObservedMass parts = subject.observe(cut);
+    EXPECT_EQ(parts.columns, whole.columns);
+    EXPECT_EQ(parts.slashes, whole.slashes);
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::kernels
