@@ -12,7 +12,7 @@ inline constexpr int kObservedLanes = 64;
 /// Of an ObserveJob; keys widened already.
 template <typename Sum>
 struct ObserveKernels {
-  /// scores [count, lanes] of keys [count, stride].
+  /// scores [count, lanes] of keys [count, stride]; sums in the order of the elements.
   void (*products)(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
                    std::int64_t count, Sum* scores);
   /// scores = e^(scores - peak), and their sums in steps of 1 / unit.
@@ -21,16 +21,24 @@ struct ObserveKernels {
   /// Key n of `count` adds to columns[n] and to slashes[lane - n * step], all in whole steps.
   void (*masses)(const Sum* scores, std::int64_t count, std::int64_t step, const Sum* factor,
                  std::uint32_t* columns, std::uint32_t* slashes);
+  /// `side` lanes are a row, `side` keys a column: assigns masses[row * pitch + column] of all rows
+  /// and of the columns that the keys are in.
+  void (*blocks)(const Sum* scores, std::int64_t count, int side, const Sum* factor,
+                 std::uint32_t* masses, std::int64_t pitch);
 };
 
-/// Sums in the order of the elements of a head, whatever the keys beside them.
+/// Adds elements [begin, end) of a head to scores that hold the sums of those before.
 template <typename M, int kKeys, typename Sum>
-[[gnu::always_inline]] inline void observe_keys(const Sum* queries, int dim, const Sum* keys,
-                                                std::int64_t stride, Sum* scores) {
+[[gnu::always_inline]] inline void observe_keys(const Sum* queries, int begin, int end,
+                                                const Sum* keys, std::int64_t stride, Sum* scores) {
   for (int lane = 0; lane < kObservedLanes; lane += 2 * M::kLanes) {
     typename M::Vector sums[kKeys][2];
-    for (int k = 0; k < kKeys; ++k) sums[k][0] = sums[k][1] = M::zero();
-    for (int d = 0; d < dim; ++d) {
+    for (int k = 0; k < kKeys; ++k) {
+      const Sum* row = scores + k * kObservedLanes + lane;
+      sums[k][0] = begin == 0 ? M::zero() : M::load(row);
+      sums[k][1] = begin == 0 ? M::zero() : M::load(row + M::kLanes);
+    }
+    for (int d = begin; d < end; ++d) {
       const Sum* row = queries + static_cast<std::int64_t>(d) * kObservedLanes + lane;
       const auto low = M::load(row);
       const auto high = M::load(row + M::kLanes);
@@ -47,16 +55,23 @@ template <typename M, int kKeys, typename Sum>
   }
 }
 
+/// Part by part of a long head, so that the queries stay in the first cache.
 template <typename M, typename Sum>
 void observe_products(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
                       std::int64_t count, Sum* scores) {
   constexpr int kKeys = 4;
-  std::int64_t n = 0;
-  for (; n + kKeys <= count; n += kKeys) {
-    observe_keys<M, kKeys>(queries, dim, keys + n * stride, stride, scores + n * kObservedLanes);
-  }
-  for (; n < count; ++n) {
-    observe_keys<M, 1>(queries, dim, keys + n * stride, stride, scores + n * kObservedLanes);
+  constexpr int kElements = 128;
+  for (int begin = 0; begin < dim; begin += kElements) {
+    const int end = begin + kElements < dim ? begin + kElements : dim;
+    std::int64_t n = 0;
+    for (; n + kKeys <= count; n += kKeys) {
+      observe_keys<M, kKeys>(queries, begin, end, keys + n * stride, stride,
+                             scores + n * kObservedLanes);
+    }
+    for (; n < count; ++n) {
+      observe_keys<M, 1>(queries, begin, end, keys + n * stride, stride,
+                         scores + n * kObservedLanes);
+    }
   }
 }
 
@@ -91,12 +106,34 @@ void observe_shares(const Sum* scores, std::int64_t count, std::int64_t step, co
   }
 }
 
+template <typename M, typename Sum>
+void observe_blocks(const Sum* scores, std::int64_t count, int side, const Sum* factor,
+                    std::uint32_t* masses, std::int64_t pitch) {
+  for (std::int64_t begin = 0; begin < count; begin += side) {
+    const std::int64_t end = begin + side < count ? begin + side : count;
+    std::uint32_t lanes[kObservedLanes] = {};
+    for (std::int64_t n = begin; n < end; ++n) {
+      const Sum* row = scores + n * kObservedLanes;
+      for (int lane = 0; lane < kObservedLanes; ++lane) {
+        lanes[lane] += static_cast<std::uint32_t>(
+            static_cast<std::int32_t>(row[lane] * factor[lane] + Sum(0.5)));
+      }
+    }
+    for (int row = 0; row < kObservedLanes / side; ++row) {
+      std::uint32_t sum = 0;
+      for (int lane = row * side; lane < (row + 1) * side; ++lane) sum += lanes[lane];
+      masses[row * pitch + begin / side] = sum;
+    }
+  }
+}
+
 /// Null where the build or the processor has no instruction set for them.
 const ObserveKernels<float>* observe_kernels();
 
 template <typename M, typename Sum>
 constexpr ObserveKernels<Sum> observe_kernels() {
-  return {observe_products<M, Sum>, observe_exponentials<M, Sum>, observe_shares<M, Sum>};
+  return {observe_products<M, Sum>, observe_exponentials<M, Sum>, observe_shares<M, Sum>,
+          observe_blocks<M, Sum>};
 }
 
 }  // namespace cadenza::kernels::cpu

@@ -3,8 +3,10 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "../cpu/observe_tile.hpp"
@@ -55,13 +57,13 @@ const cpu::ObserveKernels<Sum>& tile_kernels() {
   return kPlain;
 }
 
-/// Runs body(job) for all jobs, on all threads.
-template <typename Real, typename Body>
-void for_each_job(const char* name, std::span<const ObserveJob<Real>> jobs, const Body& body) {
+/// Runs body(job, thread) for all jobs, on all threads.
+template <typename Job, typename Body>
+void for_each_job(const char* name, std::span<const Job> jobs, const Body& body) {
   const Kokkos::DefaultHostExecutionSpace space;
   std::atomic<std::size_t> next = 0;
-  const auto work = [&](int) {
-    for (std::size_t i = next++; i < jobs.size(); i = next++) body(jobs[i]);
+  const auto work = [&](int thread) {
+    for (std::size_t i = next++; i < jobs.size(); i = next++) body(jobs[i], thread);
   };
   using Threads = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<int>>;
   Kokkos::parallel_for(name, Threads(0, space.concurrency()), work);
@@ -71,7 +73,7 @@ void for_each_job(const char* name, std::span<const ObserveJob<Real>> jobs, cons
 /// Keys at a time: they and their scores stay in the cache.
 constexpr std::int64_t kTile = 64;
 
-/// Logits of some keys of a job, raising its peak.
+/// Scores of some keys of a job, raising its peak.
 template <typename Real>
 void score(const ObserveJob<Real>& job, int dim, Range keys, std::vector<Accumulator<Real>>& wide) {
   using Sum = Accumulator<Real>;
@@ -98,22 +100,86 @@ void score(const ObserveJob<Real>& job, int dim, Range keys, std::vector<Accumul
   }
 }
 
+template <typename Real>
+void score_all(const ObserveJob<Real>& job, int dim, std::vector<Accumulator<Real>>& wide) {
+  if constexpr (!std::is_same_v<Real, Accumulator<Real>>) {
+    wide.resize(static_cast<std::size_t>(kTile * dim));
+  }
+  for (std::int64_t begin = 0; begin < job.count; begin += kTile) {
+    score(job, dim, {begin, std::min(job.count, begin + kTile)}, wide);
+  }
+}
+
+/// Memory of a thread that observes blocks.
+template <typename Real>
+struct BlockScratch {
+  std::vector<Accumulator<Real>> queries;  ///< [stride * head_dim, kObserved]
+  std::vector<Accumulator<Real>> scores;   ///< [groups of keys, kObserved]
+  std::vector<Accumulator<Real>> wide;
+};
+
+/// A lane is a group of queries: its tokens from the last to the first, one after another.
+template <typename Real>
+void gather_queries(const BlockJob<Real>& job, int head_dim, std::int64_t stride,
+                    std::vector<Accumulator<Real>>& queries) {
+  using Sum = Accumulator<Real>;
+  queries.assign(static_cast<std::size_t>(stride * head_dim * kObserved), 0);
+  const Sum scale = Sum(1) / (std::sqrt(static_cast<Sum>(head_dim)) * static_cast<Sum>(stride));
+  for (std::int64_t token = 0; token < job.count; ++token) {
+    const Real* from = job.queries + token * job.query_stride;
+    const std::int64_t place = stride - 1 - token % stride;
+    Sum* to = queries.data() + place * head_dim * kObserved + token / stride;
+    for (int d = 0; d < head_dim; ++d) to[d * kObserved] = widen(from[d]) * scale;
+  }
+}
+
+template <typename Real>
+void observe_rows(const BlockJob<Real>& whole, int head_dim, std::int64_t block,
+                  std::int64_t stride, BlockScratch<Real>& scratch) {
+  using Sum = Accumulator<Real>;
+  gather_queries(whole, head_dim, stride, scratch.queries);
+  const std::int64_t side = block / stride;
+  const std::int64_t groups = (whole.count + stride - 1) / stride;
+  std::array<Sum, kObserved> peak, factor{};
+  peak.fill(-std::numeric_limits<Sum>::infinity());
+  std::array<std::int64_t, kObserved> sum{};
+  ObserveJob<Real> job;
+  job.queries = scratch.queries.data();
+  job.first_query = whole.first_row * side;
+  job.keys = whole.keys;
+  job.stride = stride * head_dim;
+  job.count = job.first_query + groups;
+  scratch.scores.resize(static_cast<std::size_t>(job.count * kObserved));
+  job.scores = scratch.scores.data();
+  job.peak = peak.data();
+  score_all(job, static_cast<int>(job.stride), scratch.wide);
+  tile_kernels<Sum>().exponentials(job.scores, job.count, job.peak, static_cast<Sum>(kSumUnit),
+                                   sum.data());
+  for (std::size_t lane = 0; lane < static_cast<std::size_t>(groups); ++lane) {
+    factor[lane] = static_cast<Sum>(kMassUnit * kSumUnit / static_cast<double>(sum[lane]));
+  }
+  const std::int64_t rows = (whole.count + block - 1) / block;
+  const std::int64_t columns = whole.first_row + rows;
+  std::vector<std::uint32_t> masses(static_cast<std::size_t>(kObserved / side * columns), 0);
+  tile_kernels<Sum>().blocks(job.scores, job.count, static_cast<int>(side), factor.data(),
+                             masses.data(), columns);
+  std::copy_n(masses.begin(), rows * columns, whole.masses);
+}
+
 }  // namespace
 
 template <typename Real>
 void observe_logits(int head_dim, std::span<const ObserveJob<Real>> jobs) {
-  for_each_job("observe_logits", jobs, [&](const ObserveJob<Real>& job) {
-    std::vector<Accumulator<Real>> wide(static_cast<std::size_t>(kTile * head_dim));
-    for (std::int64_t begin = 0; begin < job.count; begin += kTile) {
-      score(job, head_dim, {begin, std::min(job.count, begin + kTile)}, wide);
-    }
+  for_each_job("observe_logits", jobs, [&](const ObserveJob<Real>& job, int) {
+    std::vector<Accumulator<Real>> wide;
+    score_all(job, head_dim, wide);
   });
 }
 
 template <typename Real>
 void observe_sums(std::span<const ObserveJob<Real>> jobs) {
   using Sum = Accumulator<Real>;
-  for_each_job("observe_sums", jobs, [](const ObserveJob<Real>& job) {
+  for_each_job("observe_sums", jobs, [](const ObserveJob<Real>& job, int) {
     tile_kernels<Sum>().exponentials(job.scores, job.count, job.peak, static_cast<Sum>(kSumUnit),
                                      job.sum);
   });
@@ -122,17 +188,39 @@ void observe_sums(std::span<const ObserveJob<Real>> jobs) {
 template <typename Real>
 void observe_masses(std::span<const ObserveJob<Real>> jobs) {
   using Sum = Accumulator<Real>;
-  for_each_job("observe_masses", jobs, [](const ObserveJob<Real>& job) {
+  for_each_job("observe_masses", jobs, [](const ObserveJob<Real>& job, int) {
     // Lane 0 of the first key: its diagonal, counted from the last key's.
     std::uint32_t* first = job.slashes + (job.count - 1) * job.step;
     tile_kernels<Sum>().masses(job.scores, job.count, job.step, job.factor, job.columns, first);
   });
 }
 
+std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
+                                 std::int64_t element_bytes) {
+  const std::int64_t accumulator =
+      std::max<std::int64_t>(element_bytes, static_cast<std::int64_t>(sizeof(float)));
+  const std::int64_t widened = element_bytes < accumulator ? kTile * stride * head_dim : 0;
+  const std::int64_t groups = (length + stride - 1) / stride;
+  return (kObserved * (stride * head_dim + groups) + widened) * accumulator;
+}
+
+template <typename Real>
+void observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
+                    std::span<const BlockJob<Real>> jobs) {
+  // A thread keeps its memory from job to job.
+  const Kokkos::DefaultHostExecutionSpace space;
+  std::vector<BlockScratch<Real>> scratch(static_cast<std::size_t>(space.concurrency()));
+  for_each_job("observe_blocks", jobs, [&](const BlockJob<Real>& job, int thread) {
+    observe_rows(job, head_dim, block, stride, scratch[static_cast<std::size_t>(thread)]);
+  });
+}
+
 #define CADENZA_INSTANTIATE(Real)                                             \
   template void observe_logits<Real>(int, std::span<const ObserveJob<Real>>); \
   template void observe_sums<Real>(std::span<const ObserveJob<Real>>);        \
-  template void observe_masses<Real>(std::span<const ObserveJob<Real>>);
+  template void observe_masses<Real>(std::span<const ObserveJob<Real>>);      \
+  template void observe_blocks<Real>(int, std::int64_t, std::int64_t,         \
+                                     std::span<const BlockJob<Real>>);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

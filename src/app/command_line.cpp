@@ -101,10 +101,10 @@ void add_attend(CLI::App& app, CommandLine& line) {
                    "document_lengths [n], optional dout like q")
       ->required();
   attend->add_option("--index", line.index,
-                     "kind vertical_slash: the output of an earlier call, whose index to take "
+                     "sparse kinds: the output of an earlier call, whose index to take "
                      "instead of choosing one (docs/attend.md)");
   add_output(*attend, line,
-             "HDF5: out, lse [tokens, heads], with dout dq, dk, dv, with kind vertical_slash the "
+             "HDF5: out, lse [tokens, heads], with dout dq, dk, dv, with sparse kinds the "
              "index; written only if all numbers are finite (exit code 4 otherwise)")
       ->required();
   attend->callback([&line] { line.command = Command::attend; });

@@ -14,6 +14,7 @@ SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
 }
 
 SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t length) {
+  if (rule.kind == SparseKind::xattention) return {};  // its threshold says nothing of numbers
   // A slash makes up to two blocks of a row active, beside the one on the diagonal.
   const std::int64_t most = (2 * rule.slashes + 1) * rule.block + rule.columns;
   std::array<double, kBins> share{};
@@ -40,10 +41,11 @@ std::size_t SparseCounts::class_of(std::int64_t length) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(length)));
 }
 
-void SparseCounts::add(const SparsePattern& pattern) {
+void SparseCounts::add(const SparsePattern& pattern, Range tokens) {
   auto& mine = bins[class_of(pattern.length())];
   for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
-    const Range rows = SparseDensity::rows(bin, pattern.length());
+    const Range rows = intersect(tokens, SparseDensity::rows(bin, pattern.length()));
+    if (rows.empty()) continue;
     const Range keys{0, pattern.length()};
     Bin& sum = mine[static_cast<std::size_t>(bin)];
     sum.kept += pattern.pairs(rows, keys);

@@ -92,6 +92,38 @@ SparsePattern SparsePattern::unpack(std::int64_t length, std::int64_t block,
   return pattern;
 }
 
+std::int64_t SparsePattern::packed_block_words(Range rows) {
+  return bit_words(rows.end * (rows.end + 1) / 2 - rows.begin * (rows.begin + 1) / 2);
+}
+
+void SparsePattern::pack_blocks(Range rows, std::span<std::uint64_t> words) const {
+  if (slashes_ || std::ssize(words) != packed_block_words(rows)) {
+    fail(ExitCode::internal, "rows [{}, {}) of blocks do not fit into {} words", rows.begin,
+         rows.end, words.size());
+  }
+  std::ranges::fill(words, 0);
+  const std::size_t first = bit(rows.begin, 0);
+  for (std::size_t i = 0; i < bit(rows.end, 0) - first; ++i) {
+    if (active_[first + i]) words[i / kBits] |= std::uint64_t{1} << (i % kBits);
+  }
+}
+
+void SparsePattern::unpack_blocks(Range rows, std::span<const std::uint64_t> words) {
+  if (slashes_ || std::ssize(words) != packed_block_words(rows)) {
+    fail(ExitCode::communication, "{} words hold no rows [{}, {}) of a pattern of blocks",
+         words.size(), rows.begin, rows.end);
+  }
+  const std::size_t first = bit(rows.begin, 0);
+  for (std::size_t i = 0; i < bit(rows.end, 0) - first; ++i) {
+    active_[first + i] = (words[i / kBits] >> (i % kBits) & 1) != 0;
+  }
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    if (active(row, row)) continue;
+    fail(ExitCode::communication, "block {} of a pattern of {} tokens does not see itself", row,
+         length_);
+  }
+}
+
 bool SparsePattern::sees(std::int64_t query, std::int64_t key) const {
   if (key > query) return false;
   return active(query / block_, key / block_) || std::ranges::binary_search(columns_, key);

@@ -291,15 +291,27 @@ void check_kind(const Checker& check, const Attention& a) {
                 word(a.kind));
 }
 
-void check_sparse(const Checker& check, const Experiment& e) {
-  const Attention& a = e.attention;
-  if (a.kind != AttentionKind::vertical_slash) {
-    check.require(a.sparse == SparseAttention{}, "attention.sparse",
-                  "found keys with attention.kind = {}; valid: only with kind vertical_slash",
-                  word(a.kind));
+/// What only one of the sparse kinds takes must be as it is by default with the other.
+void check_other_kind(const Checker& check, const Attention& a) {
+  const SparseAttention& s = a.sparse;
+  const SparseAttention defaults;
+  const auto only = [&](bool is_default, const char* path, const char* kind) {
+    check.require(is_default, path, "found with attention.kind = {}; valid: only with kind {}",
+                  word(a.kind), kind);
+  };
+  if (a.kind == AttentionKind::vertical_slash) {
+    only(s.stride == defaults.stride, "attention.sparse.stride", "xattention");
+    only(s.threshold == defaults.threshold, "attention.sparse.threshold", "xattention");
     return;
   }
-  const SparseAttention& s = a.sparse;
+  only(s.columns == defaults.columns, "attention.sparse.columns", "vertical_slash");
+  only(s.slashes == defaults.slashes, "attention.sparse.slashes", "vertical_slash");
+  only(s.top_p == defaults.top_p, "attention.sparse.top_p", "vertical_slash");
+  only(s.sinks == defaults.sinks, "attention.sparse.sinks", "vertical_slash");
+  only(s.window == defaults.window, "attention.sparse.window", "vertical_slash");
+}
+
+void check_budgets(const Checker& check, const SparseAttention& s) {
   const auto within = [&](std::int64_t forced, std::int64_t budget, const char* path,
                           const char* what) {
     check.require(s.top_p > 0 || forced <= budget, path,
@@ -311,14 +323,40 @@ void check_sparse(const Checker& check, const Experiment& e) {
   check.require(s.columns + s.slashes > 0, "attention.sparse.columns",
                 "found 0 with attention.sparse.slashes = 0, which leaves nothing but the blocks of "
                 "the diagonal; valid: 1 or more of either");
+}
+
+void check_antidiagonals(const Checker& check, const Attention& a) {
+  const SparseRule rule = a.sparse_rule();
+  check.require(rule.block % rule.stride == 0 && rule.block / rule.stride <= SparseRule::kObserved,
+                "attention.sparse.stride",
+                "found {} with attention.sparse.block = {}; valid: a divisor of the block, at most "
+                "{} times smaller",
+                rule.stride, rule.block, SparseRule::kObserved);
+  check.require(rule.threshold > 0, "attention.sparse.threshold",
+                "found 0; valid: a number in (0, 1]");
+}
+
+void check_sparse(const Checker& check, const Experiment& e) {
+  const Attention& a = e.attention;
+  const SparseAttention& s = a.sparse;
+  if (a.sparse_rule().block == 0) {
+    check.require(s == SparseAttention{}, "attention.sparse",
+                  "found keys with attention.kind = {}; valid: only with kind vertical_slash or "
+                  "xattention",
+                  word(a.kind));
+    return;
+  }
+  check_other_kind(check, a);
+  if (a.kind == AttentionKind::vertical_slash) check_budgets(check, s);
+  if (a.kind == AttentionKind::xattention) check_antidiagonals(check, a);
   for (const std::int64_t layer : s.dense_layers) {
     check.require(layer < e.model.layers, "attention.sparse.dense_layers",
                   "found layer {}; valid: in [0, {}), the layers of the model", layer,
                   e.model.layers);
   }
   check.require(a.overlap != Overlap::ping_pong, "attention.overlap",
-                "found ping_pong with attention.kind {}: the last queries of a document, which "
-                "choose what all of it sees, are in the second half; valid: none",
+                "found ping_pong with attention.kind {}: what a document sees is chosen from all "
+                "of it, of which each half has a part; valid: none",
                 word(a.kind));
   const bool pooled = e.parallel.pipeline > 1 &&
                       e.parallel.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;

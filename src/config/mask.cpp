@@ -20,6 +20,7 @@ Mask Attention::mask() const {
   switch (kind) {
     case AttentionKind::full:
     case AttentionKind::vertical_slash:
+    case AttentionKind::xattention:
       return {};
     case AttentionKind::window:
       return Mask::window(window, sinks);
@@ -32,9 +33,23 @@ Mask Attention::mask() const {
 }
 
 SparseRule Attention::sparse_rule() const {
-  if (kind != AttentionKind::vertical_slash) return {};
-  return {sparse.block, sparse.columns, sparse.slashes,    sparse.top_p,
-          sparse.sinks, sparse.window,  sparse.dense_below};
+  SparseRule rule;
+  if (kind == AttentionKind::vertical_slash) {
+    rule.block = sparse.block.value_or(64);
+    rule.columns = sparse.columns;
+    rule.slashes = sparse.slashes;
+    rule.top_p = sparse.top_p;
+    rule.sinks = sparse.sinks;
+    rule.window = sparse.window;
+    rule.dense_below = sparse.dense_below;
+  } else if (kind == AttentionKind::xattention) {
+    rule.kind = SparseKind::xattention;
+    rule.block = sparse.block.value_or(128);
+    rule.stride = sparse.stride;
+    rule.threshold = sparse.threshold;
+    rule.dense_below = sparse.dense_below;
+  }
+  return rule;
 }
 
 }  // namespace cadenza::config

@@ -161,7 +161,7 @@ void describe(Visitor& visit, Parallel& parallel) {
 
 template <typename Visitor>
 void describe(Visitor& visit, SparseAttention& sparse) {
-  visit.key("block", sparse.block, Integers{1, kMaxSize});
+  visit.key("block", sparse.block, AutoOr<Integers>{{1, kMaxSize}});
   visit.key("columns", sparse.columns, Integers{0, kMaxCount});
   visit.key("slashes", sparse.slashes, Integers{0, kMaxCount});
   visit.key("top_p", sparse.top_p, Numbers{0.0, 1.0});
@@ -170,6 +170,8 @@ void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("dense_below", sparse.dense_below, Integers{0, kMaxCount});
   visit.key("dense_layers", sparse.dense_layers, Integers{0, kMaxSize});
   visit.key("dense_steps", sparse.dense_steps, Integers{0, kMaxCount});
+  visit.key("stride", sparse.stride, Integers{1, kMaxSize});
+  visit.key("threshold", sparse.threshold, Numbers{0.0, 1.0});
 }
 
 template <typename Visitor>

@@ -35,8 +35,8 @@ inline constexpr auto kWords<PipelineSchedule> =
 template <>
 inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
 template <>
-inline constexpr auto kWords<AttentionKind> =
-    std::to_array<std::string_view>({"full", "window", "prefix", "dual_chunk", "vertical_slash"});
+inline constexpr auto kWords<AttentionKind> = std::to_array<std::string_view>(
+    {"full", "window", "prefix", "dual_chunk", "vertical_slash", "xattention"});
 template <>
 inline constexpr auto kWords<RopeScalingKind> = std::to_array<std::string_view>({"none", "linear",
                                                                                  "yarn", "llama3"});

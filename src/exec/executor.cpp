@@ -128,7 +128,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
 
 template <typename Real>
 StepResult Executor<Real>::agree_on_result() {
-  std::array<double, 5> sums{};
+  std::array<double, 7> sums{};
   if (trainer_) {
     const auto answers = trainer_->losses().answers();
     sums[0] = trainer_->loss_sum();
@@ -139,9 +139,15 @@ StepResult Executor<Real>::agree_on_result() {
     sums[1] = trainer_->gradient_norm();
     sums[2] = trainer_->learning_rate();
   }
+  if (!outline_.sparse.empty()) {
+    sums[5] = exchange_.front()->index().recall_of_step().kept;
+    sums[6] = exchange_.front()->index().recall_of_step().all;
+  }
   world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
-  return {sums[0] * loss_scale_, sums[1],          sums[2], std::llround(sums[3]),
-          std::llround(sums[4]), agree_on_counts()};
+  const std::optional<double> recall =
+      sums[6] > 0 ? std::optional(sums[5] / sums[6]) : std::nullopt;
+  return {sums[0] * loss_scale_, sums[1],           sums[2], std::llround(sums[3]),
+          std::llround(sums[4]), agree_on_counts(), recall};
 }
 
 template <typename Real>
@@ -186,6 +192,10 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
     if (program::is_attention(step.operation)) return run_attention(step);
     const HomeRows& home = exchange_.front()->binding(std::max(step.tick, 0) / outline_.parts).home;
     trainer_->run(step, plan, home);
+    if (step.operation == program::Operation::attention_outputs &&
+        step.pass == program::Pass::forward && !step.recompute && !outline_.sparse.empty()) {
+      exchange_.front()->index().sample(context_of(step));
+    }
   };
   program::describe(step.operation).whole ? run() : tracer_.time_if_long(step.operation, run);
   if (program::is_attention(step.operation)) return;
@@ -193,8 +203,7 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
 }
 
 template <typename Real>
-void Executor<Real>::run_attention(const Step& step) {
-  AttentionExchange<Real>& exchange = *exchange_[static_cast<std::size_t>(step.part)];
+AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
   AttentionContext<Real> context;
   context.tick = step.tick / outline_.parts;
   context.layer = step.layer;
@@ -206,7 +215,13 @@ void Executor<Real>::run_attention(const Step& step) {
   context.sparse = outline_.is_sparse(stage, std::max(step.chunk, 0),
                                       step.layer - std::max(step.chunk, 0) * outline_.layers);
   if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
-  exchange.set_context(context);
+  return context;
+}
+
+template <typename Real>
+void Executor<Real>::run_attention(const Step& step) {
+  AttentionExchange<Real>& exchange = *exchange_[static_cast<std::size_t>(step.part)];
+  exchange.set_context(context_of(step));
   exchange.run(step.operation, step.stage);
 }
 

@@ -10,7 +10,7 @@
 namespace cadenza::plan {
 
 /// Bytes of a move of an index round.
-/// @param tokens  observed: queries; mass: keys, as the plan counts them; else of no effect
+/// @param tokens  observed, observed_keys, mass: as the plan counts them; pattern: in the text
 std::int64_t index_bytes(const Workload& workload, Tensor what, int document, Range tokens,
                          Range heads);
 

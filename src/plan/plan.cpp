@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kNames =
     std::to_array<std::string_view>({"Q", "K", "V", "O", "LSE", "dO", "delta", "dQ", "dK", "dV",
-                                     "observed Q", "peak", "sum", "mass", "pattern"});
+                                     "observed Q", "observed K", "peak", "sum", "mass", "pattern"});
 
 void add_range(Hasher& hasher, Range range) {
   hasher.add(static_cast<std::uint64_t>(range.begin)).add(static_cast<std::uint64_t>(range.end));
@@ -56,8 +56,9 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   }
   if (workload.sparse == SparseRule{}) return;
   const SparseRule& rule = workload.sparse;
-  add_integers(hasher, rule.block, rule.columns, rule.slashes, rule.sinks, rule.window,
-               rule.dense_below, std::bit_cast<std::uint64_t>(rule.top_p));
+  add_integers(hasher, rule.kind, rule.block, rule.columns, rule.slashes, rule.sinks, rule.window,
+               rule.dense_below, std::bit_cast<std::uint64_t>(rule.top_p), rule.stride,
+               std::bit_cast<std::uint64_t>(rule.threshold));
   for (const SparseDensity& density : workload.density) {
     for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
       add_integers(hasher, density.share(bin));
@@ -99,16 +100,13 @@ std::string_view name(Tensor what) {
 }
 
 bool is_key_side(Tensor what) {
-  return what == Tensor::k || what == Tensor::v || what == Tensor::dk || what == Tensor::dv;
+  return what == Tensor::k || what == Tensor::v || what == Tensor::dk || what == Tensor::dv ||
+         what == Tensor::observed_keys;
 }
 
 bool is_result(Tensor what) {
   return what == Tensor::o || what == Tensor::lse || what == Tensor::dq || what == Tensor::dk ||
          what == Tensor::dv;
-}
-
-Tensor carried(IndexRound round) {
-  return static_cast<Tensor>(static_cast<int>(Tensor::observed) + static_cast<int>(round));
 }
 
 Range key_heads(const AttentionShape& shape, Range heads) {

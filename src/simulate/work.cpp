@@ -79,28 +79,17 @@ double Work::estimate(const program::Step& step, Rank rank) const {
                    [static_cast<std::size_t>(rank)];
 }
 
-/// Holders of keys work on their own keys for all heads, owners on whole documents for their own.
 Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) const {
   const plan::Workload& workload = tick.forward.workload;
   Estimates rounds(tick.forward.index.size(), std::vector<double>(ranks_, 0.0));
   if (rounds.empty()) return rounds;
   for (const plan::IndexParts& parts : plan::index_parts(workload)) {
-    const int heads = workload.shape.heads;
-    for (const plan::Home& home : parts.homes) {
-      const double scores = static_cast<double>(home.tokens.size()) * heads;
-      for (const plan::IndexRound round :
-           {plan::IndexRound::observed, plan::IndexRound::peak, plan::IndexRound::sum}) {
-        rounds[static_cast<std::size_t>(round)][static_cast<std::size_t>(home.rank)] +=
-            costs.observe(round, scores);
-      }
-    }
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
-      const double masses =
-          static_cast<double>(parts.owned(n, heads).size()) *
-          static_cast<double>(workload.lengths[static_cast<std::size_t>(parts.document)]);
-      rounds[static_cast<std::size_t>(plan::IndexRound::mass)]
-            [static_cast<std::size_t>(parts.holders[n])] +=
-          costs.observe(plan::IndexRound::mass, masses);
+      for (std::size_t round = 0; round < rounds.size(); ++round) {
+        const auto which = static_cast<plan::IndexRound>(round);
+        rounds[round][static_cast<std::size_t>(parts.holders[n])] +=
+            costs.estimate(plan::index_work(workload, parts, n, which));
+      }
     }
   }
   return rounds;

@@ -21,7 +21,7 @@ class SparseDensity {
   static constexpr std::int64_t kUnit = 1024;  ///< steps of 1: integers, so that all ranks agree
 
   SparseDensity() { shares_.fill(kUnit); }
-  /// What a rule's budgets allow, before anything has been measured.
+  /// What a rule's budgets allow, before anything has been measured: all with xattention.
   static SparseDensity of_budgets(const SparseRule& rule, std::int64_t length);
   /// @param share  [kBins], each in [0, 1]
   explicit SparseDensity(const std::array<double, kBins>& share);
@@ -69,7 +69,8 @@ struct SparseCounts {
   std::array<std::array<Bin, SparseDensity::kBins>, kClasses> bins{};
 
   static std::size_t class_of(std::int64_t length);
-  void add(const SparsePattern& pattern);
+  /// @param tokens  the rows of it that count
+  void add(const SparsePattern& pattern, Range tokens);
   /// Share of the causal pairs that is left out; 0 without any.
   double sparsity() const;
 };

@@ -60,6 +60,13 @@ class SparsePattern {
   static SparsePattern unpack(std::int64_t length, std::int64_t block,
                               std::span<const std::uint64_t> words);
 
+  /// Of patterns of blocks: words in which the blocks of some rows travel, and back.
+  static std::int64_t packed_block_words(Range rows);
+  void pack_blocks(Range rows, std::span<std::uint64_t> words) const;
+  /// Assigns the blocks of these rows.
+  /// @throws Error(communication) where a row's own block is not active, or words are missing
+  void unpack_blocks(Range rows, std::span<const std::uint64_t> words);
+
   friend bool operator==(const SparsePattern&, const SparsePattern&) = default;
 
  private:

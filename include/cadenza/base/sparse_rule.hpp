@@ -11,11 +11,17 @@
 
 namespace cadenza {
 
-/// Vertical-slash attention (MInference, arXiv 2407.02490; MTraining, arXiv 2510.18830): the last
-/// queries of a document say which keys (columns) and which diagonals i - j (slashes) hold most of
-/// their attention; all queries of the document then see those. Chosen for every layer and head.
+/// Who chooses the pattern of a document and a head, anew for every layer:
+/// - vertical_slash (MInference, arXiv 2407.02490; MTraining, arXiv 2510.18830): the last queries
+/// of
+///   a document say which keys (columns) and which diagonals i - j (slashes) hold most of their
+///   attention; all queries of the document then see those;
+/// - xattention (XAttention, arXiv 2503.16428): sums over the antidiagonals of squares of `stride`
+///   tokens say which blocks hold most of the attention of each row of blocks.
+enum class SparseKind : std::uint8_t { vertical_slash, xattention };
+
 struct SparseRule {
-  static constexpr int kObserved = 64;  ///< last queries that are asked
+  static constexpr int kObserved = 64;  ///< vertical_slash: last queries that are asked
 
   std::int64_t block = 0;        ///< tokens of a side of a block; 0: attention is dense
   std::int64_t columns = 0;      ///< at most so many
@@ -24,14 +30,28 @@ struct SparseRule {
   std::int64_t sinks = 0;        ///< top_p 0: first columns that are kept whatever their mass
   std::int64_t window = 0;       ///< top_p 0: smallest diagonals that are kept whatever their mass
   std::int64_t dense_below = 0;  ///< documents of fewer tokens are dense
+  SparseKind kind = SparseKind::vertical_slash;
+  std::int64_t stride = 0;  ///< xattention: divides `block`, at most kObserved times smaller
+  double threshold = 0;     ///< xattention: share of the mass that a row's blocks are to hold
 
   bool is_dense(std::int64_t length) const { return block == 0 || length < dense_below; }
   /// The queries of a document that are asked.
   static Range observed(std::int64_t length) {
     return {std::max<std::int64_t>(0, length - kObserved), length};
   }
-  /// 64-bit words in which the pattern of a document of so many tokens travels.
-  std::int64_t pattern_words(std::int64_t length) const;
+  /// The rows of blocks that some tokens of a document lie in.
+  Range block_rows(Range tokens) const {
+    return {tokens.begin / block, (tokens.end + block - 1) / block};
+  }
+  /// The pattern of a document before anything has been chosen: the blocks of the diagonal.
+  SparsePattern diagonal(std::int64_t length) const;
+
+  // A pattern travels in 64-bit words. Of `tokens`: rows of blocks, all of them with
+  // vertical_slash, where all rows have the same bits.
+  std::int64_t pattern_words(std::int64_t length, Range tokens) const;
+  void pack(const SparsePattern& pattern, Range tokens, std::span<std::uint64_t> words) const;
+  /// @throws Error(communication) where the words hold no such pattern
+  void unpack(std::span<const std::uint64_t> words, Range tokens, SparsePattern& pattern) const;
   friend bool operator==(const SparseRule&, const SparseRule&) = default;
 };
 
@@ -51,7 +71,12 @@ struct ObservedMass {
 std::vector<std::int64_t> largest_masses(std::span<const std::uint32_t> masses, std::int64_t most,
                                          std::int64_t forced, double top_p);
 
-/// The pattern of a document and a head.
+/// The blocks that a row of blocks keeps, ascending: the first one, the row's own (the last), and
+/// as many of the largest as are needed to hold the share `threshold` of all mass; of equal ones
+/// the lower number.
+std::vector<std::int64_t> largest_blocks(std::span<const std::uint32_t> masses, double threshold);
+
+/// vertical_slash: the pattern of a document and a head.
 SparsePattern choose_pattern(const SparseRule& rule, const ObservedMass& mass);
 
 }  // namespace cadenza

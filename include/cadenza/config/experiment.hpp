@@ -108,9 +108,9 @@ struct Batch {
 };
 
 /// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
-/// at the positions of dual chunk attention; those of blocks and columns that are chosen anew for
-/// every layer, head and document.
-enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash };
+/// at the positions of dual chunk attention; those of blocks and columns (vertical_slash), or of
+/// blocks alone (xattention), that are chosen anew for every layer, head and document.
+enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash, xattention };
 /// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or
 /// one less, as in the paper.
 enum class ChunkCap { megatron, paper };
@@ -173,9 +173,9 @@ enum class Bound { two_sided, one_sided };
 /// What a server does with Q, K, V between the passes.
 enum class Inputs { resend, keep };
 
-/// attention.kind vertical_slash; see SparseRule.
+/// attention.kind vertical_slash and xattention; see SparseRule.
 struct SparseAttention {
-  std::int64_t block = 64;
+  std::optional<std::int64_t> block;  ///< absent: 64 with vertical_slash, 128 with xattention
   std::int64_t columns = 1024;
   std::int64_t slashes = 256;
   double top_p = 0;
@@ -184,6 +184,8 @@ struct SparseAttention {
   std::int64_t dense_below = 4096;
   std::vector<std::int64_t> dense_layers;  ///< whose attention stays dense
   std::int64_t dense_steps = 0;            ///< the first steps, in which all layers are dense
+  std::int64_t stride = 16;                ///< xattention
+  double threshold = 0.9;                  ///< xattention
   friend bool operator==(const SparseAttention&, const SparseAttention&) = default;
 };
 
@@ -196,7 +198,7 @@ struct Attention {
   std::int64_t local = 1024;          ///< dual_chunk: of them, those that overlap: the stride is
                                       ///< chunk - local
   ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
-  SparseAttention sparse;             ///< vertical_slash
+  SparseAttention sparse;             ///< vertical_slash, xattention
   PlacementKind placement = PlacementKind::cad;
   Sharding sharding = Sharding::zigzag;
   ShardUnit shard_unit = ShardUnit::document;

@@ -24,6 +24,9 @@ struct StepResult {
   std::int64_t answers = 0;  ///< to questions of documents (source retrieval)
   std::int64_t hits = 0;     ///< answers that were the model's first choice
   SparseCounts sparse;       ///< what sparse attention kept, over layers and heads
+  /// Share of their attention that sampled queries of sparse documents have kept, over the heads of
+  /// one layer.
+  std::optional<double> recall;
 };
 
 /// The layers that a trainer holds.
@@ -63,6 +66,7 @@ class Executor {
   void agree_on_plan(const program::StepPlan& plan);
   void bind(const program::StepPlan& plan);
   void run_operation(const program::Step& step, const program::StepPlan& plan);
+  AttentionContext<Real> context_of(const program::Step& step);
   void run_attention(const program::Step& step);
   StepResult agree_on_result();
   SparseCounts agree_on_counts();

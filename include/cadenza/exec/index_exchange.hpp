@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of sparse attention of one layer through a plan's index rounds (plan::IndexRound): the
-// last queries of a document travel to all who hold its keys, what they attend to is added up, and
-// the owner of a head chooses its pattern and sends it to the servers. No gradient: the backward
-// pass gets the same patterns from their owners, who keep them.
+// The index of sparse attention of one layer through a plan's index rounds (plan::IndexRound): what
+// an estimator needs travels, the owner of a head chooses its pattern and sends it to the servers.
+// No gradient: the backward pass gets the same patterns from their owners, who keep them.
 //
 // Masses and patterns are host memory; Q and K are copied there where they lie elsewhere.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -17,7 +17,6 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/tracer.hpp"
-#include "cadenza/kernels/observe.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/plan/index.hpp"
 #include "cadenza/program/program.hpp"
@@ -26,6 +25,15 @@ namespace cadenza::exec {
 
 template <typename Real>
 struct AttentionContext;
+template <typename Real>
+class IndexEstimator;
+struct IndexDocument;
+
+/// Attention of some queries to keys that their patterns keep, and of as many queries to all keys.
+struct Recall {
+  double kept = 0;
+  double all = 0;
+};
 
 /// Bytes that an index exchange holds while it makes the index of a tick, and keeps for every layer
 /// and activation buffer.
@@ -60,8 +68,14 @@ class IndexExchange {
   /// ranks together have not computed each pair of the indices once
   void require_all_computed();
 
+  /// After a forward pass of the context's layer: notes how much of their attention sampled queries
+  /// have kept. One layer of a step is sampled, another one in the next step.
+  void sample(const AttentionContext<Real>& context);
+
   /// Of the patterns that this rank has chosen since bind().
   const SparseCounts& counts_of_step() const { return step_counts_; }
+  /// Of the queries that this rank has sampled since bind().
+  const Recall& recall_of_step() const { return step_recall_; }
 
   /// Instead of making patterns: these. Documents and heads as the plan counts them.
   void set_patterns(const SparseIndex* given) { given_ = given; }
@@ -70,32 +84,24 @@ class IndexExchange {
 
  private:
   struct Tick;
-  struct Document;
-  struct Head;
-  struct Jobs;
   struct Counts;
   /// Tick, layer, pass, recomputed.
   using Place = std::tuple<int, int, program::Pass, bool>;
   using Bytes = std::vector<std::byte>;
 
+  void add_tick(const program::TickPlans& plans);
+  void begin_layer();
   void start_messages(plan::IndexRound round);
   void complete_messages(plan::IndexRound round);
   void record(plan::IndexRound round, const program::Flow& flow, bool sends, std::int64_t begin);
   void pack(const plan::Move& move, std::byte*& to);
   void unpack(const plan::Move& move, const std::byte*& from);
-  void read_queries();
-  void place_queries(Document& document, Range tokens, const Real* rows);
   void estimate(plan::IndexRound round);
-  void find_logits();
-  void add_up();
-  void find_masses();
-  void choose();
-  void add_mass(Document& document, Range tokens, std::int64_t head, const std::uint32_t* columns,
-                const std::uint32_t* slashes);
+  void keep(const IndexDocument& document, std::int64_t head, SparsePattern pattern);
   void enter();
   Counts& counts();
-  Document& document_of(int number);
   int first_of_group(const program::TickPlans& plans) const;
+  std::int64_t kept_place(const IndexDocument& document, std::int64_t head) const;
   int channel(plan::IndexRound round) const;
 
   comm::Communicator& pool_;
@@ -113,11 +119,15 @@ class IndexExchange {
   std::vector<int> open_channels_;                            ///< on which this rank only sends
   std::vector<std::vector<SparsePattern>> kept_;  ///< by copy: [documents of the group, heads]
   std::vector<SparsePattern> patterns_;           ///< [documents, heads] as they arrive
-  bool has_queries_ = false;                      ///< the observed ones of the layer at hand
+  std::unique_ptr<IndexEstimator<Real>> estimator_;
+  bool has_begun_ = false;                                   ///< the layer at hand
   Place entered_at_{-1, -1, program::Pass::forward, false};  ///< what patterns_ are of
   bool is_built_ = false;                                    ///< index_, from them
   SparseIndex index_;
   SparseCounts step_counts_;
+  Recall step_recall_;
+  int sampled_layer_ = -1;
+  int last_layer_ = 0;  ///< seen so far
   const SparseIndex* given_ = nullptr;
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the last queries of a document attend to: the scores from which vertical-slash attention
-// chooses its pattern (SparseRule). Runs on the host, on host memory.
+// What queries attend to: the scores from which sparse attention chooses its pattern (SparseRule).
+// Runs on the host, on host memory.
 //
-// Three passes over the same jobs, with a sum over ranks behind each: the largest logit of every
-// query, the sum of e^(logit - largest), and the share of every key and diagonal. The largest is
-// exact and the sums are of integers, so that no order and no cut of the keys changes a bit.
+// Vertical-slash attention asks the last queries of a document. Three passes over the same jobs,
+// with a sum over ranks behind each: the largest logit of every query, the sum of e^(logit -
+// largest), and the share of every key and diagonal. The largest is exact and the sums are of
+// integers, so that no order and no cut of the keys changes a bit.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,38 @@ Range diagonals(const ObserveJob<Real>& job) {
   return {job.first_query - job.first_key - (job.count - 1) * job.step,
           job.first_query + kObserved - job.first_key};
 }
+
+/// XAttention: some rows of blocks of one document and query head. Queries and keys are cut into
+/// groups of `stride` tokens; the logit of two groups is the sum of q_i . k_j / sqrt(head_dim) over
+/// the antidiagonal of their square, divided by `stride`; its softmax runs over the groups of keys
+/// up to the query group's own, which counts as a whole. A mass of a block is the sum over its
+/// groups. Tokens behind the end of the document count as zeros.
+template <typename Real>
+struct BlockJob {
+  const Real* queries = nullptr;  ///< rotated; from the first row's first token, one every
+                                  ///< `query_stride` elements
+  std::int64_t query_stride = 0;
+  std::int64_t count = 0;      ///< of queries: those of the rows that the document has
+  std::int64_t first_row = 0;  ///< number of the first row
+  const Real* keys = nullptr;  ///< [tokens, head_dim] from the document's first on, rotated; zeros
+                               ///< behind its end, up to a multiple of the stride
+  std::uint32_t* masses = nullptr;  ///< [rows, first_row + rows] assigned, steps of 1 / kMassUnit
+                                    ///< for each group of queries; 0 where the row sees no key
+};
+
+/// Rows of blocks of a job at most.
+inline std::int64_t most_rows(std::int64_t block, std::int64_t stride) {
+  return kObserved * stride / block;
+}
+
+/// Bytes of memory that a thread works in, for documents of `length` tokens.
+std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
+                                 std::int64_t element_bytes);
+
+/// Runs on all threads, a job on one.
+template <typename Real>
+void observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
+                    std::span<const BlockJob<Real>> jobs);
 
 /// Jobs may share `queries` and `factor`; they run on all threads.
 template <typename Real>

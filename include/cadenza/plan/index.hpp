@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks and the index of sparse attention: who holds keys, who observes, who decides.
+// Ranks and the index of sparse attention: who holds keys, who decides, and what each of them needs
+// for it.
 #pragma once
 
 #include <vector>
@@ -11,17 +12,8 @@ namespace cadenza::plan {
 /// Of one document that is not dense.
 struct IndexParts {
   int document = 0;
-  Range observed;             ///< last queries, in the text
   std::vector<Home> homes;    ///< all of the document
-  std::vector<Home> queries;  ///< the observed ones, ascending by text within a rank's stripe
   std::vector<Rank> holders;  ///< ranks that hold keys, ascending
-  /// The query heads whose pattern the n-th holder chooses and keeps.
-  Range owned(std::size_t n, int heads) const {
-    const auto share = [&](std::size_t i) {
-      return static_cast<std::int64_t>(i) * heads / static_cast<std::int64_t>(holders.size());
-    };
-    return {share(n), share(n + 1)};
-  }
   /// The number of a rank among the holders; -1: it holds nothing.
   int holder(Rank rank) const;
 };
@@ -29,11 +21,48 @@ struct IndexParts {
 /// Of all documents that are not dense.
 std::vector<IndexParts> index_parts(const Workload& workload);
 
-/// Whether a rank computes something when the messages of a round are there: holders of keys after
-/// the first three, owners of heads after the masses.
+/// What a holder chooses and keeps: the pattern of some query heads and rows. Rows are tokens in
+/// the text, whole blocks.
+struct OwnedIndex {
+  Range heads;
+  Range tokens;
+  bool empty() const { return heads.empty() || tokens.empty(); }
+};
+
+/// vertical_slash: heads are divided among the holders. xattention: so are the rows of a head, into
+/// equal areas, where there are more holders than heads.
+OwnedIndex owned_index(const Workload& workload, const IndexParts& parts, std::size_t holder);
+
+/// Rows that a holder has when the messages of a round are there, each once: its own and those that
+/// the ranks at home have sent.
+struct IndexNeed {
+  Tensor what;
+  Range tokens;  ///< in the text
+  Range heads;   ///< of `what`
+};
+std::vector<IndexNeed> index_needs(const Workload& workload, const IndexParts& parts,
+                                   std::size_t holder, IndexRound round);
+
+/// Whether every holder tells every other something in a round that belongs to no token.
+bool tells_all(const Workload& workload, IndexRound round);
+
+/// The tokens of a home that stand in a range of the text, as few ranges as possible.
+std::vector<Home> within_text(const Workload& workload, const Home& home, Range text);
+
+/// What a rank computes when the messages of a round are there.
+struct IndexWork {
+  double products = 0;  ///< FLOPs
+  double scores = 0;    ///< elements that passes run over
+  double ranked = 0;    ///< masses from which patterns are chosen
+  bool any() const { return products + scores + ranked > 0; }
+};
+IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
+                     IndexRound round);
+
+/// Whether a rank computes something when the messages of a round are there.
 bool works_in(const Workload& workload, Rank rank, IndexRound round);
 
-/// The diagonals i - j >= 0 from observed queries to the keys `tokens`.
+/// vertical_slash: the diagonals i - j >= 0 from observed queries to the keys `tokens`.
 Range observed_diagonals(const Workload& workload, int document, Range tokens);
 
 }  // namespace cadenza::plan

@@ -100,10 +100,10 @@ struct Workload {
   std::int64_t pool_capacity() const;  ///< of all servers
 };
 
-/// What a move carries. `delta` is rowsum(dO * O) of the merged O. The last five make the index of
-/// sparse attention (IndexRound): observed queries, rotated; of each of them the largest logit and
-/// the sum of e^(logit - largest) over the sender's keys; the mass of those keys and of their
-/// diagonals; a document's pattern.
+/// What a move carries. `delta` is rowsum(dO * O) of the merged O. The last six make the index of
+/// sparse attention (IndexRound): observed queries and keys, rotated; of each query the largest
+/// logit and the sum of e^(logit - largest) over the sender's keys; the mass of those keys and of
+/// their diagonals; the pattern of some rows of a document.
 enum class Tensor : std::uint8_t {
   q,
   k,
@@ -116,13 +116,14 @@ enum class Tensor : std::uint8_t {
   dk,
   dv,
   observed,
+  observed_keys,
   peak,
   sum,
   mass,
   pattern
 };
 std::string_view name(Tensor what);  ///< "Q", "K", ..., "pattern"
-bool is_key_side(Tensor what);       ///< k, v, dk, dv: heads count key-value heads
+bool is_key_side(Tensor what);       ///< k, v, dk, dv, observed_keys: heads count key-value heads
 bool is_result(Tensor what);         ///< o, lse, dq, dk, dv: produced by tasks, partial, merged
 
 /// Token rows of one tensor of one document, from one rank to another.
@@ -154,16 +155,17 @@ struct Stage {
 };
 
 /// What ranks tell each other so that all servers of a document get the same index. In each round
-/// the moves of all its documents arrive; then every rank works with them.
+/// the moves of all its documents arrive; then every rank works with them. vertical_slash needs all
+/// rounds, xattention the first and the last.
 enum class IndexRound : std::uint8_t {
-  observed,  ///< the last queries, to all who hold keys: logits
-  peak,      ///< of each query, to all others: sums
-  sum,       ///< ... to all others: masses
-  mass,      ///< of every key and diagonal, to the owner of the head, who chooses the pattern
-  pattern,   ///< from the owner to the servers
+  observed,  ///< vertical_slash: the last queries, to all who hold keys: logits. xattention:
+             ///< queries and keys, to the owner of the rows, who chooses their pattern
+  peak,     ///< of each query, to all others: sums
+  sum,      ///< ... to all others: masses
+  mass,     ///< of every key and diagonal, to the owner of the head, who chooses the pattern
+  pattern,  ///< from the owner to the servers
 };
 inline constexpr int kIndexRounds = 5;
-Tensor carried(IndexRound round);
 
 /// Who contributes to a range of outputs: every server that computed a part of it.
 struct Merge {

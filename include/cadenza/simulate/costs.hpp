@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cadenza/cost/rates.hpp"
+#include "cadenza/plan/index.hpp"
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/program.hpp"
@@ -23,9 +24,8 @@ class Costs : public cost::Rates {
   /// One call of the attention kernel: all tasks of a rank in a stage. `tasks` are of one server.
   double attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const;
 
-  /// Of an index round on one rank: `keys` of one head that the observed queries look at, or that
-  /// an owner chooses from.
-  double observe(plan::IndexRound round, double keys) const;
+  /// Of an index round on one rank.
+  double estimate(const plan::IndexWork& work) const;
 
   /// load, embed, attention_inputs, begin_attention, attention_outputs, loss, embed_gradient,
   /// gradient_norm, optimize of a rank, without its messages and collectives. 0 for all others.
@@ -34,6 +34,7 @@ class Costs : public cost::Rates {
 
  private:
   program::OperationShapes shapes_;
+  std::int64_t head_dim_;
 };
 
 }  // namespace cadenza::simulate

@@ -7,12 +7,12 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/index_file.hpp"
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/dtype.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/simulate/simulation.hpp"
 #include "attend_files.hpp"
-#include "attend_index.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
@@ -268,10 +268,37 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   }
 }
 
+/// Every pattern on every rank, from the ranks that own parts of it. Collective.
+/// @param mine  [documents, heads] that this rank owns; empty where attention is dense
+std::vector<SparsePattern> share_patterns(comm::Communicator& world, const plan::Workload& workload,
+                                          std::span<const SparsePattern> mine) {
+  std::vector<SparsePattern> all(mine.begin(), mine.end());
+  if (all.empty()) return all;
+  const SparseRule& rule = workload.sparse;
+  for (const plan::IndexParts& parts : plan::index_parts(workload)) {
+    const std::int64_t length = workload.lengths[static_cast<std::size_t>(parts.document)];
+    for (std::size_t n = 0; n < parts.holders.size(); ++n) {
+      const plan::OwnedIndex owned = plan::owned_index(workload, parts, n);
+      if (owned.empty()) continue;
+      const auto words = static_cast<std::size_t>(rule.pattern_words(length, owned.tokens));
+      for (std::int64_t head = owned.heads.begin; head < owned.heads.end; ++head) {
+        const auto place =
+            static_cast<std::size_t>(parts.document * std::int64_t{workload.shape.heads} + head);
+        std::vector<std::uint64_t> packed(words, 0);
+        if (parts.holders[n] == world.rank()) rule.pack(mine[place], owned.tokens, packed);
+        world.all_reduce(std::span(packed), comm::Reduction::sum);
+        if (all[place].length() == 0) all[place] = rule.diagonal(length);
+        rule.unpack(packed, owned.tokens, all[place]);
+      }
+    }
+  }
+  return all;
+}
+
 /// Nothing is left of the output unless all of it is finite and written.
 template <typename Real>
 void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
-                   const AttendProblem& problem, const SparseRule& rule,
+                   const AttendProblem& problem, const plan::Workload& workload,
                    std::span<const SparsePattern> owned, const CommandLine& line) {
   using plan::Tensor;
   std::vector<std::pair<const char*, Tensor>> results = {{"out", Tensor::o}, {"lse", Tensor::lse}};
@@ -291,10 +318,12 @@ void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
       if (world.rank() == 0) rows.write(*output, name, what, values);
     });
   }
-  const std::vector<SparsePattern> patterns = share_patterns(world, problem, rule, owned);
+  const std::vector<SparsePattern> patterns = share_patterns(world, workload, owned);
   collectively(world, [&] {
     if (world.rank() != 0) return;
-    if (rule.block > 0) write_index(output->file(), rule, patterns);
+    if (!patterns.empty()) {
+      write_index(output->file(), problem.lengths, workload.sparse, patterns);
+    }
     output->finish();
   });
 }
@@ -311,16 +340,10 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   const SparseRule rule = experiment.attention.sparse_rule();
   const bool sparse = rule.block > 0;
   collectively(world, [&] {
-    if (!sparse && !line.index.empty()) {
-      fail(ExitCode::usage,
-           "--index: found {} with attention.kind = {}; valid: only with kind "
-           "vertical_slash",
-           line.index, word_of(experiment.attention.kind));
-    }
     input = storage::File::open(line.input);
     problem = read_problem(*input);
     if (!line.index.empty()) {
-      given = read_index(storage::File::open(line.index), problem, rule);
+      given = read_index(line.index, problem.lengths, problem.shape.heads, experiment.attention);
     }
     problem.shape.element_bytes = sizeof(Real);
     problem.shape.accumulator_bytes = sizeof(Accumulator<Real>);
@@ -361,7 +384,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 
   std::vector<SparsePattern> owned;
   if (sparse) owned = exchanges.front()->index().owned(0);
-  write_results(world, rows, problem, rule, owned, line);
+  write_results(world, rows, problem, plans.front().forward.workload, owned, line);
 }
 
 }  // namespace

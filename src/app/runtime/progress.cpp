@@ -67,6 +67,7 @@ std::string describe(const StepMetrics& m) {
   }
   text += fmt::format("  attention imbalance {:.3f}", m.attention_imbalance);
   if (m.sparsity > 0) text += fmt::format("  sparse {:.1f} %", 100 * m.sparsity);
+  if (m.recall) text += fmt::format("  recall {:.1f} %", 100 * *m.recall);
   if (m.answers > 0) text += fmt::format("  answers {}/{}", m.hits, m.answers);
   return text;
 }

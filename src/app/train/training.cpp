@@ -252,6 +252,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.answers = result.answers;
   metrics.hits = result.hits;
   metrics.sparsity = result.sparse.sparsity();
+  metrics.recall = result.recall;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
   folder_->append(metrics);
   progress_->show(metrics.step + 1,

@@ -218,6 +218,7 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
     case Tensor::v:
     case Tensor::dout:
     case Tensor::observed:
+    case Tensor::observed_keys:
     case Tensor::peak:
     case Tensor::sum:
     case Tensor::mass:

@@ -2,11 +2,12 @@
 #include "cadenza/exec/index_exchange.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
-#include "index_tick.hpp"
+#include "cadenza/exec/exchange.hpp"
+#include "index_estimator.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -17,21 +18,24 @@ using program::Operation;
 using program::OtherEvent;
 using program::Pass;
 
-/// Copies numbers out of or into a message, and moves on in it.
-template <typename T>
-void write(std::byte*& to, const T* from, std::int64_t count) {
-  const std::size_t bytes = at(count) * sizeof(T);
-  std::memcpy(to, from, bytes);
-  to += bytes;
-}
-template <typename T>
-void read(const std::byte*& from, T* to, std::int64_t count) {
-  const std::size_t bytes = at(count) * sizeof(T);
-  std::memcpy(to, from, bytes);
-  from += bytes;
-}
-
 }  // namespace
+
+/// Pairs by document and head of a tick, over the layers of a step.
+template <typename Real>
+struct IndexExchange<Real>::Counts {
+  std::vector<std::int64_t> expected;  ///< of the patterns that this rank owns
+  std::vector<std::int64_t> computed;  ///< by this rank's tasks
+};
+
+template <typename Real>
+struct IndexExchange<Real>::Tick {
+  const program::TickPlans* plans = nullptr;
+  HomeRows home;
+  int group = 0;                         ///< number of the first document of this rank's group
+  std::vector<IndexDocument> documents;  ///< sparse ones
+  std::array<Counts, 2> counts;          ///< by pass
+  const plan::Workload& workload() const { return plans->forward.workload; }
+};
 
 template <typename Real>
 IndexExchange<Real>::IndexExchange(comm::Communicator& pool, std::vector<Rank> members,
@@ -56,21 +60,16 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
   std::int64_t bytes = 0;
   std::int64_t patterns = 0;
   for (const plan::IndexParts& parts : plan::index_parts(workload)) {
-    const std::int64_t length = workload.lengths[at(parts.document)];
-    const std::int64_t pattern =
-        workload.sparse.pattern_words(length) * static_cast<std::int64_t>(sizeof(std::uint64_t));
+    const Range tokens{0, workload.lengths[at(parts.document)]};
+    const std::int64_t pattern = workload.sparse.pattern_words(tokens.end, tokens) *
+                                 static_cast<std::int64_t>(sizeof(std::uint64_t));
     bytes += pattern * shape.heads;
     const int holder = parts.holder(rank);
     if (holder < 0) continue;
-    std::int64_t keys = 0;
-    for (const plan::Home& home : parts.homes) {
-      if (home.rank == rank) keys += home.tokens.size();
-    }
-    const std::int64_t lane = shape.accumulator_bytes * kernels::kObserved;
-    bytes += shape.heads * ((shape.head_dim + keys) * lane + 2 * keys * 4);
-    const std::int64_t owned = parts.owned(at(holder), shape.heads).size();
-    bytes += owned * 2 * length * 4;
-    patterns += owned * pattern;
+    bytes += workload.sparse.kind == SparseKind::xattention
+                 ? xattention_bytes(workload, parts, at(holder))
+                 : vertical_slash_bytes(workload, parts, at(holder));
+    patterns += plan::owned_index(workload, parts, at(holder)).heads.size() * pattern;
   }
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     const program::Traffic& traffic = plans.index_traffic(pass);
@@ -91,42 +90,53 @@ void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tic
   ticks_.clear();
   kept_.assign(at(copies), {});
   step_counts_ = {};
+  step_recall_ = {};
+  sampled_layer_ = (sampled_layer_ + 1) % (last_layer_ + 1);
   IndexNeeds needs;
   for (const program::TickPlans* plans : ticks) {
     needs.add(*plans, pool_.rank());
-    Tick& tick = ticks_.emplace_back();
-    tick.plans = plans;
-    tick.home = home_rows(*plans, pool_.rank(), 1);
-    tick.group = first_of_group(*plans);
-    const plan::Workload& workload = plans->forward.workload;
-    for (plan::IndexParts& parts : plan::index_parts(workload)) {
-      Document document;
-      document.parts = std::move(parts);
-      document.length = workload.lengths[at(document.parts.document)];
-      const int holder = document.parts.holder(pool_.rank());
-      if (holder >= 0) document.owned = document.parts.owned(at(holder), shape_.heads);
-      for (const RowPiece& piece : tick.home.pieces) {
-        if (piece.document != document.parts.document) continue;
-        document.homes.push_back({pool_.rank(), piece.document, piece.tokens});
-        for (const plan::TextRun& run :
-             plan::text_runs(workload.order, document.length, piece.tokens)) {
-          document.runs.push_back({run, piece.row + run.tokens.begin - piece.tokens.begin,
-                                   document.keys, document.homes.size() - 1});
-          document.keys += run.tokens.size();
-        }
-      }
-      tick.documents.push_back(std::move(document));
-    }
-    if (tick.documents.empty()) continue;
-    for (Counts& counts : tick.counts) {
-      counts.expected.assign(workload.lengths.size() * at(shape_.heads), 0);
-      counts.computed = counts.expected;
-    }
+    add_tick(*plans);
   }
   entered_at_ = {-1, -1, Pass::forward, false};
+  has_begun_ = false;
   const std::int64_t bytes = needs.working + needs.kept * copies;
   ledger_.add(MemoryKind::attention, bytes - entered_);
   entered_ = bytes;
+}
+
+template <typename Real>
+void IndexExchange<Real>::add_tick(const program::TickPlans& plans) {
+  Tick& tick = ticks_.emplace_back();
+  tick.plans = &plans;
+  tick.home = home_rows(plans, pool_.rank(), 1);
+  tick.group = first_of_group(plans);
+  const plan::Workload& workload = tick.workload();
+  for (plan::IndexParts& parts : plan::index_parts(workload)) {
+    IndexDocument& document = tick.documents.emplace_back();
+    document.parts = std::move(parts);
+    document.length = workload.lengths[at(document.parts.document)];
+    const int holder = document.parts.holder(pool_.rank());
+    if (holder >= 0) document.owned = plan::owned_index(workload, document.parts, at(holder));
+    for (const RowPiece& piece : tick.home.pieces) {
+      if (piece.document != document.parts.document) continue;
+      document.homes.push_back({pool_.rank(), piece.document, piece.tokens});
+      for (const plan::TextRun& run :
+           plan::text_runs(workload.order, document.length, piece.tokens)) {
+        document.runs.push_back({run, piece.row + run.tokens.begin - piece.tokens.begin,
+                                 document.keys, document.homes.size() - 1});
+        document.keys += run.tokens.size();
+      }
+    }
+  }
+  if (tick.documents.empty()) return;
+  for (Counts& counts : tick.counts) {
+    counts.expected.assign(workload.lengths.size() * at(shape_.heads), 0);
+    counts.computed = counts.expected;
+  }
+  if (estimator_) return;
+  estimator_ = workload.sparse.kind == SparseKind::xattention
+                   ? make_xattention<Real>(shape_, rotary_)
+                   : make_vertical_slash<Real>(shape_, rotary_);
 }
 
 template <typename Real>
@@ -172,6 +182,50 @@ void IndexExchange<Real>::run(Operation operation, int round,
   fail(ExitCode::internal, "{} is no operation of an index", program::name(operation));
 }
 
+/// Before a layer's first round, which may have no messages here.
+template <typename Real>
+void IndexExchange<Real>::begin_layer() {
+  last_layer_ = std::max(last_layer_, context_->layer);
+  has_begun_ = true;
+  estimator_->begin(tick_->workload(), tick_->documents, context_->home.q, context_->home.k);
+}
+
+template <typename Real>
+void IndexExchange<Real>::estimate(IndexRound round) {
+  if (round == IndexRound::observed) {
+    if (!has_begun_) begin_layer();
+    has_begun_ = false;
+  }
+  estimator_->estimate(round, context_->layer == sampled_layer_,
+                       [this](const IndexDocument& document, std::int64_t head,
+                              SparsePattern pattern) { keep(document, head, std::move(pattern)); });
+}
+
+template <typename Real>
+std::int64_t IndexExchange<Real>::kept_place(const IndexDocument& document,
+                                             std::int64_t head) const {
+  return (document.parts.document - tick_->group) * std::int64_t{shape_.heads} + head;
+}
+
+template <typename Real>
+void IndexExchange<Real>::keep(const IndexDocument& document, std::int64_t head,
+                               SparsePattern pattern) {
+  std::vector<SparsePattern>& kept = kept_[at(context_->copy)];
+  const std::int64_t place = kept_place(document, head);
+  if (std::ssize(kept) <= place) kept.resize(at(place + 1));
+  kept[at(place)] =
+      given_ != nullptr ? *given_->of(document.parts.document, head) : std::move(pattern);
+  step_counts_.add(kept[at(place)], document.owned.tokens);
+}
+
+template <typename Real>
+void IndexExchange<Real>::sample(const AttentionContext<Real>& context) {
+  if (ticks_[at(context.tick)].documents.empty() || !estimator_) return;
+  const Recall recall = estimator_->recall(context.home.lse);
+  step_recall_.kept += recall.kept;
+  step_recall_.all += recall.all;
+}
+
 template <typename Real>
 void IndexExchange<Real>::finish() {
   if (open_channels_.empty()) return;
@@ -212,7 +266,7 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
       for (const std::uint32_t move : traffic.moves(number, flow)) pack(planned.moves[move], to);
     }
   };
-  if (round == IndexRound::observed) read_queries();
+  if (round == IndexRound::observed) begin_layer();
   if (bytes > 0) tracer_.time(OtherEvent::pack, {bytes}, pack_all);
   std::vector<comm::Receive> receives;
   for (const std::uint32_t i : part.receives) {
@@ -275,93 +329,28 @@ void IndexExchange<Real>::record(IndexRound round, const program::Flow& flow, bo
 }
 
 template <typename Real>
-typename IndexExchange<Real>::Document& IndexExchange<Real>::document_of(int number) {
-  const auto found = std::ranges::find(
-      tick_->documents, number, [](const Document& document) { return document.parts.document; });
-  if (found == tick_->documents.end()) {
-    fail(ExitCode::internal, "document {} is dense, but its index travels", number);
-  }
-  return *found;
-}
-
-template <typename Real>
 void IndexExchange<Real>::pack(const plan::Move& move, std::byte*& to) {
-  Document& document = document_of(move.document);
-  if (move.what == Tensor::observed) {
-    for (std::int64_t token = move.tokens.begin; token < move.tokens.end; ++token) {
-      const std::int64_t position =
-          plan::position_of(tick_->plans->forward.workload.order, document.length, token);
-      const std::int64_t lane = position - document.parts.observed.begin;
-      for (const Head& head : document.heads) {
-        for (int d = 0; d < shape_.head_dim; ++d) {
-          const auto value = static_cast<Real>(head.queries[at(d * kernels::kObserved + lane)]);
-          write(to, &value, 1);
-        }
-      }
-    }
-    return;
-  }
-  for (std::int64_t h = move.heads.begin; h < move.heads.end; ++h) {
-    if (move.what == Tensor::pattern) {
-      const std::int64_t words =
-          tick_->plans->forward.workload.sparse.pattern_words(document.length);
-      std::vector<std::uint64_t> packed(at(words));
-      kept_[at(context_->copy)][at((move.document - tick_->group) * shape_.heads + h)].pack(packed);
-      write(to, packed.data(), words);
-      continue;
-    }
-    const Head& head = document.heads[at(h)];
-    if (move.what == Tensor::peak) write(to, head.peak.data(), document.rows());
-    if (move.what == Tensor::sum) write(to, head.sum.data(), document.rows());
-    if (move.what != Tensor::mass) continue;
-    std::int64_t held = 0;
-    for (std::size_t n = 0; n < document.homes.size(); ++n) {
-      const Range tokens = document.homes[n].tokens;
-      if (tokens == move.tokens) {
-        write(to, head.columns.data() + held, tokens.size());
-        write(to, head.slashes[n].data(), std::ssize(head.slashes[n]));
-      }
-      held += tokens.size();
-    }
+  if (move.what != Tensor::pattern) return estimator_->pack(move, to);
+  const IndexDocument& document = document_of(tick_->documents, move.document);
+  const SparseRule& rule = tick_->workload().sparse;
+  std::vector<std::uint64_t> words(at(rule.pattern_words(document.length, move.tokens)));
+  for (std::int64_t head = move.heads.begin; head < move.heads.end; ++head) {
+    rule.pack(kept_[at(context_->copy)][at(kept_place(document, head))], move.tokens, words);
+    write(to, words.data(), std::ssize(words));
   }
 }
 
 template <typename Real>
 void IndexExchange<Real>::unpack(const plan::Move& move, const std::byte*& from) {
-  Document& document = document_of(move.document);
-  if (move.what == Tensor::observed) {
-    std::vector<Real> rows(at(move.tokens.size() * shape_.heads * shape_.head_dim));
-    read(from, rows.data(), std::ssize(rows));
-    return place_queries(document, move.tokens, rows.data());
-  }
-  for (std::int64_t h = move.heads.begin; h < move.heads.end; ++h) {
-    if (move.what == Tensor::pattern) {
-      const SparseRule& rule = tick_->plans->forward.workload.sparse;
-      std::vector<std::uint64_t> words(at(rule.pattern_words(document.length)));
-      read(from, words.data(), std::ssize(words));
-      patterns_[at(move.document * shape_.heads + h)] =
-          SparsePattern::unpack(document.length, rule.block, words);
-      continue;
-    }
-    Head& head = document.heads[at(h)];
-    if (move.what == Tensor::peak) {
-      std::array<Sum, kernels::kObserved> others;
-      read(from, others.data(), document.rows());
-      for (int i = 0; i < document.rows(); ++i)
-        head.peak[at(i)] = std::max(head.peak[at(i)], others[at(i)]);
-    } else if (move.what == Tensor::sum) {
-      std::array<std::int64_t, kernels::kObserved> others;
-      read(from, others.data(), document.rows());
-      for (int i = 0; i < document.rows(); ++i) head.sum[at(i)] += others[at(i)];
-    } else {
-      std::vector<std::uint32_t> columns(at(move.tokens.size()));
-      std::vector<std::uint32_t> slashes(
-          at(plan::observed_diagonals(tick_->plans->forward.workload, move.document, move.tokens)
-                 .size()));
-      read(from, columns.data(), std::ssize(columns));
-      read(from, slashes.data(), std::ssize(slashes));
-      add_mass(document, move.tokens, h, columns.data(), slashes.data());
-    }
+  if (move.what != Tensor::pattern) return estimator_->unpack(move, from);
+  const IndexDocument& document = document_of(tick_->documents, move.document);
+  const SparseRule& rule = tick_->workload().sparse;
+  std::vector<std::uint64_t> words(at(rule.pattern_words(document.length, move.tokens)));
+  for (std::int64_t head = move.heads.begin; head < move.heads.end; ++head) {
+    SparsePattern& pattern = patterns_[at(move.document * shape_.heads + head)];
+    if (pattern.length() == 0) pattern = rule.diagonal(document.length);
+    read(from, words.data(), std::ssize(words));
+    rule.unpack(words, move.tokens, pattern);
   }
 }
 
@@ -372,15 +361,16 @@ void IndexExchange<Real>::enter() {
   if (place == entered_at_) return;
   entered_at_ = place;
   is_built_ = false;
-  const std::size_t documents = tick_->plans->forward.workload.lengths.size();
+  const std::size_t documents = tick_->workload().lengths.size();
   patterns_.assign(documents * at(shape_.heads), {});
   const std::vector<SparsePattern>& kept = kept_[at(context_->copy)];
-  for (const Document& document : tick_->documents) {
-    for (std::int64_t head = document.owned.begin; head < document.owned.end; ++head) {
-      const std::int64_t number = document.parts.document;
-      const std::int64_t place_of = number * shape_.heads + head;
-      patterns_[at(place_of)] = kept[at(place_of - tick_->group * std::int64_t{shape_.heads})];
-      counts().expected[at(place_of)] += patterns_[at(place_of)].pairs();
+  for (const IndexDocument& document : tick_->documents) {
+    if (document.owned.empty()) continue;
+    for (std::int64_t head = document.owned.heads.begin; head < document.owned.heads.end; ++head) {
+      const std::int64_t place = document.parts.document * std::int64_t{shape_.heads} + head;
+      patterns_[at(place)] = kept[at(kept_place(document, head))];
+      counts().expected[at(place)] +=
+          patterns_[at(place)].pairs(document.owned.tokens, {0, document.length});
     }
   }
 }
@@ -408,12 +398,11 @@ void IndexExchange<Real>::use(const AttentionContext<Real>& context,
   enter();
   if (!is_built_) {
     // Heads that this rank does not compute have a pattern as well: the index is whole.
-    for (const Document& document : tick_->documents) {
+    const SparseRule& rule = tick_->workload().sparse;
+    for (const IndexDocument& document : tick_->documents) {
       for (std::int64_t head = 0; head < shape_.heads; ++head) {
         SparsePattern& pattern = patterns_[at(document.parts.document * shape_.heads + head)];
-        if (pattern.length() > 0) continue;
-        pattern = SparsePattern::vertical_slash(
-            document.length, tick_->plans->forward.workload.sparse.block, {}, {});
+        if (pattern.length() == 0) pattern = rule.diagonal(document.length);
       }
     }
     index_ = SparseIndex(shape_.heads, patterns_);

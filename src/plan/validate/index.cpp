@@ -2,6 +2,7 @@
 // Rule `index`: whoever needs a part of the index of sparse attention gets it, once, from the one
 // who has it.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -44,80 +45,123 @@ class IndexRule {
   }
 
   void check_form(int round, const std::set<int>& sparse) {
-    const Tensor what = carried(static_cast<IndexRound>(round));
     if (!plan_.index[static_cast<std::size_t>(round)].tasks.empty()) {
       faults_.add("index", "round {} has tasks", round);
     }
+    const std::set<Tensor> carried = carried_in(static_cast<IndexRound>(round));
     for (const Move& move : moves(static_cast<IndexRound>(round))) {
       const auto is_rank = [&](Rank rank) { return rank >= 0 && rank < workload_.ranks; };
+      const std::int64_t heads =
+          is_key_side(move.what) ? workload_.shape.kv_heads : workload_.shape.heads;
       if (!is_rank(move.from) || !is_rank(move.to) || move.from == move.to) {
         faults_.add("index", "{}: not from a rank to another", describe(move));
-      } else if (move.what != what) {
-        faults_.add("index", "{}: round {} carries {}", describe(move), round, name(what));
+      } else if (!carried.contains(move.what)) {
+        faults_.add("index", "{}: round {} does not carry it", describe(move), round);
       } else if (!sparse.contains(move.document)) {
         faults_.add("index", "{}: not a sparse document", describe(move));
       } else if (!Range{0, workload_.lengths[static_cast<std::size_t>(move.document)]}.contains(
                      move.tokens) ||
-                 !Range{0, workload_.shape.heads}.contains(move.heads)) {
+                 !Range{0, heads}.contains(move.heads)) {
         faults_.add("index", "{}: not tokens and heads of the document", describe(move));
       } else if (move.bytes !=
-                 index_bytes(workload_, what, move.document, move.tokens, move.heads)) {
+                 index_bytes(workload_, move.what, move.document, move.tokens, move.heads)) {
         faults_.add("index", "{}: {} bytes, it has {}", describe(move), move.bytes,
-                    index_bytes(workload_, what, move.document, move.tokens, move.heads));
+                    index_bytes(workload_, move.what, move.document, move.tokens, move.heads));
       }
     }
+  }
+
+  std::set<Tensor> carried_in(IndexRound round) const {
+    const bool blocks = workload_.sparse.kind == SparseKind::xattention;
+    switch (round) {
+      case IndexRound::observed:
+        if (blocks) return {Tensor::observed, Tensor::observed_keys};
+        return {Tensor::observed};
+      case IndexRound::peak:
+        return {Tensor::peak};
+      case IndexRound::sum:
+        return {Tensor::sum};
+      case IndexRound::mass:
+        return {Tensor::mass};
+      case IndexRound::pattern:
+        break;
+    }
+    return {Tensor::pattern};
   }
 
   void check_making(const IndexParts& parts) {
-    check_arrivals(parts, IndexRound::observed);
-    check_pairs(parts, IndexRound::peak);
-    check_pairs(parts, IndexRound::sum);
-    check_arrivals(parts, IndexRound::mass);
+    for (int round = 0; round < kIndexRounds; ++round) {
+      const auto which = static_cast<IndexRound>(round);
+      for (const Tensor what : carried_in(which)) {
+        if (what != Tensor::pattern && !tells_all(workload_, which)) {
+          check_arrivals(parts, which, what);
+        }
+      }
+      if (tells_all(workload_, which)) check_pairs(parts, which);
+    }
   }
 
-  /// Tokens that come to a rank and those that it holds are all, each once: the observed queries
-  /// for every holder; the keys for every owner of heads.
-  void check_arrivals(const IndexParts& parts, IndexRound round) {
-    const bool mass = round == IndexRound::mass;
-    const auto heads_of = [&](std::size_t n) {
-      return mass ? parts.owned(n, workload_.shape.heads) : Range{0, workload_.shape.heads};
-    };
-    const std::vector<Home>& homes = mass ? parts.homes : parts.queries;
-    std::vector<std::vector<Range>> arrived(parts.holders.size());
-    std::int64_t all = 0;
-    for (const Home& home : homes) {
-      arrived[static_cast<std::size_t>(parts.holder(home.rank))].push_back(home.tokens);
-      all += home.tokens.size();
+  /// Tokens of `what` that come to a rank and those that it holds are all that it needs, each once.
+  void check_arrivals(const IndexParts& parts, IndexRound round, Tensor what) {
+    std::vector<IndexNeed> needs;
+    for (std::size_t n = 0; n < parts.holders.size(); ++n) {
+      needs.push_back({what, {}, {}});
+      for (const IndexNeed& need : index_needs(workload_, parts, n, round)) {
+        if (need.what == what) needs.back() = need;
+      }
+    }
+    std::vector<std::vector<Range>> arrived(needs.size());
+    std::vector<std::int64_t> all(needs.size(), 0);
+    for (std::size_t n = 0; n < needs.size(); ++n) {
+      for (const Home& part : needed_at_home(parts, needs[n])) {
+        all[n] += part.tokens.size();
+        if (part.rank == parts.holders[n]) arrived[n].push_back(part.tokens);
+      }
     }
     for (const Move& move : moves(round)) {
-      if (move.document != parts.document) continue;
+      if (move.document != parts.document || move.what != what) continue;
       const int to = parts.holder(move.to);
-      if (to < 0 || move.heads != heads_of(static_cast<std::size_t>(to))) {
+      const auto n = static_cast<std::size_t>(std::max(to, 0));
+      if (to < 0 || move.heads != needs[n].heads || needs[n].heads.empty()) {
         faults_.add("index", "{}: not the heads that the receiver works on", describe(move));
-      } else if (!at_home(homes, move.from, move.tokens)) {
-        faults_.add("index", "{}: not at home on the sender", describe(move));
+      } else if (!at_home(needed_at_home(parts, needs[n]), move.from, move.tokens)) {
+        faults_.add("index", "{}: not at home on the sender, or not needed", describe(move));
       } else {
-        arrived[static_cast<std::size_t>(to)].push_back(move.tokens);
+        arrived[n].push_back(move.tokens);
       }
     }
-    for (std::size_t n = 0; n < arrived.size(); ++n) {
-      if (heads_of(n).empty()) continue;
-      std::ranges::sort(arrived[n], {}, &Range::begin);
-      std::int64_t sum = 0;
-      std::int64_t end = 0;
-      for (const Range& tokens : arrived[n]) {
-        if (tokens.begin < end) {
-          faults_.add("index", "{} of document {}: rank {} gets token {} twice",
-                      name(carried(round)), parts.document, parts.holders[n], tokens.begin);
-        }
-        end = std::max(end, tokens.end);
-        sum += tokens.size();
-      }
-      if (sum < all) {
-        faults_.add("index", "{} of document {}: rank {} has {} of {} tokens", name(carried(round)),
-                    parts.document, parts.holders[n], sum, all);
-      }
+    for (std::size_t n = 0; n < needs.size(); ++n) {
+      if (!needs[n].heads.empty()) check_once(parts, n, what, arrived[n], all[n]);
     }
+  }
+
+  void check_once(const IndexParts& parts, std::size_t holder, Tensor what,
+                  std::vector<Range>& arrived, std::int64_t all) {
+    std::ranges::sort(arrived, {}, &Range::begin);
+    std::int64_t sum = 0;
+    std::int64_t end = 0;
+    for (const Range& tokens : arrived) {
+      if (tokens.begin < end) {
+        faults_.add("index", "{} of document {}: rank {} gets token {} twice", name(what),
+                    parts.document, parts.holders[holder], tokens.begin);
+      }
+      end = std::max(end, tokens.end);
+      sum += tokens.size();
+    }
+    if (sum < all) {
+      faults_.add("index", "{} of document {}: rank {} has {} of {} tokens", name(what),
+                  parts.document, parts.holders[holder], sum, all);
+    }
+  }
+
+  /// Where the rows of a need lie.
+  std::vector<Home> needed_at_home(const IndexParts& parts, const IndexNeed& need) const {
+    std::vector<Home> found;
+    if (need.tokens.empty()) return found;
+    for (const Home& home : parts.homes) {
+      std::ranges::copy(within_text(workload_, home, need.tokens), std::back_inserter(found));
+    }
+    return found;
   }
 
   static bool at_home(const std::vector<Home>& homes, Rank rank, Range tokens) {
@@ -138,48 +182,67 @@ class IndexRule {
     for (const Rank from : parts.holders) {
       for (const Rank to : parts.holders) {
         if (from == to || told.erase({from, to}) > 0) continue;
-        faults_.add("index", "{} of document {}: rank {} does not tell rank {}",
-                    name(carried(round)), parts.document, from, to);
+        faults_.add("index", "round {} of document {}: rank {} does not tell rank {}",
+                    static_cast<int>(round), parts.document, from, to);
       }
     }
     if (!told.empty()) {
-      faults_.add("index", "{} of document {}: rank {} tells rank {}, of whom one holds no keys",
-                  name(carried(round)), parts.document, told.begin()->first.first,
+      faults_.add("index",
+                  "round {} of document {}: rank {} tells rank {}, of whom one holds no keys",
+                  static_cast<int>(round), parts.document, told.begin()->first.first,
                   told.begin()->first.second);
     }
   }
 
-  /// A server has the patterns of its tasks' heads: as their owner, or from the owner, once.
+  /// A server has the patterns of its tasks' heads and rows: as their owner, or from the owner,
+  /// once.
   void check_patterns(const IndexParts& parts) {
-    std::set<std::pair<Rank, std::int64_t>> has;  // server, head
+    std::map<std::pair<Rank, std::int64_t>, std::vector<Range>> has;  // by server and head
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
-      const Range owned = parts.owned(n, workload_.shape.heads);
-      for (std::int64_t head = owned.begin; head < owned.end; ++head) {
-        has.emplace(parts.holders[n], head);
+      const OwnedIndex owned = owned_index(workload_, parts, n);
+      for (std::int64_t head = owned.heads.begin; head < owned.heads.end; ++head) {
+        has[{parts.holders[n], head}].push_back(owned.tokens);
       }
     }
     for (const Move& move : moves(IndexRound::pattern)) {
       if (move.document != parts.document) continue;
       const int owner = parts.holder(move.from);
-      const bool owns =
-          owner >= 0 &&
-          parts.owned(static_cast<std::size_t>(owner), workload_.shape.heads).contains(move.heads);
-      if (!owns) faults_.add("index", "{}: the sender does not own it", describe(move));
+      const OwnedIndex owned =
+          owner < 0 ? OwnedIndex{} : owned_index(workload_, parts, static_cast<std::size_t>(owner));
+      if (!owned.heads.contains(move.heads) || !owned.tokens.contains(move.tokens)) {
+        faults_.add("index", "{}: the sender does not own it", describe(move));
+      }
       for (std::int64_t head = move.heads.begin; head < move.heads.end; ++head) {
-        if (!has.emplace(move.to, head).second) {
+        std::vector<Range>& rows = has[{move.to, head}];
+        if (std::ranges::any_of(rows, [&](Range of) { return of.overlaps(move.tokens); })) {
           faults_.add("index", "{}: head {} is there already", describe(move), head);
         }
+        rows.push_back(move.tokens);
       }
     }
+    for (auto& [of, rows] : has) std::ranges::sort(rows, {}, &Range::begin);
     for (const Stage& stage : plan_.stages) {
       for (const PlacedTask& placed : stage.tasks) {
-        if (placed.task.document != parts.document) continue;
-        for (std::int64_t head = placed.task.heads.begin; head < placed.task.heads.end; ++head) {
-          if (has.contains({placed.server, head})) continue;
-          faults_.add("index", "{}: the server has no pattern of head {}", describe(placed), head);
-          break;
-        }
+        if (placed.task.document == parts.document) check_task(placed, has);
       }
+    }
+  }
+
+  void check_task(const PlacedTask& placed,
+                  std::map<std::pair<Rank, std::int64_t>, std::vector<Range>>& has) {
+    const Range rows =
+        workload_.order.natural()
+            ? placed.task.q
+            : Range{0, workload_.lengths[static_cast<std::size_t>(placed.task.document)]};
+    for (std::int64_t head = placed.task.heads.begin; head < placed.task.heads.end; ++head) {
+      std::int64_t end = rows.begin;  // rows before it are there
+      for (const Range& part : has[{placed.server, head}]) {
+        if (part.begin <= end) end = std::max(end, part.end);
+      }
+      if (end >= rows.end) continue;
+      faults_.add("index", "{}: the server has no pattern of head {} from token {} on",
+                  describe(placed), head, end);
+      break;
     }
   }
 

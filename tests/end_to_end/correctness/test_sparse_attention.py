@@ -127,6 +127,11 @@ def visible(length, offsets, columns, block):
 
 
 def dense_reference(arrays, index, block):
+    return attention_under(arrays, lambda place, length: visible(length, *index[place], block))
+
+
+def attention_under(arrays, visible_of):
+    """@param visible_of  [length, length] of a place (document x heads + head) in the index"""
     q, k, v, dout = (arrays[name].astype(np.float64) for name in ("q", "k", "v", "dout"))
     heads, group = q.shape[1], q.shape[1] // k.shape[1]
     results = {
@@ -138,7 +143,7 @@ def dense_reference(arrays, index, block):
     }
     for number, rows, length in documents(arrays):
         for head in range(heads):
-            sees = visible(length, *index[number * heads + head], block)
+            sees = visible_of(number * heads + head, length)
             keys, values = k[rows, head // group], v[rows, head // group]
             scale = 1 / np.sqrt(q.shape[2])
             scores = np.where(sees, q[rows, head] @ keys.T * scale, -np.inf)

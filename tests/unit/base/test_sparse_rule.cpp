@@ -60,6 +60,49 @@ TEST(LargestMasses, AreThoseOfASort) {
   }
 }
 
+TEST(LargestBlocks, AreTheFewestThatHoldTheShare) {
+  const std::vector<std::uint32_t> masses = {1, 20, 40, 20, 4, 15};  // 100; the last is its own
+  EXPECT_THAT(largest_blocks(masses, 0.1), ElementsAre(0, 5));       // always kept: 16
+  EXPECT_THAT(largest_blocks(masses, 0.16), ElementsAre(0, 5));
+  EXPECT_THAT(largest_blocks(masses, 0.17), ElementsAre(0, 2, 5));
+  EXPECT_THAT(largest_blocks(masses, 0.57), ElementsAre(0, 1, 2, 5));  // of equal ones the lower
+  EXPECT_THAT(largest_blocks(masses, 1), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(largest_blocks(std::vector<std::uint32_t>{7}, 0.5), ElementsAre(0));
+  EXPECT_THAT(largest_blocks(std::vector<std::uint32_t>{0, 0, 0}, 0.9), ElementsAre(0, 2));
+}
+
+TEST(SparseRule, BlocksTravelInRows) {
+  std::mt19937 engine(3);
+  SparseRule rule;
+  rule.kind = SparseKind::xattention;
+  rule.block = 4;
+  rule.stride = 2;
+  for (std::int64_t length = 1; length < 200; length += 1 + length / 3) {
+    const std::int64_t rows = (length + 3) / 4;
+    std::vector<bool> active;
+    for (std::int64_t i = 0; i < rows * (rows + 1) / 2; ++i) active.push_back(engine() % 3 == 0);
+    const SparsePattern pattern = SparsePattern::blocks(length, 4, active);
+    SparsePattern arrived = rule.diagonal(length);
+    std::int64_t begin = 0;
+    while (begin < rows) {  // in parts, as owners send them
+      const auto some = static_cast<std::int64_t>(1 + engine() % 5);
+      const Range tokens{begin * 4, std::min(length, (begin + some) * 4)};
+      std::vector<std::uint64_t> words(static_cast<std::size_t>(rule.pattern_words(length, tokens)),
+                                       9);
+      rule.pack(pattern, tokens, words);
+      rule.unpack(words, tokens, arrived);
+      begin += some;
+    }
+    EXPECT_EQ(arrived, pattern) << length;
+  }
+  SparsePattern pattern = rule.diagonal(40);
+  std::vector<std::uint64_t> words(1, 0);
+  EXPECT_THROW(rule.unpack(words, {0, 8}, pattern), Error);  // a row that does not see itself
+  words.resize(2, ~0ULL);
+  EXPECT_THROW(rule.unpack(words, {0, 8}, pattern), Error);
+  EXPECT_THROW(rule.pack(pattern, {0, 8}, words), Error);
+}
+
 SparseRule small_rule() {
   SparseRule rule;
   rule.block = 4;
@@ -83,7 +126,8 @@ TEST(SparseRule, PatternsTravelUnchanged) {
       mass.slashes.push_back(engine() % 100);
     }
     const SparsePattern pattern = choose_pattern(rule, mass);
-    std::vector<std::uint64_t> words(static_cast<std::size_t>(rule.pattern_words(length)), 7);
+    std::vector<std::uint64_t> words(
+        static_cast<std::size_t>(rule.pattern_words(length, {0, length})), 7);
     pattern.pack(words);
     EXPECT_EQ(SparsePattern::unpack(length, rule.block, words), pattern);
   }

@@ -197,19 +197,40 @@ config::Experiment sparse_experiment() {
   config::Experiment e = tiny_experiment();
   e.attention.kind = config::AttentionKind::vertical_slash;
   e.attention.overlap = config::Overlap::none;
-  e.attention.sparse = {8, 10, 4, 0, 2, 2, 40, {}, 0};
+  e.attention.sparse.block = 8;
+  e.attention.sparse.columns = 10;
+  e.attention.sparse.slashes = 4;
+  e.attention.sparse.sinks = e.attention.sparse.window = 2;
+  e.attention.sparse.dense_below = 40;
   return e;
 }
 
-TEST(Executor, SparseMemoryIsAsEstimated) {
+config::Experiment blocks_experiment() {
+  config::Experiment e = tiny_experiment();
+  e.attention.kind = config::AttentionKind::xattention;
+  e.attention.overlap = config::Overlap::none;
+  e.attention.sparse.block = 8;
+  e.attention.sparse.stride = 4;
+  e.attention.sparse.threshold = 0.4;
+  e.attention.sparse.dense_below = 40;
+  return e;
+}
+
+class SparseExecutor : public testing::TestWithParam<config::Experiment (*)()> {};
+INSTANTIATE_TEST_SUITE_P(, SparseExecutor, testing::Values(sparse_experiment, blocks_experiment));
+
+TEST_P(SparseExecutor, MemoryIsAsEstimated) {
   const auto world = comm::make_self();
-  RankState<float> runner(sparse_experiment(), *world);
+  RankState<float> runner(GetParam()(), *world);
   for (int step = 0; step < 3; ++step) {
     const auto plan = runner.plan(step);
     runner.tracer.begin_step(step);
     runner.ledger.reset_peaks();
     const StepResult result = runner.executor.run(plan);
     EXPECT_GT(result.sparse.sparsity(), 0.1);
+    ASSERT_TRUE(result.recall.has_value());
+    EXPECT_GT(*result.recall, 1 - 2 * result.sparse.sparsity());
+    EXPECT_LT(*result.recall, 1);
     if (step > 0) continue;
     testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
                                            plan.program, plan.ticks),

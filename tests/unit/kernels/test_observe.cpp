@@ -183,5 +183,93 @@ TYPED_TEST(Observe, TheSameBitsHoweverTheKeysAreCut) {
   }
 }
 
+/// Masses of blocks by the definition, in double: [rows, rows] of a document of one head.
+template <typename Real>
+std::vector<double> block_masses(const std::vector<Real>& queries, const std::vector<Real>& keys,
+                                 std::int64_t length, int dim, std::int64_t block,
+                                 std::int64_t stride) {
+  using Sum = Accumulator<Real>;
+  const std::int64_t groups = (length + stride - 1) / stride;
+  const std::int64_t rows = (length + block - 1) / block;
+  std::vector<double> masses(static_cast<std::size_t>(rows * rows), 0.0);
+  const auto element = [&](const std::vector<Real>& of, std::int64_t token, int d) {
+    if (token >= length) return 0.0;
+    return static_cast<double>(static_cast<Sum>(of[static_cast<std::size_t>(token * dim + d)]));
+  };
+  for (std::int64_t u = 0; u < groups; ++u) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (std::int64_t w = 0; w <= u; ++w) {
+      double dot = 0;
+      for (std::int64_t t = 0; t < stride; ++t) {
+        for (int d = 0; d < dim; ++d) {
+          dot +=
+              element(queries, u * stride + stride - 1 - t, d) * element(keys, w * stride + t, d);
+        }
+      }
+      weights.push_back(std::exp(dot / std::sqrt(dim) / static_cast<double>(stride)));
+      sum += weights.back();
+    }
+    for (std::int64_t w = 0; w <= u; ++w) {
+      const std::int64_t row = u * stride / block;
+      masses[static_cast<std::size_t>(row * rows + w * stride / block)] +=
+          weights[static_cast<std::size_t>(w)] / sum;
+    }
+  }
+  return masses;
+}
+
+TYPED_TEST(Observe, BlocksAreSumsOverAntidiagonals) {
+  using Real = TypeParam;
+  struct Case {
+    std::int64_t length, block, stride;
+    int dim;
+  };
+  std::mt19937 engine(7);
+  std::normal_distribution<double> normal;
+  for (const Case& c : {Case{1, 4, 2, 3}, Case{37, 8, 4, 8}, Case{200, 16, 16, 8},
+                        Case{300, 32, 4, 20}, Case{1000, 128, 16, 8}, Case{257, 64, 1, 4}}) {
+    SCOPED_TRACE(c.length);
+    const std::int64_t padded = (c.length + c.stride - 1) / c.stride * c.stride;
+    std::vector<Real> queries, keys;
+    for (std::int64_t i = 0; i < padded * c.dim; ++i) {
+      const bool inside = i < c.length * c.dim;
+      queries.push_back(static_cast<Real>(static_cast<Accumulator<Real>>(normal(engine))));
+      keys.push_back(
+          static_cast<Real>(static_cast<Accumulator<Real>>(inside ? 3 * normal(engine) : 0)));
+    }
+    const auto expected = block_masses(queries, keys, c.length, c.dim, c.block, c.stride);
+    const std::int64_t rows = (c.length + c.block - 1) / c.block;
+    // However the rows are cut: the same bits.
+    std::vector<std::uint32_t> whole(static_cast<std::size_t>(rows * rows), 0);
+    for (const std::int64_t most : {most_rows(c.block, c.stride), std::int64_t{1}}) {
+      for (std::int64_t first = 0; first < rows; first += most) {
+        const std::int64_t end = std::min(first + most, rows);
+        std::vector<std::uint32_t> masses(static_cast<std::size_t>((end - first) * end), 77);
+        BlockJob<Real> job;
+        job.queries = queries.data() + first * c.block * c.dim;
+        job.query_stride = c.dim;
+        job.count = std::min(end * c.block, c.length) - first * c.block;
+        job.first_row = first;
+        job.keys = keys.data();
+        job.masses = masses.data();
+        observe_blocks(c.dim, c.block, c.stride, std::span<const BlockJob<Real>>(&job, 1));
+        for (std::int64_t row = first; row < end; ++row) {
+          for (std::int64_t column = 0; column < end; ++column) {
+            const std::uint32_t found =
+                masses[static_cast<std::size_t>((row - first) * end + column)];
+            std::uint32_t& before = whole[static_cast<std::size_t>(row * rows + column)];
+            if (most > 1) before = found;
+            EXPECT_EQ(found, before) << row << ", " << column;
+            EXPECT_NEAR(found / double{kMassUnit},
+                        expected[static_cast<std::size_t>(row * rows + column)], 2e-5)
+                << row << ", " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cadenza::kernels

@@ -28,6 +28,16 @@ SparseRule rule() {
   return rule;
 }
 
+SparseRule blocks() {
+  SparseRule rule;
+  rule.kind = SparseKind::xattention;
+  rule.block = 16;
+  rule.stride = 4;
+  rule.threshold = 0.9;
+  rule.dense_below = 100;
+  return rule;
+}
+
 /// A long document on three ranks, a short one, a long one on one rank; a server.
 Workload shared() {
   Workload w = test::workload({{}, {}, {}}, 1);
@@ -40,15 +50,18 @@ Workload shared() {
   return w;
 }
 
-Plan sample() {
+Plan sample(const SparseRule& rule) {
   config::Attention attention;
   attention.block = 16;
   attention.tolerance = 0.05;
-  return make_plan(attention, shared());
+  Workload w = shared();
+  w.sparse = rule;
+  weigh(w, {});
+  return make_plan(attention, w);
 }
 
 TEST(ValidateIndex, RealPlansHold) {
-  const Plan plan = sample();
+  const Plan plan = sample(rule());
   ASSERT_EQ(plan.index.size(), std::size_t{kIndexRounds});
   for (const Stage& round : plan.index) EXPECT_THAT(round.moves, Not(IsEmpty()));
   EXPECT_THAT(violations(plan), IsEmpty());
@@ -58,6 +71,54 @@ TEST(ValidateIndex, RealPlansHold) {
     EXPECT_THAT(backward.index[round].moves, IsEmpty());
   }
   EXPECT_EQ(backward.index.back().moves, plan.index.back().moves);
+}
+
+TEST(ValidateIndex, BlocksAreChosenInOneRound) {
+  const Plan plan = sample(blocks());
+  ASSERT_EQ(plan.index.size(), std::size_t{kIndexRounds});
+  EXPECT_THAT(plan.index.front().moves, Not(IsEmpty()));
+  for (std::size_t round = 1; round + 1 < plan.index.size(); ++round) {
+    EXPECT_THAT(plan.index[round].moves, IsEmpty());
+  }
+  EXPECT_THAT(violations(plan), IsEmpty());
+  const Plan backward = mirror(plan);
+  EXPECT_THAT(mirror_violations(plan, backward), IsEmpty());
+  EXPECT_EQ(backward.index.back().moves, plan.index.back().moves);
+}
+
+TEST(ValidateIndex, MoreHoldersThanHeadsShareTheRowsOfAHead) {
+  Workload w = test::workload({{}, {}, {}, {}, {}, {}, {}, {}, {}});
+  w.shape.heads = 4;
+  w.context = 9;
+  for (const std::int64_t run : {std::int64_t{0}, std::int64_t{1}, std::int64_t{16}}) {
+    w.lengths = {3001};
+    w.order = run == 0 ? TokenOrder{} : TokenOrder{9, run};
+    w.homes.clear();
+    for (Rank rank = 0; rank < 9; ++rank) {
+      w.homes.push_back({rank, 0,
+                         run == 0 ? Range{rank * 3001 / 9, (rank + 1) * 3001 / 9}
+                                  : stripe_tokens(w.order, 3001, rank)});
+    }
+    w.sparse = blocks();
+    weigh(w, {});
+    const IndexParts parts = index_parts(w).front();
+    std::vector<std::int64_t> rows(4, 0);
+    for (std::size_t n = 0; n < 9; ++n) {
+      const OwnedIndex owned = owned_index(w, parts, n);
+      EXPECT_EQ(owned.empty(), n == 8);
+      if (owned.empty()) continue;
+      EXPECT_EQ(owned.heads.size(), 1);
+      EXPECT_EQ(owned.tokens.begin % 16, 0);
+      rows[static_cast<std::size_t>(owned.heads.begin)] += owned.tokens.size();
+      EXPECT_NEAR(allowed_pairs(owned.tokens, {0, 3001}, Band::causal()), 3001 * 3001 / 4,
+                  3001 * 16);
+    }
+    EXPECT_THAT(rows, ElementsAre(3001, 3001, 3001, 3001));
+    config::Attention attention;
+    attention.placement =
+        run == 0 ? config::PlacementKind::all_gather : config::PlacementKind::striped;
+    EXPECT_THAT(violations(make_plan(attention, w)), IsEmpty());
+  }
 }
 
 TEST(ValidateIndex, DensePlansHaveNoRounds) {
@@ -70,8 +131,11 @@ TEST(ValidateIndex, DensePlansHaveNoRounds) {
   EXPECT_THAT(violations(plan), ElementsAre(HasSubstr("index: 5 rounds; valid: 0")));
 }
 
-TEST(ValidateIndex, EveryMoveCounts) {
-  const Plan plan = sample();
+class ValidateIndexOf : public testing::TestWithParam<SparseRule> {};
+INSTANTIATE_TEST_SUITE_P(, ValidateIndexOf, testing::Values(rule(), blocks()));
+
+TEST_P(ValidateIndexOf, EveryMoveCounts) {
+  const Plan plan = sample(GetParam());
   const Plan backward = mirror(plan);
   int planted = 0;
   const auto broken = [&](const Plan& of, std::size_t round, const char* what,
@@ -101,11 +165,11 @@ TEST(ValidateIndex, EveryMoveCounts) {
       }
     }
   }
-  EXPECT_GT(planted, 300);
+  EXPECT_GT(planted, 100);
 }
 
 TEST(ValidateIndex, TheBackwardPassMakesNoIndex) {
-  const Plan plan = sample();
+  const Plan plan = sample(rule());
   Plan backward = mirror(plan);
   backward.index = plan.index;
   add_totals(backward);
@@ -130,10 +194,12 @@ TEST(ValidateIndex, StripesAreObservedFromEverywhere) {
     EXPECT_THAT(violations(plan), IsEmpty());
     std::int64_t observed = 0;
     for (const IndexParts& parts : index_parts(w)) {
-      for (const Home& part : parts.queries) {
-        observed += part.tokens.size();
-        for (std::int64_t i = part.tokens.begin; i < part.tokens.end; ++i) {
-          EXPECT_GE(position_of(w.order, 300, i), 300 - SparseRule::kObserved);
+      for (const Home& home : parts.homes) {
+        for (const Home& part : within_text(w, home, SparseRule::observed(300))) {
+          observed += part.tokens.size();
+          for (std::int64_t i = part.tokens.begin; i < part.tokens.end; ++i) {
+            EXPECT_GE(position_of(w.order, 300, i), 300 - SparseRule::kObserved);
+          }
         }
       }
     }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between an index exchange, which carries messages and patterns, and the ways to choose
+// patterns: one file each beside this one.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/exec/index_exchange.hpp"
+#include "cadenza/kernels/attention.hpp"
+#include "cadenza/plan/index.hpp"
+
+namespace cadenza::exec {
+
+inline std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// Copies numbers into or out of a message, and moves on in it.
+template <typename T>
+void write(std::byte*& to, const T* from, std::int64_t count) {
+  const std::size_t bytes = at(count) * sizeof(T);
+  std::memcpy(to, from, bytes);
+  to += bytes;
+}
+template <typename T>
+void read(const std::byte*& from, T* to, std::int64_t count) {
+  const std::size_t bytes = at(count) * sizeof(T);
+  std::memcpy(to, from, bytes);
+  from += bytes;
+}
+
+/// A run of this rank's keys of a document.
+struct KeyRun {
+  plan::TextRun text;
+  std::int64_t row = 0;   ///< of its first key among this rank's rows
+  std::int64_t held = 0;  ///< of its first key among this rank's keys of the document
+  std::size_t home = 0;   ///< of this rank's homes of the document
+};
+
+/// A sparse document of a tick, as a rank sees it.
+struct IndexDocument {
+  plan::IndexParts parts;
+  std::int64_t length = 0;
+  plan::OwnedIndex owned;
+  std::vector<KeyRun> runs;
+  std::vector<plan::Home> homes;  ///< of this rank
+  std::int64_t keys = 0;          ///< held
+  bool holds() const { return keys > 0; }
+  /// Of this rank's rows, the one of a token that it holds, as the plan counts it.
+  std::int64_t row_of(std::int64_t token) const;
+};
+
+/// Chooses the patterns of a layer that this rank owns. State of one layer at a time.
+template <typename Real>
+class IndexEstimator {
+ public:
+  using Sum = Accumulator<Real>;
+  /// Takes the pattern of an owned document and head.
+  using Keep = std::function<void(const IndexDocument&, std::int64_t head, SparsePattern)>;
+
+  virtual ~IndexEstimator() = default;
+
+  /// Before the first round of a layer.
+  /// @param q, k  this rank's rows where the model has them; k is rotated
+  virtual void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
+                     const Real* q, const Real* k) = 0;
+  /// Rows of a move, as plan::index_bytes counts them.
+  virtual void pack(const plan::Move& move, std::byte*& to) = 0;
+  virtual void unpack(const plan::Move& move, const std::byte*& from) = 0;
+  /// What a round is followed by; all messages of it are there.
+  /// @param sample  the layer's recall is asked for
+  virtual void estimate(plan::IndexRound round, bool sample, const Keep& keep) = 0;
+  /// Of the layer, if it was sampled.
+  /// @param lse  [rows, heads] after the forward pass, where the model has it
+  virtual Recall recall(const Sum* lse) = 0;
+};
+
+/// The document of a move.
+inline IndexDocument& document_of(std::span<IndexDocument> documents, int number) {
+  for (IndexDocument& document : documents) {
+    if (document.parts.document == number) return document;
+  }
+  fail(ExitCode::internal, "document {} is dense, but its index travels", number);
+}
+
+template <typename Real>
+std::unique_ptr<IndexEstimator<Real>> make_vertical_slash(
+    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
+template <typename Real>
+std::unique_ptr<IndexEstimator<Real>> make_xattention(
+    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
+
+/// Bytes that an estimator holds while it chooses: of a document on a holder.
+std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
+                                  std::size_t holder);
+std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
+                              std::size_t holder);
+
+/// Device memory as the host sees it: a copy where it is other memory.
+template <typename T>
+auto on_host(const T* data, std::int64_t count) {
+  using Rows = Kokkos::View<const T*, typename Array<T>::memory_space,
+                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, Rows(data, at(count)));
+}
+
+/// Rows of queries, rotated, on the host: [tokens, heads, head_dim].
+/// @param tokens  as the plan counts them; rows of the model that lie one after another
+/// @param q  of the first of them
+template <typename Real>
+std::vector<Real> rotated_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
+                                  const Real* q, const kernels::AttentionShape& shape,
+                                  const kernels::RotaryTable<Accumulator<Real>>& rotary);
+
+}  // namespace cadenza::exec

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice of patterns of blocks by sums over antidiagonals (XAttention, arXiv 2503.16428): the
+// owner of some rows gets their queries and all keys before their end, and decides alone, so that
+// no sum over ranks has an order.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "cadenza/kernels/observe.hpp"
+#include "index_estimator.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using plan::IndexRound;
+using plan::Tensor;
+
+std::int64_t whole(std::int64_t tokens, std::int64_t side) {
+  return (tokens + side - 1) / side * side;
+}
+
+template <typename Real>
+class XAttention final : public IndexEstimator<Real> {
+ public:
+  using Sum = Accumulator<Real>;
+  using typename IndexEstimator<Real>::Keep;
+
+  XAttention(const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
+      : shape_(shape), rotary_(rotary) {}
+
+  void begin(const plan::Workload& workload, std::span<IndexDocument> documents, const Real* q,
+             const Real* k) override;
+  void pack(const plan::Move& move, std::byte*& to) override;
+  void unpack(const plan::Move& move, const std::byte*& from) override;
+  void estimate(IndexRound round, bool sample, const Keep& keep) override;
+  Recall recall(const Sum* lse) override;
+
+ private:
+  /// Rows of a document.
+  struct Rows {
+    // At home, by home of this rank.
+    std::vector<std::vector<Real>> queries;  ///< [tokens, heads, head_dim], rotated
+    std::vector<std::vector<Real>> keys;     ///< [tokens, kv_heads, head_dim]
+    // Of what this rank owns, in the order of the text.
+    std::vector<std::vector<Real>> owned_queries;  ///< by owned head: [owned tokens, head_dim]
+    std::vector<std::vector<Real>> owned_keys;     ///< by their key heads: [tokens, head_dim]
+  };
+  struct Chosen;
+
+  Rows& rows_of(const IndexDocument& document) {
+    return rows_[static_cast<std::size_t>(&document - documents_.data())];
+  }
+  Range owned_key_heads(const IndexDocument& document) const {
+    return plan::key_heads(workload_->shape, document.owned.heads);
+  }
+  void take_own(const IndexDocument& document);
+  template <typename Visit>
+  void for_each_row(const IndexDocument& document, const plan::Move& move, Visit&& visit);
+  void place(const IndexDocument& document, Tensor what, std::int64_t token, std::int64_t head,
+             const Real* row);
+  void add_jobs(const IndexDocument& document, std::vector<kernels::BlockJob<Real>>& jobs,
+                std::vector<Chosen>& chosen);
+  void add_recall(const IndexDocument& document, std::int64_t head, const SparsePattern& pattern);
+
+  kernels::AttentionShape shape_;
+  const kernels::RotaryTable<Sum>& rotary_;
+  const plan::Workload* workload_ = nullptr;
+  std::span<IndexDocument> documents_;
+  std::vector<Rows> rows_;  ///< by document of `documents_`
+  Recall recall_;
+};
+
+template <typename Real>
+void XAttention<Real>::begin(const plan::Workload& workload, std::span<IndexDocument> documents,
+                             const Real* q, const Real* k) {
+  workload_ = &workload;
+  documents_ = documents;
+  rows_.assign(documents.size(), {});
+  recall_ = {};
+  const std::int64_t query_row = std::int64_t{shape_.heads} * shape_.head_dim;
+  const std::int64_t key_row = std::int64_t{shape_.kv_heads} * shape_.head_dim;
+  for (const IndexDocument& document : documents_) {
+    Rows& rows = rows_of(document);
+    for (const plan::Home& home : document.homes) {
+      const std::int64_t row = document.row_of(home.tokens.begin);
+      rows.queries.push_back(rotated_queries<Real>(workload, document.length, home.tokens,
+                                                   q + row * query_row, shape_, rotary_));
+      const auto keys = on_host<Real>(k + row * key_row, home.tokens.size() * key_row);
+      rows.keys.emplace_back(keys.data(), keys.data() + keys.extent(0));
+    }
+    if (document.owned.empty()) continue;
+    rows.owned_queries.assign(
+        at(document.owned.heads.size()),
+        std::vector<Real>(at(document.owned.tokens.size() * shape_.head_dim)));
+    const std::int64_t padded = whole(document.owned.tokens.end, workload.sparse.stride);
+    rows.owned_keys.assign(at(owned_key_heads(document).size()),
+                           std::vector<Real>(at(padded * shape_.head_dim), Real(0)));
+    take_own(document);
+  }
+}
+
+/// Calls visit(token in the text, head, its row at home) for the rows of a move of this rank.
+template <typename Real>
+template <typename Visit>
+void XAttention<Real>::for_each_row(const IndexDocument& document, const plan::Move& move,
+                                    Visit&& visit) {
+  const bool keys = move.what == Tensor::observed_keys;
+  const std::int64_t heads = keys ? shape_.kv_heads : shape_.heads;
+  for (std::size_t n = 0; n < document.homes.size(); ++n) {
+    const Range home = document.homes[n].tokens;
+    const Range tokens = intersect(home, move.tokens);
+    const std::vector<Real>& rows = keys ? rows_of(document).keys[n] : rows_of(document).queries[n];
+    for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
+      for (std::int64_t head = move.heads.begin; head < move.heads.end; ++head) {
+        visit(token, head, rows.data() + ((token - home.begin) * heads + head) * shape_.head_dim);
+      }
+    }
+  }
+}
+
+/// What this rank needs of its own rows, as if it had come in a message.
+template <typename Real>
+void XAttention<Real>::take_own(const IndexDocument& document) {
+  for (const plan::IndexNeed& need : plan::index_needs(
+           *workload_, document.parts, at(document.parts.holder(document.homes.front().rank)),
+           IndexRound::observed)) {
+    for (const plan::Home& home : document.homes) {
+      for (const plan::Home& part : plan::within_text(*workload_, home, need.tokens)) {
+        const plan::Move move{part.rank,   part.rank,  need.what, part.document,
+                              part.tokens, need.heads, 0};
+        for_each_row(document, move, [&](std::int64_t token, std::int64_t head, const Real* row) {
+          place(document, need.what, token, head, row);
+        });
+      }
+    }
+  }
+}
+
+template <typename Real>
+void XAttention<Real>::place(const IndexDocument& document, Tensor what, std::int64_t token,
+                             std::int64_t head, const Real* row) {
+  const std::int64_t position = plan::position_of(workload_->order, document.length, token);
+  Rows& rows = rows_of(document);
+  const bool keys = what == Tensor::observed_keys;
+  std::vector<Real>& to = keys ? rows.owned_keys[at(head - owned_key_heads(document).begin)]
+                               : rows.owned_queries[at(head - document.owned.heads.begin)];
+  const std::int64_t place = keys ? position : position - document.owned.tokens.begin;
+  std::copy_n(row, shape_.head_dim, to.begin() + place * shape_.head_dim);
+}
+
+template <typename Real>
+void XAttention<Real>::pack(const plan::Move& move, std::byte*& to) {
+  for_each_row(
+      document_of(documents_, move.document), move,
+      [&](std::int64_t, std::int64_t, const Real* row) { write(to, row, shape_.head_dim); });
+}
+
+template <typename Real>
+void XAttention<Real>::unpack(const plan::Move& move, const std::byte*& from) {
+  const IndexDocument& document = document_of(documents_, move.document);
+  std::vector<Real> row(at(shape_.head_dim));
+  for (std::int64_t token = move.tokens.begin; token < move.tokens.end; ++token) {
+    for (std::int64_t head = move.heads.begin; head < move.heads.end; ++head) {
+      read(from, row.data(), std::ssize(row));
+      place(document, move.what, token, head, row.data());
+    }
+  }
+}
+
+/// Rows of blocks that are chosen together, and their masses.
+template <typename Real>
+struct XAttention<Real>::Chosen {
+  const IndexDocument* document;
+  std::int64_t head;
+  Range rows;
+  std::vector<std::uint32_t> masses;  ///< [rows, rows.end]
+  std::vector<std::vector<std::int64_t>> blocks;
+};
+
+template <typename Real>
+void XAttention<Real>::add_jobs(const IndexDocument& document,
+                                std::vector<kernels::BlockJob<Real>>& jobs,
+                                std::vector<Chosen>& chosen) {
+  const SparseRule& rule = workload_->sparse;
+  const Range all = rule.block_rows(document.owned.tokens);
+  const std::int64_t most = kernels::most_rows(rule.block, rule.stride);
+  Rows& rows = rows_of(document);
+  for (std::int64_t h = document.owned.heads.begin; h < document.owned.heads.end; ++h) {
+    for (std::int64_t row = all.begin; row < all.end; row += most) {
+      const Range part{row, std::min(row + most, all.end)};
+      chosen.push_back({&document, h, part, {}, {}});
+      chosen.back().masses.resize(at(part.size() * part.end));
+      kernels::BlockJob<Real> job;
+      const std::int64_t first = row * rule.block;
+      job.queries = rows.owned_queries[at(h - document.owned.heads.begin)].data() +
+                    (first - document.owned.tokens.begin) * shape_.head_dim;
+      job.query_stride = shape_.head_dim;
+      job.count = std::min(part.end * rule.block, document.owned.tokens.end) - first;
+      job.first_row = row;
+      job.keys = rows.owned_keys[at(h / shape_.group() - owned_key_heads(document).begin)].data();
+      job.masses = chosen.back().masses.data();
+      jobs.push_back(job);
+    }
+  }
+}
+
+template <typename Real>
+void XAttention<Real>::estimate(IndexRound round, bool sample, const Keep& keep) {
+  if (round != IndexRound::observed) return;
+  const SparseRule& rule = workload_->sparse;
+  std::vector<kernels::BlockJob<Real>> jobs;
+  std::vector<Chosen> chosen;
+  for (const IndexDocument& document : documents_) {
+    if (!document.owned.empty()) add_jobs(document, jobs, chosen);
+  }
+  // The last rows are the longest: they go first, so that threads end together.
+  std::ranges::stable_sort(jobs, std::greater{}, &kernels::BlockJob<Real>::first_row);
+  kernels::observe_blocks<Real>(shape_.head_dim, rule.block, rule.stride, jobs);
+  std::vector<bool> active;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const Chosen& part = chosen[i];
+    active.resize(at(part.rows.end * (part.rows.end + 1) / 2), false);
+    for (std::int64_t row = part.rows.begin; row < part.rows.end; ++row) {
+      const auto masses =
+          std::span(part.masses).subspan(at((row - part.rows.begin) * part.rows.end), at(row + 1));
+      for (const std::int64_t block : largest_blocks(masses, rule.threshold)) {
+        active[at(row * (row + 1) / 2 + block)] = true;
+      }
+    }
+    if (i + 1 < chosen.size() && chosen[i + 1].document == part.document &&
+        chosen[i + 1].head == part.head) {
+      continue;
+    }
+    SparsePattern pattern = SparsePattern::blocks(part.document->length, rule.block, active);
+    if (sample) add_recall(*part.document, part.head, pattern);
+    keep(*part.document, part.head, std::move(pattern));
+    active.clear();
+  }
+  for (Rows& rows : rows_) rows = {};
+}
+
+/// Of the last queries that this rank owns: what the pattern keeps of their attention.
+template <typename Real>
+void XAttention<Real>::add_recall(const IndexDocument& document, std::int64_t head,
+                                  const SparsePattern& pattern) {
+  constexpr int kObserved = kernels::kObserved;
+  const Rows& rows = rows_of(document);
+  const Range owned = document.owned.tokens;
+  const Range queries{std::max(owned.begin, owned.end - kObserved), owned.end};
+  const std::int64_t key_head = head / shape_.group() - owned_key_heads(document).begin;
+  std::vector<Sum> lanes(at(shape_.head_dim * kObserved), 0);
+  const Sum scale = Sum(1) / std::sqrt(static_cast<Sum>(shape_.head_dim));
+  for (std::int64_t i = 0; i < queries.size(); ++i) {
+    const Real* row = rows.owned_queries[at(head - document.owned.heads.begin)].data() +
+                      (queries.begin + i - owned.begin) * shape_.head_dim;
+    for (int d = 0; d < shape_.head_dim; ++d) {
+      lanes[at(d * kObserved + i)] = static_cast<Sum>(row[d]) * scale;
+    }
+  }
+  std::vector<Sum> scores(at(queries.end * kObserved));
+  std::array<Sum, kObserved> peak;
+  peak.fill(-std::numeric_limits<Sum>::infinity());
+  kernels::ObserveJob<Real> job;
+  job.queries = lanes.data();
+  job.rows = static_cast<int>(queries.size());
+  job.first_query = queries.begin;
+  job.keys = rows.owned_keys[at(key_head)].data();
+  job.stride = shape_.head_dim;
+  job.count = queries.end;
+  job.scores = scores.data();
+  job.peak = peak.data();
+  kernels::observe_logits<Real>(shape_.head_dim, std::span(&job, 1));
+  for (std::int64_t i = 0; i < queries.size(); ++i) {
+    double kept = 0;
+    double all = 0;
+    for (std::int64_t key = 0; key <= queries.begin + i; ++key) {
+      const double share = std::exp(static_cast<double>(scores[at(key * kObserved + i)]) -
+                                    static_cast<double>(peak[at(i)]));
+      all += share;
+      if (pattern.sees(queries.begin + i, key)) kept += share;
+    }
+    recall_.kept += kept / all;
+    recall_.all += 1;
+  }
+}
+
+template <typename Real>
+Recall XAttention<Real>::recall(const Sum*) {
+  return std::exchange(recall_, {});
+}
+
+}  // namespace
+
+std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
+                              std::size_t holder) {
+  const plan::AttentionShape& shape = workload.shape;
+  const std::int64_t row = std::int64_t{shape.head_dim} * shape.element_bytes;
+  std::int64_t bytes = 0;
+  for (const plan::Home& home : parts.homes) {
+    if (home.rank != parts.holders[holder]) continue;
+    bytes += home.tokens.size() * (shape.heads + shape.kv_heads) * row;
+  }
+  const plan::OwnedIndex owned = plan::owned_index(workload, parts, holder);
+  if (owned.empty()) return bytes;
+  const Range rows = workload.sparse.block_rows(owned.tokens);
+  const auto blocks = (rows.begin + rows.end) * rows.size() / 2 * owned.heads.size();
+  return bytes + owned.heads.size() * owned.tokens.size() * row +
+         plan::key_heads(shape, owned.heads).size() *
+             whole(owned.tokens.end, workload.sparse.stride) * row +
+         blocks * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
+         kernels::block_scratch_bytes(shape.head_dim, workload.sparse.stride, owned.tokens.end,
+                                      shape.element_bytes);
+}
+
+template <typename Real>
+std::unique_ptr<IndexEstimator<Real>> make_xattention(
+    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {
+  return std::make_unique<XAttention<Real>>(shape, rotary);
+}
+
+#define CADENZA_INSTANTIATE(Real)                                       \
+  template std::unique_ptr<IndexEstimator<Real>> make_xattention<Real>( \
+      const kernels::AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
+
+}  // namespace cadenza::exec
