@@ -160,6 +160,13 @@ void describe(Visitor& visit, Parallel& parallel) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, HeadBudget& head) {
+  visit.key("columns", head.columns, Integers{0, kMaxCount});
+  visit.key("slashes", head.slashes, Integers{0, kMaxCount});
+  visit.key("top_p", head.top_p, Numbers{0.0, 1.0});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("block", sparse.block, Integers{1, kMaxSize});
   visit.key("columns", sparse.columns, Integers{0, kMaxCount});
@@ -170,6 +177,7 @@ void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("dense_below", sparse.dense_below, Integers{0, kMaxCount});
   visit.key("dense_layers", sparse.dense_layers, Integers{0, kMaxSize});
   visit.key("dense_steps", sparse.dense_steps, Integers{0, kMaxCount});
+  visit.key("budgets", sparse.budgets, MayBeEmpty{});
 }
 
 template <typename Visitor>

@@ -60,7 +60,7 @@ class IndexExchange {
   /// ranks together have not computed each pair of the indices once
   void require_all_computed();
 
-  /// Of the patterns that this rank has chosen since bind().
+  /// Of the patterns that this rank has chosen since bind(), by layer as the trace counts them.
   const SparseCounts& counts_of_step() const { return step_counts_; }
 
   /// Instead of making patterns: these. Documents and heads as the plan counts them.

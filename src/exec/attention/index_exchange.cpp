@@ -404,7 +404,7 @@ void IndexExchange<Real>::use(const AttentionContext<Real>& context,
                               kernels::TaskList<Real>& list) {
   context_ = &context;
   tick_ = &ticks_[at(context.tick)];
-  if (tick_->documents.empty()) return;  // all are dense in this step
+  if (tick_->documents.empty()) return;  // all are dense
   enter();
   if (!is_built_) {
     // Heads that this rank does not compute have a pattern as well: the index is whole.

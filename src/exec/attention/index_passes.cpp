@@ -277,9 +277,10 @@ void IndexExchange<Real>::choose() {
     for (std::int64_t head = document.owned.begin; head < document.owned.end; ++head) {
       const std::int64_t place = number * shape_.heads + head;
       if (std::ssize(kept) <= place) kept.resize(at(place + 1));
+      const SparseRule& of_head = context_->rules.empty() ? rule : context_->rules[at(head)];
       kept[at(place)] = given_ != nullptr ? *given_->of(document.parts.document, head)
-                                          : choose_pattern(rule, document.heads[at(head)].mass);
-      step_counts_.add(kept[at(place)]);
+                                          : choose_pattern(of_head, document.heads[at(head)].mass);
+      step_counts_.add(context_->layer, kept[at(place)]);
     }
     document.heads.clear();
     document.heads.shrink_to_fit();
