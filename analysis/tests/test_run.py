@@ -46,7 +46,7 @@ def test_plans_and_their_summary(tmp_path):
     run = cadenza.open(write_run(tmp_path / "r", ranks))
     assert run.plans()[["step", "server", "cost", "half"]].values.tolist() == [[0, 0, 2.0, -1]]
     found = run.plan_summary()
-    assert tuple(found.iloc[0]) == (*row[:3], "backward", *row[4:]) and len(found) == 1
+    assert tuple(found.iloc[0]) == (*row[:3], "backward", *row[4:], -1, -1) and len(found) == 1
     older = cadenza.open(write_run(tmp_path / "old", two_ranks()))
     assert len(older.plans()) == 8 and len(older.plan_summary()) == 0
     assert list(older.plan_summary()) == list(run.plan_summary())

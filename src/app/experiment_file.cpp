@@ -22,6 +22,12 @@ void require_device(const config::Experiment& experiment) {
        wants_cuda ? "cuda" : "host", kDeviceIsCuda ? "cuda" : "host");
 }
 
+std::string budgets_text(const config::Experiment& experiment) {
+  const std::string& path = experiment.attention.sparse.budgets;
+  return path.empty() ? ""
+                      : read_yaml(path, "attention.sparse.budgets with a JSON file of budgets");
+}
+
 config::Experiment shown(config::Experiment experiment) {
   spdlog::debug("{}", config::to_yaml(experiment));
   return experiment;
@@ -35,7 +41,14 @@ std::string read_yaml(const std::string& path, const std::string& valid) {
 
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides) {
-  return shown(config::parse_experiment(read_yaml(path, kExperiment), path, overrides));
+  return with_budgets(
+      shown(config::parse_experiment(read_yaml(path, kExperiment), path, overrides)));
+}
+
+config::Experiment with_budgets(config::Experiment experiment) {
+  const std::string budgets = budgets_text(experiment);
+  if (!budgets.empty()) config::read_budgets(budgets, experiment);
+  return experiment;
 }
 
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
@@ -47,8 +60,14 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
   text = comm::broadcast(world, text, 0);
   const std::string host = comm::host_place(world).host;
   config::Experiment experiment;
+  std::string budgets;
   collectively(world, [&] {
     experiment = shown(config::parse_experiment(text, path, overrides));
+    if (world.rank() == 0) budgets = budgets_text(experiment);
+  });
+  budgets = comm::broadcast(world, budgets, 0);
+  collectively(world, [&] {
+    if (!budgets.empty()) config::read_budgets(budgets, experiment);
     config::check_ranks(experiment, world.size());
     require_device(experiment);
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);

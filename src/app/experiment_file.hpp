@@ -18,6 +18,9 @@ std::string read_yaml(const std::string& path, const std::string& valid);
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides);
 
+/// With the budgets of heads that attention.sparse.budgets names. @throws Error(usage)
+config::Experiment with_budgets(config::Experiment experiment);
+
 /// Rank 0 reads the file, all ranks parse the same text and check that they are as many as it asks
 /// for. From then on waits obey its run.timeout.
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cmath>
+#include <vector>
 
 namespace cadenza {
 
@@ -16,13 +17,14 @@ SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
 SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t length) {
   if (rule.kind == SparseKind::xattention) return {};  // its threshold says nothing of numbers
   // A slash makes up to two blocks of a row active, beside the one on the diagonal.
-  const std::int64_t most = (2 * rule.slashes + 1) * rule.block + rule.columns;
+  const double most =
+      (2.0 * static_cast<double>(rule.slashes) + 1) * static_cast<double>(rule.block) +
+      static_cast<double>(rule.columns);
   std::array<double, kBins> share{};
   for (std::int64_t bin = 0; bin < kBins; ++bin) {
     const Range rows = SparseDensity::rows(bin, length);
     const std::int64_t middle = std::max<std::int64_t>(1, (rows.begin + rows.end) / 2);
-    share[static_cast<std::size_t>(bin)] =
-        std::min(1.0, static_cast<double>(most) / static_cast<double>(middle));
+    share[static_cast<std::size_t>(bin)] = std::min(1.0, most / static_cast<double>(middle));
   }
   return SparseDensity(share);
 }
@@ -37,52 +39,74 @@ std::int64_t Weights::pairs(Range q, Range k) const {
   return sum;
 }
 
-std::size_t SparseCounts::class_of(std::int64_t length) {
-  return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(length)));
+SparsePlace SparsePlace::of(int layer, std::int64_t length) {
+  return {layer, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(length)))};
 }
 
-void SparseCounts::add(const SparsePattern& pattern, Range tokens) {
-  auto& mine = bins[class_of(pattern.length())];
-  for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
-    const Range rows = intersect(tokens, SparseDensity::rows(bin, pattern.length()));
-    if (rows.empty()) continue;
-    const Range keys{0, pattern.length()};
-    Bin& sum = mine[static_cast<std::size_t>(bin)];
-    sum.kept += pattern.pairs(rows, keys);
-    sum.causal += allowed_pairs(rows, keys, Band::causal());
+void SparseCounts::add(int layer, const SparsePattern& pattern, Range tokens) {
+  Rows& sums = rows[SparsePlace::of(layer, pattern.length())];
+  const Range keys{0, pattern.length()};
+  for (std::size_t bin = 0; bin < sums.kept.size(); ++bin) {
+    const Range queries = intersect(
+        tokens, SparseDensity::rows(static_cast<std::int64_t>(bin), pattern.length()));
+    if (queries.empty()) continue;
+    const std::int64_t computed = pattern.pairs(queries, keys);
+    const std::int64_t all = allowed_pairs(queries, keys, Band::causal());
+    sums.kept[bin] += computed;
+    sums.causal[bin] += all;
+    kept += computed;
+    causal += all;
   }
 }
 
 double SparseCounts::sparsity() const {
-  double kept = 0;
-  double causal = 0;
-  for (const auto& each : bins) {
-    for (const Bin& bin : each) {
-      kept += static_cast<double>(bin.kept);
-      causal += static_cast<double>(bin.causal);
-    }
-  }
-  return causal == 0 ? 0 : 1 - kept / causal;
+  return causal == 0 ? 0 : 1 - static_cast<double>(kept) / static_cast<double>(causal);
 }
 
 void SparseEstimate::add(const SparseCounts& step) {
-  for (std::size_t each = 0; each < step.bins.size(); ++each) {
-    if (step.bins[each].back().causal == 0) continue;  // no such document
-    const auto [at, first] = classes_.try_emplace(each);
+  for (const auto& [place, rows] : step.rows) {
+    const auto [at, first] = shares_.try_emplace(place);
     for (std::size_t bin = 0; bin < at->second.size(); ++bin) {
-      const SparseCounts::Bin& sum = step.bins[each][bin];
-      if (sum.causal == 0) continue;
-      const double share = static_cast<double>(sum.kept) / static_cast<double>(sum.causal);
+      if (rows.causal[bin] == 0) continue;
+      const double share =
+          static_cast<double>(rows.kept[bin]) / static_cast<double>(rows.causal[bin]);
       at->second[bin] = first ? share : (at->second[bin] + share) / 2;
     }
   }
 }
 
-SparseDensity SparseEstimate::density(const SparseRule& rule, std::int64_t length) const {
-  if (classes_.empty()) return SparseDensity::of_budgets(rule, length);
-  auto at = classes_.lower_bound(SparseCounts::class_of(length));
-  if (at == classes_.end()) --at;
-  return SparseDensity(at->second);
+const SparseEstimate::Shares* SparseEstimate::find(const SparsePlace& place) const {
+  auto at = shares_.lower_bound(place);
+  const auto of_layer = [&] { return at != shares_.end() && at->first.layer == place.layer; };
+  if (!of_layer() && at != shares_.begin()) --at;
+  return of_layer() ? &at->second : nullptr;
+}
+
+SparseDensity SparseEstimate::density(const SparseRule& rule, std::int64_t length,
+                                      std::span<const int> layers) const {
+  std::vector<int> all;
+  if (layers.empty()) {
+    for (const auto& [place, shares] : shares_) {
+      if (all.empty() || all.back() != place.layer) all.push_back(place.layer);
+    }
+    layers = all;
+  }
+  Shares sum{};
+  int seen = 0;
+  for (const int layer : layers) {
+    const Shares* const shares = find(SparsePlace::of(layer, length));
+    if (shares == nullptr) continue;
+    for (std::size_t bin = 0; bin < sum.size(); ++bin) sum[bin] += (*shares)[bin];
+    ++seen;
+  }
+  if (seen == 0) return SparseDensity::of_budgets(rule, length);
+  for (double& share : sum) share /= seen;
+  return SparseDensity(sum);
+}
+
+void SparseEstimates::add(const SparseCounts& step) {
+  next = after;
+  after.add(step);
 }
 
 }  // namespace cadenza

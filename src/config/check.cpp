@@ -309,6 +309,7 @@ void check_other_kind(const Checker& check, const Attention& a) {
   only(s.top_p == defaults.top_p, "attention.sparse.top_p", "vertical_slash");
   only(s.sinks == defaults.sinks, "attention.sparse.sinks", "vertical_slash");
   only(s.window == defaults.window, "attention.sparse.window", "vertical_slash");
+  only(s.budgets.empty(), "attention.sparse.budgets", "vertical_slash");
 }
 
 void check_budgets(const Checker& check, const SparseAttention& s) {

@@ -128,5 +128,6 @@ void check_keys(const Value& root) {
 
 template void check_keys<Experiment>(const Value& root);
 template void check_keys<Machine>(const Value& root);
+template void check_keys<HeadBudget>(const Value& root);
 
 }  // namespace cadenza::config

@@ -6,8 +6,8 @@
 
 namespace cadenza::config {
 
-/// Throws Error(usage) for the first key, top down, that a `File` (Experiment, Machine) does not
-/// know; it names the nearest valid one and all of its block.
+/// Throws Error(usage) for the first key, top down, that a `File` (Experiment, Machine, HeadBudget)
+/// does not know; it names the nearest valid one and all of its block.
 template <typename File>
 void check_keys(const Value& root);
 

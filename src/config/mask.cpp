@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
+
 #include "cadenza/base/mask.hpp"
 
 #include "cadenza/config/experiment.hpp"
@@ -42,6 +45,12 @@ SparseRule Attention::sparse_rule() const {
     rule.sinks = sparse.sinks;
     rule.window = sparse.window;
     rule.dense_below = sparse.dense_below;
+    for (const std::vector<HeadBudget>& layer : sparse.heads) {
+      for (const HeadBudget& head : layer) {
+        rule.columns = std::max(rule.columns, head.columns);
+        rule.slashes = std::max(rule.slashes, head.slashes);
+      }
+    }
   } else if (kind == AttentionKind::xattention) {
     rule.kind = SparseKind::xattention;
     rule.block = sparse.block.value_or(128);
@@ -49,6 +58,20 @@ SparseRule Attention::sparse_rule() const {
     rule.threshold = sparse.threshold;
     rule.dense_below = sparse.dense_below;
   }
+  return rule;
+}
+
+SparseRule Attention::sparse_rule(std::int64_t layer, std::int64_t head) const {
+  SparseRule rule = sparse_rule();
+  if (kind != AttentionKind::vertical_slash) return rule;
+  const bool named = layer < std::ssize(sparse.heads) &&
+                     head < std::ssize(sparse.heads[static_cast<std::size_t>(layer)]);
+  const HeadBudget budget =
+      named ? sparse.heads[static_cast<std::size_t>(layer)][static_cast<std::size_t>(head)]
+            : HeadBudget{sparse.columns, sparse.slashes, sparse.top_p};
+  rule.columns = budget.columns;
+  rule.slashes = budget.slashes;
+  rule.top_p = budget.top_p;
   return rule;
 }
 

@@ -275,6 +275,13 @@ Machine read_machine(const Value& root) {
   return read_file<Machine>(root);
 }
 
+HeadBudget read_budget(const Value& head, const std::string& path, const HeadBudget& usual) {
+  HeadBudget budget = usual;
+  Reader reader(head, &head, path);
+  describe(reader, budget);
+  return budget;
+}
+
 Experiment read_experiment(const Value& root) {
   Experiment nothing_said;
   leave_open(nothing_said, true);

@@ -15,4 +15,7 @@ Experiment read_experiment(const Value& root);
 /// The same for a machine.
 Machine read_machine(const Value& root);
 
+/// ... for a head; keys that are not there stay as in `usual`.
+HeadBudget read_budget(const Value& head, const std::string& path, const HeadBudget& usual);
+
 }  // namespace cadenza::config

@@ -160,6 +160,13 @@ void describe(Visitor& visit, Parallel& parallel) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, HeadBudget& head) {
+  visit.key("columns", head.columns, Integers{0, kMaxCount});
+  visit.key("slashes", head.slashes, Integers{0, kMaxCount});
+  visit.key("top_p", head.top_p, Numbers{0.0, 1.0});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("block", sparse.block, AutoOr<Integers>{{1, kMaxSize}});
   visit.key("columns", sparse.columns, Integers{0, kMaxCount});
@@ -172,6 +179,7 @@ void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("dense_steps", sparse.dense_steps, Integers{0, kMaxCount});
   visit.key("stride", sparse.stride, Integers{1, kMaxSize});
   visit.key("threshold", sparse.threshold, Numbers{0.0, 1.0});
+  visit.key("budgets", sparse.budgets, MayBeEmpty{});
 }
 
 template <typename Visitor>

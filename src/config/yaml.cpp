@@ -259,6 +259,17 @@ Value load(const std::string& text, const OriginPointer& origin, const std::stri
   }
 }
 
+Value load_kind(const std::string& text, const std::string& file, Value::Kind kind,
+                const char* valid) {
+  const auto origin = std::make_shared<const Origin>(Origin{file, ""});
+  Value root = load(text, origin, "");
+  root.place = {origin, 1};
+  if (root.kind != kind) {
+    fail_at(root.place, "", fmt::format("found {}; valid: {}", found(root), valid));
+  }
+  return root;
+}
+
 std::vector<std::string> split_path(const std::string& path) {
   std::vector<std::string> names(1);
   for (const char c : path) {
@@ -283,15 +294,12 @@ Value& entry_of(Value& block, const std::string& name, const Place& place) {
 }  // namespace
 
 Value parse_yaml(const std::string& text, const std::string& file) {
-  const auto origin = std::make_shared<const Origin>(Origin{file, ""});
-  Value root = load(text, origin, "");
-  root.place = {origin, 1};
-  if (root.kind != Value::Kind::block) {
-    fail_at(root.place, "",
-            fmt::format("found {}; valid: blocks of keys such as model:, data: and batch:",
-                        found(root)));
-  }
-  return root;
+  return load_kind(text, file, Value::Kind::block,
+                   "blocks of keys such as model:, data: and batch:");
+}
+
+Value parse_yaml_list(const std::string& text, const std::string& file) {
+  return load_kind(text, file, Value::Kind::list, "a list");
 }
 
 void apply_override(Value& root, const std::string& argument) {

@@ -12,6 +12,9 @@ namespace cadenza::config {
 /// @throws Error(usage): broken YAML, several documents, a list, a scalar, nothing, a key twice.
 Value parse_yaml(const std::string& text, const std::string& file);
 
+/// The same of a list.
+Value parse_yaml_list(const std::string& text, const std::string& file);
+
 /// Puts the value of "key.path=value" into the tree in place of what was there, blocks on the way
 /// included. Whether the key exists is checked later, like those of the file.
 /// @throws Error(usage): no '=', an empty key, broken YAML, a way through something that is no

@@ -88,8 +88,8 @@ class Collector {
 template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
-                      GradientReducer<Real>& gradients, const std::string& path,
-                      std::int64_t step) {
+                      GradientReducer<Real>& gradients, const SparseEstimates& estimates,
+                      const std::string& path, std::int64_t step) {
   using Sum = Accumulator<Real>;
   std::optional<model::CheckpointWriter> writer;
   std::optional<Error> failure;  // the others go on sending: rank 0 fails when all is received
@@ -113,14 +113,18 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
   write("", values.data());
   write(model::kFirstMomentPrefix, gradients.gather_moment(parameters.first_moment).data());
   write(model::kSecondMomentPrefix, gradients.gather_moment(parameters.second_moment).data());
-  attempt([&] { writer->finish(); });
+  attempt([&] {
+    writer->write(estimates);
+    writer->finish();
+  });
   if (failure) throw *failure;
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                     \
   template void write_checkpoint(const config::Experiment&, const program::Layout&,   \
                                  comm::Communicator&, const model::Parameters<Real>&, \
-                                 GradientReducer<Real>&, const std::string&, std::int64_t);
+                                 GradientReducer<Real>&, const SparseEstimates&,      \
+                                 const std::string&, std::int64_t);
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

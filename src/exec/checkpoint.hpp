@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cadenza/base/sparse_density.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/program/layout.hpp"
@@ -16,6 +17,7 @@ namespace cadenza::exec {
 template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
-                      GradientReducer<Real>& gradients, const std::string& path, std::int64_t step);
+                      GradientReducer<Real>& gradients, const SparseEstimates& estimates,
+                      const std::string& path, std::int64_t step);
 
 }  // namespace cadenza::exec

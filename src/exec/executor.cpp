@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
@@ -23,6 +24,41 @@ kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, Mem
   return attention::make_rotary_table<Sum>(
       ledger, table_positions(experiment),
       model::rotary_frequencies(experiment.model.rope, head_dim));
+}
+
+/// By layer and head of a trainer; empty where all have the same.
+std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
+                                                const program::StepShape& outline, Rank trainer) {
+  if (e.attention.sparse.heads.empty()) return {};
+  const program::Coordinates at = outline.layout.coordinates(trainer);
+  const std::int64_t heads = e.model.heads / outline.layout.tensor();
+  std::vector<std::vector<SparseRule>> rules(
+      static_cast<std::size_t>(outline.layers * outline.pipeline.chunks));
+  for (std::size_t layer = 0; layer < rules.size(); ++layer) {
+    const int of_model = outline.model_layer(at.pipeline, static_cast<int>(layer));
+    for (std::int64_t head = 0; head < heads; ++head) {
+      rules[layer].push_back(e.attention.sparse_rule(of_model, at.tensor * heads + head));
+    }
+  }
+  return rules;
+}
+
+/// What a step's plans have an index of.
+SparseCounts planned_counts(const program::StepPlan& plan, int layers) {
+  SparseCounts counts;
+  for (const program::TickPlans& tick : plan.ticks) {
+    const plan::Workload& workload = tick.forward.workload;
+    std::vector<int> of = workload.layers;
+    if (of.empty()) {
+      of.resize(static_cast<std::size_t>(layers));
+      std::iota(of.begin(), of.end(), 0);
+    }
+    for (const std::int64_t length : workload.lengths) {
+      if (workload.sparse.is_dense(length)) continue;
+      for (const int layer : of) counts.rows[SparsePlace::of(layer, length)];
+    }
+  }
+  return counts;
 }
 
 }  // namespace
@@ -65,6 +101,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
         rotary_, part, tracer, ledger));
   }
   if (!outline_.layout.trains(world.rank())) return;
+  rules_ = head_rules(experiment_, outline_, world.rank());
   trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,
                                              corpus, tracer, ledger);
 }
@@ -121,13 +158,13 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   for (const auto& exchange : exchange_) exchange->require_all_computed();
   StepResult result;
   tracer_.time_collective(world_, OtherEvent::agree_on_loss, {},
-                          [&] { result = agree_on_result(); });
+                          [&] { result = agree_on_result(plan); });
   tracer_.finish_step();
   return result;
 }
 
 template <typename Real>
-StepResult Executor<Real>::agree_on_result() {
+StepResult Executor<Real>::agree_on_result(const program::StepPlan& plan) {
   std::array<double, 7> sums{};
   if (trainer_) {
     const auto answers = trainer_->losses().answers();
@@ -147,28 +184,38 @@ StepResult Executor<Real>::agree_on_result() {
   const std::optional<double> recall =
       sums[6] > 0 ? std::optional(sums[5] / sums[6]) : std::nullopt;
   return {sums[0] * loss_scale_, sums[1],           sums[2], std::llround(sums[3]),
-          std::llround(sums[4]), agree_on_counts(), recall};
+          std::llround(sums[4]), agree_on_counts(plan), recall};
 }
 
+/// Tensor ranks compute the same rows, each for its own heads: a row takes as long as the rank that
+/// keeps most of it. A pool has one tensor rank's heads.
 template <typename Real>
-SparseCounts Executor<Real>::agree_on_counts() {
-  SparseCounts counts;
-  if (outline_.sparse.empty()) return counts;
+SparseCounts Executor<Real>::agree_on_counts(const program::StepPlan& plan) {
+  SparseCounts counts = planned_counts(plan, static_cast<int>(experiment_.model.layers));
+  if (counts.rows.empty()) return counts;
+  const SparseCounts& mine = exchange_.front()->index().counts_of_step();
+  const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
+  for (const auto& [place, rows] : mine.rows) {
+    counts.rows.at({outline_.model_layer(stage, place.layer), place.digits}) = rows;
+  }
   std::vector<std::int64_t> numbers;
-  for (const auto& bins : exchange_.front()->index().counts_of_step().bins) {
-    for (const SparseCounts::Bin& bin : bins) {
-      numbers.push_back(bin.kept);
-      numbers.push_back(bin.causal);
-    }
+  for (const auto& [place, rows] : counts.rows) {
+    numbers.insert(numbers.end(), rows.kept.begin(), rows.kept.end());
+    numbers.insert(numbers.end(), rows.causal.begin(), rows.causal.end());
   }
-  world_.all_reduce(std::span(numbers), comm::Reduction::sum);
+  groups_->pool->all_reduce(std::span(numbers), comm::Reduction::sum);
+  world_.all_reduce(std::span(numbers), comm::Reduction::max);
   auto number = numbers.begin();
-  for (auto& bins : counts.bins) {
-    for (SparseCounts::Bin& bin : bins) {
-      bin.kept = *number++;
-      bin.causal = *number++;
+  for (auto& [place, rows] : counts.rows) {
+    for (auto* const bins : {&rows.kept, &rows.causal}) {
+      std::copy_n(number, bins->size(), bins->begin());
+      number += static_cast<std::ptrdiff_t>(bins->size());
     }
   }
+  std::array<std::int64_t, 2> all = {mine.kept, mine.causal};
+  world_.all_reduce(std::span<std::int64_t>(all), comm::Reduction::sum);
+  counts.kept = all[0];
+  counts.causal = all[1];
   return counts;
 }
 
@@ -190,7 +237,7 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
   const Tracer::Doing doing(tracer_, step.operation);
   const auto run = [&] {
     if (program::is_attention(step.operation)) return run_attention(step);
-    const HomeRows& home = exchange_.front()->binding(std::max(step.tick, 0) / outline_.parts).home;
+    const HomeRows& home = exchange_.front()->binding(std::max(step.plan, 0) / outline_.parts).home;
     trainer_->run(step, plan, home);
     if (step.operation == program::Operation::attention_outputs &&
         step.pass == program::Pass::forward && !step.recompute && !outline_.sparse.empty()) {
@@ -205,15 +252,13 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
 template <typename Real>
 AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
   AttentionContext<Real> context;
-  context.tick = step.tick / outline_.parts;
+  context.tick = step.plan / outline_.parts;
   context.layer = step.layer;
   context.pass = step.pass;
   context.recompute = step.recompute;
   const int layers = outline_.layers * outline_.pipeline.chunks;
   context.copy = std::max(step.buffer, 0) * layers + step.layer;
-  const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
-  context.sparse = outline_.is_sparse(stage, std::max(step.chunk, 0),
-                                      step.layer - std::max(step.chunk, 0) * outline_.layers);
+  if (!rules_.empty()) context.rules = rules_[static_cast<std::size_t>(step.layer)];
   if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
   return context;
 }
@@ -226,13 +271,14 @@ void Executor<Real>::run_attention(const Step& step) {
 }
 
 template <typename Real>
-void Executor<Real>::write_checkpoint(const std::string& path, std::int64_t step) {
-  if (trainer_) trainer_->write_checkpoint(path, step);
+void Executor<Real>::write_checkpoint(const std::string& path, std::int64_t step,
+                                      const SparseEstimates& estimates) {
+  if (trainer_) trainer_->write_checkpoint(path, step, estimates);
 }
 
 template <typename Real>
-void Executor<Real>::read_checkpoint(const std::string& path) {
-  if (trainer_) trainer_->read_checkpoint(model::CheckpointReader(path));
+void Executor<Real>::read_checkpoint(const model::CheckpointReader& checkpoint) {
+  if (trainer_) trainer_->read_checkpoint(checkpoint);
 }
 
 template class Executor<bfloat16>;

@@ -123,7 +123,7 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
 template <typename Real>
 void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const HomeRows& home) {
   tracer_.time(step.operation, {}, [&] {
-    const program::TickPlans& tick = plan.ticks[static_cast<std::size_t>(step.tick)];
+    const program::TickPlans& tick = plan.ticks[static_cast<std::size_t>(step.plan)];
     const int group = layout_.in_pool(world_.rank()) / layout_.context();
     const data::Microbatch& microbatch =
         program::microbatch_of(layout_, plan.batch, at_.data, step.microbatch);
@@ -223,9 +223,10 @@ void Trainer<Real>::optimize(std::int64_t step) {
 }
 
 template <typename Real>
-void Trainer<Real>::write_checkpoint(const std::string& path, std::int64_t step) {
-  exec::write_checkpoint(experiment_, layout_, *groups_.trainers, parameters_, gradients_, path,
-                         step);
+void Trainer<Real>::write_checkpoint(const std::string& path, std::int64_t step,
+                                     const SparseEstimates& estimates) {
+  exec::write_checkpoint(experiment_, layout_, *groups_.trainers, parameters_, gradients_,
+                         estimates, path, step);
 }
 
 template class Trainer<bfloat16>;

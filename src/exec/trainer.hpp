@@ -45,7 +45,8 @@ class Trainer {
   double learning_rate() const { return learning_rate_; }
 
   /// All parameters and moments, on rank 0. Collective over trainers.
-  void write_checkpoint(const std::string& path, std::int64_t step);
+  void write_checkpoint(const std::string& path, std::int64_t step,
+                        const SparseEstimates& estimates);
   /// This rank's parameters and moments, in place of those it began with.
   void read_checkpoint(const model::CheckpointReader& checkpoint) { checkpoint.read(parameters_); }
 

@@ -72,6 +72,9 @@ void CheckpointReader::require(const config::Model& model) const {
       if (!unprotected_) file_->require_checksums(dataset);
     }
   }
+  for (const char* dataset : {kEstimatePlaces, kEstimateShares}) {
+    if (unknown.erase(dataset) > 0) file_->require_checksums(dataset);
+  }
   if (!unknown.empty()) {
     throw OtherModel(fmt::format("{}: holds {}, which the experiment's model lacks", file_->path(),
                                  shown(*unknown.begin())));
@@ -133,6 +136,7 @@ void CheckpointReader::verify(const config::Model& model) const {
       for (const char* prefix : kPrefixes) read_rows<double>(prefix + info.name, info, rows);
     }
   }
+  estimates(model);
 }
 
 template <typename Sum>

@@ -22,6 +22,8 @@ constexpr std::array<std::string_view, 6> kOfKind = {"attention.window", "attent
                                                      "attention.prefix", "attention.chunk",
                                                      "attention.local",  "attention.cap"};
 
+constexpr std::string_view kSparse = "attention.sparse.";
+
 constexpr std::string_view kCapacity = "attention.capacity";
 
 bool decides(const std::string& key) {
@@ -65,7 +67,8 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
   for (const auto& [key, value] : keys) {
     // What belongs to a kind says nothing where the kind is another or has no such key. Older files
     // have an `attention.window` that is none.
-    const bool of_kind = std::ranges::find(kOfKind, key) != kOfKind.end();
+    const bool of_kind =
+        std::ranges::find(kOfKind, key) != kOfKind.end() || key.starts_with(kSparse);
     const bool packs = packs_by_capacity && key == kCapacity;
     if (of_kind ? !same_kind : !decides(key) && !packs) continue;
     if (value_in(theirs.contains(key) ? theirs : defaults, key) != value_in(ours, key)) {

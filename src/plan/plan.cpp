@@ -51,6 +51,7 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   for (std::int64_t capacity : workload.capacities) add_integers(hasher, capacity);
   add_integers(hasher, workload.queries.size());
   for (Range queries : workload.queries) add_range(hasher, queries);
+  for (int layer : workload.layers) add_integers(hasher, layer);
   if (workload.mask != Mask{}) {
     for (std::int64_t parameter : workload.mask.parameters()) add_integers(hasher, parameter);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention of a layer on one rank, as operations: when the messages of a plan's stages start,
-// when they are waited for, and the tasks between. One plan serves all layers.
+// when they are waited for, and the tasks between. Layers of a class have the
+// same plan.
 //
 // A rank waits for what arrives. Where it only sends, nobody's work depends on the end of the
 // message: the executor completes it before it uses the memory again.

@@ -50,6 +50,7 @@ class Builder {
         trainer_(layout_.trains(rank)),
         at_(trainer_ ? layout_.coordinates(rank) : Coordinates{}),
         ticks_(ticks),
+        index_(outline, ticks),
         program_{rank, 1, {}} {}
 
   Program build() {
@@ -133,13 +134,9 @@ class Builder {
 
   /// The index first: what it takes is longer under way than anything else.
   void start_exchange(const Step& step) {
-    if (is_sparse(step)) exchange(step).add_index_start(step, program_.steps);
+    exchange(step).add_index_start(step, program_.steps);
     exchange(step).add_start(step, program_.steps);
-    if (is_sparse(step)) exchange(step).add_index(step, program_.steps);
-  }
-
-  bool is_sparse(const Step& step) const {
-    return outline_.is_sparse(at_.pipeline, step.chunk, step.layer - step.chunk * outline_.layers);
+    exchange(step).add_index(step, program_.steps);
   }
 
   void add_tasks(const Unit& unit, Pass pass, int i, int part) {
@@ -188,7 +185,7 @@ class Builder {
   void add_parts(Step step) {
     for_each_part(step.pass, [&](int part) {
       step.part = part;
-      step.tick = plan_of(step.tick / outline_.parts, part);
+      step.plan = index_.plan(step.tick, part, -1);
       add(step);
     });
   }
@@ -209,7 +206,8 @@ class Builder {
     Step step;
     step.operation = operation;
     step.pass = unit.pass;
-    step.tick = plan_of(unit.tick, 0);
+    step.tick = unit.tick;
+    step.plan = index_.plan(unit.tick, 0, -1);
     step.microbatch = unit.microbatch;
     step.chunk = unit.chunk;
     if (unit.microbatch >= 0) step.buffer = buffers_.of(unit.microbatch, unit.chunk);
@@ -219,20 +217,18 @@ class Builder {
   /// @param i  0 is the first layer that the pass runs
   Step at_layer(const Unit& unit, Pass pass, int i, int part) const {
     Step step = of(unit, Operation::post);
-    step.tick = plan_of(unit.tick, part);
     step.part = part;
     const int within = pass == Pass::forward ? i : outline_.layers - 1 - i;
     step.layer = unit.chunk * outline_.layers + within;
+    step.plan = index_.plan(unit.tick, part, outline_.model_layer(at_.pipeline, step.layer));
     return step;
   }
 
-  int plan_of(int tick, int part) const { return tick * outline_.parts + part; }
-
   const Exchange& exchange(const Step& step) {
-    const auto key = std::pair(step.tick, step.pass);
+    const auto key = std::pair(step.plan, step.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
-    const TickPlans& plans = ticks_[static_cast<std::size_t>(step.tick)];
+    const TickPlans& plans = ticks_[static_cast<std::size_t>(step.plan)];
     return exchanges_.emplace(key, Exchange(plans, step.pass, layout_.in_pool(program_.rank)))
         .first->second;
   }
@@ -256,6 +252,7 @@ class Builder {
   bool trainer_;
   Coordinates at_;
   std::span<const TickPlans> ticks_;
+  PlanIndex index_;
   std::map<std::pair<int, Pass>, Exchange> exchanges_;
   BufferPool buffers_;
   Program program_;
@@ -270,17 +267,11 @@ StepShape::StepShape(const config::Experiment& e)
       layers(static_cast<int>(e.model.layers / (e.parallel.pipeline * e.parallel.chunks))),
       parts(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
-      shards_optimizer(e.parallel.shard == config::Shard::optimizer) {
-  if (e.attention.sparse_rule().block == 0) return;
-  sparse.assign(static_cast<std::size_t>(e.model.layers), true);
-  for (const std::int64_t layer : e.attention.sparse.dense_layers) {
-    sparse[static_cast<std::size_t>(layer)] = false;
-  }
-}
+      shards_optimizer(e.parallel.shard == config::Shard::optimizer) {}
 
-bool StepShape::is_sparse(int stage, int chunk, int layer) const {
-  if (sparse.empty()) return false;
-  return sparse[static_cast<std::size_t>((chunk * layout.pipeline() + stage) * layers + layer)];
+int StepShape::model_layer(int stage, int layer) const {
+  const int chunk = layer / layers;
+  return (chunk * layout.pipeline() + stage) * layers + layer % layers;
 }
 
 std::vector<Tick> StepShape::ticks() const {
@@ -288,6 +279,26 @@ std::vector<Tick> StepShape::ticks() const {
   std::vector<Tick> ticks;
   for (int m = 0; m < pipeline.microbatches; ++m) ticks.push_back({Pass::forward, {m}});
   return ticks;
+}
+
+PlanIndex::PlanIndex(const StepShape& outline, std::span<const TickPlans> plans)
+    : parts_(outline.parts) {
+  const std::size_t ticks = outline.ticks().size();
+  if (plans.empty() || ticks == 0) return;
+  classes_ = static_cast<int>(plans.size() / ticks) / parts_;
+  if (classes_ == 1) return;
+  for (int c = 0; c < classes_; ++c) {
+    for (const int layer : plans[static_cast<std::size_t>(c * parts_)].forward.workload.layers) {
+      const auto place = static_cast<std::size_t>(layer);
+      if (class_of_.size() <= place) class_of_.resize(place + 1, 0);
+      class_of_[place] = c;
+    }
+  }
+}
+
+int PlanIndex::plan(int tick, int part, int layer) const {
+  const int c = classes_ == 1 || layer < 0 ? 0 : class_of_[static_cast<std::size_t>(layer)];
+  return (tick * classes_ + c) * parts_ + part;
 }
 
 void add_traffic(TickPlans& plans) {
@@ -311,7 +322,7 @@ EventContext context_of(const Step& step, int parts) {
   context.phase = phase_of(step);
   context.microbatch = static_cast<std::int16_t>(step.microbatch);
   context.layer = static_cast<std::int16_t>(step.layer);
-  if (step.tick >= 0) context.tick = step.tick / parts;
+  context.tick = step.tick;
   context.stage = static_cast<std::int16_t>(step.stage);
   const bool halved = parts > 1 && is_of_half(step.operation);
   if (halved) context.half = static_cast<std::int8_t>(step.part);

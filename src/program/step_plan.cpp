@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/program/step_plan.hpp"
 
+#include <fmt/format.h>
+
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cadenza/program/operation_time.hpp"
+#include "layer_classes.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -88,28 +91,47 @@ std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan:
 }
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
-                                  const config::Machine& machine, const SparseEstimate& estimate) {
+                                  const config::Machine& machine, const SparseEstimate& shown) {
   const StepShape outline(experiment);
   const cost::Pool pool = planning_pool(experiment, machine, outline.layout);
+  const std::vector<std::int64_t> lengths = batch.lengths();
+  const SparseEstimate estimate = shown.empty() ? estimate_of_budgets(experiment, lengths) : shown;
+  const std::vector<LayerClass> classes = layer_classes(experiment, lengths, estimate);
   std::vector<TickPlans> plans;
   for (const Tick& tick : outline.ticks()) {
     const auto groups = occupants(outline.layout, batch, tick);
-    plan::Workload whole = make_workload(experiment, outline.layout, groups);
-    plan::weigh(whole, estimate);
-    for (TickPlans& part : plan_tick(experiment.attention, whole, first_documents(groups), pool)) {
-      plans.push_back(std::move(part));
+    const std::vector<int> first = first_documents(groups);
+    const plan::Workload whole = make_workload(experiment, outline.layout, groups);
+    for (const LayerClass& each : classes) {
+      plan::Workload workload = whole;
+      workload.layers = each.layers;
+      if (each.dense) workload.sparse = {};
+      plan::weigh(workload, estimate);
+      for (TickPlans& part : plan_tick(experiment.attention, workload, first, pool)) {
+        plans.push_back(std::move(part));
+      }
     }
   }
   return plans;
 }
 
+config::Experiment experiment_of_step(config::Experiment experiment, std::int64_t step) {
+  if (step < experiment.attention.sparse.dense_steps) {
+    experiment.attention.kind = config::AttentionKind::full;
+  }
+  return experiment;
+}
+
+std::string describe_estimate(const config::Experiment& experiment, std::int64_t step,
+                              const SparseEstimate& estimate) {
+  if (experiment_of_step(experiment, step).attention.sparse_rule().block == 0) return "";
+  return estimate.empty() ? "budgets" : fmt::format("steps up to {}", step - 2);
+}
+
 StepPlan plan_step(const config::Experiment& whole, const data::Packer& packer, Rank rank,
                    std::int64_t step, const config::Machine& machine,
                    const SparseEstimate& estimate) {
-  config::Experiment experiment = whole;
-  if (step < whole.attention.sparse.dense_steps) {
-    experiment.attention.kind = config::AttentionKind::full;
-  }
+  const config::Experiment experiment = experiment_of_step(whole, step);
   StepPlan result;
   result.batch = packer.batch(step);
   result.ticks = plan_ticks(experiment, result.batch, machine, estimate);

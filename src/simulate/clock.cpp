@@ -90,7 +90,7 @@ void Clock::start(std::size_t i) {
   const Step& step = runner.step();
   if (program::is_attention(step.operation)) {
     Place& place = runner.place[step.part];
-    const Place next{step.tick, step.layer, step.pass, step.recompute};
+    const Place next{step.plan, step.layer, step.pass, step.recompute};
     const bool moves = place != next;
     place = next;
     if (moves && drains(i, runner.sent[step.part])) return;

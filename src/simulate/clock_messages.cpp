@@ -27,8 +27,8 @@ bool of_index(const program::Step& step) {
 
 Exchange& Clock::exchange_of(const RankState& runner) {
   const Step& step = runner.step();
-  const ExchangeKey key{runner.pool, step.tick,      step.layer,    step.stage,
-                        step.pass,   step.recompute, of_index(step)};
+  const ExchangeKey key{runner.pool, step.tick, step.plan,      step.layer,
+                        step.stage,  step.pass, step.recompute, of_index(step)};
   const auto found = exchanges_.find(key);
   if (found != exchanges_.end()) return found->second;
   const program::Traffic& traffic = key.index ? work_.index_traffic(step) : work_.traffic(step);
@@ -216,7 +216,7 @@ void Clock::emit_message(const RankState& runner, const End& end) const {
                                              .add(number(flow.from))
                                              .add(number(flow.to))
                                              .add(number(end.exchange->key().pool))
-                                             .add(number(step.tick))
+                                             .add(number(step.plan))
                                              .add(number(step.layer))
                                              .add(number(step.stage))
                                              .add(number(step.pass))

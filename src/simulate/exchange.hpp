@@ -26,6 +26,7 @@ struct Message {
 struct ExchangeKey {
   int pool = 0;
   int tick = 0;
+  int plan = 0;
   int layer = 0;
   int stage = 0;
   program::Pass pass = program::Pass::forward;

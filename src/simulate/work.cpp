@@ -62,20 +62,20 @@ std::vector<std::int64_t> Work::rows_of(const TickPlans& tick) const {
 }
 
 const Attention& Work::attention(const program::Step& step, Rank rank) const {
-  return attention_[index(step.pass)][static_cast<std::size_t>(step.tick)]
+  return attention_[index(step.pass)][static_cast<std::size_t>(step.plan)]
                    [static_cast<std::size_t>(step.stage)][static_cast<std::size_t>(rank)];
 }
 
 const program::Traffic& Work::traffic(const program::Step& step) const {
-  return ticks_[static_cast<std::size_t>(step.tick)].traffic(step.pass);
+  return ticks_[static_cast<std::size_t>(step.plan)].traffic(step.pass);
 }
 
 const program::Traffic& Work::index_traffic(const program::Step& step) const {
-  return ticks_[static_cast<std::size_t>(step.tick)].index_traffic(step.pass);
+  return ticks_[static_cast<std::size_t>(step.plan)].index_traffic(step.pass);
 }
 
 double Work::estimate(const program::Step& step, Rank rank) const {
-  return estimates_[static_cast<std::size_t>(step.tick)][static_cast<std::size_t>(step.stage)]
+  return estimates_[static_cast<std::size_t>(step.plan)][static_cast<std::size_t>(step.stage)]
                    [static_cast<std::size_t>(rank)];
 }
 
@@ -96,14 +96,14 @@ Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) co
 }
 
 std::int64_t Work::rows(const program::Step& step, Rank rank) const {
-  return rows_[static_cast<std::size_t>(step.tick)][static_cast<std::size_t>(rank)];
+  return rows_[static_cast<std::size_t>(step.plan)][static_cast<std::size_t>(rank)];
 }
 
 std::int64_t Work::all_rows(const program::Step& step, Rank rank) const {
-  const auto tick = static_cast<std::size_t>(step.tick);
+  const auto plan = static_cast<std::size_t>(step.plan);
   std::int64_t sum = 0;
   for (std::size_t part = 0; part < parts_; ++part) {
-    sum += rows_[tick - tick % parts_ + part][static_cast<std::size_t>(rank)];
+    sum += rows_[plan - plan % parts_ + part][static_cast<std::size_t>(rank)];
   }
   return sum;
 }

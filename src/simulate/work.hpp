@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the plans of a step amount to on every rank: seconds of attention and rows, worked out once
-// per tick and used for every layer.
+// per plan and used for all its layers.
 #pragma once
 
 #include <span>

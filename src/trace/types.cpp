@@ -12,8 +12,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
-static_assert(sizeof(StepRecord) == 112 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 72);
-static_assert(sizeof(PlannedStage) == 72 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
+static_assert(sizeof(StepRecord) == 112 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 80);
+static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
 static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
 
 struct Field {
@@ -169,7 +169,9 @@ RowDescription describe_rows<PlannedTask>() {
                               {"k_begin", offsetof(T, k_begin), H5T_STD_I64LE, "token"},
                               {"k_end", offsetof(T, k_end), H5T_STD_I64LE, "token"},
                               {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE, "FLOP"},
-                              {"half", offsetof(T, half), H5T_STD_I32LE}});
+                              {"half", offsetof(T, half), H5T_STD_I32LE},
+                              {"layer_class", offsetof(T, layer_class), H5T_STD_I32LE},
+                              {"layers", offsetof(T, layers), H5T_STD_I32LE}});
 }
 
 template <>
@@ -188,7 +190,9 @@ RowDescription describe_rows<PlannedStage>() {
                               {"bytes_in", offsetof(T, bytes_in), H5T_STD_I64LE, "B"},
                               {"bytes_out", offsetof(T, bytes_out), H5T_STD_I64LE, "B"},
                               {"attend_s", offsetof(T, attend_seconds), H5T_IEEE_F64LE, "s"},
-                              {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE, "s"}});
+                              {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE, "s"},
+                              {"layer_class", offsetof(T, layer_class), H5T_STD_I32LE},
+                              {"layers", offsetof(T, layers), H5T_STD_I32LE}});
 }
 
 template <>

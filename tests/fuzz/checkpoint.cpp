@@ -54,6 +54,13 @@ void read_checkpoint(Bytes input) {
     require(all(array, [](float x) { return std::isfinite(x); }),
             "accepted a number that is not finite");
   }
+  const SparseEstimates estimates = reader.estimates(small_model());
+  for (const SparseEstimate* estimate : {&estimates.next, &estimates.after}) {
+    for (const auto& [place, shares] : estimate->shares()) {
+      require(std::ranges::all_of(shares, [](double share) { return share >= 0 && share <= 1; }),
+              "accepted a share that is none");
+    }
+  }
   require(all(read.second_moment, [](float x) { return x >= 0; }),
           "accepted a negative second moment");
 }
@@ -68,6 +75,12 @@ void write_checkpoint(const std::string& path) {
       writer.write(prefix + info.name, model::whole_shape(info), values.data() + info.offset);
     }
   }
+  SparseCounts counts;
+  counts.add(0, SparsePattern::vertical_slash(100, 8, {}, {}));
+  SparseEstimates estimates;
+  estimates.add(counts);
+  estimates.add(counts);
+  writer.write(estimates);
   writer.finish();
 }
 

@@ -9,6 +9,7 @@ namespace cadenza::fuzz {
 void read_experiment(Bytes input);
 void read_sweep(Bytes input);
 void read_machine(Bytes input);
+void read_budgets(Bytes input);
 void read_tokens(Bytes input);  ///< behind a first byte: bit 0 uint32, bit 1 a small vocabulary
 void read_npy(Bytes input);
 void read_lengths(Bytes input);

@@ -18,7 +18,7 @@ std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
       {"experiment", read_experiment}, {"sweep", read_sweep},     {"machine", read_machine},
       {"tokens", read_tokens},         {"npy", read_npy},         {"lengths", read_lengths},
-      {"paths", read_paths},           {"planted", read_planted},
+      {"paths", read_paths},           {"budgets", read_budgets}, {"planted", read_planted},
   };
   return kTargets;
 }

@@ -187,7 +187,7 @@ std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& 
   std::int64_t rows = 0;
   for (const program::Step& operation : step.program.steps) {
     if (operation.operation != program::Operation::send) continue;
-    const auto& tick = step.ticks[static_cast<std::size_t>(operation.tick)];
+    const auto& tick = step.ticks[static_cast<std::size_t>(operation.plan)];
     rows += home_rows(tick, layout.in_pool(rank), layout.tensor()).rows();
   }
   return rows / layout.tensor() * e.model.d_model * config::element_bytes(e.run.dtype).accumulator;

@@ -3,6 +3,7 @@
 // parameters, in every type. Random layouts of all kinds: test_layouts.cpp.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 
 #include "cadenza/base/error.hpp"
@@ -110,6 +111,44 @@ void expect_same_as_one_rank(const config::Experiment& e, comm::Communicator& wo
     ASSERT_TRUE(std::isfinite(found.losses[step]));
     EXPECT_NEAR(found.losses[step], expected.losses[step], 1e-11 * expected.losses[step]);
   }
+}
+
+std::int64_t sum_of(const SparseCounts& counts,
+                    std::array<std::int64_t, SparseDensity::kBins> SparseCounts::Rows::*which) {
+  std::int64_t sum = 0;
+  for (const auto& [place, rows] : counts.rows) {
+    for (const std::int64_t pairs : rows.*which) sum += pairs;
+  }
+  return sum;
+}
+
+/// Tensor ranks wait for the one whose heads keep most of a row: plans weigh rows by it.
+TEST(Training, CountsAreThoseOfTheFullestTensorRank) {
+  const auto world = comm::make_world();
+  const int ranks = world->size();
+  if (4 % ranks != 0) return;
+  config::Experiment e = tiny_experiment();
+  e.model.kv_heads = 4;
+  e.attention.kind = config::AttentionKind::vertical_slash;
+  e.attention.overlap = config::Overlap::none;
+  e.attention.sparse = {8, 2, 1, 0, 0, 0, 40, {}, 0};
+  const std::vector<config::HeadBudget> first = {{256, 1, 0}};  // keeps every column
+  e.attention.sparse.heads = {first, first};
+  const auto self = comm::make_self();
+  const SparseCounts expected = RankState<float>(e, *self).run(0).sparse;
+  e.parallel.tensor = ranks;
+  const SparseCounts found = RankState<float>(e, *world).run(0).sparse;
+  EXPECT_EQ(found.kept, expected.kept);
+  EXPECT_EQ(found.causal, expected.causal);
+  EXPECT_EQ(sum_of(found, &SparseCounts::Rows::causal), expected.causal / ranks);
+  // The first rank has the first head, beside 4 / ranks - 1 sparse ones; the others have sparse
+  // ones.
+  const std::int64_t head = expected.causal / 4;
+  const std::int64_t sparse = (expected.kept - head) / 3;
+  const auto fullest = static_cast<double>(head + (4 / ranks - 1) * sparse);
+  EXPECT_NEAR(static_cast<double>(sum_of(found, &SparseCounts::Rows::kept)), fullest,
+              0.1 * fullest);
+  EXPECT_LT(sparse, head / 2);
 }
 
 TEST(Training, MicrobatchesMayBeEmpty) {

@@ -23,7 +23,7 @@ from cadenza.read.schema import TABLES
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops", "attention_kernel")  # fmt: skip
 _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
-                 "k_begin", "k_end", "cost")  # fmt: skip
+                 "k_begin", "k_end", "cost", "layer_class", "layers")  # fmt: skip
 
 EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
 

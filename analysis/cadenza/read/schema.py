@@ -52,11 +52,13 @@ TABLES = {
     "/plan": np.dtype(
         [("step", "<u4"), ("tick", "<i4"), ("doc", "<i4"), ("home", "<i4"), ("server", "<i4"),
          ("stage", "<i4"), ("q_begin", "<i8"), ("q_end", "<i8"), ("k_begin", "<i8"),
-         ("k_end", "<i8"), ("cost", "<f8"), ("half", "<i4")]),
+         ("k_end", "<i8"), ("cost", "<f8"), ("half", "<i4"), ("layer_class", "<i4"),
+         ("layers", "<i4")]),
     "/plan_summary": np.dtype(
         [("step", "<u4"), ("tick", "<i4"), ("half", "<i4"), ("phase", "<u4"), ("stage", "<i4"),
          ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"), ("cost", "<f8"),
-         ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8")]),
+         ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8"),
+         ("layer_class", "<i4"), ("layers", "<i4")]),
     "/positions": np.dtype(
         [("step", "<u4"), ("position", "<i8"), ("targets", "<i8"), ("hits", "<i8"),
          ("loss", "<f8")]),
@@ -65,7 +67,9 @@ TABLES = {
          ("position", "<i8"), ("loss", "<f8")]),
 }  # fmt: skip
 REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth reading has
-SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"), "/plan": ("half",),
+SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"),
+               "/plan": ("half", "layer_class", "layers"),
+               "/plan_summary": ("layer_class", "layers"),
                "/steps": ("machine_s",),
                "/meta/rank": ("attention_kernel",)}  # older files lack these  # fmt: skip
 # What the rows of a table promise.

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from cadenza.report import style
 from cadenza.study import Study
+from cadenza.time.imbalance import layer_shares
 
 _POINTS = 4000  # of a picture: more cannot be told apart
 _DOCUMENTS = 40
@@ -108,12 +109,14 @@ def _summary_of_step(study: Study) -> tuple[pd.DataFrame, dict[str, tuple[str, s
                    "bytes_out": ("bytes out", "B"),
                    "attend_s": ("predicted attention", "s")}  # fmt: skip
         if len(mine):
+            mine = mine.assign(**mine[list(columns)].mul(layer_shares(mine), axis=0))
             grouped = mine.groupby(["server", "tick"])[list(columns)].sum().reset_index()
             return grouped, columns
     plans = study.run.plans()
     plans = plans[plans["step"] == study.typical_step] if len(plans) else plans
     if plans.empty:
         return None
+    plans = plans.assign(cost=plans["cost"] * layer_shares(plans))
     grouped = plans.groupby(["server", "tick"])["cost"].agg(cost="sum", tasks="size").reset_index()
     return grouped, {"cost": ("cost", "FLOP"), "tasks": ("tasks", "")}
 
@@ -127,6 +130,7 @@ def tasks_by_document(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
     plans = plans[plans["step"] == study.typical_step] if len(plans) else plans
     if plans.empty:
         return None
+    plans = plans.assign(cost=plans["cost"] * layer_shares(plans))
     cost = plans.groupby(["doc", "server"])["cost"].sum().unstack(fill_value=0.0)
     cost = cost.loc[cost.sum(axis=1).sort_values(ascending=False).index[:_DOCUMENTS]]
     made = style.figure(style.row_height(cost.shape[1], 30, 180, 480),

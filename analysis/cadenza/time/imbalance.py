@@ -51,8 +51,17 @@ def imbalance_over_run(imbalance: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([{"median": imbalance["imbalance"].median(), "run": run}])
 
 
+def layer_shares(plans: pd.DataFrame) -> pd.Series:
+    """The share of the model's layers that each row of run.plans() or run.plan_summary() is for:
+    weighted by it, the plans of a tick are those of a layer, the mean of all."""
+    layers = plans["layers"].clip(lower=1)  # older files do not say: one plan was for all
+    classes = plans.assign(layers=layers).drop_duplicates(["step", "layer_class"])
+    return layers / plans["step"].map(classes.groupby("step")["layers"].sum())
+
+
 def planned_imbalance(plans: pd.DataFrame, servers: int) -> pd.DataFrame:
     """What the plan promised: step, imbalance = max / mean of planned cost over `servers` ranks."""
+    plans = plans.assign(cost=plans["cost"] * layer_shares(plans))
     cost = plans.groupby(["step", "server"])["cost"].sum().groupby("step")
     mean = cost.sum() / max(servers, 1)
     return (cost.max() / mean).where(mean > 0).rename("imbalance").reset_index()

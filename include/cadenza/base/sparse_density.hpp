@@ -7,7 +7,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/sparse_rule.hpp"
@@ -58,19 +59,29 @@ class Weights : public Mask {
   SparseDensity density_;
 };
 
-/// Pairs by rows, added up over heads and layers of some steps.
-struct SparseCounts {
-  /// By the class of lengths, the number of their binary digits: kept and causal pairs of each bin.
-  static constexpr int kClasses = 42;
-  struct Bin {
-    std::int64_t kept = 0;
-    std::int64_t causal = 0;
-  };
-  std::array<std::array<Bin, SparseDensity::kBins>, kClasses> bins{};
+/// A layer of the model, and the documents whose lengths have the same number of binary digits.
+struct SparsePlace {
+  static constexpr int kDigits = 41;  ///< at most
 
-  static std::size_t class_of(std::int64_t length);
+  int layer = 0;
+  int digits = 0;
+  static SparsePlace of(int layer, std::int64_t length);
+  friend auto operator<=>(const SparsePlace&, const SparsePlace&) = default;
+};
+
+/// Pairs of a step, added up over heads and documents.
+struct SparseCounts {
+  struct Rows {
+    std::array<std::int64_t, SparseDensity::kBins> kept{};
+    std::array<std::int64_t, SparseDensity::kBins> causal{};
+  };
+  std::map<SparsePlace, Rows> rows;
+  std::int64_t kept = 0;  ///< of all of them
+  std::int64_t causal = 0;
+
+  /// Of one head.
   /// @param tokens  the rows of it that count
-  void add(const SparsePattern& pattern, Range tokens);
+  void add(int layer, const SparsePattern& pattern, Range tokens);
   /// Share of the causal pairs that is left out; 0 without any.
   double sparsity() const;
 };
@@ -78,14 +89,34 @@ struct SparseCounts {
 /// What the steps so far have shown.
 class SparseEstimate {
  public:
+  using Shares = std::array<double, SparseDensity::kBins>;
+
+  SparseEstimate() = default;
+  explicit SparseEstimate(std::map<SparsePlace, Shares> shares) : shares_(std::move(shares)) {}
+
   /// Smooths: a step counts as much as all before it together.
   void add(const SparseCounts& step);
-  bool empty() const { return classes_.empty(); }
-  /// Of the next longer class that has been seen, else the next shorter one, else of the budgets.
-  SparseDensity density(const SparseRule& rule, std::int64_t length) const;
+  bool empty() const { return shares_.empty(); }
+  /// Mean of layers: of each the next longer documents that it has seen, else the next shorter
+  /// ones. Of the budgets where none of the layers has seen any.
+  /// @param layers  empty: all that have been seen
+  SparseDensity density(const SparseRule& rule, std::int64_t length,
+                        std::span<const int> layers) const;
+  const std::map<SparsePlace, Shares>& shares() const { return shares_; }
+  friend bool operator==(const SparseEstimate&, const SparseEstimate&) = default;
 
  private:
-  std::map<std::size_t, std::array<double, SparseDensity::kBins>> classes_;
+  const Shares* find(const SparsePlace& place) const;
+  std::map<SparsePlace, Shares> shares_;
+};
+
+/// For the steps to come. A step is planned while the one before it runs: it knows the counts of
+/// those up to the one before that.
+struct SparseEstimates {
+  SparseEstimate next;   ///< for the step that comes next
+  SparseEstimate after;  ///< for the one behind it
+  /// The next step is over.
+  void add(const SparseCounts& step);
 };
 
 }  // namespace cadenza

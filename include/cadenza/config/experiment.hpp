@@ -173,6 +173,14 @@ enum class Bound { two_sided, one_sided };
 /// What a server does with Q, K, V between the passes.
 enum class Inputs { resend, keep };
 
+/// vertical_slash: what a head may keep; see SparseRule.
+struct HeadBudget {
+  std::int64_t columns = 0;
+  std::int64_t slashes = 0;
+  double top_p = 0;
+  friend bool operator==(const HeadBudget&, const HeadBudget&) = default;
+};
+
 /// attention.kind vertical_slash and xattention; see SparseRule.
 struct SparseAttention {
   std::optional<std::int64_t> block;  ///< absent: 64 with vertical_slash, 128 with xattention
@@ -186,6 +194,9 @@ struct SparseAttention {
   std::int64_t dense_steps = 0;            ///< the first steps, in which all layers are dense
   std::int64_t stride = 16;                ///< xattention
   double threshold = 0.9;                  ///< xattention
+  std::string budgets;                     ///< a file of them; empty: all heads have the above
+  /// By layer and query head, what that file says; heads behind the last have the above.
+  std::vector<std::vector<HeadBudget>> heads;
   friend bool operator==(const SparseAttention&, const SparseAttention&) = default;
 };
 
@@ -221,8 +232,10 @@ struct Attention {
 
   /// Which keys a query sees, and at which positions.
   Mask mask() const;
-  /// Of which pairs of the mask only some are computed.
+  /// Of which pairs of the mask only some are computed: with the largest budgets of all heads.
   SparseRule sparse_rule() const;
+  /// Of a head of the model.
+  SparseRule sparse_rule(std::int64_t layer, std::int64_t head) const;
 };
 
 enum class OptimizerKind { adamw };

@@ -20,6 +20,11 @@ namespace cadenza::config {
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides);
 
+/// Takes the budgets of heads from `text`, the contents of the file attention.sparse.budgets: a
+/// list of layers, each a list of query heads, each {columns, slashes, top_p}. What is left out is
+/// as in the experiment. @throws Error(usage)
+void read_budgets(const std::string& text, Experiment& experiment);
+
 /// Checks an experiment that no file holds: its values against each other.
 /// @throws Error(usage)
 void check_experiment(const Experiment& experiment);

@@ -35,7 +35,8 @@ struct AttentionContext {
   bool recompute = false;              ///< the forward pass, repeated in the backward pass
   int copy = 0;                        ///< where a server that keeps its inputs keeps this layer's
   model::AttentionBuffers<Real> home;  ///< null rows on dedicated servers
-  bool sparse = false;                 ///< the layer has an index
+  /// By head of this rank, what its patterns may keep; empty: all as the plan says.
+  std::span<const SparseRule> rules = {};
 };
 
 template <typename Real>

@@ -11,6 +11,7 @@
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "cadenza/exec/tracer.hpp"
+#include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/program/step_plan.hpp"
 
@@ -23,7 +24,8 @@ struct StepResult {
   double learning_rate = 0;
   std::int64_t answers = 0;  ///< to questions of documents (source retrieval)
   std::int64_t hits = 0;     ///< answers that were the model's first choice
-  SparseCounts sparse;       ///< what sparse attention kept, over layers and heads
+  /// What sparse attention kept: rows of the tensor rank with most of them, sums of all heads.
+  SparseCounts sparse;
   /// Share of their attention that sampled queries of sparse documents have kept, over the heads of
   /// one layer.
   std::optional<double> recall;
@@ -51,9 +53,10 @@ class Executor {
   StepResult run(const program::StepPlan& plan);
 
   /// Writes all parameters and moments to `path` on rank 0. Collective.
-  void write_checkpoint(const std::string& path, std::int64_t step);
+  void write_checkpoint(const std::string& path, std::int64_t step,
+                        const SparseEstimates& estimates = {});
   /// Every trainer reads its own parameters and moments. @throws Error(data) on any rank
-  void read_checkpoint(const std::string& path);
+  void read_checkpoint(const model::CheckpointReader& checkpoint);
 
   /// Of the last step: this rank's rows of /positions and /answers.
   std::vector<trace::PositionLoss> position_losses() const;
@@ -68,8 +71,8 @@ class Executor {
   void run_operation(const program::Step& step, const program::StepPlan& plan);
   AttentionContext<Real> context_of(const program::Step& step);
   void run_attention(const program::Step& step);
-  StepResult agree_on_result();
-  SparseCounts agree_on_counts();
+  StepResult agree_on_result(const program::StepPlan& plan);
+  SparseCounts agree_on_counts(const program::StepPlan& plan);
 
   config::Experiment experiment_;
   program::StepShape outline_;
@@ -78,7 +81,8 @@ class Executor {
   Tracer& tracer_;
   comm::ActivityScope activity_;
   kernels::RotaryTable<Sum> rotary_;
-  std::unique_ptr<Trainer<Real>> trainer_;                          ///< null on dedicated servers
+  std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: as the plans say
+  std::unique_ptr<Trainer<Real>> trainer_;      ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part
   double loss_scale_ = 0;                                           ///< 1 / targets of the step
 };

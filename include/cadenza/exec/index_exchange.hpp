@@ -72,7 +72,7 @@ class IndexExchange {
   /// have kept. One layer of a step is sampled, another one in the next step.
   void sample(const AttentionContext<Real>& context);
 
-  /// Of the patterns that this rank has chosen since bind().
+  /// Of the patterns that this rank has chosen since bind(), by layer as the trace counts them.
   const SparseCounts& counts_of_step() const { return step_counts_; }
   /// Of the queries that this rank has sampled since bind().
   const Recall& recall_of_step() const { return step_recall_; }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/sparse_density.hpp"
 #include "cadenza/model/parameters.hpp"
 
 namespace cadenza::storage {
@@ -20,7 +21,9 @@ class NewFile;
 namespace cadenza::model {
 
 /// Writes `path` whole or not at all: datasets <name> ([out, in] or [width]),
-/// optimizer/first_moment/<name>, optimizer/second_moment/<name>; attributes schema, step (updates
+/// optimizer/first_moment/<name>, optimizer/second_moment/<name>; with sparse attention
+/// sparse_estimate/places ([rows, 3]: 0 for SparseEstimates::next or 1 for `after`, layer, binary
+/// digits of the lengths) and sparse_estimate/shares ([rows, 32]); attributes schema, step (updates
 /// done so far) and experiment (its YAML, complete). Everything has checksums. Numbers are
 /// Accumulator<Real>: nothing of a run in bfloat16 is lost. Until finish() the file is called
 /// <path>.partial; without it nothing stays, but for that file where the process is killed.
@@ -37,6 +40,8 @@ class CheckpointWriter {
   /// a value is not finite, or a second moment negative: no reader would take it
   template <typename Sum>
   void write(const std::string& name, const std::vector<std::int64_t>& shape, const Sum* values);
+  /// Nothing where both are empty.
+  void write(const SparseEstimates& estimates);
   void finish();
 
  private:
@@ -77,6 +82,8 @@ class CheckpointReader {
   /// nothing else, so that all ranks may read at once, and verifies what it reads.
   template <typename Real>
   void read(Parameters<Real>& parameters) const;
+  /// Of sparse attention; both are empty where the file has none.
+  SparseEstimates estimates(const config::Model& model) const;
   /// Reads and verifies everything.
   void verify(const config::Model& model) const;
 
@@ -101,6 +108,8 @@ inline constexpr const char* kCheckpointSchema = "cadenza-checkpoint/2";
 inline constexpr const char* kUnprotectedSchema = "cadenza-checkpoint/1";
 inline constexpr const char* kFirstMomentPrefix = "optimizer/first_moment/";
 inline constexpr const char* kSecondMomentPrefix = "optimizer/second_moment/";
+inline constexpr const char* kEstimatePlaces = "sparse_estimate/places";
+inline constexpr const char* kEstimateShares = "sparse_estimate/shares";
 
 std::string checkpoint_name(std::int64_t step);  ///< "step-00000010.h5"
 /// The step in such a name; -1 in others.

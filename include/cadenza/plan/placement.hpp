@@ -27,7 +27,8 @@ using Occupant = const data::Microbatch*;
 Workload make_workload(const config::Experiment& experiment, std::span<const Occupant> groups,
                        int dedicated, std::vector<std::int64_t> capacities = {});
 
-/// Fills Workload::density where attention is sparse.
+/// Fills Workload::density where attention is sparse, with what is expected of the workload's
+/// layers.
 void weigh(Workload& workload, const SparseEstimate& estimate);
 
 /// The two halves of a workload in ping-pong: the same homes, the first and the last queries of

@@ -86,6 +86,8 @@ struct Workload {
   /// By document: the queries whose attention the plan is for; empty: all of every document. Half
   /// of a microbatch in ping-pong: a range that begins at 0 or ends at the document's end.
   std::vector<Range> queries;
+  /// Layers of the model whose attention the plan is for, ascending; empty: all.
+  std::vector<int> layers;
   Range queries_of(std::size_t document) const {
     return queries.empty() ? Range{0, lengths[document]} : queries[document];
   }

@@ -20,6 +20,7 @@ struct StepNotes {
   std::vector<Prediction> predictions;  ///< of each plan
   std::vector<std::string> decisions;   ///< what was auto, with reasons
   std::string rates;                    ///< what they are predicted for: "machine h100"
+  std::string estimate;                 ///< of sparse attention: "budgets", "steps up to 7"
 };
 
 // Without predictions they are those of nominal rates.

@@ -22,7 +22,8 @@ struct Step {
   Operation operation = Operation::embed;
   Pass pass = Pass::forward;
   bool recompute = false;  ///< a forward operation in the backward pass
-  int tick = -1;           ///< index into the step's plans
+  int tick = -1;           ///< of the schedule
+  int plan = -1;           ///< index into the step's plans: PlanIndex
   int microbatch = -1;     ///< of this rank's data coordinate
   int buffer = -1;         ///< the activation buffer of the microbatch
   int chunk = -1;          ///< group of layers
@@ -40,7 +41,7 @@ Phase phase_of(const Step& step);
 /// @param parts  StepShape::parts
 EventContext context_of(const Step& step, int parts);
 
-/// The plans of a tick (in ping-pong of one half of it): they serve all layers.
+/// The plans of a tick (in ping-pong of one half of it), for all layers or for those of a class.
 struct TickPlans {
   plan::Plan forward;
   plan::Plan backward;
@@ -73,12 +74,30 @@ struct StepShape {
   int parts = 1;   ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
   bool shards_optimizer = false;
-  std::vector<bool> sparse;  ///< by layer of the model; empty: all are dense
-  /// Of a chunk's layer on a pipeline stage.
-  bool is_sparse(int stage, int chunk, int layer) const;
+  /// Of the model.
+  /// @param layer  of a pipeline stage, over all chunks: Step::layer
+  int model_layer(int stage, int layer) const;
   /// The ticks of a pool, in order. Where stages are not pooled: one per microbatch, all forward,
   /// of one stage.
   std::vector<Tick> ticks() const;
+};
+
+/// Where the plans of a step stand: (tick x classes + class) x parts + part. The layers of a class
+/// have plans of their own (plan::Workload::layers); the homes of all classes are the same.
+class PlanIndex {
+ public:
+  PlanIndex(const StepShape& outline, std::span<const TickPlans> plans);
+  int classes() const { return classes_; }
+  int tick(int plan) const { return plan / (classes_ * parts_); }
+  int part(int plan) const { return plan % parts_; }
+  int layer_class(int plan) const { return plan / parts_ % classes_; }
+  /// @param layer  of the model; -1: what is the same for all
+  int plan(int tick, int part, int layer) const;
+
+ private:
+  int parts_ = 1;
+  int classes_ = 1;
+  std::vector<int> class_of_;  ///< by layer of the model; empty: there is one class
 };
 
 struct Program {
@@ -87,7 +106,7 @@ struct Program {
   std::vector<Step> steps;
 };
 
-/// @param ticks  of the rank's pool: index = tick x parts + part
+/// @param ticks  of the rank's pool: PlanIndex
 Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks);
 
 /// Program::buffers of a stage's trainers, which no plan changes.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
@@ -29,8 +30,16 @@ StepPlan plan_step(const config::Experiment& experiment, const data::Packer& pac
                    std::int64_t step, const config::Machine& machine = {},
                    const SparseEstimate& estimate = {});
 
-/// Plans of a step for all ranks of a pool, without programs (cadenza plan, dry runs): index = tick
-/// x parts + part. All pools have the same.
+/// What a step computes: in the first attention.sparse.dense_steps all attention is dense.
+config::Experiment experiment_of_step(config::Experiment experiment, std::int64_t step);
+
+/// By what the plans of a step weigh the rows of sparse documents: "budgets", "steps up to 7";
+/// empty where attention is dense.
+std::string describe_estimate(const config::Experiment& experiment, std::int64_t step,
+                              const SparseEstimate& estimate);
+
+/// Plans of a step for all ranks of a pool, without programs (cadenza plan, dry runs): PlanIndex.
+/// All pools have the same.
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
                                   const config::Machine& machine = {},
                                   const SparseEstimate& estimate = {});

@@ -136,7 +136,9 @@ struct PlannedTask {
   std::int32_t stage = 0;
   std::int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   double cost_flops = 0;
-  std::int32_t half = -1;  ///< in ping-pong
+  std::int32_t half = -1;        ///< in ping-pong
+  std::int32_t layer_class = 0;  ///< of the layers that have this plan of the tick
+  std::int32_t layers = 0;       ///< so many of the model
   std::uint32_t reserved = 0;
 };
 
@@ -153,8 +155,10 @@ struct PlannedStage {
   double cost_flops = 0;
   std::int64_t bytes_in = 0;
   std::int64_t bytes_out = 0;
-  double attend_seconds = 0;   ///< predicted: cost over the nominal rate
-  double receive_seconds = 0;  ///< predicted: bytes_in over the nominal rate
+  double attend_seconds = 0;     ///< predicted: cost over the nominal rate
+  double receive_seconds = 0;    ///< predicted: bytes_in over the nominal rate
+  std::int32_t layer_class = 0;  ///< as in PlannedTask
+  std::int32_t layers = 0;
 };
 
 /// Losses of a step's targets on this rank, of the tokens at [position, that of the next row) of

@@ -38,6 +38,12 @@ config::Experiment one_layer(config::Experiment e) {
   require_one(e.parallel.tensor, "parallel.tensor");
   e.model.layers = 1;
   e.attention.sparse.dense_layers.clear();
+  if (!e.attention.sparse.heads.empty()) {
+    fail(ExitCode::usage,
+         "attention.sparse.budgets: found {}; valid for cadenza attend: none (its heads are those "
+         "of no layer)",
+         e.attention.sparse.budgets);
+  }
   e.batch.tokens = e.batch.microbatch * e.parallel.data;
   e.run.recompute = config::Recompute::none;
   return e;
@@ -257,10 +263,8 @@ using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
 /// The attention operations of a one-layer program.
 template <typename Real>
 void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
-                 const model::AttentionBuffers<Real>& home, bool sparse) {
-  for (const auto& exchange : exchanges) {
-    exchange->set_context({0, 0, pass, false, 0, home, sparse});
-  }
+                 const model::AttentionBuffers<Real>& home) {
+  for (const auto& exchange : exchanges) exchange->set_context({0, 0, pass, false, 0, home});
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     if (!program::is_attention(step.operation)) continue;  // dense, of a training step
@@ -375,8 +379,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     if (given) exchanges.back()->index().set_patterns(&*given);
   }
   const auto program = program::make_program(*step_shape, world.rank(), plans);
-  run_program(exchanges, program, Pass::forward, rows.buffers(), sparse);
-  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers(), sparse);
+  run_program(exchanges, program, Pass::forward, rows.buffers());
+  if (problem.backward) run_program(exchanges, program, Pass::backward, rows.buffers());
   for (const auto& exchange : exchanges) exchange->finish();
   for (const auto& exchange : exchanges) exchange->require_all_computed();
   tracer.finish_step();

@@ -75,18 +75,20 @@ void advance(Forecast& step, const config::Experiment& experiment,
 
 Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
-                  const simulate::Observer& observer) {
-  Forecast step = prepare(experiment, step_shape,
-                          program::plan_ticks(experiment, batch, costs.machine()), all_ranks);
+                  const simulate::Observer& observer, const SparseEstimate& estimate) {
+  const config::Experiment of_step = program::experiment_of_step(experiment, batch.step);
+  Forecast step =
+      prepare(experiment, step_shape,
+              program::plan_ticks(of_step, batch, costs.machine(), estimate), all_ranks);
   advance(step, experiment, step_shape, costs, batch.step, observer);
   return step;
 }
 
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
-                  const config::Machine& machine) {
+                  const config::Machine& machine, const SparseEstimate& estimate) {
   const program::StepShape step_shape(experiment);
   const simulate::Costs costs(machine, experiment, step_shape.layout);
-  return forecast(experiment, step_shape, batch, costs, true);
+  return forecast(experiment, step_shape, batch, costs, true, {}, estimate);
 }
 
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {

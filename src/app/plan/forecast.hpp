@@ -52,11 +52,11 @@ void advance(Forecast& step, const config::Experiment& experiment,
 /// Error(communication) where programs deadlock
 Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
-                  const simulate::Observer& observer = {});
+                  const simulate::Observer& observer = {}, const SparseEstimate& estimate = {});
 
 /// Of all ranks.
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
-                  const config::Machine& machine);
+                  const config::Machine& machine, const SparseEstimate& estimate = {});
 
 /// What predictions are for: "machine h100 (inputs/machines/h100.yaml)", "nominal rates".
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine);

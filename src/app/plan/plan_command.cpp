@@ -25,6 +25,7 @@ void print_plan(const CommandLine& line) {
   const std::vector<plan::Plan> plans = step.forward_plans();
   plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);
   notes.decisions = choice.decisions;
+  notes.estimate = program::describe_estimate(choice.experiment, batch.step, {});
   if (line.format == "json") {
     fmt::print("{}\n", plan::to_json(plans, notes));
   } else if (line.format == "dot") {

@@ -55,10 +55,20 @@ struct Resolved {
 
 Resolved resolve(const Task& task, const config::SweepPoint& point) {
   Resolved resolved;
-  resolved.experiment = config::experiment_of(point, task.base, task.overrides);
+  resolved.experiment = with_budgets(config::experiment_of(point, task.base, task.overrides));
   resolved.machine = load_machine(resolved.experiment.cluster);
+  Hasher budgets;
+  for (const auto& layer : resolved.experiment.attention.sparse.heads) {
+    budgets.add(static_cast<std::uint64_t>(layer.size()));
+    for (const config::HeadBudget& head : layer) {
+      budgets.add(static_cast<std::uint64_t>(head.columns))
+          .add(static_cast<std::uint64_t>(head.slashes))
+          .add(std::bit_cast<std::uint64_t>(head.top_p));
+    }
+  }
   resolved.hash = Hasher()
                       .add(task.program)
+                      .add(budgets.value())
                       .add(static_cast<std::uint64_t>(task.sweep.steps))
                       .add(config::to_yaml(resolved.experiment))
                       .add(config::to_yaml(resolved.machine))

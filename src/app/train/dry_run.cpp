@@ -54,18 +54,23 @@ void dry_run(const CommandLine& line) {
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
   for (const std::string& decision : choice.decisions) fmt::print("{}\n", decision);
   const auto self = comm::make_self();
+  SparseEstimates estimates;
   const Start start = find_start(*self, line.from, experiment, [&](const std::string& path) {
-    model::CheckpointReader(path).verify(experiment.model);
+    const model::CheckpointReader checkpoint(path);
+    checkpoint.verify(experiment.model);
+    estimates = estimates_in(checkpoint, experiment);
   });
   const data::Batch batch = packer.batch(start.step);
   print_layout(experiment);
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
+  const std::string weights = describe_weights(experiment, start, estimates);
+  if (!weights.empty()) fmt::print("{}\n", weights);
   fmt::print("corpus: {} documents; step {} takes {} of them, {} FLOPs\n\n",
              corpus->lengths().size(), start.step, batch.documents(),
              format_count(
                  cost::step_flops(experiment.model, experiment.attention.mask(), batch.lengths())));
 
-  const Forecast step = forecast(experiment, batch, machine);
+  const Forecast step = forecast(experiment, batch, machine, estimates.next);
   exec::require_memory(experiment, step.programs[step.fullest()].rank, step.memory[step.fullest()]);
   print_ranks(step);
   const plan::StepNotes notes = notes_of(experiment, batch, step, machine);

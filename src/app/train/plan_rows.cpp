@@ -8,13 +8,31 @@
 namespace cadenza::app {
 namespace {
 
-/// What a plan of a step is called.
-struct Number {
-  Number(const program::StepShape& step_shape, std::size_t plan)
-      : tick(static_cast<std::int32_t>(plan) / step_shape.parts),
-        half(step_shape.parts > 1 ? static_cast<std::int32_t>(plan) % step_shape.parts : -1) {}
-  std::int32_t tick;
-  std::int32_t half;
+/// What plans of a step are called.
+class Numbers {
+ public:
+  Numbers(const program::StepShape& step_shape, std::span<const program::TickPlans> plans)
+      : index_(step_shape, plans),
+        halves_(step_shape.parts > 1),
+        all_layers_(step_shape.layers * step_shape.pipeline.chunks * step_shape.layout.pipeline()) {
+  }
+
+  int tick(std::size_t plan) const { return index_.tick(static_cast<int>(plan)); }
+
+  /// Of a planned task or stage.
+  template <typename Row>
+  void number(std::size_t plan, const plan::Workload& workload, Row& row) const {
+    const auto place = static_cast<int>(plan);
+    row.tick = index_.tick(place);
+    row.half = halves_ ? index_.part(place) : -1;
+    row.layer_class = index_.layer_class(place);
+    row.layers = workload.layers.empty() ? all_layers_ : static_cast<int>(workload.layers.size());
+  }
+
+ private:
+  program::PlanIndex index_;
+  bool halves_;
+  int all_layers_;
 };
 
 /// By document: its homes.
@@ -92,17 +110,16 @@ std::vector<std::vector<trace::PlannedTask>> planned_tasks(
     std::int64_t step, const program::StepShape& step_shape,
     std::span<const program::TickPlans> ticks) {
   std::vector<std::vector<trace::PlannedTask>> by_server;
-  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
-    const plan::Plan& plan = ticks[tick].forward;
+  const Numbers numbers(step_shape, ticks);
+  for (std::size_t i = 0; i < ticks.size(); ++i) {
+    const plan::Plan& plan = ticks[i].forward;
     const Homes homes = homes_of(plan.workload);
-    const Number place(step_shape, tick);
     by_server.resize(static_cast<std::size_t>(plan.workload.ranks));
     for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
       for (const plan::PlacedTask& placed : plan.stages[stage].tasks) {
         trace::PlannedTask row = planned_task(placed, home_of(homes, placed.task));
         row.step = static_cast<std::uint32_t>(step);
-        row.tick = place.tick;
-        row.half = place.half;
+        numbers.number(i, plan.workload, row);
         row.stage = static_cast<std::int32_t>(stage);
         by_server[static_cast<std::size_t>(placed.server)].push_back(row);
       }
@@ -127,18 +144,17 @@ std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
   const Rank server = step_shape.layout.in_pool(rank);
   const std::vector<program::Tick> phases = step_shape.ticks();
   std::vector<trace::PlannedStage> rows;
+  const Numbers numbers(step_shape, ticks);
   for (std::size_t i = 0; i < ticks.size(); ++i) {
-    const Number number(step_shape, i);
     const std::vector<Rank>& servers = ticks[i].forward.workload.servers;
     if (!std::ranges::binary_search(servers, server)) continue;
     for (const program::Pass pass :
-         passes_of(step_shape, phases[static_cast<std::size_t>(number.tick)])) {
+         passes_of(step_shape, phases[static_cast<std::size_t>(numbers.tick(i))])) {
       for (int stage = 0; stage < ticks[i].traffic(pass).stages(); ++stage) {
         trace::PlannedStage& row =
             rows.emplace_back(planned_stage(ticks[i], pass, stage, server, pool));
         row.step = static_cast<std::uint32_t>(step);
-        row.tick = number.tick;
-        row.half = number.half;
+        numbers.number(i, ticks[i].forward.workload, row);
         row.server = rank;
       }
     }

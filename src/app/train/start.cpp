@@ -10,7 +10,7 @@
 
 #include "app/run_folder.hpp"
 #include "app/runtime/collective_error.hpp"
-#include "cadenza/model/checkpoint.hpp"
+#include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -95,6 +95,22 @@ class Candidates {
 };
 
 }  // namespace
+
+SparseEstimates estimates_in(const model::CheckpointReader& checkpoint,
+                             const config::Experiment& experiment) {
+  SparseEstimates found = checkpoint.estimates(experiment.model);
+  return experiment.attention.sparse_rule().block > 0 ? found : SparseEstimates{};
+}
+
+std::string describe_weights(const config::Experiment& experiment, const Start& start,
+                             const SparseEstimates& estimates) {
+  const std::string by = program::describe_estimate(experiment, start.step, estimates.next);
+  if (by.empty()) return "";
+  const bool lacks =
+      start.step > experiment.attention.sparse.dense_steps && estimates.after.empty();
+  return fmt::format("sparse    step {} is planned by {}{}", start.step, by,
+                     lacks ? ": the checkpoint has no counts of earlier steps" : "");
+}
 
 Start find_start(comm::Communicator& world, const std::string& from,
                  const config::Experiment& experiment,

@@ -8,6 +8,7 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/model/checkpoint.hpp"
 
 namespace cadenza::app {
 
@@ -15,6 +16,14 @@ struct Start {
   std::string checkpoint;  ///< path of the file; empty: the parameters are new
   std::int64_t step = 0;   ///< the first to run
 };
+
+/// What a checkpoint says of sparse attention, for an experiment that has it.
+SparseEstimates estimates_in(const model::CheckpointReader& checkpoint,
+                             const config::Experiment& experiment);
+
+/// "sparse    step 8 is planned by steps up to 6"; empty where attention is dense.
+std::string describe_weights(const config::Experiment& experiment, const Start& start,
+                             const SparseEstimates& estimates);
 
 /// Finds the checkpoint to start from and reads it. Collective; rank 0 says what was passed over,
 /// and in which settings the run that wrote the checkpoint was another.

@@ -89,11 +89,16 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
 template <typename Real>
 void Training<Real>::read_start(const std::string& from) {
   const Start start = find_start(world_, from, experiment_, [&](const std::string& path) {
-    executor_->read_checkpoint(path);
+    const model::CheckpointReader checkpoint(path);
+    executor_->read_checkpoint(checkpoint);
+    estimates_ = estimates_in(checkpoint, experiment_);
   });
   first_step_ = start.step;
-  if (world_.rank() == 0 && !start.checkpoint.empty())
+  if (world_.rank() != 0) return;
+  if (!start.checkpoint.empty())
     spdlog::info("from      {}, step {}", start.checkpoint, first_step_);
+  const std::string weights = describe_weights(experiment_, start, estimates_);
+  if (!weights.empty()) spdlog::info("{}", weights);
 }
 
 template <typename Real>
@@ -120,7 +125,7 @@ int Training<Real>::run() {
   measure_clock(trace::ClockPhase::start);
   progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
-  Planned next = plan_ahead(first_step_);
+  Planned next = plan_ahead(first_step_, estimates_.next);
   int signal = 0;
   std::int64_t step = first_step_;
   for (; step < experiment_.run.steps && signal == 0; ++step) {
@@ -128,7 +133,7 @@ int Training<Real>::run() {
     std::optional<program::StepPlan> plan;
     tracer_->time(OtherEvent::wait_for_plan, {}, [&] { plan = take_plan(next); });
     tracer_->time_if_long(OtherEvent::start_planner, [&] {
-      if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1);
+      if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1, estimates_.after);
     });
     signal = run_step(*plan, begin);
     const std::int64_t every = experiment_.run.checkpoint.every;
@@ -142,8 +147,9 @@ int Training<Real>::run() {
 }
 
 template <typename Real>
-typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step) const {
-  return std::async(std::launch::async, [this, step, estimate = estimate_] {
+typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step,
+                                                            const SparseEstimate& estimate) const {
+  return std::async(std::launch::async, [this, step, estimate] {
     return program::plan_step(experiment_, *packer_, world_.rank(), step, machine_, estimate);
   });
 }
@@ -166,7 +172,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
   ledger_.reset_peaks();
   tracer_->sample_memory();
   const exec::StepResult result = executor_->run(plan);
-  estimate_.add(result.sparse);
+  estimates_.add(result.sparse);
   const std::int64_t end_ns = trace::now_ns();
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
   clock_due_ = ranks.front().clock_due != 0;
@@ -263,7 +269,7 @@ template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
   tracer_->time_host(OtherEvent::save_checkpoint, [&] {
     const std::string path = folder_->checkpoints() + "/" + model::checkpoint_name(step);
-    collectively(world_, [&] { executor_->write_checkpoint(path, step); });
+    collectively(world_, [&] { executor_->write_checkpoint(path, step, estimates_); });
     if (world_.rank() == 0) kept_.add(path);
   });
 }

@@ -31,7 +31,7 @@ class Training {
 
  private:
   using Planned = std::future<program::StepPlan>;
-  Planned plan_ahead(std::int64_t step) const;
+  Planned plan_ahead(std::int64_t step, const SparseEstimate& estimate) const;
   program::StepPlan take_plan(Planned& planned);
   /// @return the signal that a rank caught, the same on all; 0: none
   int run_step(const program::StepPlan& plan, std::int64_t begin_ns);
@@ -63,8 +63,8 @@ class Training {
   std::optional<exec::Tracer> tracer_;
   std::optional<exec::Executor<Real>> executor_;
   std::int64_t first_step_ = 0;
-  double peak_flops_ = 0;    ///< of all ranks together
-  SparseEstimate estimate_;  ///< that the next step but one is planned with
+  double peak_flops_ = 0;      ///< of all ranks together
+  SparseEstimates estimates_;  ///< of sparse attention, for the steps to come
   std::optional<Progress> progress_;
   std::vector<RankSummary> summaries_;
   std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first

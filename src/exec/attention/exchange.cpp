@@ -451,7 +451,7 @@ kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
   }
   list.index = nullptr;
   list.pairs = nullptr;
-  if (context_.sparse) index_.use(context_, list);
+  index_.use(context_, list);
   return list;
 }
 

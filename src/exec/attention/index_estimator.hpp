@@ -68,9 +68,10 @@ class IndexEstimator {
   virtual ~IndexEstimator() = default;
 
   /// Before the first round of a layer.
+  /// @param rules  of the layer, by head; empty: the plan's
   /// @param q, k  this rank's rows where the model has them; k is rotated
   virtual void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
-                     const Real* q, const Real* k) = 0;
+                     std::span<const SparseRule> rules, const Real* q, const Real* k) = 0;
   /// Rows of a move, as plan::index_bytes counts them.
   virtual void pack(const plan::Move& move, std::byte*& to) = 0;
   virtual void unpack(const plan::Move& move, const std::byte*& from) = 0;

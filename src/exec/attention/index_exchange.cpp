@@ -187,7 +187,8 @@ template <typename Real>
 void IndexExchange<Real>::begin_layer() {
   last_layer_ = std::max(last_layer_, context_->layer);
   has_begun_ = true;
-  estimator_->begin(tick_->workload(), tick_->documents, context_->home.q, context_->home.k);
+  estimator_->begin(tick_->workload(), tick_->documents, context_->rules, context_->home.q,
+                    context_->home.k);
 }
 
 template <typename Real>
@@ -215,7 +216,7 @@ void IndexExchange<Real>::keep(const IndexDocument& document, std::int64_t head,
   if (std::ssize(kept) <= place) kept.resize(at(place + 1));
   kept[at(place)] =
       given_ != nullptr ? *given_->of(document.parts.document, head) : std::move(pattern);
-  step_counts_.add(kept[at(place)], document.owned.tokens);
+  step_counts_.add(context_->layer, kept[at(place)], document.owned.tokens);
 }
 
 template <typename Real>
@@ -394,7 +395,7 @@ void IndexExchange<Real>::use(const AttentionContext<Real>& context,
                               kernels::TaskList<Real>& list) {
   context_ = &context;
   tick_ = &ticks_[at(context.tick)];
-  if (tick_->documents.empty()) return;  // all are dense in this step
+  if (tick_->documents.empty()) return;  // all are dense
   enter();
   if (!is_built_) {
     // Heads that this rank does not compute have a pattern as well: the index is whole.

@@ -30,8 +30,8 @@ class VerticalSlash final : public IndexEstimator<Real> {
   VerticalSlash(const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
       : shape_(shape), rotary_(rotary) {}
 
-  void begin(const plan::Workload& workload, std::span<IndexDocument> documents, const Real* q,
-             const Real* k) override;
+  void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
+             std::span<const SparseRule> rules, const Real* q, const Real* k) override;
   void pack(const plan::Move& move, std::byte*& to) override;
   void unpack(const plan::Move& move, const std::byte*& from) override;
   void estimate(IndexRound round, bool sample, const Keep& keep) override;
@@ -77,6 +77,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
   const kernels::RotaryTable<Sum>& rotary_;
   const plan::Workload* workload_ = nullptr;
   std::span<IndexDocument> documents_;
+  std::span<const SparseRule> rules_;
   const Real* keys_ = nullptr;
   std::map<int, std::vector<Head>> heads_;  ///< by document
   std::vector<Sampled> sampled_;
@@ -88,6 +89,7 @@ void VerticalSlash<Real>::begin(const plan::Workload& workload, std::span<IndexD
                                 const Real* q, const Real* k) {
   workload_ = &workload;
   documents_ = documents;
+  rules_ = rules;
   keys_ = k;
   heads_.clear();
   sampled_.clear();
@@ -420,7 +422,8 @@ template <typename Real>
 void VerticalSlash<Real>::choose(const Keep& keep) {
   for (const IndexDocument& document : documents_) {
     for (std::int64_t h = document.owned.heads.begin; h < document.owned.heads.end; ++h) {
-      keep(document, h, choose_pattern(workload_->sparse, heads_of(document)[at(h)].mass));
+      const SparseRule& rule = rules_.empty() ? workload_->sparse : rules_[at(h)];
+      keep(document, h, choose_pattern(rule, heads_of(document)[at(h)].mass));
     }
   }
   heads_.clear();

@@ -31,8 +31,8 @@ class XAttention final : public IndexEstimator<Real> {
   XAttention(const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
       : shape_(shape), rotary_(rotary) {}
 
-  void begin(const plan::Workload& workload, std::span<IndexDocument> documents, const Real* q,
-             const Real* k) override;
+  void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
+             std::span<const SparseRule> rules, const Real* q, const Real* k) override;
   void pack(const plan::Move& move, std::byte*& to) override;
   void unpack(const plan::Move& move, const std::byte*& from) override;
   void estimate(IndexRound round, bool sample, const Keep& keep) override;
@@ -75,7 +75,7 @@ class XAttention final : public IndexEstimator<Real> {
 
 template <typename Real>
 void XAttention<Real>::begin(const plan::Workload& workload, std::span<IndexDocument> documents,
-                             const Real* q, const Real* k) {
+                             std::span<const SparseRule>, const Real* q, const Real* k) {
   workload_ = &workload;
   documents_ = documents;
   rows_.assign(documents.size(), {});

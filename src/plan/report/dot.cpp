@@ -77,8 +77,9 @@ std::string to_dot(const std::vector<Plan>& plans) {
     const Plan& plan = plans[number];
     const Place& place = where[number];
     for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
-      fmt::format_to(out, "  subgraph cluster_p{}s{} {{\n    label=\"tick {}{}, stage {}\";\n",
-                     number, stage, place.tick, place.half == 0 ? "" : ", second half", stage);
+      fmt::format_to(out, "  subgraph cluster_p{}s{} {{\n    label=\"tick {}{}{}, stage {}\";\n",
+                     number, stage, place.tick, describe_layers(plan.workload),
+                     place.half == 0 ? "" : ", second half", stage);
       write_nodes(text, plan, number, stage, place.first_document);
       text += "  }\n";
       if (stage > 0) write_edges(text, plan, number, stage);

@@ -58,6 +58,20 @@ Json to_json(const Merge& merge, int first_document) {
           {"contributors", merge.contributors}};
 }
 
+/// By document: the shares of its pairs, in equal ranges of rows; null where it is dense.
+Json density_of(const Workload& workload) {
+  Json documents = Json::array();
+  for (std::size_t i = 0; i < workload.density.size(); ++i) {
+    Json& shares = documents.emplace_back();
+    if (workload.sparse.is_dense(workload.lengths[i])) continue;
+    for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
+      shares.push_back(static_cast<double>(workload.density[i].share(bin)) /
+                       double{SparseDensity::kUnit});
+    }
+  }
+  return documents;
+}
+
 Json to_json(const Plan& plan, const Place& place, const Prediction& prediction) {
   Json stages = Json::array();
   for (const Stage& stage : plan.stages) {
@@ -82,6 +96,8 @@ Json to_json(const Plan& plan, const Place& place, const Prediction& prediction)
                {"imbalance", imbalance(plan)},
                {"lower_bound_seconds", prediction.lower_bound_seconds},
                {"predicted_seconds", prediction.predicted_seconds}};
+  if (!plan.workload.layers.empty()) json["layers"] = plan.workload.layers;
+  if (!plan.workload.density.empty()) json["density"] = density_of(plan.workload);
   if (plan.trials.empty()) return json;
   json["tolerance"] = plan.trials.front().tolerance;
   Json& trials = json["trials"] = Json::array();
@@ -114,7 +130,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
   const std::vector<Place> where = places(plans);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     list.push_back(to_json(plans[i], where[i], prediction_of(plans, i, notes)));
-    if (where[i].half != 0) continue;
+    if (!where[i].first) continue;
     const Workload& workload = plans[i].workload;
     for (std::int64_t length : workload.lengths) documents.push_back(length);
     for (const Home& home : workload.homes) {
@@ -131,6 +147,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
   if (!plans.empty() && !plans.front().workload.capacities.empty()) {
     step["capacities"] = plans.front().workload.capacities;
   }
+  if (!notes.estimate.empty()) step["estimate"] = notes.estimate;
   if (!notes.decisions.empty()) step["decisions"] = notes.decisions;
   if (!notes.delays.empty()) step["delays"] = notes.delays;
   if (notes.pools.size() > 1) step["pools"] = notes.pools;

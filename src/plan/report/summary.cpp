@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <span>
 
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 
 namespace cadenza::plan {
@@ -22,6 +24,21 @@ bool completes(const Workload& first, const Workload& second) {
     if (!joined) return false;
   }
   return true;
+}
+
+/// By plan: the share of the layers that it is for. Sums are those of a layer, the mean of all.
+std::vector<double> layer_shares(const std::vector<Plan>& plans) {
+  std::size_t layers = 0;
+  for (const Plan& plan : plans) {  // of the first tick
+    if (&plan != &plans.front() && plan.workload.layers == plans.front().workload.layers) break;
+    layers += plan.workload.layers.size();
+  }
+  std::vector<double> shares;
+  for (const Plan& plan : plans) {
+    const auto mine = static_cast<double>(plan.workload.layers.size());
+    shares.push_back(layers == 0 ? 1 : mine / static_cast<double>(layers));
+  }
+  return shares;
 }
 
 }  // namespace
@@ -55,21 +72,30 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
   summary.total.workload.servers = plans.front().workload.servers;
   summary.total.workload.capacities = plans.front().workload.capacities;
   add_totals(summary.total);  // zeros
+  const std::vector<double> parts = layer_shares(plans);
   std::vector<double> at_home = summary.total.cost_per_rank;
+  std::vector<double> bytes = at_home;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
     const std::vector<double> home = cost_at_home(plan.workload);
     for (std::size_t rank = 0; rank < plan.cost_per_rank.size(); ++rank) {
-      summary.total.cost_per_rank[rank] += plan.cost_per_rank[rank];
-      summary.total.bytes_sent_per_rank[rank] += plan.bytes_sent_per_rank[rank];
-      at_home[rank] += home[rank];
+      summary.total.cost_per_rank[rank] += parts[i] * plan.cost_per_rank[rank];
+      bytes[rank] += parts[i] * static_cast<double>(plan.bytes_sent_per_rank[rank]);
+      at_home[rank] += parts[i] * home[rank];
     }
     const Prediction prediction = prediction_of(plans, i, notes);
-    summary.prediction.lower_bound_seconds += prediction.lower_bound_seconds;
-    summary.prediction.predicted_seconds += prediction.predicted_seconds;
+    summary.prediction.lower_bound_seconds += parts[i] * prediction.lower_bound_seconds;
+    summary.prediction.predicted_seconds += parts[i] * prediction.predicted_seconds;
+  }
+  for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+    summary.total.bytes_sent_per_rank[rank] = std::llround(bytes[rank]);
   }
   summary.imbalance_at_home = imbalance_at_home(plans.front().workload, at_home);
   return summary;
+}
+
+std::string describe_layers(const Workload& workload) {
+  return workload.layers.empty() ? "" : ", layers " + number_list(workload.layers);
 }
 
 std::vector<Place> places(const std::vector<Plan>& plans) {
@@ -79,11 +105,12 @@ std::vector<Place> places(const std::vector<Plan>& plans) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const bool second =
         i > 0 && list.back().half == 0 && completes(plans[i - 1].workload, plans[i].workload);
-    if (second) {
-      list.push_back({tick, 1, list.back().first_document});
+    const bool other_layers = plans[i].workload.layers != plans.front().workload.layers;
+    if (second || other_layers) {
+      list.push_back({tick, second ? 1 : 0, false, list.back().first_document});
       continue;
     }
-    list.push_back({++tick, 0, documents});
+    list.push_back({++tick, 0, true, documents});
     documents += static_cast<int>(plans[i].workload.lengths.size());
   }
   return list;

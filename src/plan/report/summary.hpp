@@ -2,6 +2,7 @@
 // A step's plans added up and numbered: what all reports share.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
@@ -23,10 +24,14 @@ Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const St
 /// "machine h100", "nominal rates".
 std::string rates_of(const StepNotes& notes);
 
+/// ", layers 0-2,5"; empty where a plan is for all of them.
+std::string describe_layers(const Workload& workload);
+
 /// Where a plan stands in its step.
 struct Place {
   int tick = 0;
   int half = 0;            ///< of the tick; 1: the second one, with the first one's documents
+  bool first = true;       ///< of its tick; the others are of other layers or halves of the same
   int first_document = 0;  ///< step-wide number of its document 0
 };
 

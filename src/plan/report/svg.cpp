@@ -83,13 +83,14 @@ class Drawing {
              const std::string& rates) {
     y_ += kLine;
     const double before = imbalance_at_home(plan.workload, cost_at_home(plan.workload));
-    text(kGap, y_, "title",
-         fmt::format(
-             "tick {}{}: imbalance {:.3f} before balancing, {:.3f} planned; forward of a layer {} "
-             "predicted ({}), {} at best",
-             place.tick, place.half == 0 ? "" : ", second half", before, imbalance(plan),
-             format_duration(prediction.predicted_seconds), rates,
-             format_duration(prediction.lower_bound_seconds)));
+    text(
+        kGap, y_, "title",
+        fmt::format(
+            "tick {}{}{}: imbalance {:.3f} before balancing, {:.3f} planned; forward of a layer {} "
+            "predicted ({}), {} at best",
+            place.tick, describe_layers(plan.workload), place.half == 0 ? "" : ", second half",
+            before, imbalance(plan), format_duration(prediction.predicted_seconds), rates,
+            format_duration(prediction.lower_bound_seconds)));
     y_ += kLine;
   }
 

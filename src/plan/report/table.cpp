@@ -40,18 +40,18 @@ std::int64_t total_bytes(const Plan& plan) {
                          std::int64_t{0});
 }
 
-std::string title(const Place& place, bool halves) {
-  if (!halves) return fmt::format("tick {}", place.tick);
-  return fmt::format("tick {}, {} half", place.tick, place.half == 0 ? "first" : "second");
+std::string title(const Workload& workload, const Place& place) {
+  std::string text = fmt::format("tick {}{}", place.tick, describe_layers(workload));
+  if (!workload.queries.empty()) text += place.half == 0 ? ", first half" : ", second half";
+  return text;
 }
 
 void write_plan(std::string& text, const Plan& plan, const Place& place,
                 const Prediction& prediction, const StepNotes& notes) {
   auto out = std::back_inserter(text);
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
-  fmt::format_to(out, "{}: {} documents, {} tokens, longest {}\n",
-                 title(place, !plan.workload.queries.empty()), lengths.size(),
-                 std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
+  fmt::format_to(out, "{}: {} documents, {} tokens, longest {}\n", title(plan.workload, place),
+                 lengths.size(), std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
                  lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
   fmt::format_to(
       out, "imbalance {:.3f} (before balancing {:.3f}); attention {} predicted, lower bound {}\n",
@@ -99,6 +99,7 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   const Summary summary = summarize(plans, notes);
   const int ticks = plans.empty() ? 0 : where.back().tick + 1;
   text += delays(notes);
+  if (!notes.estimate.empty()) text += fmt::format("sparse attention: by {}\n", notes.estimate);
   fmt::format_to(std::back_inserter(text),
                  "step: {} tick{}, {} FLOPs, imbalance {:.3f} (before balancing {:.3f}), {} sent; "
                  "attention, forward of one layer: {} predicted ({}), lower bound {}\n",

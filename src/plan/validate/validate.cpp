@@ -35,7 +35,7 @@ bool same_workload(const Workload& a, const Workload& b) {
          a.shape.element_bytes == b.shape.element_bytes &&
          a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&
          a.order == b.order && a.mask == b.mask && a.sparse == b.sparse && a.density == b.density &&
-         a.queries == b.queries;
+         a.queries == b.queries && a.layers == b.layers;
 }
 
 /// Whether a document never leaves its one home: nothing moves, so nothing can be missing.

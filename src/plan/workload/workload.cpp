@@ -117,7 +117,7 @@ void weigh(Workload& workload, const SparseEstimate& estimate) {
   workload.density.clear();
   if (workload.sparse.block == 0) return;
   for (const std::int64_t length : workload.lengths) {
-    workload.density.push_back(estimate.density(workload.sparse, length));
+    workload.density.push_back(estimate.density(workload.sparse, length, workload.layers));
   }
 }
 

@@ -199,9 +199,9 @@ void expect_messages_apart(const Bound& step, Rank world_rank) {
         done.operation == Operation::post || done.operation == Operation::post_results;
     if (!results && !posts && done.operation != Operation::wait) continue;
     const Binding& binding =
-        step.bindings[static_cast<std::size_t>(done.tick)][static_cast<std::size_t>(rank)];
+        step.bindings[static_cast<std::size_t>(done.plan)][static_cast<std::size_t>(rank)];
     const StageBinding& stage = binding.of(done.pass)[static_cast<std::size_t>(done.stage)];
-    const std::tuple place(done.tick, done.layer, static_cast<int>(done.pass), done.recompute);
+    const std::tuple place(done.plan, done.layer, static_cast<int>(done.pass), done.recompute);
     auto& memory = memories.try_emplace(place, binding.message_bytes).first->second;
     const int channel = 2 * done.stage + (results ? 1 : 0);
     posts ? memory.post(channel, results ? stage.results : stage.inputs) : memory.wait(channel);

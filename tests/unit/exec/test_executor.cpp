@@ -238,6 +238,36 @@ TEST_P(SparseExecutor, MemoryIsAsEstimated) {
   }
 }
 
+/// Layers with plans of their own: a dense one, two that keep more or less.
+TEST(Executor, MemoryOfLayerClassesIsAsEstimated) {
+  const auto world = comm::make_self();
+  config::Experiment e = sparse_experiment();
+  e.model.layers = 4;
+  e.attention.sparse.dense_layers = {1};
+  e.attention.sparse.heads = {{{2, 1, 0}, {2, 1, 0}, {2, 1, 0}, {2, 1, 0}},
+                              {},
+                              {{40, 30, 0}, {40, 30, 0}, {40, 30, 0}, {40, 30, 0}}};
+  RankState<float> runner(e, *world);
+  const auto plan = runner.plan(0);
+  EXPECT_GT(program::PlanIndex(program::StepShape(e), plan.ticks).classes(), 2);
+  runner.tracer.begin_step(0);
+  const StepResult result = runner.executor.run(plan);
+  testing::expect_memory(
+      estimate_memory(runner.experiment, program::StepShape(e), plan.program, plan.ticks),
+      runner.ledger);
+  const auto kept = [&](int layer) {
+    std::int64_t pairs = 0;
+    for (const auto& [place, rows] : result.sparse.rows) {
+      if (place.layer != layer) continue;
+      for (const std::int64_t bin : rows.kept) pairs += bin;
+    }
+    return pairs;
+  };
+  EXPECT_LT(2 * kept(0), kept(2));
+  EXPECT_EQ(kept(1), 0);
+  EXPECT_GT(kept(3), 0);  // with the experiment's own budgets
+}
+
 TEST(Executor, DenseStepsAndLayersHaveNoIndex) {
   const auto world = comm::make_self();
   config::Experiment e = sparse_experiment();
@@ -249,11 +279,7 @@ TEST(Executor, DenseStepsAndLayersHaveNoIndex) {
   half.attention.sparse.dense_layers = {0};
   const auto causal = [&](const config::Experiment& of) {
     RankState<float> each(of, *world);
-    std::int64_t sum = 0;
-    for (const auto& bins : each.run(0).sparse.bins) {
-      for (const SparseCounts::Bin& bin : bins) sum += bin.causal;
-    }
-    return sum;
+    return each.run(0).sparse.causal;
   };
   const auto layers = sparse_experiment().model.layers;
   EXPECT_EQ(causal(half) * layers, causal(sparse_experiment()) * (layers - 1));

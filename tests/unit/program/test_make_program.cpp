@@ -178,7 +178,7 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
         const Step& s = program.steps[i];
         const bool results =
             s.operation == Operation::post_results || s.operation == Operation::wait_results;
-        const Key key{s.tick, s.pass, s.recompute, s.layer, s.stage, results};
+        const Key key{s.plan, s.pass, s.recompute, s.layer, s.stage, results};
         if (s.operation == Operation::post || s.operation == Operation::post_results) {
           posts[key].push_back(i);
         }

@@ -89,9 +89,9 @@ TEST(Operations, KnowWhereTheyBelong) {
   step.stage = 2;
   step.part = 1;
   EXPECT_EQ(context_of(step, 1), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
-  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 1, 2, 1}));
+  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, 1}));
   step.operation = Operation::load;
-  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 1, 2, -1}));
+  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
   EXPECT_EQ(context_of(step_of(Operation::optimize), 2),
             (EventContext{Phase::optimizer, -1, -1, -1, -1, -1}));
 }

@@ -126,7 +126,7 @@ TEST(Faults, ACycleOfWaitsIsFound) {
   const std::vector ticks = {one_move(), one_move()};
   const Setting setting(2, 0, 1, 2);
   const auto exchange = [](int tick) {
-    Step post{.operation = Operation::post, .tick = tick, .layer = 0, .stage = 1};
+    Step post{.operation = Operation::post, .tick = tick, .plan = tick, .layer = 0, .stage = 1};
     Step wait = post;
     wait.operation = Operation::wait;
     return Steps{post, wait};

@@ -122,14 +122,15 @@ TEST(Recording, PlacesEvents) {
 }
 
 TEST(Recording, CountsTicksAndHalvesAsPlansDo) {
-  Step step = attention_step(Operation::attend);  // of the fourth plan: two a tick in ping-pong
+  Step step = attention_step(Operation::attend);
+  step.plan = 7;  // two a tick in ping-pong
   step.part = 1;
   const Event half = record(span_of(step, Activity::compute), 2);
-  EXPECT_EQ(half.tick, 1);
+  EXPECT_EQ(half.tick, 3);
   EXPECT_EQ(half.half, 1);
   step.operation = Operation::load;
   const Event whole = record(span_of(step, Activity::compute), 2);
-  EXPECT_EQ(whole.tick, 1);
+  EXPECT_EQ(whole.tick, 3);
   EXPECT_EQ(whole.half, -1);
   Step update;
   update.operation = Operation::optimize;

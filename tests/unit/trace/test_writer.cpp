@@ -311,8 +311,8 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   Recorder recorder(10);
   Writer writer(path_, sample_run(), sample_rank(1, 4));
   writer.write_clock({.t_local_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4});
-  PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1};
-  const PlannedStage stage{1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5};
+  PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1, 2, 3};
+  const PlannedStage stage{1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5, 14, 15};
   writer.write_plan(std::vector{task, task}, std::vector{stage});
   writer.write_losses(std::vector{PositionLoss{1, 0, 2, 3, 4, 5.5}},
                       std::vector{AnswerLoss{1, 1, 2, 3, 4, 5.5}});
@@ -337,12 +337,12 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
                                "n_events_end", "bytes_sent", "bytes_recv", "machine_s"}),
               ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14, 15.5));
   EXPECT_THAT(whole("/plan", {"step", "tick", "doc", "home", "server", "stage", "q_begin", "q_end",
-                              "k_begin", "k_end", "cost", "half"}),
-              ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1));
-  EXPECT_THAT(whole("/plan_summary",
-                    {"step", "tick", "half", "phase", "stage", "server", "tasks", "messages_in",
-                     "cost", "bytes_in", "bytes_out", "attend_s", "receive_s"}),
-              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5));
+                              "k_begin", "k_end", "cost", "half", "layer_class", "layers"}),
+              ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1, 2, 3));
+  EXPECT_THAT(whole("/plan_summary", {"step", "tick", "half", "phase", "stage", "server", "tasks",
+                                      "messages_in", "cost", "bytes_in", "bytes_out", "attend_s",
+                                      "receive_s", "layer_class", "layers"}),
+              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5, 14, 15));
   EXPECT_EQ(row_count(file.get(), "/plan"), 2);
   EXPECT_THAT(whole("/positions", {"step", "position", "targets", "hits", "loss"}),
               ElementsAre(1, 2, 3, 4, 5.5));

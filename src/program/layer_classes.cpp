@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_classes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "cadenza/program/layout.hpp"
+
+namespace cadenza::program {
+namespace {
+
+/// At most so many classes of sparse layers: each is one more plan of every tick.
+constexpr std::size_t kMostClasses = 3;
+
+/// Layers of a class keep shares within a factor of 5 / 4. Where layers keep f times as much as
+/// others, the servers that have rows of long documents are busier by up to f than a plan for the
+/// others says, and those that have short, dense ones are not. A class is weighed by its mean: no
+/// server is then off by more than about sqrt(5 / 4) - 1 = 12 %, as far as the usual tolerance of
+/// cad (10 %) lets servers be apart.
+constexpr bool alike(std::int64_t least, std::int64_t most) {
+  return 4 * most <= 5 * least;
+}
+
+/// A layer and what it is expected to keep of the causal pairs: integers, the same on all ranks.
+struct Kept {
+  std::int64_t share = 0;
+  int layer = 0;
+  friend auto operator<=>(const Kept&, const Kept&) = default;
+};
+
+std::int64_t kept_share(const SparseRule& rule, std::span<const std::int64_t> lengths,
+                        const SparseEstimate& estimate, int layer) {
+  constexpr double kShares = 1 << 20;
+  double kept = 0;
+  double causal = 0;
+  for (const std::int64_t length : lengths) {
+    const Range all{0, length};
+    if (rule.is_dense(length)) continue;
+    const SparseDensity density = estimate.density(rule, length, std::array{layer});
+    kept += static_cast<double>(Weights(Mask{}, density, length).pairs(all));
+    causal += static_cast<double>(Weights(Mask{}, SparseDensity::kUnit).pairs(all));
+  }
+  return causal == 0 ? 0 : static_cast<std::int64_t>(kept / causal * kShares);
+}
+
+/// Layers by ascending share.
+using Shares = std::vector<Kept>;
+
+double width(const Shares& layers, std::size_t first, std::size_t last) {
+  return static_cast<double>(layers[last].share) / static_cast<double>(layers[first].share);
+}
+
+/// The rest of the class, cut off where the wider of both is as narrow as possible.
+Shares cut(Shares& layers) {
+  std::size_t best = 0;
+  double narrowest = 0;
+  for (std::size_t at = 1; at < layers.size(); ++at) {
+    const double wider = std::max(width(layers, 0, at - 1), width(layers, at, layers.size() - 1));
+    if (best > 0 && wider >= narrowest) continue;
+    best = at;
+    narrowest = wider;
+  }
+  const auto begin = layers.begin() + static_cast<std::ptrdiff_t>(best);
+  Shares rest(begin, layers.end());
+  layers.erase(begin, layers.end());
+  return rest;
+}
+
+/// Cuts the widest class until all are narrow enough, or as many as there may be.
+std::vector<Shares> split(Shares layers) {
+  if (layers.empty()) return {};
+  std::ranges::sort(layers);
+  std::vector<Shares> classes = {std::move(layers)};
+  while (classes.size() < kMostClasses) {
+    const auto widest = std::ranges::max_element(
+        classes, {}, [](const Shares& each) { return width(each, 0, each.size() - 1); });
+    if (alike(widest->front().share, widest->back().share)) break;
+    Shares rest = cut(*widest);
+    classes.insert(widest + 1, std::move(rest));
+  }
+  return classes;
+}
+
+/// Of the tensor rank whose heads keep most, row by row.
+SparseEstimate::Shares shares_of_budgets(const config::Experiment& e, int layer,
+                                         std::int64_t length) {
+  const std::int64_t heads = e.model.heads / e.parallel.tensor;
+  SparseEstimate::Shares most{};
+  for (std::int64_t tensor = 0; tensor < e.parallel.tensor; ++tensor) {
+    SparseEstimate::Shares mean{};
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const SparseRule rule = e.attention.sparse_rule(layer, tensor * heads + head);
+      const SparseDensity density = SparseDensity::of_budgets(rule, length);
+      for (std::size_t bin = 0; bin < mean.size(); ++bin) {
+        mean[bin] += static_cast<double>(density.share(static_cast<std::int64_t>(bin))) /
+                     (double{SparseDensity::kUnit} * static_cast<double>(heads));
+      }
+    }
+    for (std::size_t bin = 0; bin < mean.size(); ++bin) most[bin] = std::max(most[bin], mean[bin]);
+  }
+  return most;
+}
+
+}  // namespace
+
+SparseEstimate estimate_of_budgets(const config::Experiment& experiment,
+                                   std::span<const std::int64_t> lengths) {
+  if (experiment.attention.sparse.heads.empty()) return {};
+  std::map<SparsePlace, SparseEstimate::Shares> shares;
+  for (const std::int64_t length : lengths) {
+    for (int layer = 0; layer < static_cast<int>(experiment.model.layers); ++layer) {
+      const SparsePlace place = SparsePlace::of(layer, length);
+      if (shares.contains(place)) continue;  // documents about as long
+      shares.emplace(place, shares_of_budgets(experiment, layer, length));
+    }
+  }
+  return SparseEstimate(std::move(shares));
+}
+
+std::vector<LayerClass> layer_classes(const config::Experiment& experiment,
+                                      std::span<const std::int64_t> lengths,
+                                      const SparseEstimate& estimate) {
+  const SparseRule rule = experiment.attention.sparse_rule();
+  const Layout layout(experiment);
+  // Where stages meet in a pool, an exchange is of several layers at once.
+  const bool mixed = layout.pools_stages() && layout.pipeline() > 1;
+  const bool asked =
+      std::ranges::any_of(lengths, [&](std::int64_t length) { return !rule.is_dense(length); });
+  if (!asked || mixed) return {LayerClass{}};
+  std::vector<LayerClass> classes;
+  LayerClass dense{{}, true};
+  Shares sparse;
+  const std::vector<std::int64_t>& named = experiment.attention.sparse.dense_layers;
+  for (int layer = 0; layer < static_cast<int>(experiment.model.layers); ++layer) {
+    if (std::ranges::find(named, layer) != named.end()) {
+      dense.layers.push_back(layer);
+    } else {
+      sparse.push_back({kept_share(rule, lengths, estimate, layer), layer});
+    }
+  }
+  if (!dense.layers.empty()) classes.push_back(dense);
+  for (const Shares& each : split(std::move(sparse))) {
+    LayerClass& made = classes.emplace_back();
+    for (const Kept& kept : each) made.layers.push_back(kept.layer);
+    std::ranges::sort(made.layers);
+  }
+  if (classes.size() == 1) classes.front().layers.clear();
+  return classes;
+}
+
+}  // namespace cadenza::program

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which layers follow plans of their own, and that a step's operations follow theirs.
+#include "program/layer_classes.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "cadenza/plan/validate.hpp"
+#include "unit/program/support.hpp"
+
+namespace cadenza::program {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::vector<std::int64_t> kLengths = {512, 100};
+
+config::Experiment sparse_experiment(int layers) {
+  config::Experiment e;
+  e.model.layers = layers;
+  e.model.d_model = 32;
+  e.model.heads = 4;
+  e.model.kv_heads = 4;
+  e.parallel.data = 2;
+  e.batch.tokens = 2 * 2 * 1024;
+  e.batch.microbatch = 1024;
+  e.data.max_document = 1024;
+  e.attention.kind = config::AttentionKind::vertical_slash;
+  e.attention.overlap = config::Overlap::none;
+  e.attention.sparse.block = 8;
+  e.attention.sparse.columns = 8;
+  e.attention.sparse.slashes = 2;
+  e.attention.sparse.sinks = e.attention.sparse.window = 0;
+  e.attention.sparse.dense_below = 64;
+  e.attention.block = 16;
+  e.attention.tolerance = 0.02;
+  return e;
+}
+
+/// Steps in which layer i kept the share kept[i] of all rows.
+SparseEstimate estimate_of(const std::vector<double>& kept) {
+  std::map<SparsePlace, SparseEstimate::Shares> shares;
+  for (std::size_t layer = 0; layer < kept.size(); ++layer) {
+    for (const std::int64_t length : {100, 512, 900}) {
+      shares[SparsePlace::of(static_cast<int>(layer), length)].fill(kept[layer]);
+    }
+  }
+  return SparseEstimate(shares);
+}
+
+std::vector<std::vector<int>> classes_of(const config::Experiment& e,
+                                         const std::vector<double>& kept) {
+  std::vector<std::vector<int>> classes;
+  for (const LayerClass& each : layer_classes(e, kLengths, estimate_of(kept))) {
+    classes.push_back(each.layers);
+  }
+  return classes;
+}
+
+TEST(LayerClasses, AlikeLayersHaveOnePlan) {
+  const config::Experiment e = sparse_experiment(4);
+  EXPECT_THAT(classes_of(e, {}), ElementsAre(IsEmpty()));
+  EXPECT_THAT(classes_of(e, {0.2, 0.2, 0.2, 0.2}), ElementsAre(IsEmpty()));
+  EXPECT_THAT(classes_of(e, {0.2, 0.24, 0.22, 0.21}), ElementsAre(IsEmpty()));
+}
+
+TEST(LayerClasses, OthersAreSplitWhereTheyDiffer) {
+  const config::Experiment e = sparse_experiment(4);
+  EXPECT_THAT(classes_of(e, {0.5, 0.2, 0.48, 0.21}),
+              ElementsAre(std::vector{1, 3}, std::vector{0, 2}));
+  EXPECT_THAT(classes_of(e, {0.2, 0.2, 0.2, 0.26}),
+              ElementsAre(std::vector{0, 1, 2}, std::vector{3}));
+  EXPECT_THAT(classes_of(e, {0.4, 0.1, 0.2, 0.8}),  // four steps of 2, three classes
+              ElementsAre(std::vector{1, 2}, std::vector{0}, std::vector{3}));
+}
+
+TEST(LayerClasses, ManyGradualLayersAreThreeClasses) {
+  const config::Experiment e = sparse_experiment(12);
+  std::vector<double> kept;
+  for (int layer = 0; layer < 12; ++layer) kept.push_back(0.05 * std::pow(1.2, layer));
+  const auto classes = classes_of(e, kept);
+  ASSERT_EQ(classes.size(), 3U);
+  std::set<int> all;
+  for (const auto& layers : classes) all.insert(layers.begin(), layers.end());
+  EXPECT_EQ(all.size(), 12U);
+}
+
+TEST(LayerClasses, DenseLayersAreAlwaysApart) {
+  config::Experiment e = sparse_experiment(4);
+  e.attention.sparse.dense_layers = {2, 0};
+  const auto classes = layer_classes(e, kLengths, {});
+  ASSERT_EQ(classes.size(), 2U);
+  EXPECT_TRUE(classes[0].dense);
+  EXPECT_THAT(classes[0].layers, ElementsAre(0, 2));
+  EXPECT_FALSE(classes[1].dense);
+  EXPECT_THAT(classes[1].layers, ElementsAre(1, 3));
+  e.attention.sparse.dense_layers = {0, 1, 2, 3};
+  EXPECT_EQ(layer_classes(e, kLengths, {}).size(), 1U);
+}
+
+TEST(LayerClasses, DenseStepsAndOtherKindsHaveNone) {
+  config::Experiment e = sparse_experiment(2);
+  e.attention.sparse.dense_below = 4096;  // longer than all documents
+  EXPECT_THAT(classes_of(e, {0.1, 0.9}), ElementsAre(IsEmpty()));
+  e = sparse_experiment(2);
+  e.attention.sparse = {};
+  e.attention.kind = config::AttentionKind::full;
+  EXPECT_THAT(classes_of(e, {0.1, 0.9}), ElementsAre(IsEmpty()));
+}
+
+/// Heads of a row are split over tensor ranks: it takes as long as the one whose heads keep most.
+TEST(LayerClasses, BudgetsOfHeadsAreThoseOfTheFullestTensorRank) {
+  config::Experiment e = sparse_experiment(1);
+  e.attention.sparse.heads = {{{64, 2, 0}, {8, 2, 0}, {16, 2, 0}, {16, 2, 0}}};
+  const auto share = [](std::int64_t columns) {  // of the last rows of 512, of 1024 steps
+    return SparseDensity::of_budgets({8, columns, 2, 0, 0, 0, 0}, 512).share(31);
+  };
+  const auto found = [&] {
+    const SparseEstimate estimate = estimate_of_budgets(e, kLengths);
+    return static_cast<double>(estimate.density(e.attention.sparse_rule(), 512, {}).share(31));
+  };
+  EXPECT_NEAR(found(), static_cast<double>(share(64) + share(8) + 2 * share(16)) / 4, 1);
+  e.parallel.tensor = 2;
+  EXPECT_NEAR(found(), static_cast<double>(share(64) + share(8)) / 2, 1);
+  e.parallel.tensor = 4;
+  EXPECT_NEAR(found(), static_cast<double>(share(64)), 1);
+  e.attention.sparse.heads.clear();
+  EXPECT_TRUE(estimate_of_budgets(e, kLengths).empty());
+}
+
+struct Planned {
+  explicit Planned(const config::Experiment& e, const SparseEstimate& estimate)
+      : experiment(e),
+        outline(e),
+        plans(plan_ticks(e, data::Packer(test::Lengths(3), e).batch(0), {}, estimate)),
+        index(outline, plans) {}
+  config::Experiment experiment;
+  StepShape outline;
+  std::vector<TickPlans> plans;
+  PlanIndex index;
+};
+
+TEST(LayerClasses, OperationsFollowThePlansOfTheirLayer) {
+  config::Experiment e = sparse_experiment(3);
+  e.attention.sparse.dense_layers = {1};
+  const Planned step(e, estimate_of({0.1, 1, 0.6}));
+  ASSERT_EQ(step.index.classes(), 3);
+  ASSERT_EQ(step.plans.size(), 2 * 3U);
+  std::set<int> layers;
+  for (const Step& done : make_program(step.outline, 0, step.plans).steps) {
+    if (done.tick < 0) continue;
+    const plan::Workload& workload =
+        step.plans.at(static_cast<std::size_t>(done.plan)).forward.workload;
+    EXPECT_EQ(step.index.tick(done.plan), done.tick);
+    if (done.layer < 0) continue;
+    EXPECT_THAT(workload.layers, ::testing::Contains(done.layer));
+    EXPECT_EQ(workload.sparse.block == 0, done.layer == 1);
+    if (done.operation == Operation::estimate) layers.insert(done.layer);
+  }
+  EXPECT_THAT(layers, ElementsAre(0, 2));
+}
+
+TEST(LayerClasses, HaveTheSameHomesAndValidPlansOfTheirOwn) {
+  config::Experiment e = sparse_experiment(3);
+  e.attention.sparse.dense_layers = {1};
+  const Planned step(e, estimate_of({0.1, 1, 0.6}));
+  for (std::size_t i = 0; i < step.plans.size(); ++i) {
+    const plan::Plan& plan = step.plans[i].forward;
+    EXPECT_THAT(plan::violations(plan), IsEmpty());
+    EXPECT_EQ(plan.workload.homes, step.plans[i - i % 3].forward.workload.homes);
+    EXPECT_LT(plan::imbalance(plan), 1.1);  // each weighed for its own layers
+  }
+  EXPECT_NE(plan::hash(step.plans[1].forward), plan::hash(step.plans[2].forward));
+}
+
+TEST(LayerClasses, PipelineStagesCountTheLayersOfTheModel) {
+  config::Experiment e = sparse_experiment(8);
+  e.parallel.data = 1;
+  e.parallel.pipeline = 2;
+  e.parallel.chunks = 2;
+  e.attention.placement = config::PlacementKind::colocated;
+  e.attention.sparse.dense_layers = {2, 3};  // the second stage's first chunk
+  const Planned step(e, {});
+  ASSERT_EQ(step.index.classes(), 2);
+  for (const Rank rank : {0, 1}) {
+    std::set<int> dense;
+    for (const Step& done : make_program(step.outline, rank, step.plans).steps) {
+      if (done.layer < 0 || done.plan < 0) continue;
+      if (step.index.layer_class(done.plan) == 0) dense.insert(done.layer);
+    }
+    rank == 0 ? EXPECT_THAT(dense, IsEmpty()) : EXPECT_THAT(dense, ElementsAre(0, 1));
+  }
+}
+
+TEST(LayerClasses, AreDescribedByWhatTheyWerePlannedBy) {
+  config::Experiment e = sparse_experiment(2);
+  e.attention.sparse.dense_steps = 3;
+  EXPECT_EQ(describe_estimate(e, 2, {}), "");
+  EXPECT_EQ(describe_estimate(e, 3, {}), "budgets");
+  EXPECT_EQ(describe_estimate(e, 9, estimate_of({0.1, 0.1})), "steps up to 7");
+}
+
+}  // namespace
+}  // namespace cadenza::program
