@@ -58,7 +58,7 @@ std::string OutputFolder::lock_of(const std::string& folder) {
   return folder + "/.lock";
 }
 
-OutputFolder::OutputFolder(std::string path) : place_(std::move(path)) {
+OutputFolder::OutputFolder(const std::string& path) : place_(path) {
   do {
     make_folder(place_.path());
     place_ = storage::Place(place_.path());

@@ -14,7 +14,7 @@ namespace cadenza::app {
 class OutputFolder {
  public:
   /// @throws Error(data) where it cannot be made, or another process writes into it
-  explicit OutputFolder(std::string path);
+  explicit OutputFolder(const std::string& path);
   ~OutputFolder();
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;

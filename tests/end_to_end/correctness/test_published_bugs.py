@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults that public code of long-context attention had or has. Each is put into the dense
-reference: `cadenza attend` must equal the reference without it, and the data must show it."""
+reference: `cadenza attend` must equal the reference without it, and the data must show it. Those
+of sparse attention: test_published_sparse_bugs.py."""
 
 import numpy as np
 import pytest
@@ -62,7 +63,12 @@ def backward_of_scores(scores, v, d, out, lse, bug):
     return p, p * (d @ v.T - np.sum(d * out, axis=1)[:, None])
 
 
-def attention(arrays, kind, bug=None):
+def scores_of(parts, q, keys, scale):
+    return [np.where(pairs, turn(q, at) @ keys.T * scale, -np.inf) for pairs, at in parts]
+
+
+def attention(arrays, kind, bug=None, chosen=None):
+    """chosen(document, head, backward): parts of kinds that choose their pairs, as paths_of has."""
     q, k, v, dout = (arrays[name].astype(np.float64) for name in ("q", "k", "v", "dout"))
     heads, kv_heads = q.shape[1], k.shape[1]
     scale = 1 if bug == "scale left out" else 1 / np.sqrt(q.shape[2])
@@ -72,12 +78,11 @@ def attention(arrays, kind, bug=None):
     results = {"out": np.zeros_like(q), "lse": np.zeros(q.shape[:2])}
     results.update({f"d{name}": np.zeros_like(arrays[name], dtype=float) for name in "qkv"})
     begin = 0
-    for length in lengths:
+    for document, length in enumerate(lengths):
         rows = slice(begin, begin + length)
         first = begin if bug == "chunks from the start of the pack" else 0
         begin += length
         positions = first + np.arange(length)
-        paths, of_keys = paths_of(kind, positions, bug)
         if bug == "rotated twice":
             q[rows], k[rows] = (
                 np.stack([rotate(x[rows, h], positions) for h in range(x.shape[1])], axis=1)
@@ -85,19 +90,23 @@ def attention(arrays, kind, bug=None):
             )
         for h in range(heads):
             kv = h % kv_heads if bug == "heads dealt in turn" else h // (heads // kv_heads)
-            keys, values, d = turn(k[rows, kv], of_keys), v[rows, kv], dout[rows, h]
-            scores = [
-                np.where(pairs, turn(q[rows, h], at) @ keys.T * scale, -np.inf)
-                for pairs, at in paths
-            ]
+            paths, of_keys = (chosen(document, h, False), None) if chosen else paths_of(
+                kind, positions, bug
+            )
+            queries, keys, values = q[rows, h], turn(k[rows, kv], of_keys), v[rows, kv]
+            scores, d = scores_of(paths, queries, keys, scale), dout[rows, h]
             lse = np.logaddexp.reduce(np.concatenate(scores, axis=1), axis=1)
-            out = sum(np.exp(s - lse[:, None]) @ values for s in scores)
+            seen = np.where(np.isfinite(lse), lse, 0)  # a query without keys has no output
+            out = sum(np.exp(s - seen[:, None]) @ values for s in scores)
             results["out"][rows, h], results["lse"][rows, h] = out, lse
             of_group = bug != "keys get one head's gradient" or h % (heads // kv_heads) == 0
+            if chosen:
+                paths = chosen(document, h, True)
+                scores = scores_of(paths, queries, keys, scale)
             for s, (_, at) in zip(scores, paths, strict=True):
-                p, ds = backward_of_scores(s, values, d, out, lse, bug)
+                p, ds = backward_of_scores(s, values, d, out, seen, bug)
                 results["dq"][rows, h] += turn_back(scale * ds @ keys, at)
-                turned = scale * ds.T @ turn(q[rows, h], at)
+                turned = scale * ds.T @ turn(queries, at)
                 results["dk"][rows, kv] += of_group * turn_back(turned, of_keys)
                 results["dv"][rows, kv] += of_group * (p.T @ d)
     return results

@@ -43,8 +43,8 @@ def sparse(rule, dtype="float64"):
     return {"attention": {"kind": "vertical_slash", "sparse": rule}, "run": {"dtype": dtype}}
 
 
-def inputs(seed=1, dtype=np.float64, lengths=LENGTHS):
-    arrays = random_input(seed, 4, 2, 16, lengths=lengths)
+def inputs(seed=1, dtype=np.float64, lengths=LENGTHS, head_dim=16):
+    arrays = random_input(seed, 4, 2, head_dim, lengths=lengths)
     return {
         name: value if name == "document_lengths" else value.astype(dtype)
         for name, value in arrays.items()
