@@ -64,6 +64,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
       summary.total.bytes_sent_per_rank[rank] += plan.bytes_sent_per_rank[rank];
       at_home[rank] += home[rank];
     }
+    summary.keys += key_bytes(plan);
     const Prediction prediction = prediction_of(plans, i, notes);
     summary.prediction.lower_bound_seconds += prediction.lower_bound_seconds;
     summary.prediction.predicted_seconds += prediction.predicted_seconds;
