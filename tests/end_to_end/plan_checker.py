@@ -226,12 +226,14 @@ def check_results(replay, owners, sent, merged):
 def check_summary(report, shape):
     """The summary is the sum over the plans."""
     cost, sent = np.zeros(shape.ranks), np.zeros(shape.ranks, dtype=int)
+    keys = 0
     for plan in report["plans"]:
         for task in tasks_of(plan):
             cost[task["server"]] += task["cost"]
         for stage in plan["stages"]:
             for move in stage["moves"]:
                 sent[move["from"]] += move["bytes"]
+                keys += move["bytes"] if move["what"] in ("K", "V") else 0
     found = report["summary"]
     wrong = []
     if report["ranks"] != shape.ranks:
@@ -240,6 +242,8 @@ def check_summary(report, shape):
         wrong.append(f"cost_per_rank {found['cost_per_rank']}, summed {cost}")
     if found["bytes_sent_per_rank"] != sent.tolist():
         wrong.append(f"bytes_sent_per_rank {found['bytes_sent_per_rank']}, summed {sent}")
+    if not found["key_bytes_moved"] == keys >= found["key_bytes_needed"]:
+        wrong.append(f"key bytes {found}, summed {keys}")
     imbalance = cost[shape.pool].max() / cost[shape.pool].mean()
     if abs(found["imbalance"] - imbalance) > 1e-9:
         wrong.append(f"imbalance {found['imbalance']}, computed {imbalance}")

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cadenza/plan/predict.hpp"
@@ -113,7 +114,9 @@ Json to_json(const Summary& summary, const StepNotes& notes) {
                {"imbalance_before", summary.imbalance_at_home},
                {"imbalance", imbalance(summary.total)},
                {"lower_bound_seconds", summary.prediction.lower_bound_seconds},
-               {"predicted_seconds", summary.prediction.predicted_seconds}};
+               {"predicted_seconds", summary.prediction.predicted_seconds},
+               {"key_bytes_moved", summary.keys.moved},
+               {"key_bytes_needed", std::llround(summary.keys.needed)}};
   if (!notes.rates.empty()) json["rates"] = notes.rates;
   if (!notes.peak_bytes_per_rank.empty()) {
     json["peak_bytes_per_rank"] = notes.peak_bytes_per_rank;

@@ -83,6 +83,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
       bytes[rank] += parts[i] * static_cast<double>(plan.bytes_sent_per_rank[rank]);
       at_home[rank] += parts[i] * home[rank];
     }
+    summary.keys += key_bytes(plan);
     const Prediction prediction = prediction_of(plans, i, notes);
     summary.prediction.lower_bound_seconds += parts[i] * prediction.lower_bound_seconds;
     summary.prediction.predicted_seconds += parts[i] * prediction.predicted_seconds;

@@ -8,12 +8,14 @@
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
+#include "key_bytes.hpp"
 
 namespace cadenza::plan {
 
 struct Summary {
   Plan total;  ///< cost and bytes per rank summed over plans; the first plan's pool; no stages
   Prediction prediction;         ///< summed over plans
+  KeyBytes keys;                 ///< summed over plans
   double imbalance_at_home = 1;  ///< largest over mean of costs at home, summed over plans
 };
 

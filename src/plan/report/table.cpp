@@ -88,6 +88,14 @@ std::string delays(const StepNotes& notes) {
                      *std::max_element(notes.delays.begin(), notes.delays.end()));
 }
 
+/// Empty where no keys move.
+std::string moved_over_needed(const std::vector<Plan>& plans, const KeyBytes& keys) {
+  if (keys.moved == 0) return {};
+  const bool expected = !plans.front().workload.density.empty();
+  return fmt::format(" (K and V moved / {}needed {:.2f})", expected ? "expected to be " : "",
+                     static_cast<double>(keys.moved) / keys.needed);
+}
+
 }  // namespace
 
 std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
@@ -100,14 +108,15 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   const int ticks = plans.empty() ? 0 : where.back().tick + 1;
   text += delays(notes);
   if (!notes.estimate.empty()) text += fmt::format("sparse attention: by {}\n", notes.estimate);
-  fmt::format_to(std::back_inserter(text),
-                 "step: {} tick{}, {} FLOPs, imbalance {:.3f} (before balancing {:.3f}), {} sent; "
-                 "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
-                 ticks, ticks == 1 ? "" : "s", format_count(total_cost(summary.total)),
-                 imbalance(summary.total), summary.imbalance_at_home,
-                 format_bytes(static_cast<double>(total_bytes(summary.total))),
-                 format_duration(summary.prediction.predicted_seconds), rates_of(notes),
-                 format_duration(summary.prediction.lower_bound_seconds));
+  fmt::format_to(
+      std::back_inserter(text),
+      "step: {} tick{}, {} FLOPs, imbalance {:.3f} (before balancing {:.3f}), {} sent{}; "
+      "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
+      ticks, ticks == 1 ? "" : "s", format_count(total_cost(summary.total)),
+      imbalance(summary.total), summary.imbalance_at_home,
+      format_bytes(static_cast<double>(total_bytes(summary.total))),
+      moved_over_needed(plans, summary.keys), format_duration(summary.prediction.predicted_seconds),
+      rates_of(notes), format_duration(summary.prediction.lower_bound_seconds));
   return text;
 }
 

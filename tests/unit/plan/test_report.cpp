@@ -43,7 +43,8 @@ TEST(Report, JsonHasExactlyTheContractsKeys) {
   EXPECT_THAT(keys(report["home"][0]), testing::ElementsAre("document", "rank", "tokens"));
   EXPECT_THAT(keys(report["summary"]),
               testing::ElementsAre("bytes_sent_per_rank", "cost_per_rank", "imbalance",
-                                   "imbalance_before", "lower_bound_seconds", "predicted_seconds"));
+                                   "imbalance_before", "key_bytes_moved", "key_bytes_needed",
+                                   "lower_bound_seconds", "predicted_seconds"));
 }
 
 TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
