@@ -16,7 +16,10 @@ from cadenza.time.efficiency import efficiencies, utilization
 from cadenza.errors import CadenzaError, DataError, UsageError
 from cadenza.formats.export import export
 from cadenza.graph.graph import build as step_graph
-from cadenza.time.imbalance import attention_imbalance, imbalance_over_run, planned_imbalance
+from cadenza.time.imbalance import (
+    attention_imbalance, attention_sparsity, imbalance_over_run, lockstep_imbalance, over_passes,
+    pass_imbalance, planned_imbalance, stage_work, step_imbalance, worker_imbalance,
+)  # fmt: skip
 from cadenza.time.memory import divergence, growth
 from cadenza.time.parts import PARTS, rank_totals, step_times, time_parts
 from cadenza.time.roofline import attention_tasks
@@ -36,6 +39,7 @@ __all__ = [
     "Study",
     "UsageError",
     "attention_imbalance",
+    "attention_sparsity",
     "attention_tasks",
     "by_depth",
     "by_position",
@@ -47,12 +51,17 @@ __all__ = [
     "export",
     "growth",
     "imbalance_over_run",
+    "lockstep_imbalance",
     "open",
+    "over_passes",
+    "pass_imbalance",
     "persistent",
     "pipeline_bubbles",
     "planned_imbalance",
     "rank_totals",
+    "stage_work",
     "step_graph",
+    "step_imbalance",
     "step_time_ratio",
     "step_times",
     "stragglers",
@@ -61,4 +70,5 @@ __all__ = [
     "utilization",
     "waterfall",
     "what_if",
+    "worker_imbalance",
 ]

@@ -83,6 +83,10 @@ def _parser() -> argparse.ArgumentParser:
                        "Prints the seconds of a step that each rank could not work, by cause, "
                        "and compares pipeline bubbles with 1F1B's formula.",
                        "bubbles runs/cad")  # fmt: skip
+    imbalance = _command(to, "imbalance", commands.imbalance, "how evenly attention is shared",
+                         "Prints, by layer and pass, how evenly the ranks share core attention: "
+                         "between workers, between a worker's stages, and in lockstep; and which "
+                         "share of it was left out.", "imbalance runs/cad --json")  # fmt: skip
     what_if = _command(to, "what-if", commands.what_if, "what removing one cause would save",
                        "Replays the steps with balanced ranks, without attention imbalance, with "
                        "free communication, and with one slow rank at the usual rate.",
@@ -111,7 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     check = _command(to, "check", commands.check, "whether a trace is consistent",
                      "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
                      "check runs/cad")  # fmt: skip
-    for one in (summary, stragglers, bubbles, what_if, links, path, positions, compare, check):
+    for one in (summary, stragglers, bubbles, imbalance, what_if, links, path, positions, compare,
+                check):  # fmt: skip
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_export(to)
     _add_pictures(to)

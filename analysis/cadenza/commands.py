@@ -19,6 +19,7 @@ from cadenza.formats.export import export as write_export
 from cadenza.links.slow import groups as all_groups
 from cadenza.links.slow import links as all_links
 from cadenza.log import LOG
+from cadenza.time.imbalance import over_passes
 from cadenza.time.parts import LOST
 from cadenza.positions import by_depth, by_position, last_steps
 from cadenza.read.run import open_run
@@ -212,6 +213,22 @@ def bubbles(arguments: Namespace) -> None:
         means.columns = [name.removesuffix("_ns") for name in means]
         tables.print_frame(out, means.reset_index(), "pipeline bubble of a step in seconds (mean), "
                            "its fraction of the step, and 1F1B's ideal")  # fmt: skip
+
+
+def imbalance(arguments: Namespace) -> None:
+    study = _with_events(_open(arguments.run))
+    if study.attention_passes.empty:
+        raise DataError(f"{study.run.path}: no rank computes core attention in the trace")
+    if arguments.json:
+        by_step = over_passes(study.attention_passes, ["step"])
+        _print_json({"run": records(study.run_imbalance)[0],
+                     "layers": records(study.layer_imbalance), "steps": records(by_step),
+                     "passes": records(study.attention_passes),
+                     "sparsity": {"steps": records(study.sparsity),
+                                  "layers": records(study.layer_sparsity)}})  # fmt: skip
+        return
+    layers = study.layer_imbalance.merge(study.layer_sparsity, how="left")
+    tables.print_imbalance(tables.console(), layers, len(study.steady_steps), _MOST)
 
 
 def positions(arguments: Namespace) -> None:

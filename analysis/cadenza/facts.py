@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from cadenza.words import NONE, byte_count, number, seconds, share
+from cadenza.time.imbalance import DENSE
+from cadenza.words import NONE, byte_count, count, number, seconds, share
 
 
 def facts(summary: dict) -> list[tuple[str, str]]:
@@ -29,8 +30,19 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("attention kernel", _kernels(summary["attention_kernels"])),
         ("MFU", f"{share(summary['model_flops_utilization'])} (median)"),
         ("attention imbalance", f"{number(imbalance['median'], '.3f')} (median of steps, max / "
-                                f"mean), {number(imbalance['run'], '.3f')} over the run{planned}"),
+                                f"mean), {number(imbalance['run'], '.3f')} over the run, "
+                                f"{number(imbalance['by_layer'], '.3f')} by layer{planned}"),
+        ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
     ]  # fmt: skip
+
+
+def _sparsity(found: dict) -> str:
+    if found["flops"] is None:  # the trace is an older one
+        return NONE
+    said = f"{count(found['flops'])} a step"
+    if found["left_out"] < DENSE:
+        return f"{said} (dense)"
+    return f"{said} of {count(found['dense_flops'])} (sparsity {share(found['left_out'])})"
 
 
 def _memory(need: dict) -> str:

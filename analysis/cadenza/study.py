@@ -16,7 +16,9 @@ from cadenza.time.bubbles import pipeline_bubbles
 from cadenza.graph.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
 from cadenza.graph.graph import StepGraph, build
-from cadenza.time.imbalance import attention_imbalance
+from cadenza.time.imbalance import (
+    attention_imbalance, attention_sparsity, over_passes, pass_imbalance, pipelines_of, stage_work,
+)  # fmt: skip
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.what_if import with_usual_links
 from cadenza.links.slow import SlowLink, slow_links
@@ -278,6 +280,53 @@ class Study:
         return attention_imbalance(self.parts, self.ranks)
 
     @cached_property
+    def _pipelines(self) -> pd.Series:
+        return pipelines_of(self.ranks, self.run.config)
+
+    def stage_work(self, step: int) -> pd.DataFrame:
+        """stage_work() of one step: what each rank computes in each stage."""
+        return stage_work(self.step_events(step), self._pipelines)
+
+    @property
+    def attention_passes(self) -> pd.DataFrame:
+        """pass_imbalance() of all complete steps."""
+        return self._frame("attention_passes")
+
+    @cached_property
+    def run_imbalance(self) -> pd.DataFrame:
+        """over_passes() of all layers, passes and steady steps: one row; none without attention."""
+        passes = self.steady(self.attention_passes).assign(run=0)
+        return over_passes(passes, ["run"]).drop(columns="run")
+
+    @cached_property
+    def layer_imbalance(self) -> pd.DataFrame:
+        """over_passes() of the steady steps by layer and phase, and of all layers (layer -1)."""
+        passes = self.steady(self.attention_passes)
+        both = pd.concat([passes.assign(pipeline=-1, layer=-1), passes])
+        return over_passes(both, ["pipeline", "layer", "phase"])
+
+    @cached_property
+    def sparsity(self) -> pd.DataFrame:
+        """attention_sparsity() by step."""
+        return attention_sparsity(self._known_passes, self.steps, ["step"])
+
+    @cached_property
+    def layer_sparsity(self) -> pd.DataFrame:
+        """The same by layer, over the steady steps, and of all layers (layer -1): pipeline, layer,
+        flops, dense_flops, sparsity."""
+        by = ["pipeline", "layer"]
+        found = self.steady(attention_sparsity(self._known_passes, self.steps, ["step", *by]))
+        both = pd.concat([found.assign(pipeline=-1, layer=-1), found])
+        sums = both.groupby(by, as_index=False)[["flops", "dense_flops"]].sum()
+        return sums.assign(sparsity=1 - sums["flops"] / sums["dense_flops"])
+
+    @property
+    def _known_passes(self) -> pd.DataFrame:
+        """None where the files of some ranks are missing: FLOPs would be, too."""
+        passes = self.attention_passes
+        return passes if len(self.ranks) == self.run.world else passes.head(0)
+
+    @cached_property
     def efficiencies(self) -> pd.DataFrame:
         """POP's; serialization and transfer of the replayed steps."""
         return efficiency.efficiencies(self.parts, self.steps, self._network_free)
@@ -396,6 +445,7 @@ _OF_EVENTS = {
     "work": lambda s, e: efficiency.work_rates(e),
     "operation_times": lambda s, e: operation_times(e),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
+    "attention_passes": lambda s, e: pass_imbalance(stage_work(e, s._pipelines), s._pipelines),
 }
 # What needs their pieces, too: (study, events, pieces, rows of `steps`) -> frame.
 _OF_PIECES = {

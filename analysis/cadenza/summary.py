@@ -41,6 +41,7 @@ def summarize(study: Study) -> dict:
         "loss_first": _end(metrics, "loss", 0),
         "loss_last": _end(metrics, "loss", -1),
         "attention_imbalance": _imbalance(study),
+        "attention_sparsity": _sparsity(study),
         "attention_kernels": _kernels(study),
         "memory": memory_need(study),
         "per_rank": _per_rank(study),
@@ -64,17 +65,30 @@ def section(config: dict, key: str) -> dict:
 
 
 def _imbalance(study: Study) -> dict:
-    result: dict[str, float | None] = {"median": None, "run": None, "planned": None}
+    names = ("median", "run", "by_layer", "planned")
+    result: dict[str, float | None] = dict.fromkeys(names)
     if not study.has_events:
         return result
     measured = imbalance_over_run(study.steady(study.imbalance)).iloc[0]
-    result.update(median=finite(measured["median"]), run=finite(measured["run"]))
+    result.update(median=finite(measured["median"]), run=finite(measured["run"]),
+                  by_layer=finite(study.run_imbalance["worker"].max()))  # fmt: skip
     plans = study.run.plans()
     if not plans.empty:
         plans = study.steady(plans)
-        planned = planned_imbalance(plans, len(serving_ranks(study.parts, study.ranks)))
+        planned = planned_imbalance(plans, len(serving_ranks(study.ranks)))
         result["planned"] = finite(planned["imbalance"].median())
     return result
+
+
+def _sparsity(study: Study) -> dict:
+    """Share of the FLOPs of dense attention that was left out, in the steady steps, and both FLOPs
+    of a step."""
+    found = study.steady(study.sparsity) if study.has_events else pd.DataFrame()
+    if found.empty:
+        return {"left_out": None, "flops": None, "dense_flops": None}
+    flops, dense = found["flops"].mean(), found["dense_flops"].mean()
+    return {"left_out": finite(1 - flops / dense), "flops": finite(flops),
+            "dense_flops": finite(dense)}  # fmt: skip
 
 
 def memory_need(study: Study) -> dict[str, int | None]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cadenza.facts import facts
 from cadenza.log import hide
+from cadenza.time.imbalance import LEVELS
 from cadenza.time.parts import PARTS
 from cadenza.words import byte_count, byte_rate, number, ranks_of, role_name, seconds, share
 
@@ -134,6 +135,28 @@ def print_groups(out: Console, frame: pd.DataFrame, count: int, steps: int) -> N
     print_table(out, names, rows, {"ranks"},
                 f"{len(frame)} of {count} groups with collectives, slowest first; "
                 f"sums over {steps} steps; moving: time after the last rank arrived")  # fmt: skip
+
+
+def print_imbalance(out: Console, frame: pd.DataFrame, steps: int, most: int) -> None:
+    """@param frame  Study.layer_imbalance of so many steps with the layers' sparsity
+    @param most   rows that are shown"""
+    several = frame["pipeline"].nunique() > 2  # -1: all
+    layers = [str(row.layer) if row.layer >= 0 else "all" for row in frame.itertuples()]
+    if several:
+        layers = [name if name == "all" else f"{stage}: {name}"
+                  for name, stage in zip(layers, frame["pipeline"], strict=True)]  # fmt: skip
+    levels = [f"{level}{suffix}" for suffix in ("", "_flops") for level in LEVELS]
+    rows = [[layer, str(row["phase"]), str(row["stages"]), seconds(row["mean_seconds"] / steps),
+             *(number(row[level], ".3f") for level in levels), share(row["sparsity"])]
+            for layer, row in zip(layers, frame.to_dict("records"), strict=True)]  # fmt: skip
+    names = ["stage: layer" if several else "layer", "phase", "stages", "mean rank", "worker",
+             "step level", "lockstep", "FLOPs: worker", "step level", "lockstep",
+             "sparsity"]  # fmt: skip
+    cut = f", the first {most} of {len(rows)} rows" if len(rows) > most else ""
+    print_table(out, names, rows[:most], {"phase"},
+                f"core attention of a step, mean of {steps}{cut}; worker: slowest / mean rank; "
+                "step level: a rank's longest / mean stage; lockstep: with a barrier after every "
+                "stage, over the mean rank; by time and by FLOPs (--json: all)")  # fmt: skip
 
 
 def print_comparison(out: Console, comparison: dict) -> None:

@@ -45,6 +45,16 @@ def byte_count(value: float | None) -> str:
     return f"{amount:.1f} TiB"
 
 
+def count(value: float | None) -> str:
+    """Of FLOPs: three digits, in powers of ten."""
+    if value is None or value != value:
+        return NONE
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"
+
+
 def byte_rate(value: float | None) -> str:
     """Of bytes per second, as networks are sold: in powers of ten."""
     if value is None or value != value:

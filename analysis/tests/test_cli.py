@@ -37,7 +37,7 @@ def test_summary_text(run_folder, cli):
 def test_summary_json(run_folder, cli):
     (run,) = json.loads(cli("summary", run_folder, "--json").stdout)["runs"]
     assert run["name"] == "small" and run["placement"] == "cad" and run["steps"] == 2
-    imbalance = {"median": 1.5, "run": 1.5, "planned": 1.0}
+    imbalance = {"median": 1.5, "run": 1.5, "by_layer": 1.5, "planned": 1.0}
     assert run["attention_imbalance"] == pytest.approx(imbalance)
     assert run["tokens_per_second"] == 1000.5
     rank = run["per_rank"][1]
@@ -122,6 +122,23 @@ def test_bubbles(run_folder, cli):
     assert "dp wait" in cli("bubbles", run_folder).stdout
 
 
+def test_imbalance(run_folder, cli):
+    text = cli("imbalance", run_folder).stdout
+    assert "worker" in text and "1.500" in text and "(--json: all)" in text
+    assert max(map(len, text.splitlines())) <= 132
+    found = json.loads(cli("imbalance", run_folder, "--json").stdout)
+    assert found["run"]["worker"] == pytest.approx(1.5)
+    assert found["run"]["worker_flops"] is None  # no event says its FLOPs
+    assert found["sparsity"] == {"steps": [], "layers": []}  # an older trace
+
+
+def test_imbalance_without_attention_is_refused(tmp_path, cli):
+    folder = write_run(tmp_path / "dense", [Rank(0, *steps_of([(DENSE, 0, 9)]))])
+    done = cli("imbalance", folder)
+    assert done.returncode == 3 and "no rank computes core attention" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_check(run_folder, tmp_path, cli):
     done = cli("check", run_folder, "--json")
     assert (done.returncode == 1) == bool(json.loads(done.stdout)["findings"])
@@ -155,7 +172,7 @@ def test_trace_without_events(tmp_path, cli):
     assert cli("timeline", tmp_path / "r").returncode == 3
 
 
-@pytest.mark.parametrize("command", ["stragglers", "bubbles"])
+@pytest.mark.parametrize("command", ["stragglers", "bubbles", "imbalance"])
 def test_run_that_ended_before_its_first_step(command, tmp_path, cli):
     done = cli(command, write_run(tmp_path / "r", [Rank(0)]))
     assert done.returncode == 3 and "no complete step" in done.stderr, done.stderr

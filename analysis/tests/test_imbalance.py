@@ -33,10 +33,13 @@ def test_only_serving_ranks_count():
         {"rank": [0, 1, 2], "server": [-1, 0, 1], "role": ["trainer"] + ["attention_server"] * 2}
     )
     parts = pd.DataFrame({"rank": [0, 1, 2], "step": 0, "compute_attention": [0, 10, 30]})
-    assert serving_ranks(parts, ranks) == [1, 2]
+    assert serving_ranks(ranks) == [1, 2]
     assert cadenza.attention_imbalance(parts, ranks).loc[0, "imbalance"] == 1.5
     unmarked = ranks.assign(server=-1, role="trainer")
-    assert serving_ranks(parts, unmarked) == [0, 1, 2]
+    assert serving_ranks(unmarked) == [0, 1, 2]
+    # Of sparse attention it makes the index, which serves nobody.
+    estimating = parts.assign(compute_attention=[5, 10, 30])
+    assert cadenza.attention_imbalance(estimating, ranks).loc[0, "imbalance"] == 1.5
 
 
 def test_imbalance_without_attention_is_unknown():

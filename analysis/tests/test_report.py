@@ -15,6 +15,7 @@ from cadenza.time.parts import PARTS
 from cadenza.report import (
     default_output,
     figures_attention,
+    figures_balance,
     figures_compare,
     figures_memory,
     figures_time,
@@ -60,6 +61,25 @@ def test_every_section_is_there(page):
                      "path", "timeline", "memory", "attention", "plan", "efficiency"]  # fmt: skip
     for spec in re.findall(r'<script type="application/json">(.*?)</script>', page, re.S):
         assert set(json.loads(spec)) == {"data", "layout"}
+
+
+def test_a_run_with_stages_shows_their_balance(tmp_path):
+    """Rank 0 attends for 40 ns in stage 0, rank 1 for 10 and 30 ns in both."""
+    place = {"name": "attend", "layer": 0, "tick": 0}
+    events = [[(ATTENTION, 0, 40, {**place, "stage": 0})],
+              [(ATTENTION, 0, 10, {**place, "stage": 0}),
+               (ATTENTION, 20, 50, {**place, "stage": 1})]]  # fmt: skip
+    ranks = [Rank(number, *steps_of(mine)) for number, mine in enumerate(events)]
+    run = cadenza.open(write_run(tmp_path / "a", ranks, placement="ring"))
+    figures, frame = figures_balance.work_by_stage(study(run.path))
+    assert frame["seconds"].tolist() == pytest.approx([40e-9, 10e-9, 30e-9])
+    np.testing.assert_allclose(figures["forward"].data[0].z, [[40e-9, 0], [10e-9, 30e-9]])
+    write_report([run], tmp_path / "r.html")
+    section = (tmp_path / "r.html").read_text().split('<section id="balance">')[1]
+    section = section.split("</section>")[0]
+    for level in ("1.000", "2.000", "1.750"):  # 40 / 40, 40 / 20 and 70 / 40
+        assert f">{level}</td>" in section, level
+    assert "sparsity" not in section  # an older trace does not say
 
 
 def test_text_of_runs_cannot_become_html(tmp_path):

@@ -24,7 +24,11 @@ struct StepMetrics {
   double model_flops_utilization = 0;
   /// The same of those that all ranks executed
   double hardware_flops_utilization = 0;
-  double attention_imbalance = 1;      ///< max / mean of busy attention time over serving ranks
+  double attention_imbalance = 1;  ///< max / mean of busy attention time over serving ranks
+  /// sum of max / sum of mean over layers and passes
+  double attention_imbalance_by_layer = 1;
+  double attention_flops = 0;          ///< executed for core attention by all ranks
+  double dense_attention_flops = 0;    ///< the same of all pairs that the mask allows
   std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
   std::int64_t peak_memory_bytes = 0;  ///< largest rank
   double gradient_norm = 0;

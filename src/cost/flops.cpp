@@ -80,4 +80,12 @@ double step_flops(const Model& m, const Mask& mask, std::span<const std::int64_t
   return 3.0 * forward.dense + (1.0 + kBackwardFlopsRatio) * forward.attention;
 }
 
+double attention_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths,
+                       config::Recompute recompute) {
+  const bool again =
+      recompute == config::Recompute::attention || recompute == config::Recompute::layer;
+  return (1.0 + kBackwardFlopsRatio + (again ? 1.0 : 0.0)) *
+         forward_pass(m, mask, lengths).attention;
+}
+
 }  // namespace cadenza::cost

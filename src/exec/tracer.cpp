@@ -94,8 +94,13 @@ trace::Event Tracer::event(Category category, EventKind kind, trace::Lane lane, 
 }
 
 void Tracer::add(const trace::Event& event) {
-  totals_.busy_ns[static_cast<std::size_t>(event.category)] += event.t_end_ns - event.t_begin_ns;
+  const std::int64_t busy = event.t_end_ns - event.t_begin_ns;
+  totals_.busy_ns[static_cast<std::size_t>(event.category)] += busy;
   totals_.flops += event.flops;
+  if (event.category == Category::compute_attention) {
+    totals_.attention_ns[{event.tick, event.layer, event.phase}] += busy;
+    totals_.attention_flops += event.flops;
+  }
   if (events_) recorder_.record(event);
 }
 

@@ -10,6 +10,7 @@ Layout::Layout(const config::Experiment& e)
       context_(static_cast<int>(e.parallel.context)),
       trainers_(static_cast<int>(e.parallel.trainers())),
       servers_(static_cast<int>(e.attention.servers)),
+      trainers_serve_(e.attention.servers == 0 || e.attention.mixed),
       pooled_stages_(e.parallel.pipeline_schedule(e.attention.placement) ==
                          config::PipelineSchedule::phase_aligned ||
                      e.parallel.pipeline == 1) {}

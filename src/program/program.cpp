@@ -13,6 +13,8 @@
 namespace cadenza::program {
 namespace {
 
+constexpr int kPasses = 3;  ///< of attention: forward, backward, recompute, the first phases
+
 /// A pass of a microbatch through a chunk on this rank; microbatch -1: only its attention tasks.
 struct Unit {
   Pass pass = Pass::forward;
@@ -299,6 +301,24 @@ PlanIndex::PlanIndex(const StepShape& outline, std::span<const TickPlans> plans)
 int PlanIndex::plan(int tick, int part, int layer) const {
   const int c = classes_ == 1 || layer < 0 ? 0 : class_of_[static_cast<std::size_t>(layer)];
   return (tick * classes_ + c) * parts_ + part;
+}
+
+std::size_t StepShape::layer_passes() const {
+  const int stages = layout.pools_stages() ? 1 : layout.pipeline();
+  return ticks().size() * static_cast<std::size_t>(stages * layers * pipeline.chunks * kPasses);
+}
+
+std::size_t StepShape::number_of(const LayerPass& pass, Rank rank) const {
+  const int stages = layout.pools_stages() ? 1 : layout.pipeline();
+  const int stage = stages == 1 ? 0 : layout.coordinates(rank).pipeline;
+  const int layer = (pass.tick * stages + stage) * layers * pipeline.chunks + pass.layer;
+  return static_cast<std::size_t>(layer * kPasses + static_cast<int>(pass.phase));
+}
+
+int StepShape::servers_of_pass() const {
+  int servers = 0;
+  for (Rank rank = 0; rank < layout.ranks(); ++rank) servers += layout.serves(rank) ? 1 : 0;
+  return servers / (layout.pools_stages() ? 1 : layout.pipeline());
 }
 
 void add_traffic(TickPlans& plans) {

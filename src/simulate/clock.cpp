@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace cadenza::simulate {
 
@@ -13,7 +14,8 @@ using program::Pass;
 Clock::Clock(const config::Experiment& experiment, const program::StepShape& outline,
              std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
              const Costs& costs, const Observer& observer, std::int64_t step)
-    : layout_(outline.layout),
+    : outline_(outline),
+      layout_(outline.layout),
       costs_(costs),
       observer_(observer),
       work_(outline, ticks, costs),
@@ -28,6 +30,7 @@ Clock::Clock(const config::Experiment& experiment, const program::StepShape& out
     runner.program = &programs[i];
     runner.pool = layout_.pool_of(runner.rank());
     runner.in_pool = layout_.in_pool(runner.rank());
+    if (layout_.serves(runner.rank())) runner.attention.resize(outline.layer_passes());
     runner_of_[static_cast<std::size_t>(runner.rank())] = static_cast<int>(i);
     all_lead = all_lead && layout_.tensor_of(runner.rank()) == 0;
     place_pauses(runner);
@@ -175,17 +178,26 @@ void Clock::attend(std::size_t i) {
   RankState& runner = runners_[i];
   const Attention& work = work_.attention(runner.step(), runner.in_pool);
   const double seconds = taken(runner, work.seconds);
-  runner.times.attention += seconds;
+  count_attention(runner, seconds);
   runner.times.flops += work.flops;
+  runner.times.attention_flops += work.flops;
   emit(runner, Activity::compute, runner.now, runner.now + seconds, 0, work.flops);
   run_for(i, work.seconds);
+}
+
+void Clock::count_attention(RankState& runner, double seconds) {
+  runner.times.attention += seconds;
+  if (runner.attention.empty()) return;
+  const Step& step = runner.step();
+  runner.attention[outline_.number_of(
+      {step.tick / outline_.parts, step.layer, program::phase_of(step)}, runner.rank())] += seconds;
 }
 
 void Clock::estimate(std::size_t i) {
   RankState& runner = runners_[i];
   const double machine = work_.estimate(runner.step(), runner.in_pool);
   const double seconds = taken(runner, machine);
-  runner.times.attention += seconds;
+  count_attention(runner, seconds);
   emit(runner, Activity::compute, runner.now, runner.now + seconds);
   run_for(i, machine);
 }
@@ -221,6 +233,13 @@ Result Clock::result() const {
     computing += times.attention + times.dense + times.other + times.optimizer;
   }
   for (RankTimes& times : result.ranks) times.data_parallel_wait += result.seconds - times.end;
+  std::vector<double> slowest(outline_.layer_passes());
+  for (const RankState& runner : runners_) {
+    for (std::size_t pass = 0; pass < runner.attention.size(); ++pass) {
+      slowest[pass] = std::max(slowest[pass], runner.attention[pass]);
+    }
+  }
+  result.slowest_attention = std::accumulate(slowest.begin(), slowest.end(), 0.0);
   result.lower_bound_seconds = computing / static_cast<double>(runner_of_.size());
   return result;
 }

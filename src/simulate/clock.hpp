@@ -73,6 +73,7 @@ class Clock {
     double sent_at = 0;  ///< when the stream that it receives was sent
     int tensor_collectives = 0;  ///< so far: all of its tensor group count alike
     RankTimes times;
+    std::vector<double> attention;  ///< seconds by layer pass, of a rank that serves
     Rank rank() const { return program->rank; }
     bool ended() const { return next == program->steps.size(); }
     const Step& step() const { return program->steps[next]; }
@@ -113,6 +114,7 @@ class Clock {
   void run_for(std::size_t runner, double seconds);
   static double& computing(RankTimes& times, program::Operation operation);
   void attend(std::size_t runner);
+  void count_attention(RankState& runner, double seconds);
   void estimate(std::size_t runner);
 
   // clock_messages.cpp: attention's messages, residual streams.
@@ -161,6 +163,7 @@ class Clock {
     return variation_.seconds(runner.rank(), runner.next, runner.step(), seconds);
   }
 
+  const program::StepShape& outline_;
   const program::Layout& layout_;
   const Costs& costs_;
   const Observer& observer_;

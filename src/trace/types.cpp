@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
-static_assert(sizeof(StepRecord) == 112 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 80);
+static_assert(sizeof(StepRecord) == 120 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 80);
 static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
 static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
 
@@ -126,22 +126,24 @@ RowDescription describe_rows<MemoryHighwater>() {
 template <>
 RowDescription describe_rows<StepRecord>() {
   using T = StepRecord;
-  return describe(sizeof(T),
-                  {{"step", offsetof(T, step), H5T_STD_U32LE},
-                   {"docs", offsetof(T, documents), H5T_STD_U32LE},
-                   {"t_begin", offsetof(T, t_begin_ns), H5T_STD_I64LE, "ns"},
-                   {"t_end", offsetof(T, t_end_ns), H5T_STD_I64LE, "ns"},
-                   {"tokens", offsetof(T, tokens), H5T_STD_I64LE, "token"},
-                   {"sum_len2", offsetof(T, sum_length2), H5T_IEEE_F64LE, "token^2"},
-                   {"model_flops", offsetof(T, model_flops), H5T_IEEE_F64LE, "FLOP"},
-                   {"executed_flops", offsetof(T, executed_flops), H5T_IEEE_F64LE, "FLOP"},
-                   {"loss", offsetof(T, loss), H5T_IEEE_F64LE},
-                   {"grad_norm", offsetof(T, gradient_norm), H5T_IEEE_F64LE},
-                   {"lr", offsetof(T, learning_rate), H5T_IEEE_F64LE},
-                   {"n_events_end", offsetof(T, n_events_end), H5T_STD_U64LE},
-                   {"bytes_sent", offsetof(T, bytes_sent), H5T_STD_I64LE, "B"},
-                   {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE, "B"},
-                   {"machine_s", offsetof(T, machine_seconds), H5T_IEEE_F64LE, "s"}});
+  return describe(
+      sizeof(T),
+      {{"step", offsetof(T, step), H5T_STD_U32LE},
+       {"docs", offsetof(T, documents), H5T_STD_U32LE},
+       {"t_begin", offsetof(T, t_begin_ns), H5T_STD_I64LE, "ns"},
+       {"t_end", offsetof(T, t_end_ns), H5T_STD_I64LE, "ns"},
+       {"tokens", offsetof(T, tokens), H5T_STD_I64LE, "token"},
+       {"sum_len2", offsetof(T, sum_length2), H5T_IEEE_F64LE, "token^2"},
+       {"model_flops", offsetof(T, model_flops), H5T_IEEE_F64LE, "FLOP"},
+       {"executed_flops", offsetof(T, executed_flops), H5T_IEEE_F64LE, "FLOP"},
+       {"loss", offsetof(T, loss), H5T_IEEE_F64LE},
+       {"grad_norm", offsetof(T, gradient_norm), H5T_IEEE_F64LE},
+       {"lr", offsetof(T, learning_rate), H5T_IEEE_F64LE},
+       {"n_events_end", offsetof(T, n_events_end), H5T_STD_U64LE},
+       {"bytes_sent", offsetof(T, bytes_sent), H5T_STD_I64LE, "B"},
+       {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE, "B"},
+       {"machine_s", offsetof(T, machine_seconds), H5T_IEEE_F64LE, "s"},
+       {"dense_attention_flops", offsetof(T, dense_attention_flops), H5T_IEEE_F64LE, "FLOP"}});
 }
 
 template <>

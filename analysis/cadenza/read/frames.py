@@ -87,8 +87,9 @@ def steps_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     frame = pd.DataFrame(rows).rename(columns=_STEP_NAMES).astype({"step": np.int64})
     for column, field in (("begin_ns", "t_begin"), ("end_ns", "t_end")):
         frame[column] = np.concatenate([file.to_global(file.steps[field]) for file in files])
-    if "machine_seconds" not in frame:
-        frame["machine_seconds"] = 0.0
+    for column in ("machine_seconds", "dense_attention_flops"):
+        if column not in frame:
+            frame[column] = 0.0
     ranks = np.repeat([file.rank for file in files], [len(file.steps) for file in files])
     frame.insert(0, "rank", ranks)
     return frame.sort_values(["rank", "step"], kind="stable", ignore_index=True)

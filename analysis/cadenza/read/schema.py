@@ -48,7 +48,7 @@ TABLES = {
          ("tokens", "<i8"), ("sum_len2", "<f8"), ("model_flops", "<f8"),
          ("executed_flops", "<f8"), ("loss", "<f8"), ("grad_norm", "<f8"), ("lr", "<f8"),
          ("n_events_end", "<u8"), ("bytes_sent", "<i8"), ("bytes_recv", "<i8"),
-         ("machine_s", "<f8")]),
+         ("machine_s", "<f8"), ("dense_attention_flops", "<f8")]),
     "/plan": np.dtype(
         [("step", "<u4"), ("tick", "<i4"), ("doc", "<i4"), ("home", "<i4"), ("server", "<i4"),
          ("stage", "<i4"), ("q_begin", "<i8"), ("q_end", "<i8"), ("k_begin", "<i8"),
@@ -70,7 +70,7 @@ REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth read
 SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"),
                "/plan": ("half", "layer_class", "layers"),
                "/plan_summary": ("layer_class", "layers"),
-               "/steps": ("machine_s",),
+               "/steps": ("machine_s", "dense_attention_flops"),
                "/meta/rank": ("attention_kernel",)}  # older files lack these  # fmt: skip
 # What the rows of a table promise.
 TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),

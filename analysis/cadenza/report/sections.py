@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NAMES, RUN_COLOURS
 from cadenza.log import LOG
 from cadenza.report import causes, figures_attention, figures_memory, figures_time, health, links
+from cadenza.report.balance import balance_blocks
 from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
 from cadenza.report.figures_timeline import timelines
@@ -54,6 +55,7 @@ def sections(
         Section("memory", "Memory", _MEMORY, _memory(runs), list(MEMORY_COLOURS.items())),
         Section("attention", "Rate of attention", _ROOFLINE,
                 [_figure(name, figures_attention.roofline, study) for study, name in known]),
+        Section("balance", "Balance of attention", _BALANCE, balance_blocks(known)),
         Section("plan", "Plan", _PLAN, _plans(runs)),
         Section("efficiency", "Efficiency", _EFFICIENCY,
                 [health.efficiencies(*_split(known))] if known else []),
@@ -216,6 +218,12 @@ _MEMORY = (
 _ROOFLINE = (
     "Each point is a kernel call: its work and the rate it reached. The dashed line is the peak "
     "of matrix products. Small calls reach less."
+)
+_BALANCE = (
+    "Worker: the slowest rank's time in a layer's pass over the mean rank's. Step level: a rank's "
+    "longest stage over its mean one, of the rank where that is largest; short stages hide less of "
+    "the transfers. Lockstep: the time with a barrier after every stage over the mean rank's. "
+    "Making a sparse index counts. 1 is perfect balance."
 )
 _PLAN = "Which rank computed which attention in the typical step."
 _EFFICIENCY = (

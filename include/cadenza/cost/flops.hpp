@@ -39,4 +39,9 @@ double model_flops(const config::Model& model, const Mask& mask,
 double step_flops(const config::Model& model, const Mask& mask,
                   std::span<const std::int64_t> lengths);
 
+/// What of that is core attention, with the forward passes that are recomputed: of all pairs that
+/// the mask allows, however many of them sparse attention leaves out.
+double attention_flops(const config::Model& model, const Mask& mask,
+                       std::span<const std::int64_t> lengths, config::Recompute recompute);
+
 }  // namespace cadenza::cost

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -14,7 +15,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/standstill.hpp"
 #include "cadenza/kernels/stream_times.hpp"
-#include "cadenza/program/operation.hpp"
+#include "cadenza/program/program.hpp"
 #include "cadenza/trace/recorder.hpp"
 
 namespace cadenza::exec {
@@ -31,7 +32,9 @@ struct Work {
 /// Busy time and work of a step, by category: what metrics and the final table are made of.
 struct StepTotals {
   std::array<std::int64_t, kCategoryNames.size()> busy_ns{};
+  std::map<program::LayerPass, std::int64_t> attention_ns;  ///< busy with core attention
   double flops = 0;
+  double attention_flops = 0;  ///< of core attention
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
   std::int64_t of(Category category) const { return busy_ns[static_cast<std::size_t>(category)]; }

@@ -30,6 +30,9 @@ class Layout {
   int ranks() const { return trainers_ + servers_; }
   int trainers() const { return trainers_; }
   bool trains(Rank rank) const { return rank < trainers_; }
+  /// Whether the trainers compute attention tasks: all do, or dedicated servers alone.
+  bool trainers_serve() const { return trainers_serve_; }
+  bool serves(Rank rank) const { return trainers_serve_ || !trains(rank); }
   int data() const { return data_; }
   int pipeline() const { return pipeline_; }
   int tensor() const { return tensor_; }
@@ -58,6 +61,7 @@ class Layout {
  private:
   int data_, pipeline_, tensor_, context_;
   int trainers_, servers_;
+  bool trainers_serve_;
   bool pooled_stages_;
 };
 

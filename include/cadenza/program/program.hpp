@@ -64,6 +64,14 @@ struct TickPlans {
 /// Fills the traffic of both plans.
 void add_traffic(TickPlans& plans);
 
+/// The core attention of one layer in one pass of a tick.
+struct LayerPass {
+  std::int32_t tick = 0;
+  std::int32_t layer = 0;  ///< of a rank, over all chunks
+  Phase phase = Phase::forward;
+  friend auto operator<=>(const LayerPass&, const LayerPass&) = default;
+};
+
 /// What all ranks' programs of an experiment have in common.
 struct StepShape {
   explicit StepShape(const config::Experiment& experiment);
@@ -80,6 +88,13 @@ struct StepShape {
   /// The ticks of a pool, in order. Where stages are not pooled: one per microbatch, all forward,
   /// of one stage.
   std::vector<Tick> ticks() const;
+  /// Ranks that share the attention of a layer wait for one another in each pass of it. How many
+  /// such passes a step has, and the number of the one in which a rank computes `pass`: pipeline
+  /// stages with pools of their own have passes of their own.
+  std::size_t layer_passes() const;
+  std::size_t number_of(const LayerPass& pass, Rank rank) const;
+  /// Ranks that share the attention of a layer pass.
+  int servers_of_pass() const;
 };
 
 /// Where the plans of a step stand: (tick x classes + class) x parts + part. The layers of a class

@@ -56,11 +56,12 @@ struct RankTimes {
   double other = 0;      ///< embedding, deltas of the backward pass
   double copies = 0;     ///< packing and unpacking
   double optimizer = 0;
-  double waiting = 0;      ///< for messages: attention's and the pipeline's
-  double collectives = 0;  ///< tensor group's, sums of gradients, and waiting for their ranks
-  double end = 0;          ///< when its last operation was over
-  double flops = 0;        ///< executed
-  double machine = 0;      ///< busy() at the machine file's rates: without what makes ranks differ
+  double waiting = 0;          ///< for messages: attention's and the pipeline's
+  double collectives = 0;      ///< tensor group's, sums of gradients, and waiting for their ranks
+  double end = 0;              ///< when its last operation was over
+  double flops = 0;            ///< executed
+  double attention_flops = 0;  ///< ... for core attention
+  double machine = 0;  ///< busy() at the machine file's rates: without what makes ranks differ
   std::int64_t bytes_sent = 0;
   // What `waiting`, `collectives` and the time behind `end` were: those parts of a step that the
   // analysis finds in the trace (analysis/cadenza/time/parts.py).
@@ -77,6 +78,8 @@ struct Result {
   std::vector<RankTimes> ranks;  ///< by world rank
   /// No step takes less: all computation spread evenly over all ranks, nothing exposed.
   double lower_bound_seconds = 0;
+  /// Core attention of the slowest rank in each layer and pass, summed.
+  double slowest_attention = 0;
   std::uint64_t operations = 0;  ///< that the clock went through, messages included
 };
 

@@ -111,6 +111,8 @@ struct StepRecord {
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
   double machine_seconds = 0;  ///< of its computation, as the machine file has it; 0: not known
+  /// Of core attention over all pairs that the mask allows, all ranks and passes.
+  double dense_attention_flops = 0;
 };
 
 enum class ClockPhase : std::uint32_t { start = 0, periodic = 1, end = 2 };

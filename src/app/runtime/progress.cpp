@@ -65,8 +65,12 @@ std::string describe(const StepMetrics& m) {
   if (std::isfinite(m.model_flops_utilization)) {
     text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
   }
-  text += fmt::format("  attention imbalance {:.3f}", m.attention_imbalance);
-  if (m.sparsity > 0) text += fmt::format("  sparse {:.1f} %", 100 * m.sparsity);
+  text += fmt::format("  attention imbalance {:.3f} (by layer {:.3f})", m.attention_imbalance,
+                      m.attention_imbalance_by_layer);
+  if (m.sparsity > 0) {
+    text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * m.sparsity,
+                        format_count(m.attention_flops), format_count(m.dense_attention_flops));
+  }
   if (m.recall) text += fmt::format("  recall {:.1f} %", 100 * *m.recall);
   if (m.answers > 0) text += fmt::format("  answers {}/{}", m.hits, m.answers);
   return text;

@@ -70,7 +70,9 @@ std::vector<RankStep> rank_steps(const Simulation& simulation, const SimulatedSt
     mine.busy_ns = simulate::nanoseconds(times.busy());
     mine.wait_ns = simulate::nanoseconds(times.waiting);
     mine.communication_ns = simulate::nanoseconds(times.collectives);
+    mine.slowest_attention_ns = simulate::nanoseconds(step.result.slowest_attention);
     mine.flops = times.flops;
+    mine.attention_flops = times.attention_flops;
     mine.bytes_sent = times.bytes_sent;
     mine.peak_bytes = step.memory[program].total();
     mine.step_ns = simulate::nanoseconds(step.result.seconds);

@@ -22,30 +22,45 @@ double sum_of_squares(const std::vector<std::int64_t>& lengths) {
   return sum;
 }
 
-bool trainers_serve(const config::Experiment& e) {
-  return e.attention.servers == 0 || e.attention.mixed;
+double dense_attention_flops(const config::Experiment& e, std::span<const std::int64_t> lengths) {
+  return cost::attention_flops(e.model, e.attention.mask(), lengths, e.run.recompute);
+}
+
+std::int64_t attention_time(std::span<const RankStep> ranks, std::span<const Rank> servers) {
+  std::int64_t sum = 0;
+  for (const Rank server : servers) sum += ranks[static_cast<std::size_t>(server)].attention_ns;
+  return sum;
 }
 
 }  // namespace
 
 std::vector<Rank> attention_servers(const config::Experiment& e) {
+  const program::Layout layout(e);
   std::vector<Rank> servers;
-  for (std::int64_t rank = trainers_serve(e) ? 0 : e.parallel.trainers(); rank < e.ranks();
-       ++rank) {
-    servers.push_back(static_cast<Rank>(rank));
+  for (Rank rank = 0; rank < layout.ranks(); ++rank) {
+    if (layout.serves(rank)) servers.push_back(rank);
   }
   return servers;
 }
 
 double attention_imbalance(std::span<const RankStep> ranks, std::span<const Rank> servers) {
-  double sum = 0;
-  double largest = 0;
+  std::int64_t largest = 0;
   for (const Rank server : servers) {
-    const auto busy = static_cast<double>(ranks[static_cast<std::size_t>(server)].attention_ns);
-    sum += busy;
-    largest = std::max(largest, busy);
+    largest = std::max(largest, ranks[static_cast<std::size_t>(server)].attention_ns);
   }
-  return sum > 0 ? largest * static_cast<double>(servers.size()) / sum : 1.0;
+  const std::int64_t sum = attention_time(ranks, servers);
+  if (sum == 0) return 1.0;
+  return static_cast<double>(largest) * static_cast<double>(servers.size()) /
+         static_cast<double>(sum);
+}
+
+double attention_imbalance_by_layer(const program::StepShape& step_shape,
+                                    std::span<const RankStep> ranks,
+                                    std::span<const Rank> servers) {
+  const std::int64_t sum = attention_time(ranks, servers);
+  if (sum == 0) return 1.0;
+  return static_cast<double>(ranks.front().slowest_attention_ns) * step_shape.servers_of_pass() /
+         static_cast<double>(sum);
 }
 
 StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch& batch,
@@ -58,8 +73,13 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
   metrics.model_flops_utilization =
       cost::model_flops(experiment.model, experiment.attention.mask(), batch.lengths()) /
       (metrics.seconds * peak_flops);
-  metrics.attention_imbalance = attention_imbalance(ranks, attention_servers(experiment));
+  const std::vector<Rank> servers = attention_servers(experiment);
+  metrics.attention_imbalance = attention_imbalance(ranks, servers);
+  metrics.attention_imbalance_by_layer =
+      attention_imbalance_by_layer(program::StepShape(experiment), ranks, servers);
+  metrics.dense_attention_flops = dense_attention_flops(experiment, batch.lengths());
   for (const RankStep& step : ranks) {
+    metrics.attention_flops += step.attention_flops;
     metrics.bytes_moved += step.bytes_sent;
     metrics.peak_memory_bytes = std::max(metrics.peak_memory_bytes, step.peak_bytes);
     metrics.hardware_flops_utilization += step.flops / (metrics.seconds * peak_flops);
@@ -85,13 +105,14 @@ trace::StepRecord step_record(const config::Experiment& experiment, const data::
   record.tokens = batch.tokens();
   record.sum_length2 = sum_of_squares(lengths);
   record.model_flops = cost::model_flops(experiment.model, experiment.attention.mask(), lengths);
+  record.dense_attention_flops = dense_attention_flops(experiment, lengths);
   return record;
 }
 
 trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank) {
   const program::Layout layout(experiment);
   const bool trainer = layout.trains(rank);
-  const bool in_place = trainers_serve(experiment);
+  const bool in_place = layout.trainers_serve();
   trace::RankInfo info;
   info.rank = rank;
   info.world = layout.ranks();

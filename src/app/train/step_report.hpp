@@ -22,7 +22,10 @@ struct RankStep {
   std::int64_t busy_ns = 0;
   std::int64_t wait_ns = 0;
   std::int64_t communication_ns = 0;
-  double flops = 0;  ///< executed
+  /// Of the slowest rank in each layer and pass, summed; the same on all ranks.
+  std::int64_t slowest_attention_ns = 0;
+  double flops = 0;            ///< executed
+  double attention_flops = 0;  ///< ... for core attention
   std::int64_t bytes_sent = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t step_ns = 0;
@@ -35,6 +38,10 @@ std::vector<Rank> attention_servers(const config::Experiment& experiment);
 
 /// Largest over mean attention time of the ranks that serve attention; 1 when there was none.
 double attention_imbalance(std::span<const RankStep> ranks, std::span<const Rank> servers);
+/// The same where ranks wait for one another in every layer and pass: the time of the slowest in
+/// each, summed, over that of the mean.
+double attention_imbalance_by_layer(const program::StepShape& step_shape,
+                                    std::span<const RankStep> ranks, std::span<const Rank> servers);
 
 /// A step's line of metrics.jsonl, without loss, norm and learning rate.
 /// @param ranks       by world rank

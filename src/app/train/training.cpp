@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/machine.hpp"
@@ -207,7 +208,9 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
                  totals.of(Category::data);
   mine.wait_ns = totals.of(Category::wait);
   mine.communication_ns = totals.of(Category::collective);
+  mine.slowest_attention_ns = slowest_attention_ns();
   mine.flops = totals.flops;
+  mine.attention_flops = totals.attention_flops;
   mine.bytes_sent = totals.bytes_sent;
   mine.peak_bytes = ledger_.peak_total();
   mine.step_ns = step_ns;
@@ -216,6 +219,20 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
   std::vector<RankStep> all(static_cast<std::size_t>(world_.size()));
   world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   return all;
+}
+
+/// Collective. Of the slowest rank in each layer and pass, summed.
+template <typename Real>
+std::int64_t Training<Real>::slowest_attention_ns() {
+  const program::StepShape step_shape(experiment_);
+  std::vector<std::int64_t> slowest(step_shape.layer_passes());
+  if (step_shape.layout.serves(world_.rank())) {
+    for (const auto& [pass, ns] : tracer_->totals().attention_ns) {
+      slowest[step_shape.number_of(pass, world_.rank())] = ns;
+    }
+  }
+  world_.all_reduce(std::span(slowest), comm::Reduction::max);
+  return std::accumulate(slowest.begin(), slowest.end(), std::int64_t{0});
 }
 
 template <typename Real>

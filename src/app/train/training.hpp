@@ -40,6 +40,7 @@ class Training {
   void report_step(const program::StepPlan& plan, const exec::StepResult& result,
                    const std::vector<RankStep>& ranks);
   std::vector<RankStep> gather(std::int64_t step_ns);
+  std::int64_t slowest_attention_ns();
   void save_checkpoint(std::int64_t step);
   void measure_clock(trace::ClockPhase phase);
   void read_start(const std::string& from);

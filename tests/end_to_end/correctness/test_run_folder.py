@@ -26,6 +26,9 @@ METRICS = {
     "model_flops_utilization",
     "hardware_flops_utilization",
     "attention_imbalance",
+    "attention_imbalance_by_layer",
+    "attention_flops",
+    "dense_attention_flops",
     "bytes_moved",
     "peak_memory_bytes",
     "gradient_norm",
@@ -72,7 +75,7 @@ def test_metrics(finished, corpus):
         assert line["step"] == step
         assert line["tokens"] == harness.DEFAULTS["batch"]["tokens"]
         assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["seconds"])
-        assert line["attention_imbalance"] >= 1
+        assert line["attention_imbalance_by_layer"] >= line["attention_imbalance"] >= 1
         assert 0 < line["model_flops_utilization"] < 2
         assert line["peak_memory_bytes"] > 0
     optimizer = harness.DEFAULTS["optimizer"]
@@ -200,7 +203,7 @@ def test_output_is_plain_when_piped(finished):
     for line in progress:
         assert re.fullmatch(
             r"step +\d+/4  loss \d+\.\d+  \S+ tokens/s  MFU \S+ %  "
-            r"attention imbalance \d+\.\d+  left .+",
+            r"attention imbalance \d+\.\d+ \(by layer \d+\.\d+\)  left .+",
             line,
         )
     assert f"loss {run.losses[-1]:.4f}" in progress[-1]

@@ -168,5 +168,37 @@ TEST_F(TracerTest, KernelsAreTimedWhereTheyRunAndNotWaitedFor) {
   EXPECT_EQ(tracer_.totals().of(Category::compute_attention), second.t_end_ns - second.t_begin_ns);
 }
 
+TEST_F(TracerTest, AttentionIsAddedUpByTickLayerAndPass) {
+  tracer_.begin_step(0);
+  const auto run = [&](program::Operation operation, std::int32_t tick, std::int16_t layer,
+                       Phase phase, std::int16_t stage, double flops) {
+    EventContext place;
+    place.tick = tick;
+    place.layer = layer;
+    place.phase = phase;
+    place.stage = stage;
+    tracer_.set_context(place);
+    tracer_.time(operation, {.flops = flops}, [] {});
+  };
+  using program::Operation;
+  run(Operation::estimate, 0, 1, Phase::forward, 4, 0);
+  run(Operation::attend, 0, 1, Phase::forward, 0, 2);
+  run(Operation::attend, 0, 1, Phase::forward, 1, 3);
+  run(Operation::attend, 0, 1, Phase::backward, 0, 4);
+  run(Operation::attend, 2, 1, Phase::forward, 0, 5);
+  run(Operation::optimize, 0, 1, Phase::forward, 0, 7);
+  tracer_.finish_step();
+  std::map<program::LayerPass, std::int64_t> expected;
+  for (const trace::Event& event : recorder_.events()) {
+    if (event.category != Category::compute_attention) continue;
+    expected[{event.tick, event.layer, event.phase}] += event.t_end_ns - event.t_begin_ns;
+  }
+  EXPECT_EQ(expected.size(), 3u);
+  EXPECT_EQ(tracer_.totals().attention_ns, expected);
+  EXPECT_EQ(tracer_.totals().attention_flops, 14);
+  tracer_.begin_step(1);
+  EXPECT_TRUE(tracer_.totals().attention_ns.empty());
+}
+
 }  // namespace
 }  // namespace cadenza::exec

@@ -62,6 +62,18 @@ TEST(Layout, CadPoolsStagesAndARingDoesNot) {
   EXPECT_FALSE(Layout(experiment(1, 2, 1, 1, 0, config::PlacementKind::ring)).pools_stages());
 }
 
+TEST(Layout, DedicatedServersServeAloneUnlessTrainersHelp) {
+  config::Experiment e = experiment(2, 1, 1, 1, 1, config::PlacementKind::cad);
+  const Layout alone(e);
+  EXPECT_FALSE(alone.serves(0) || alone.serves(1));
+  EXPECT_TRUE(alone.serves(2));
+  e.attention.mixed = true;
+  EXPECT_TRUE(Layout(e).serves(0) && Layout(e).serves(2));
+  e.attention.servers = 0;
+  e.attention.mixed = false;
+  EXPECT_TRUE(Layout(e).serves(0) && Layout(e).serves(1));
+}
+
 TEST(Layout, ServersOfATensorGroupAreNeighboursAndServeTheirOwnHeads) {
   const Layout layout(experiment(2, 1, 2, 1, 4, config::PlacementKind::cad));
   EXPECT_EQ(layout.ranks(), 8);

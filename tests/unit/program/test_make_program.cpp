@@ -234,6 +234,32 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
   }
 }
 
+TEST(Program, RanksThatShareTheAttentionOfALayerCallThePassAlike) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const test::RandomStep step(seed);
+    const StepShape& outline = *step.outline;
+    std::map<std::size_t, std::tuple<int, int, int, Phase>> passes;  // stage, tick, layer, phase
+    int serving = 0;
+    for (const Program& program : step.programs) {
+      const bool pooled = outline.layout.pools_stages();
+      const int stage = pooled ? 0 : outline.layout.coordinates(program.rank).pipeline;
+      const bool attends = std::ranges::any_of(
+          program.steps, [](const Step& s) { return s.operation == Operation::attend; });
+      EXPECT_TRUE(outline.layout.serves(program.rank) || !attends);
+      serving += outline.layout.serves(program.rank) && stage == 0 ? 1 : 0;
+      for (const Step& done : program.steps) {
+        if (done.operation != Operation::attend) continue;
+        const LayerPass pass{done.tick / outline.parts, done.layer, phase_of(done)};
+        const std::size_t number = outline.number_of(pass, program.rank);
+        ASSERT_LT(number, outline.layer_passes());
+        const std::tuple place(stage, pass.tick, pass.layer, pass.phase);
+        EXPECT_EQ(passes.emplace(number, place).first->second, place) << seed;
+      }
+    }
+    EXPECT_EQ(outline.servers_of_pass(), serving) << seed;
+  }
+}
+
 /// An activation buffer holds one microbatch from its load to the end of its backward pass.
 TEST(Program, BuffersAreNeverShared) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {

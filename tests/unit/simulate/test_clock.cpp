@@ -61,6 +61,7 @@ TEST(Clock, TwoRanksByHand) {
   EXPECT_EQ(waits[1], (Waits{{1, 1.75}, {6.5, 7.25}}));
   EXPECT_DOUBLE_EQ(result.ranks[0].attention, 1 + 2.5);
   EXPECT_DOUBLE_EQ(result.ranks[1].attention, 2 * (1 + 2.5));
+  EXPECT_DOUBLE_EQ(result.slowest_attention, 2 * (1 + 2.5));  // rank 1 in both passes
   EXPECT_DOUBLE_EQ(result.ranks[0].waiting, 3 + 5);
   EXPECT_DOUBLE_EQ(result.ranks[1].waiting, 0.75 + 1.25 + 0.75);
   EXPECT_EQ(result.ranks[0].bytes_sent, 30 + 60);

@@ -81,7 +81,8 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                      {"n_events_end", 80, 8, I},
                                                      {"bytes_sent", 88, 8, I},
                                                      {"bytes_recv", 96, 8, I},
-                                                     {"machine_s", 104, 8, F}}));
+                                                     {"machine_s", 104, 8, F},
+                                                     {"dense_attention_flops", 112, 8, F}}));
   EXPECT_EQ(layout_of(file.get(), "/clock/sync"), (Layout{{"t_local_ns", 0, 8, I},
                                                           {"offset_ns", 8, 8, I},
                                                           {"rtt_min_ns", 16, 8, I},
@@ -319,7 +320,7 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   MemorySample sample{1, 2, 0, {3, 4, 5, 6, 7, 8, 9}, 10};
   recorder.sample(sample);
   recorder.record({});
-  const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14, 15.5};
+  const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14, 15.5, 16.5};
   writer.write_step(step, {1, 0, {2, 3, 4, 5, 6, 7, 8}, 9}, recorder);
   writer.write_clock({.t_local_ns = 10, .phase = ClockPhase::end});
   writer.finish();
@@ -332,10 +333,11 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
     }
     return row;
   };
-  EXPECT_THAT(whole("/steps", {"step", "docs", "t_begin", "t_end", "tokens", "sum_len2",
-                               "model_flops", "executed_flops", "loss", "grad_norm", "lr",
-                               "n_events_end", "bytes_sent", "bytes_recv", "machine_s"}),
-              ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14, 15.5));
+  EXPECT_THAT(
+      whole("/steps", {"step", "docs", "t_begin", "t_end", "tokens", "sum_len2", "model_flops",
+                       "executed_flops", "loss", "grad_norm", "lr", "n_events_end", "bytes_sent",
+                       "bytes_recv", "machine_s", "dense_attention_flops"}),
+      ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14, 15.5, 16.5));
   EXPECT_THAT(whole("/plan", {"step", "tick", "doc", "home", "server", "stage", "q_begin", "q_end",
                               "k_begin", "k_end", "cost", "half", "layer_class", "layers"}),
               ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1, 2, 3));
