@@ -14,14 +14,25 @@ SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
 }
 
 SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t length) {
-  // A slash makes up to two blocks of a row active, beside the one on the diagonal.
-  const std::int64_t most = (2 * rule.slashes + 1) * rule.block + rule.columns;
+  // Slashes of the window lie next to each other; each of the others makes up to two blocks of a
+  // row active. The block on the diagonal is always active, half of it is causal.
+  const std::int64_t window = rule.top_p > 0 ? 0 : rule.window;
+  const std::int64_t farthest = std::max<std::int64_t>(0, window - 1);
+  const std::int64_t blocks =
+      (farthest + rule.block - 1) / rule.block + 2 * (rule.slashes - window);
+  const std::int64_t most = blocks * rule.block + (rule.block + 1) / 2 + rule.columns;
+  const auto pairs = [](Range rows, std::int64_t keys) {  // of rows that see at most so many keys
+    const auto before = [&](std::int64_t row) {
+      const auto causal = static_cast<double>(std::min(row, keys));
+      return causal * (causal + 1) / 2 + static_cast<double>(row) * causal - causal * causal;
+    };
+    return before(rows.end) - before(rows.begin);
+  };
   std::array<double, kBins> share{};
   for (std::int64_t bin = 0; bin < kBins; ++bin) {
     const Range rows = SparseDensity::rows(bin, length);
-    const std::int64_t middle = std::max<std::int64_t>(1, (rows.begin + rows.end) / 2);
     share[static_cast<std::size_t>(bin)] =
-        std::min(1.0, static_cast<double>(most) / static_cast<double>(middle));
+        rows.empty() ? 1.0 : pairs(rows, most) / pairs(rows, length);
   }
   return SparseDensity(share);
 }

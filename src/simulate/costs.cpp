@@ -8,6 +8,22 @@
 
 namespace cadenza::simulate {
 
+cost::IndexWork index_work(plan::IndexRound round, double keys, int head_dim) {
+  constexpr double kScores = SparseRule::kObserved;  // of a key
+  switch (round) {
+    case plan::IndexRound::observed:
+      return {.flops = keys * kScores * 2 * head_dim};
+    case plan::IndexRound::peak:
+    case plan::IndexRound::sum:
+      return {.scores = keys * kScores};
+    case plan::IndexRound::mass:
+      return {.masses = keys * 2};  // of a key and of a diagonal
+    case plan::IndexRound::pattern:
+      break;
+  }
+  return {};
+}
+
 Costs::Costs(const config::Machine& machine, const config::Experiment& experiment,
              const program::Layout& layout)
     : Rates(machine, experiment.cluster, experiment.model.head_dim()), shapes_(experiment, layout) {
@@ -25,27 +41,6 @@ double Costs::attend(std::span<const plan::PlacedTask* const> tasks, program::Pa
     seconds += plan::placed_seconds(*placed, pass, *this);
   }
   return seconds;
-}
-
-double Costs::observe(plan::IndexRound round, double keys) const {
-  // Half of the products of a forward pass, then passes over the scores in memory; an owner ranks
-  // two numbers of every key.
-  constexpr std::int64_t kMeasured = 4096;
-  constexpr double kRanking = 20e-9;
-  const Task rows{0, {kMeasured - SparseRule::kObserved, kMeasured}, {0, kMeasured}, {0, 1}};
-  const double forward = task_seconds(rows, program::Pass::forward) / double{kMeasured};
-  switch (round) {
-    case plan::IndexRound::observed:
-      return 0.5 * forward * keys;
-    case plan::IndexRound::peak:
-    case plan::IndexRound::sum:
-      return 0.15 * forward * keys;
-    case plan::IndexRound::mass:
-      return kRanking * keys;
-    case plan::IndexRound::pattern:
-      break;
-  }
-  return 0;
 }
 
 double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) const {

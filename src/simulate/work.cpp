@@ -86,21 +86,20 @@ Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) co
   if (rounds.empty()) return rounds;
   for (const plan::IndexParts& parts : plan::index_parts(workload)) {
     const int heads = workload.shape.heads;
+    const auto add = [&](plan::IndexRound round, Rank rank, double keys) {
+      rounds[static_cast<std::size_t>(round)][static_cast<std::size_t>(rank)] +=
+          costs.index_seconds(index_work(round, keys, workload.shape.head_dim));
+    };
     for (const plan::Home& home : parts.homes) {
-      const double scores = static_cast<double>(home.tokens.size()) * heads;
       for (const plan::IndexRound round :
            {plan::IndexRound::observed, plan::IndexRound::peak, plan::IndexRound::sum}) {
-        rounds[static_cast<std::size_t>(round)][static_cast<std::size_t>(home.rank)] +=
-            costs.observe(round, scores);
+        add(round, home.rank, static_cast<double>(home.tokens.size()) * heads);
       }
     }
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
-      const double masses =
-          static_cast<double>(parts.owned(n, heads).size()) *
-          static_cast<double>(workload.lengths[static_cast<std::size_t>(parts.document)]);
-      rounds[static_cast<std::size_t>(plan::IndexRound::mass)]
-            [static_cast<std::size_t>(parts.holders[n])] +=
-          costs.observe(plan::IndexRound::mass, masses);
+      const std::int64_t length = workload.lengths[static_cast<std::size_t>(parts.document)];
+      add(plan::IndexRound::mass, parts.holders[n],
+          static_cast<double>(parts.owned(n, heads).size() * length));
     }
   }
   return rounds;

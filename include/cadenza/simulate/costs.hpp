@@ -12,6 +12,10 @@
 
 namespace cadenza::simulate {
 
+/// What a rank does once an index round is there: `keys` of one head that the observed queries look
+/// at, or that an owner chooses from.
+cost::IndexWork index_work(plan::IndexRound round, double keys, int head_dim);
+
 /// The rates of the machine, and what the operations of a program take with them.
 /// Of one thread at a time: the calls note what they extrapolate.
 class Costs : public cost::Rates {
@@ -22,10 +26,6 @@ class Costs : public cost::Rates {
 
   /// One call of the attention kernel: all tasks of a rank in a stage. `tasks` are of one server.
   double attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const;
-
-  /// Of an index round on one rank: `keys` of one head that the observed queries look at, or that
-  /// an owner chooses from.
-  double observe(plan::IndexRound round, double keys) const;
 
   /// load, embed, attention_inputs, begin_attention, attention_outputs, loss, embed_gradient,
   /// gradient_norm, optimize of a rank, without its messages and collectives. 0 for all others.
