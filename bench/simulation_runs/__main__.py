@@ -25,6 +25,13 @@ KINDS = {
                                                 "attention.chunk=4096", "attention.local=512"]),
     "striped, window": ("striped", ["attention.kind=window", "attention.window=2048"]),
 }
+# All of what vertical-slash attention may keep is forced, so that the simulator knows what is kept:
+# its rates are compared, not its guess at what a model attends to.
+SPARSE = ["attention.kind=vertical_slash", "attention.sparse.block=64",
+          "attention.sparse.columns=256", "attention.sparse.sinks=256",
+          "attention.sparse.slashes=961", "attention.sparse.window=961"]
+KINDS |= {f"{name}, vertical-slash": (name, SPARSE)
+          for name in (CAD, "zigzag ring", "striped", "block-striped")}
 CASES = [*PLACEMENTS, ONE_RANK, *KINDS]
 
 

@@ -14,7 +14,7 @@ PASSES = {0: "forward", 1: "backward", 2: "recompute"}
 BY_PASS = ("attend", "attention_inputs", "attention_outputs")
 SMALL = {"embed": "other", "embed_gradient": "other", "begin_attention": "other", "load": "other",
          "gradient_norm": "other", "pack": "copies", "unpack": "copies"}
-ALONE = ("loss", "optimize")
+ALONE = ("loss", "optimize", "estimate")
 
 
 def class_of(name, phase):

@@ -16,15 +16,27 @@ SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
 
 SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t length) {
   if (rule.kind == SparseKind::xattention) return {};  // its threshold says nothing of numbers
-  // A slash makes up to two blocks of a row active, beside the one on the diagonal.
-  const double most =
-      (2.0 * static_cast<double>(rule.slashes) + 1) * static_cast<double>(rule.block) +
-      static_cast<double>(rule.columns);
+  // Slashes of the window lie next to each other; each of the others makes up to two blocks of a
+  // row active. The block on the diagonal is always active, half of it is causal.
+  const std::int64_t window = rule.top_p > 0 ? 0 : std::min(rule.window, rule.slashes);
+  const std::int64_t farthest = std::max<std::int64_t>(0, window - 1);
+  const double blocks = static_cast<double>((farthest + rule.block - 1) / rule.block) +
+                        2.0 * static_cast<double>(rule.slashes - window);
+  const double keys = blocks * static_cast<double>(rule.block) +
+                      static_cast<double>((rule.block + 1) / 2 + rule.columns);
+  const double most = std::min(keys, static_cast<double>(length));
+  const auto pairs = [](Range rows, double keys) {  // of rows that see at most so many keys
+    const auto before = [&](std::int64_t row) {
+      const double causal = std::min(static_cast<double>(row), keys);
+      return causal * (causal + 1) / 2 + static_cast<double>(row) * causal - causal * causal;
+    };
+    return before(rows.end) - before(rows.begin);
+  };
   std::array<double, kBins> share{};
   for (std::int64_t bin = 0; bin < kBins; ++bin) {
     const Range rows = SparseDensity::rows(bin, length);
-    const std::int64_t middle = std::max<std::int64_t>(1, (rows.begin + rows.end) / 2);
-    share[static_cast<std::size_t>(bin)] = std::min(1.0, most / static_cast<double>(middle));
+    share[static_cast<std::size_t>(bin)] =
+        rows.empty() ? 1.0 : pairs(rows, most) / pairs(rows, static_cast<double>(length));
   }
   return SparseDensity(share);
 }

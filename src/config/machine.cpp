@@ -46,6 +46,25 @@ void check_attention(const Value& root, const char* table, const std::vector<Row
   }
 }
 
+void check_sparse(const Value& root, const std::vector<Row<3>>& rows) {
+  std::set<double> seen;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& [block, forward, backward] = rows[i];
+    const std::string path = fmt::format("attention.sparse.table[{}]", i);
+    const Place& place = root.find("attention")->find("sparse")->find("table")->items[i].place;
+    check_count(place, path, block);
+    for (const double pair : {forward, backward}) {
+      if (kPair.contains(pair)) continue;
+      fail_at(place, path,
+              fmt::format("found {} times a dense pair; valid: a number in [{}, {}]", pair,
+                          kPair.low, kPair.high));
+    }
+    if (!seen.insert(block).second) {
+      fail_at(place, path, fmt::format("found blocks of {} a second time; valid: once", block));
+    }
+  }
+}
+
 void check_products(const Value& root, const std::vector<Row<4>>& rows) {
   std::set<std::array<double, 3>> seen;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -68,6 +87,7 @@ void check_numbers(const Value& root, const Machine& machine) {
   }
   check_attention(root, "forward", attention.forward);
   check_attention(root, "backward", attention.backward);
+  check_sparse(root, attention.sparse.table);
   check_products(root, machine.products.table);
   if (machine.links.adapters > 0 && machine.ranks_per_node > 0 &&
       machine.ranks_per_node % machine.links.adapters != 0) {

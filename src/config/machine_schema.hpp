@@ -11,8 +11,23 @@ namespace cadenza::config {
 inline constexpr Numbers kRate{1.0, 1e30};
 inline constexpr Numbers kRateOrNone{0.0, 1e30};
 inline constexpr Numbers kSeconds{0.0, 1e6};
+// A pair of sparse attention over one of dense attention.
+inline constexpr Numbers kPair{0.1, 1e3};
 // Rows of tables: tokens and seconds, or sides of a product and FLOP/s.
 inline constexpr Numbers kMeasured{0.0, 1e18, true};
+
+template <typename Visitor>
+void describe(Visitor& visit, SparsePairs& sparse) {
+  visit.key("pair", sparse.pair, kPair);
+  visit.key("table", sparse.table, kMeasured);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, IndexRates& index) {
+  visit.key("flops_per_second", index.flops_per_second, kRate);
+  visit.key("scores_per_second", index.scores_per_second, kRate);
+  visit.key("masses_per_second", index.masses_per_second, kRate);
+}
 
 template <typename Visitor>
 void describe(Visitor& visit, AttentionTimes& attention) {
@@ -23,9 +38,10 @@ void describe(Visitor& visit, AttentionTimes& attention) {
   visit.key("tile_overhead", attention.tile_overhead, Numbers{0.0, 1e6});
   visit.key("launch_seconds", attention.launch_seconds, kSeconds);
   visit.key("flops_per_second", attention.flops_per_second, kRate);
-  visit.key("sparse_pair", attention.sparse_pair, Numbers{0.1, 1e3});
   visit.key("forward", attention.forward, kMeasured);
   visit.key("backward", attention.backward, kMeasured);
+  visit.block("sparse", attention.sparse);
+  visit.block("index", attention.index);
 }
 
 template <typename Visitor>

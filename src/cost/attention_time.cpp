@@ -28,6 +28,10 @@ AttentionTime::AttentionTime(const config::AttentionTimes& times, std::int64_t h
   for (const auto& [queries, keys, seconds] : times.backward) {
     measured_[1] = {std::max(measured_[1].queries, queries), std::max(measured_[1].keys, keys)};
   }
+  for (const auto& [block, forward, backward] : times.sparse.table) {
+    sparse_pairs_[0].add(block, forward);
+    sparse_pairs_[1].add(block, backward);
+  }
 }
 
 AttentionTime::Table AttentionTime::make_table(const std::vector<config::Row<3>>& rows) const {
@@ -49,12 +53,16 @@ double AttentionTime::seconds(const Task& task, Pass pass) {
   return tiles * static_cast<double>(task.heads.size()) * tile_seconds(shape, pass);
 }
 
+double AttentionTime::sparse_pair(std::int64_t block, Pass pass) const {
+  const double pair = times_.sparse.table.empty()
+                          ? times_.sparse.pair
+                          : sparse_pairs_[index(pass)].at(static_cast<double>(block));
+  return pair * largest_tile_seconds(pass) / static_cast<double>(times_.tile * times_.tile);
+}
+
 double AttentionTime::tile_seconds(Shape shape, Pass pass) {
   const Table& table = tables_[index(pass)];
-  if (table.empty()) {
-    const double flops = 4.0 * static_cast<double>(times_.tile * times_.tile * head_dim_);
-    return flops * (pass == Pass::forward ? 1.0 : kBackwardFlopsRatio) / times_.flops_per_second;
-  }
+  if (table.empty()) return largest_tile_seconds(pass);
   // A tile that is not full costs as much as a full one.
   const auto tile = static_cast<double>(times_.tile);
   shape = {std::max(shape.queries, tile), std::max(shape.keys, tile)};
@@ -66,6 +74,18 @@ double AttentionTime::tile_seconds(Shape shape, Pass pass) {
   between.add(low.first, low.second.at(shape.keys));
   if (high.first > low.first) between.add(high.first, high.second.at(shape.keys));
   return between.at(shape.queries) * static_cast<double>(head_dim_) /
+         static_cast<double>(times_.head_dim);
+}
+
+/// Of the table's longest tasks; where it is empty, of all.
+double AttentionTime::largest_tile_seconds(Pass pass) const {
+  const Table& table = tables_[index(pass)];
+  if (table.empty()) {
+    const double flops = 4.0 * static_cast<double>(times_.tile * times_.tile * head_dim_);
+    return flops * (pass == Pass::forward ? 1.0 : kBackwardFlopsRatio) / times_.flops_per_second;
+  }
+  const Curve& longest = table.rbegin()->second;
+  return longest.at(longest.largest()) * static_cast<double>(head_dim_) /
          static_cast<double>(times_.head_dim);
 }
 

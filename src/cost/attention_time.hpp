@@ -20,6 +20,9 @@ class AttentionTime {
 
   double seconds(const Task& task, Pass pass);
 
+  /// Of a pair of one head in sparse blocks of that side.
+  double sparse_pair(std::int64_t block, Pass pass) const;
+
   /// What of the tasks so far the tables do not cover.
   std::vector<std::string> extrapolations() const;
 
@@ -33,11 +36,13 @@ class AttentionTime {
   static std::size_t index(Pass pass) { return pass == Pass::forward ? 0 : 1; }
   Table make_table(const std::vector<config::Row<3>>& rows) const;
   double tile_seconds(Shape shape, Pass pass);
+  double largest_tile_seconds(Pass pass) const;
   void note(Shape shape, Pass pass);
 
   config::AttentionTimes times_;
   std::int64_t head_dim_;
   Table tables_[2];
+  Curve sparse_pairs_[2];
   Shape measured_[2];  ///< the largest of the table
   Shape beyond_[2];    ///< the largest task that is larger; 0: none
 };

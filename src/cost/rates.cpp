@@ -41,8 +41,14 @@ double Rates::task_seconds(const Task& task, Pass pass) const {
   return parts_->attention.seconds(task, pass);
 }
 
-double Rates::sparse_pair() const {
-  return parts_->machine.attention.sparse_pair;
+double Rates::sparse_pair(std::int64_t block, Pass pass) const {
+  return parts_->attention.sparse_pair(block, pass);
+}
+
+double Rates::index_seconds(const IndexWork& work) const {
+  const config::IndexRates& rates = parts_->machine.attention.index;
+  return work.flops / rates.flops_per_second + work.scores / rates.scores_per_second +
+         work.masses / rates.masses_per_second;
 }
 
 double Rates::product_seconds(const Product& product) const {

@@ -120,42 +120,57 @@ bool tells_all(const Workload& workload, IndexRound round) {
   return !observes_blocks(workload) && (round == IndexRound::peak || round == IndexRound::sum);
 }
 
-IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
-                     IndexRound round) {
-  const double dim = 2.0 * workload.shape.head_dim;
+cost::IndexWork vertical_slash_work(IndexRound round, double keys, int head_dim) {
+  constexpr double kScores = SparseRule::kObserved;  // of a key
+  switch (round) {
+    case IndexRound::observed:
+      return {.flops = keys * kScores * 2 * head_dim};
+    case IndexRound::peak:
+    case IndexRound::sum:
+      return {.scores = keys * kScores};
+    case IndexRound::mass:
+      return {.masses = keys * 2};  // of a key and of a diagonal
+    case IndexRound::pattern:
+      break;
+  }
+  return {};
+}
+
+cost::IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
+                           IndexRound round) {
   const OwnedIndex owned = owned_index(workload, parts, holder);
   const auto heads = static_cast<double>(owned.heads.size());
-  if (observes_blocks(workload)) {
-    if (round != IndexRound::observed || owned.empty()) return {};
-    const auto triangle = [](std::int64_t tokens, std::int64_t side) {
+  const int head_dim = workload.shape.head_dim;
+  if (!observes_blocks(workload)) {
+    double keys = 0;  // of all heads at home, or of the owned ones
+    for (const Home& home : parts.homes) {
+      if (home.rank != parts.holders[holder] && round != IndexRound::mass) continue;
+      keys += static_cast<double>(home.tokens.size()) *
+              (round == IndexRound::mass ? heads : workload.shape.heads);
+    }
+    return vertical_slash_work(round, keys, head_dim);
+  }
+  if (round != IndexRound::observed || owned.empty()) return {};
+  const auto area = [&](std::int64_t side) {  // squares of that side
+    const auto triangle = [&](std::int64_t tokens) {
       const auto count = static_cast<double>((tokens + side - 1) / side);
       return count * (count + 1) / 2;
     };
-    const auto area = [&](std::int64_t side) {
-      return heads * (triangle(owned.tokens.end, side) - triangle(owned.tokens.begin, side));
-    };
-    const std::int64_t stride = workload.sparse.stride;
-    return {dim * static_cast<double>(stride) * area(stride), 2 * area(stride),
-            area(workload.sparse.block)};
-  }
-  double keys = 0;
-  for (const Home& home : parts.homes) {
-    if (home.rank == parts.holders[holder]) keys += static_cast<double>(home.tokens.size());
-  }
-  const double scores = keys * workload.shape.heads * SparseRule::kObserved;
-  if (round == IndexRound::observed) return {dim * scores, 0, 0};
-  if (round == IndexRound::peak || round == IndexRound::sum) return {0, scores, 0};
-  if (round == IndexRound::mass) {
-    return {0, 0, 2 * heads * static_cast<double>(length_of(workload, parts))};
-  }
-  return {};
+    return heads * (triangle(owned.tokens.end) - triangle(owned.tokens.begin));
+  };
+  const std::int64_t stride = workload.sparse.stride;
+  return {.flops = 2.0 * head_dim * static_cast<double>(stride) * area(stride),
+          .scores = 2 * area(stride),
+          .masses = area(workload.sparse.block)};
 }
 
 bool works_in(const Workload& workload, Rank rank, IndexRound round) {
   return std::ranges::any_of(index_parts(workload), [&](const IndexParts& parts) {
     const int holder = parts.holder(rank);
-    return holder >= 0 &&
-           index_work(workload, parts, static_cast<std::size_t>(holder), round).any();
+    if (holder < 0) return false;
+    const cost::IndexWork work =
+        index_work(workload, parts, static_cast<std::size_t>(holder), round);
+    return work.flops + work.scores + work.masses > 0;
   });
 }
 

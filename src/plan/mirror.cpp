@@ -47,7 +47,8 @@ class Mirror {
     for (const Move& move : forward.moves) add_inputs(stage, move);
     for (const PlacedTask& placed : forward.tasks) {
       const Task& task = placed.task;
-      stage.tasks.push_back({placed.server, task, placed.cost * kBackwardFlopsRatio, placed.kept});
+      stage.tasks.push_back(placed);
+      stage.tasks.back().cost *= kBackwardFlopsRatio;
       const std::span<const Home> homes = homes_.of(task.document);
       if (homes.size() == 1 && homes.front().rank == placed.server) continue;
       queries_.push_back({task.document, placed.server, task.q, task.heads, index});

@@ -94,6 +94,17 @@ void add_merge(Hasher& hasher, const Merge& merge) {
   for (Rank rank : merge.contributors) add_integers(hasher, rank);
 }
 
+/// Queries and keys of a block of sparse attention that a rank holds; 0: the document is dense.
+std::int64_t block_of(const Workload& workload, int document) {
+  const SparseRule& rule = workload.sparse;
+  const std::int64_t length = workload.lengths[static_cast<std::size_t>(document)];
+  if (workload.density.empty() || rule.is_dense(length)) return 0;
+  if (workload.order.natural()) return rule.block;
+  // Stripes of short runs have a part of every block.
+  return std::clamp(std::max(workload.order.run, rule.block / workload.order.stripes),
+                    std::int64_t{1}, rule.block);
+}
+
 }  // namespace
 
 std::string_view name(Tensor what) {
@@ -151,7 +162,8 @@ Weights Workload::weights_of(int document) const {
 
 PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
   const double kept = kept_share(workload, task);
-  return {server, task, forward_flops(task, workload.shape.head_dim) * kept, kept};
+  return {server, task, forward_flops(task, workload.shape.head_dim) * kept, kept,
+          block_of(workload, task.document)};
 }
 
 double kept_share(const Workload& workload, const Task& task) {

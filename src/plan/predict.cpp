@@ -25,8 +25,9 @@ double largest_transfer(const Stage& stage, int ranks, const cost::Pool& pool) {
 }  // namespace
 
 double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& rates) {
-  const double seconds = rates.task_seconds(placed.task, pass);
-  return seconds * std::min(1.0, placed.kept * rates.sparse_pair());
+  if (placed.block == 0) return rates.task_seconds(placed.task, pass);
+  const double pairs = forward_flops(placed.task, 1) / 4;  // of all heads
+  return pairs * placed.kept * rates.sparse_pair(placed.block, pass);
 }
 
 std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,

@@ -10,9 +10,7 @@ namespace cadenza::simulate {
 
 Costs::Costs(const config::Machine& machine, const config::Experiment& experiment,
              const program::Layout& layout)
-    : Rates(machine, experiment.cluster, experiment.model.head_dim()),
-      shapes_(experiment, layout),
-      head_dim_(experiment.model.head_dim()) {
+    : Rates(machine, experiment.cluster, experiment.model.head_dim()), shapes_(experiment, layout) {
   if (experiment.cluster.machine.empty() || machine.dtype == experiment.run.dtype) return;
   fail(ExitCode::usage,
        "cluster.machine: found {}, measured in {}; valid: a machine "
@@ -27,17 +25,6 @@ double Costs::attend(std::span<const plan::PlacedTask* const> tasks, program::Pa
     seconds += plan::placed_seconds(*placed, pass, *this);
   }
   return seconds;
-}
-
-double Costs::estimate(const plan::IndexWork& work) const {
-  // Products as fast as those of a forward pass; passes over scores in memory; numbers to rank.
-  constexpr std::int64_t kMeasured = 4096;
-  constexpr double kScore = 0.3e-9;
-  constexpr double kRanking = 10e-9;
-  const Task rows{0, {kMeasured - SparseRule::kObserved, kMeasured}, {0, kMeasured}, {0, 1}};
-  const double flops = forward_flops(rows, head_dim_);
-  return work.products * task_seconds(rows, program::Pass::forward) / flops + kScore * work.scores +
-         kRanking * work.ranked;
 }
 
 double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) const {

@@ -15,14 +15,25 @@ using program::Operation;
 using program::Pass;
 using program::Step;
 
+/// Of the pairs of a document, as plans weigh them before anything has been measured.
+double kept_share(const SparseRule& rule, std::int64_t length) {
+  const Weights weights(Mask{}, SparseDensity::of_budgets(rule, length), length);
+  return static_cast<double>(weights.pairs({0, length})) /
+         static_cast<double>(Mask{}.pairs({0, length}) * SparseDensity::kUnit);
+}
+
 /// Kernel time of one head of all documents of a microbatch.
-double head_seconds(const data::Microbatch& microbatch, const Mask& mask, Pass pass,
-                    const Costs& costs) {
+double head_seconds(const data::Microbatch& microbatch, const config::Attention& attention,
+                    Pass pass, const Costs& costs) {
+  const Mask mask = attention.mask();
+  const SparseRule rule = attention.sparse_rule();
   std::vector<plan::PlacedTask> tasks;
   for (const data::BatchDocument& document : microbatch.documents) {
-    const Range tokens{0, document.length()};
-    mask.for_each_task({0, tokens, tokens, {0, 1}}, [&](const Task& task) {
-      tasks.push_back({0, task, 0.0});
+    const std::int64_t length = document.length();
+    const bool dense = rule.is_dense(length);
+    mask.for_each_task({0, {0, length}, {0, length}, {0, 1}}, [&](const Task& task) {
+      tasks.push_back(
+          {0, task, 0.0, dense ? 1.0 : kept_share(rule, length), dense ? 0 : rule.block});
     });
   }
   std::vector<const plan::PlacedTask*> all;
@@ -114,11 +125,12 @@ double update_seconds(const config::Experiment& e, Dense& dense) {
 
 }  // namespace
 
-LeastTime::LeastTime(const data::Batch& batch, const Mask& mask, const Costs& costs)
+LeastTime::LeastTime(const data::Batch& batch, const config::Attention& attention,
+                     const Costs& costs)
     : machine_(costs.machine()), tokens_(batch.tokens()) {
   for (const data::Microbatch& microbatch : batch.microbatches) {
-    microbatches_.push_back({head_seconds(microbatch, mask, Pass::forward, costs),
-                             head_seconds(microbatch, mask, Pass::backward, costs),
+    microbatches_.push_back({head_seconds(microbatch, attention, Pass::forward, costs),
+                             head_seconds(microbatch, attention, Pass::backward, costs),
                              microbatch.tokens()});
   }
 }

@@ -88,7 +88,7 @@ Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) co
       for (std::size_t round = 0; round < rounds.size(); ++round) {
         const auto which = static_cast<plan::IndexRound>(round);
         rounds[round][static_cast<std::size_t>(parts.holders[n])] +=
-            costs.estimate(plan::index_work(workload, parts, n, which));
+            costs.index_seconds(plan::index_work(workload, parts, n, which));
       }
     }
   }

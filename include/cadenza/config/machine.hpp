@@ -16,6 +16,19 @@ namespace cadenza::config {
 template <std::size_t N>
 using Row = std::array<double, N>;
 
+/// Pairs of sparse attention: the time of one over that of a pair of dense attention.
+struct SparsePairs {
+  double pair = 1.25;         ///< where the table is empty, both passes
+  std::vector<Row<3>> table;  ///< tokens of a side of a block, forward, backward
+};
+
+/// What makes the index of sparse attention. The default is nominal.
+struct IndexRates {
+  double flops_per_second = 5e10;  ///< logits
+  double scores_per_second = 1e9;  ///< logits that a pass over them in memory goes through
+  double masses_per_second = 1e8;  ///< numbers that patterns are chosen from
+};
+
 /// Times of core attention: a document's last `queries` tokens see all of its `keys` tokens
 /// (causal), on one rank. The default is a nominal 5e10 FLOP/s everywhere.
 struct AttentionTimes {
@@ -26,9 +39,10 @@ struct AttentionTimes {
   double tile_overhead = 0;        ///< fixed cost of a tile of queries, in tiles of keys
   double launch_seconds = 0;       ///< of a call, whatever its tasks
   double flops_per_second = 5e10;  ///< where the tables are empty, both passes
-  double sparse_pair = 1.25;       ///< time of a pair of sparse attention over a dense one
   std::vector<Row<3>> forward;     ///< queries, keys, seconds
   std::vector<Row<3>> backward;
+  SparsePairs sparse;
+  IndexRates index;
 };
 
 /// Rates of matrix products: rows x columns x depth.

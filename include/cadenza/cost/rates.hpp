@@ -25,6 +25,13 @@ struct Way {
   bool between_nodes = false;
 };
 
+/// What makes the index of sparse attention, in whatever order.
+struct IndexWork {
+  double flops = 0;   ///< of the products that are logits
+  double scores = 0;  ///< logits that passes in memory go through, once for every pass
+  double masses = 0;  ///< numbers that patterns are chosen from
+};
+
 /// Of one thread at a time: the calls note what they extrapolate.
 class Rates {
  public:
@@ -38,8 +45,11 @@ class Rates {
   double launch_seconds() const;
   double task_seconds(const Task& task, Pass pass) const;
 
-  /// A pair of sparse attention over one of dense attention.
-  double sparse_pair() const;
+  /// Seconds of a pair of sparse attention, of one head: kernels cut its tasks into blocks of their
+  /// own, whatever the shapes of the tasks.
+  /// @param block  tokens of a side of a block
+  double sparse_pair(std::int64_t block, Pass pass) const;
+  double index_seconds(const IndexWork& work) const;
 
   double product_seconds(const Product& product) const;
 

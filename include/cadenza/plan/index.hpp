@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "cadenza/cost/rates.hpp"
 #include "cadenza/plan/plan.hpp"
 
 namespace cadenza::plan {
@@ -50,14 +51,12 @@ bool tells_all(const Workload& workload, IndexRound round);
 std::vector<Home> within_text(const Workload& workload, const Home& home, Range text);
 
 /// What a rank computes when the messages of a round are there.
-struct IndexWork {
-  double products = 0;  ///< FLOPs
-  double scores = 0;    ///< elements that passes run over
-  double ranked = 0;    ///< masses from which patterns are chosen
-  bool any() const { return products + scores + ranked > 0; }
-};
-IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
-                     IndexRound round);
+cost::IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
+                           IndexRound round);
+
+/// vertical_slash: of keys of one head that observed queries look at, or of which an owner chooses
+/// (IndexRound::mass).
+cost::IndexWork vertical_slash_work(IndexRound round, double keys, int head_dim);
 
 /// Whether a rank computes something when the messages of a round are there.
 bool works_in(const Workload& workload, Rank rank, IndexRound round);

@@ -145,6 +145,7 @@ struct PlacedTask {
   Task task;
   double cost = 0;  ///< FLOPs of the pass: forward, or 2.5 times as many in a backward plan
   double kept = 1;  ///< share of its pairs that is expected to be computed; `cost` is of those
+  std::int64_t block = 0;  ///< sparse: queries and keys of a block that its rows have; 0: dense
   friend bool operator==(const PlacedTask&, const PlacedTask&) = default;
 };
 

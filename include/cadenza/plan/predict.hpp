@@ -15,7 +15,7 @@ struct Prediction {
   double predicted_seconds = 0;  ///< slowest server's tasks plus the largest transfer of each stage
 };
 
-/// Of one task: where only a part of its pairs is expected to be computed, as long as that takes.
+/// Of one task; of a sparse one what its pairs take that are expected to be computed.
 double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& rates);
 /// What the tasks of a stage take, by rank: a launch where there are any, and each of them. For
 /// usual ranks, whatever their capacity.

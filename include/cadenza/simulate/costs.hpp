@@ -24,9 +24,6 @@ class Costs : public cost::Rates {
   /// One call of the attention kernel: all tasks of a rank in a stage. `tasks` are of one server.
   double attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const;
 
-  /// Of an index round on one rank.
-  double estimate(const plan::IndexWork& work) const;
-
   /// load, embed, attention_inputs, begin_attention, attention_outputs, loss, embed_gradient,
   /// gradient_norm, optimize of a rank, without its messages and collectives. 0 for all others.
   /// @param rows  tokens of this rank in the operation
@@ -34,7 +31,6 @@ class Costs : public cost::Rates {
 
  private:
   program::OperationShapes shapes_;
-  std::int64_t head_dim_;
 };
 
 }  // namespace cadenza::simulate

@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "cadenza/base/mask.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/simulate/costs.hpp"
@@ -15,8 +14,9 @@ namespace cadenza::simulate {
 /// Of one batch on one machine, for any layout of its model.
 class LeastTime {
  public:
+  /// @param attention  the mask and the budgets of sparse attention
   /// @param costs  of any layout: attention is timed by the head; it outlives the object
-  LeastTime(const data::Batch& batch, const Mask& mask, const Costs& costs);
+  LeastTime(const data::Batch& batch, const config::Attention& attention, const Costs& costs);
 
   /// Seconds that a step takes where only the work that its layout gives to the busiest rank
   /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the

@@ -76,6 +76,7 @@ config::Machine Calibration<Real>::run() {
   add_attention();
   add_products();
   add_operations();
+  add_index();
   if (world_.size() > 1) add_messages();
   std::vector<const Work*> all;
   for (const Work& work : works_) all.push_back(&work);
@@ -86,12 +87,15 @@ config::Machine Calibration<Real>::run() {
     measure_round(round, again);
   }
   fit_attention();
+  fit_sparse();
   fit_products();
   fit_operations();
+  fit_index();
   if (world_.size() > 1) fit_messages();
   check_attention();
   check_products();
   check_operations();
+  check_index();
   machine_.source = source();
   return machine_;
 }

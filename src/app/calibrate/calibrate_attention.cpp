@@ -17,6 +17,9 @@ using program::Pass;
 constexpr std::int64_t kTile = 128;     // of the tuned kernels (kernels/README.md)
 constexpr std::int64_t kTokens = 4096;  // of a call of short documents: many of them
 constexpr double kLongest = 8;          // seconds of a call; larger ones are left out
+constexpr std::int64_t kLongestSparse = 8192;
+constexpr std::int64_t kBlocks[] = {4, 16, 64, 128};  // stripes have a part of each block
+constexpr std::int64_t kBlockBetween = 32;            // for the check
 constexpr Pass kPasses[] = {Pass::forward, Pass::backward};
 
 /// 128, 512, 2048, ... and the longest document.
@@ -35,8 +38,15 @@ Task task_of(const AttentionCase& work, std::int64_t heads) {
   return {0, {work.keys - work.queries, work.keys}, {0, work.keys}, {0, heads}, work.band};
 }
 
+/// Share of the task's pairs.
+double kept_share(const AttentionCase& work) {
+  if (work.block == 0) return 1;
+  return static_cast<double>(pattern_of(work).pairs()) /
+         static_cast<double>(Mask{}.pairs({0, work.keys}));
+}
+
 double flops_of(const AttentionCase& work) {
-  return forward_flops(task_of(work, 1), 1) * static_cast<double>(work.count);
+  return forward_flops(task_of(work, 1), 1) * static_cast<double>(work.count) * kept_share(work);
 }
 
 std::vector<AttentionCase> cases(std::int64_t longest) {
@@ -49,6 +59,21 @@ std::vector<AttentionCase> cases(std::int64_t longest) {
   return found;
 }
 
+/// A document whose dense attention is in the table.
+AttentionCase sparse(std::int64_t longest, std::int64_t block) {
+  std::int64_t keys = 0;
+  for (const std::int64_t size : grid(longest)) {
+    if (size <= kLongestSparse) keys = size;
+  }
+  return {keys, keys, 1, Band::causal(), block};
+}
+
+std::vector<AttentionCase> sparse_cases(std::int64_t longest) {
+  std::vector<AttentionCase> found;
+  for (const std::int64_t block : kBlocks) found.push_back(sparse(longest, block));
+  return found;
+}
+
 /// Shapes between those of the grid, and tasks of other forms.
 std::vector<AttentionCase> checks(std::int64_t longest) {
   std::vector<AttentionCase> found;
@@ -57,6 +82,7 @@ std::vector<AttentionCase> checks(std::int64_t longest) {
         filled(4096, 4096), filled(1024, 1024, Band::full()), filled(1024, 8192, Band::full())}) {
     if (work.keys <= longest) found.push_back(work);
   }
+  found.push_back(sparse(longest, kBlockBetween));
   return found;
 }
 
@@ -64,7 +90,10 @@ const AttentionCase kOneTile{kTile, kTile, 1};
 
 std::string name_of(const AttentionCase& work, Pass pass) {
   return fmt::format("attention {} {} x {} x {}{}", pass == Pass::forward ? "forward" : "backward",
-                     work.count, work.queries, work.keys, work.band.is_full() ? " full" : "");
+                     work.count, work.queries, work.keys,
+                     work.block > 0        ? fmt::format(" in blocks of {}", work.block)
+                     : work.band.is_full() ? " full"
+                                           : "");
 }
 
 }  // namespace
@@ -73,6 +102,7 @@ template <typename Real>
 void Calibration<Real>::add_attention() {
   std::vector<AttentionCase> all = cases(longest_);
   for (const AttentionCase& work : checks(longest_)) all.push_back(work);
+  for (const AttentionCase& work : sparse_cases(longest_)) all.push_back(work);
   all.push_back(kOneTile);
   std::ranges::sort(all, {}, flops_of);
   for (const Pass pass : kPasses) {
@@ -126,6 +156,26 @@ void Calibration<Real>::fit_attention() {
   fit_tile_overhead(times);
 }
 
+/// What a pair takes over one of the longest dense tasks.
+template <typename Real>
+void Calibration<Real>::fit_sparse() {
+  const simulate::Costs costs(machine_, experiment_, program::Layout(one_rank(experiment_, rows_)));
+  for (const AttentionCase& work : sparse_cases(longest_)) {
+    const double forward = attention_seconds(work, Pass::forward);
+    const double backward = attention_seconds(work, Pass::backward);
+    if (forward == 0 || backward == 0) continue;
+    const auto pairs = static_cast<double>(pattern_of(work).pairs() * machine_.attention.heads);
+    const auto pair = [&](double seconds, Pass pass) {
+      // The machine has no table yet, and takes every pair for the same number of dense ones.
+      const double dense = costs.sparse_pair(work.block, pass) / machine_.attention.sparse.pair;
+      return rounded((seconds - costs.launch_seconds()) / (pairs * dense));
+    };
+    machine_.attention.sparse.table.push_back({static_cast<double>(work.block),
+                                               pair(forward, Pass::forward),
+                                               pair(backward, Pass::backward)});
+  }
+}
+
 template <typename Real>
 void Calibration<Real>::check_attention() {
   const program::Layout layout(one_rank(experiment_, rows_));
@@ -134,7 +184,8 @@ void Calibration<Real>::check_attention() {
     for (const AttentionCase& work : checks(longest_)) {
       const double seconds = attention_seconds(work, pass);
       if (seconds == 0) continue;
-      const plan::PlacedTask task{0, task_of(work, machine_.attention.heads), 0};
+      const plan::PlacedTask task{0, task_of(work, machine_.attention.heads), 0, kept_share(work),
+                                  work.block};
       const std::vector<const plan::PlacedTask*> tasks(static_cast<std::size_t>(work.count), &task);
       const double predicted = costs.attend(tasks, pass);
       attention_error_.add(name_of(work, pass), predicted, seconds);
@@ -145,6 +196,7 @@ void Calibration<Real>::check_attention() {
 #define CADENZA_INSTANTIATE(Real)                   \
   template void Calibration<Real>::add_attention(); \
   template void Calibration<Real>::fit_attention(); \
+  template void Calibration<Real>::fit_sparse();    \
   template void Calibration<Real>::check_attention();
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)

@@ -51,6 +51,7 @@ class Calibration {
   void add_attention();
   void add_products();
   void add_operations();
+  void add_index();
   void add_messages();
 
   void measure_round(int round, std::vector<const Work*> works);
@@ -58,16 +59,20 @@ class Calibration {
   bool has_time() const;
   void measure_attention(const AttentionCase& work, program::Pass pass);
   void measure_operations(std::int64_t rows);
+  void measure_index(std::int64_t rows);
   void measure_messages();
 
   // What the rounds say, and how far it is from the rest of them.
   void fit_attention();
+  void fit_sparse();
   void fit_products();
   void fit_operations();
+  void fit_index();
   void fit_messages();
   void check_attention();
   void check_products();
   void check_operations();
+  void check_index();
 
   std::vector<OperationSample> samples(std::int64_t rows) const;
   double attention_seconds(const AttentionCase& work, program::Pass pass) const;
@@ -88,6 +93,7 @@ class Calibration {
   std::map<program::Pass, double> seconds_per_flop_;  ///< of the attention measured last
   std::map<program::Product, Rounds> product_rounds_;
   std::map<std::int64_t, std::vector<Rounds>> operation_rounds_;  ///< by rows, operation
+  std::map<std::int64_t, std::vector<Rounds>> index_rounds_;      ///< by rows, kind of work
   std::map<std::string, Rounds> message_rounds_;  ///< latency, and seconds of so many bytes
   FitError attention_error_, product_error_, operation_error_;
 };

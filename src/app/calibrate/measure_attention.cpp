@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure_attention.hpp"
 
+#include <algorithm>
+#include <vector>
+
+#include "cadenza/base/sparse_index.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/model/rotary.hpp"
 #include "timing.hpp"
@@ -13,6 +17,18 @@ void make_progress(void* world) {
 }
 
 }  // namespace
+
+SparsePattern pattern_of(const AttentionCase& work) {
+  // Each makes two blocks of a row active, of the half that a row has on average.
+  const std::int64_t count = std::max<std::int64_t>(1, work.keys / 32 / work.block);
+  std::vector<std::int64_t> slashes, columns;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double share = static_cast<double>(i) / static_cast<double>(count);
+    slashes.push_back(static_cast<std::int64_t>(share * share * static_cast<double>(work.keys)));
+  }
+  for (std::int64_t key = 0; key < work.keys; key += 128) columns.push_back(key);
+  return SparsePattern::vertical_slash(work.keys, work.block, slashes, columns);
+}
 
 template <typename Real>
 AttentionMeasurement<Real>::AttentionMeasurement(comm::Communicator& world,
@@ -63,7 +79,13 @@ kernels::TaskList<Real> AttentionMeasurement<Real>::list(const AttentionCase& wo
 
 template <typename Real>
 double AttentionMeasurement<Real>::seconds(const AttentionCase& work, program::Pass pass) {
-  const kernels::TaskList<Real> tasks = list(work);
+  kernels::TaskList<Real> tasks = list(work);
+  SparseIndex index;
+  if (work.block > 0) {
+    const auto patterns = static_cast<std::size_t>(work.count * shape_.heads);
+    index = SparseIndex(shape_.heads, std::vector(patterns, pattern_of(work)));
+    tasks.index = &index;
+  }
   return measure(world_, [&] {
     if (pass == program::Pass::forward) {
       kernels::attention_forward(shape_, rotary_, tasks);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cadenza/attention/core_attention.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/attention.hpp"
@@ -13,14 +14,20 @@
 
 namespace cadenza::app {
 
-/// Tasks of one call: the last `queries` tokens of a document of `keys`, `count` documents.
+/// Tasks of one call: the last `queries` tokens of a document of `keys`, `count` documents. Sparse
+/// ones are whole documents.
 struct AttentionCase {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
   std::int64_t count = 1;
   Band band = Band::causal();
+  std::int64_t block = 0;  ///< of a sparse pattern; 0: dense
   friend auto operator<=>(const AttentionCase&, const AttentionCase&) = default;
 };
+
+/// Of a sparse case: an eighth of the pairs in slashes, which lie the denser the nearer they are to
+/// the diagonal, and a few columns.
+SparsePattern pattern_of(const AttentionCase& work);
 
 template <typename Real>
 class AttentionMeasurement {

@@ -39,7 +39,7 @@ class Trial {
       : e_(experiment),
         machine_(machine),
         costs_(machine, e_, program::Layout(e_)),
-        least_(batch, e_.attention.mask(), costs_),
+        least_(batch, e_.attention, costs_),
         sample_(sample_of(e_, batch, least_.attention(), kSample)),
         ticks_(program::plan_ticks(sample_.experiment, sample_.batch, machine)) {}
 

@@ -135,7 +135,7 @@ class Search {
   double bound_of(const config::Experiment& e) {
     if (!least_time_) {
       costs_.emplace(machine_, e, program::Layout(e));
-      least_time_.emplace(batch_, e.attention.mask(), *costs_);
+      least_time_.emplace(batch_, e.attention, *costs_);
       attention_ = least_time_->attention();
     }
     return least_time_->seconds(e);

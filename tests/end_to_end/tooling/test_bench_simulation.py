@@ -84,7 +84,12 @@ def test_measures_and_simulates_the_same(monkeypatch, tmp_path, capsys):
     for name, value in harness.environment().items():
         monkeypatch.setenv(name, value)
     output = tmp_path / "results.json"
-    chosen = ",".join(str(1 + list(bench.CASES).index(name)) for name in ("CAD", bench.ONE_RANK))
+    sparse = "CAD, vertical-slash"
+    placement, keys = bench.KINDS[sparse]
+    keys = [*keys, "attention.sparse.dense_below=256"]
+    monkeypatch.setitem(bench.KINDS, sparse, (placement, keys))
+    chosen = ",".join(str(1 + list(bench.CASES).index(name))
+                      for name in ("CAD", bench.ONE_RANK, sparse))
     bench.main(["--mixes", "1", "--placements", chosen, "--program", str(harness.PROGRAM),
                 "--steps", "1", "--output", str(output)])
     results = json.loads(output.read_text())
@@ -93,5 +98,8 @@ def test_measures_and_simulates_the_same(monkeypatch, tmp_path, capsys):
         real, simulated = found["real"], found["simulated"]
         assert set(real["classes"]) == set(simulated["classes"])
         assert real["seconds"] > 0 and simulated["seconds"] > 0
+    classes_of = {name: found["real"]["classes"] for name, found in results["cases"].items()}
+    assert classes_of[f"{first}/{sparse}"]["estimate"] > 0
+    assert "estimate" not in classes_of[f"{first}/CAD"]
     said = capsys.readouterr().out
     assert "| CAD |" in said and "steps within 5 %" in said

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/sparse_density.hpp"
 
 namespace cadenza {
 namespace {
@@ -130,6 +131,27 @@ TEST(SparseRule, PatternsTravelUnchanged) {
         static_cast<std::size_t>(rule.pattern_words(length, {0, length})), 7);
     pattern.pack(words);
     EXPECT_EQ(SparsePattern::unpack(length, rule.block, words), pattern);
+  }
+}
+
+TEST(SparseRule, BudgetsSayWhatIsKeptOfForcedPatterns) {
+  constexpr std::int64_t kLength = 8192;
+  SparseRule rule;
+  rule.block = 64;
+  rule.columns = rule.sinks = 128;
+  for (const std::int64_t window : {1, 64, 65, 200}) {
+    rule.slashes = rule.window = window;
+    const std::vector<std::uint32_t> none(kLength, 0);
+    SparseCounts counts;
+    counts.add(choose_pattern(rule, {none, none}));
+    const SparseDensity density = SparseDensity::of_budgets(rule, kLength);
+    for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
+      const auto& of = counts.bins[SparseCounts::class_of(kLength)][static_cast<std::size_t>(bin)];
+      const double kept = static_cast<double>(of.kept) / static_cast<double>(of.causal);
+      EXPECT_NEAR(static_cast<double>(density.share(bin)) / SparseDensity::kUnit, kept,
+                  0.05 * kept + 0.001)
+          << "window " << window << " bin " << bin;
+    }
   }
 }
 

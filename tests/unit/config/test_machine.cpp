@@ -23,12 +23,23 @@ const std::string kMachine =
     "          [512, 64, 64, 2e9]]\n"                           // 13
     "links: {inside: {bytes_per_second: 1e9}, adapters: 4}\n";  // 14
 
+const std::string kSparse =
+    "name: sparse\n"                                               // 1
+    "source: made up\n"                                            // 2
+    "attention:\n"                                                 // 3
+    "  sparse:\n"                                                  // 4
+    "    pair: 1.5\n"                                              // 5
+    "    table: [[16, 3.5, 4],\n"                                  // 6
+    "            [64, 1.25, 1.5]]\n"                               // 7
+    "  index: {flops_per_second: 1e10, scores_per_second: 2e9,\n"  // 8
+    "          masses_per_second: 3e8}\n";                         // 9
+
 Machine parsed(const std::string& text) {
   return parse_machine(text, "m.yaml");
 }
 
-std::string machine_error(const std::string& from, const std::string& to) {
-  std::string text = kMachine;
+std::string machine_error(const std::string& from, const std::string& to,
+                          std::string text = kMachine) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   try {
@@ -71,6 +82,45 @@ TEST(MachineFile, ReadsBackToTheSame) {
   EXPECT_EQ(back.products.table, machine.products.table);
   EXPECT_EQ(back.element_wise.copies.unpack, machine.element_wise.copies.unpack);
   EXPECT_EQ(back.links.between.bytes_per_second, machine.links.between.bytes_per_second);
+}
+
+TEST(MachineFile, KnowsSparseAttention) {
+  const Machine machine = parsed(kSparse);
+  EXPECT_EQ(machine.attention.sparse.pair, 1.5);
+  EXPECT_THAT(machine.attention.sparse.table,
+              testing::ElementsAre(Row<3>{16, 3.5, 4}, Row<3>{64, 1.25, 1.5}));
+  EXPECT_EQ(machine.attention.index.flops_per_second, 1e10);
+  EXPECT_EQ(machine.attention.index.scores_per_second, 2e9);
+  EXPECT_EQ(machine.attention.index.masses_per_second, 3e8);
+  const std::string yaml = to_yaml(machine);
+  EXPECT_EQ(to_yaml(parsed(yaml)), yaml);
+  EXPECT_EQ(parsed(yaml).attention.sparse.table, machine.attention.sparse.table);
+}
+
+TEST(MachineFile, SaysWhatIsWrongWithSparseAttention) {
+  using testing::HasSubstr;
+  using testing::StartsWith;
+  const auto error = [](const std::string& from, const std::string& to) {
+    return machine_error(from, to, kSparse);
+  };
+  EXPECT_THAT(
+      error("pair: 1.5", "pair: 0"),
+      StartsWith("m.yaml:5: attention.sparse.pair: found 0; valid: a number in [0.1, 1000]"));
+  EXPECT_THAT(error("[64, 1.25, 1.5]", "[64.5, 1.25, 1.5]"),
+              StartsWith("m.yaml:7: attention.sparse.table[1]: found a size of 64.5"));
+  EXPECT_THAT(
+      error("[64, 1.25, 1.5]", "[64, 1.25, 1001]"),
+      StartsWith("m.yaml:7: attention.sparse.table[1]: found 1001 times a dense pair; valid: "
+                 "a number in [0.1, 1000]"));
+  EXPECT_THAT(error("[64, 1.25, 1.5]", "[64, 0.01, 1]"), HasSubstr("found 0.01 times"));
+  EXPECT_THAT(error("[64, 1.25, 1.5]", "[16, 1.25, 1.5]"),
+              StartsWith("m.yaml:7: attention.sparse.table[1]: found blocks of 16 a second time"));
+  EXPECT_THAT(error("[64, 1.25, 1.5]", "[64, 1.25]"), HasSubstr("found a row of 2"));
+  EXPECT_THAT(error("1e10", "0"),
+              StartsWith("m.yaml:8: attention.index.flops_per_second: found 0"));
+  EXPECT_THAT(error("scores_per", "score_per"), HasSubstr("nearest is 'scores_per_second'"));
+  EXPECT_THAT(error("3e8", "quick"),
+              StartsWith("m.yaml:9: attention.index.masses_per_second: found"));
 }
 
 TEST(MachineFile, SaysWhatIsWrong) {

@@ -220,6 +220,27 @@ TEST(Density, CostsFollowIt) {
   EXPECT_EQ(w.weights_of(1).pairs({0, 40}), 1024 * w.mask_of(1).pairs({0, 40}));
 }
 
+TEST(Density, TasksKnowTheirPartOfABlock) {
+  Workload w = shared();
+  const auto block = [&](int document) {
+    const Range rows{0, 40};
+    return place_task(w, 0, {document, rows, rows, {0, 4}}).block;
+  };
+  EXPECT_EQ(block(0), w.sparse.block);
+  EXPECT_EQ(block(1), 0);  // dense: it is short
+  w.sparse.block = 12;
+  const auto striped = [&](std::int64_t run) {
+    w.order = {3, run};
+    return block(0);
+  };
+  EXPECT_EQ(striped(1), 4);  // every third token
+  EXPECT_EQ(striped(6), 6);  // half of every second or third block
+  EXPECT_EQ(striped(12), 12);
+  EXPECT_EQ(striped(24), 12);
+  w.density.clear();
+  EXPECT_EQ(block(0), 0);  // a step in which all are dense
+}
+
 TEST(Density, CadBalancesWhatIsLeft) {
   Workload w = test::workload({{8192}, {8192}});
   w.sparse = rule();

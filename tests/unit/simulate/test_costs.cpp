@@ -176,6 +176,48 @@ TEST(Attend, SeesNothingForNothing) {
   EXPECT_EQ(attend(costs, task({0, 128}, {128, 256})), 1e-5);
 }
 
+// --- sparse attention ---
+
+TEST(Sparse, PairsTakeLongerTheSmallerTheBlock) {
+  Machine machine = table_machine();
+  PlacedTask sparse = task({0, 2048}, {0, 2048});
+  // The longest dense task of the table takes 1 us for 128 x 128 pairs.
+  const double dense = 1e-6 / (128 * 128) * (2048.0 * 2049 / 2);
+  sparse.kept = 0.25;
+  sparse.block = 64;
+  EXPECT_NEAR(attend(costs_of(machine), sparse) - 1e-5, 0.25 * 1.25 * dense, 1e-12);  // nominal
+  machine.attention.sparse.table = {{16, 5, 7}, {64, 2, 3}};
+  const Costs costs = costs_of(machine);
+  const auto pair = [&](std::int64_t block, Pass pass) {
+    sparse.block = block;
+    return (attend(costs, sparse, pass) - 1e-5) / (0.25 * dense);
+  };
+  EXPECT_NEAR(pair(64, Pass::forward), 2, 1e-9);
+  EXPECT_NEAR(pair(64, Pass::backward), 3, 1e-9);
+  EXPECT_NEAR(pair(32, Pass::forward), 3.5, 1e-9);  // half way in the logarithm
+  EXPECT_NEAR(pair(128, Pass::forward), 2, 1e-9);
+  EXPECT_NEAR(pair(1, Pass::backward), 7, 1e-9);
+  // As many pairs in shorter tasks take as long.
+  PlacedTask part = task({0, 64}, {0, 2048}, Band::full());
+  part.block = 64;
+  EXPECT_NEAR(attend(costs, part) - 1e-5, 2 * 64 * 2048 * 1e-6 / (128 * 128), 1e-12);
+}
+
+TEST(Sparse, IndexTakesItsWork) {
+  Machine machine;
+  machine.attention.index = {1e9, 1e6, 1e3};
+  const Costs costs = costs_of(machine);
+  EXPECT_DOUBLE_EQ(costs.index_seconds({.flops = 5e9, .scores = 3e6, .masses = 7e3}), 15);
+  const auto seconds = [&](plan::IndexRound round) {
+    return costs.index_seconds(plan::vertical_slash_work(round, 100, 16));
+  };
+  EXPECT_DOUBLE_EQ(seconds(plan::IndexRound::observed), 100 * 64 * 2 * 16 / 1e9);
+  EXPECT_DOUBLE_EQ(seconds(plan::IndexRound::peak), 100 * 64 / 1e6);
+  EXPECT_DOUBLE_EQ(seconds(plan::IndexRound::sum), 100 * 64 / 1e6);
+  EXPECT_DOUBLE_EQ(seconds(plan::IndexRound::mass), 2 * 100 / 1e3);
+  EXPECT_EQ(seconds(plan::IndexRound::pattern), 0);
+}
+
 TEST(Attend, SaysWhatItExtrapolates) {
   config::Experiment e = experiment();
   e.model.heads = e.model.kv_heads = 2;  // head_dim 32
