@@ -197,7 +197,7 @@ config::Experiment sparse_experiment() {
   config::Experiment e = tiny_experiment();
   e.attention.kind = config::AttentionKind::vertical_slash;
   e.attention.overlap = config::Overlap::none;
-  e.attention.sparse = {8, 10, 4, 0, 2, 2, 40, {}, 0};
+  e.attention.sparse = {8, 10, 4, 0, 2, 2, 40, {}, 0, "", {}};
   return e;
 }
 
