@@ -77,6 +77,7 @@ double SparseCounts::sparsity() const {
 
 void SparseEstimate::add(const SparseCounts& step) {
   for (const auto& [place, rows] : step.rows) {
+    if (rows.causal.back() == 0) continue;  // no such document
     const auto [at, first] = shares_.try_emplace(place);
     for (std::size_t bin = 0; bin < at->second.size(); ++bin) {
       if (rows.causal[bin] == 0) continue;

@@ -131,7 +131,11 @@ TEST(Training, CountsAreThoseOfTheFullestTensorRank) {
   e.model.kv_heads = 4;
   e.attention.kind = config::AttentionKind::vertical_slash;
   e.attention.overlap = config::Overlap::none;
-  e.attention.sparse = {8, 2, 1, 0, 0, 0, 40, {}, 0};
+  e.attention.sparse.block = 8;
+  e.attention.sparse.columns = 2;
+  e.attention.sparse.slashes = 1;
+  e.attention.sparse.sinks = e.attention.sparse.window = 0;
+  e.attention.sparse.dense_below = 40;
   const std::vector<config::HeadBudget> first = {{256, 1, 0}};  // keeps every column
   e.attention.sparse.heads = {first, first};
   const auto self = comm::make_self();

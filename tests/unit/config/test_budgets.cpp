@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 Experiment sparse() {
   return parse(kGood, {"attention.kind=vertical_slash", "attention.overlap=none",
                        "attention.sparse.columns=100", "attention.sparse.slashes=20",
-                       "attention.sparse.budgets=b.json"});
+                       "attention.sparse.window=0", "attention.sparse.budgets=b.json"});
 }
 
 std::string refusal(const std::string& text) {
