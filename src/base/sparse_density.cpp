@@ -59,8 +59,8 @@ void SparseCounts::add(int layer, const SparsePattern& pattern, Range tokens) {
   Rows& sums = rows[SparsePlace::of(layer, pattern.length())];
   const Range keys{0, pattern.length()};
   for (std::size_t bin = 0; bin < sums.kept.size(); ++bin) {
-    const Range queries = intersect(
-        tokens, SparseDensity::rows(static_cast<std::int64_t>(bin), pattern.length()));
+    const Range queries =
+        intersect(tokens, SparseDensity::rows(static_cast<std::int64_t>(bin), pattern.length()));
     if (queries.empty()) continue;
     const std::int64_t computed = pattern.pairs(queries, keys);
     const std::int64_t all = allowed_pairs(queries, keys, Band::causal());

@@ -176,15 +176,14 @@ StepResult Executor<Real>::agree_on_result(const program::StepPlan& plan) {
     sums[1] = trainer_->gradient_norm();
     sums[2] = trainer_->learning_rate();
   }
-  if (!outline_.sparse.empty()) {
-    sums[5] = exchange_.front()->index().recall_of_step().kept;
-    sums[6] = exchange_.front()->index().recall_of_step().all;
-  }
+  const Recall& sampled = exchange_.front()->index().recall_of_step();
+  sums[5] = sampled.kept;
+  sums[6] = sampled.all;
   world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
   const std::optional<double> recall =
       sums[6] > 0 ? std::optional(sums[5] / sums[6]) : std::nullopt;
-  return {sums[0] * loss_scale_, sums[1],           sums[2], std::llround(sums[3]),
-          std::llround(sums[4]), agree_on_counts(plan), recall};
+  return {sums[0] * loss_scale_, sums[1], sums[2], std::llround(sums[3]), std::llround(sums[4]),
+          agree_on_counts(plan), recall};
 }
 
 /// Tensor ranks compute the same rows, each for its own heads: a row takes as long as the rank that
@@ -240,7 +239,7 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
     const HomeRows& home = exchange_.front()->binding(std::max(step.plan, 0) / outline_.parts).home;
     trainer_->run(step, plan, home);
     if (step.operation == program::Operation::attention_outputs &&
-        step.pass == program::Pass::forward && !step.recompute && !outline_.sparse.empty()) {
+        step.pass == program::Pass::forward && !step.recompute) {
       exchange_.front()->index().sample(context_of(step));
     }
   };

@@ -163,10 +163,10 @@ struct Stage {
 enum class IndexRound : std::uint8_t {
   observed,  ///< vertical_slash: the last queries, to all who hold keys: logits. xattention:
              ///< queries and keys, to the owner of the rows, who chooses their pattern
-  peak,     ///< of each query, to all others: sums
-  sum,      ///< ... to all others: masses
-  mass,     ///< of every key and diagonal, to the owner of the head, who chooses the pattern
-  pattern,  ///< from the owner to the servers
+  peak,      ///< of each query, to all others: sums
+  sum,       ///< ... to all others: masses
+  mass,      ///< of every key and diagonal, to the owner of the head, who chooses the pattern
+  pattern,   ///< from the owner to the servers
 };
 inline constexpr int kIndexRounds = 5;
 

@@ -86,7 +86,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
 /// The observed queries at home, rotated: a document's wherever this rank has some.
 template <typename Real>
 void VerticalSlash<Real>::begin(const plan::Workload& workload, std::span<IndexDocument> documents,
-                                const Real* q, const Real* k) {
+                                std::span<const SparseRule> rules, const Real* q, const Real* k) {
   workload_ = &workload;
   documents_ = documents;
   rules_ = rules;

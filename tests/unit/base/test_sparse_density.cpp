@@ -17,8 +17,9 @@ SparseCounts counts_of(int layer, bool dense_head) {
   SparseCounts counts;
   std::vector<std::int64_t> all(kLength);
   for (std::int64_t i = 0; i < kLength; ++i) all[static_cast<std::size_t>(i)] = i;
-  counts.add(layer, SparsePattern::vertical_slash(kLength, 8, {}, {}));
-  if (dense_head) counts.add(layer, SparsePattern::vertical_slash(kLength, 8, {}, all));
+  counts.add(layer, SparsePattern::vertical_slash(kLength, 8, {}, {}), {0, kLength});
+  if (dense_head)
+    counts.add(layer, SparsePattern::vertical_slash(kLength, 8, {}, all), {0, kLength});
   return counts;
 }
 
@@ -74,9 +75,9 @@ TEST(SparseEstimate, AStepCountsAsMuchAsAllBefore) {
 
 TEST(SparseEstimate, TakesTheNextLongerDocumentsOfALayer) {
   SparseCounts counts;
-  counts.add(0, SparsePattern::vertical_slash(100, 8, {}, {}));
-  counts.add(0, SparsePattern::vertical_slash(1000, 8, {}, {}));
-  counts.add(1, SparsePattern::vertical_slash(300, 8, {}, {}));
+  counts.add(0, SparsePattern::vertical_slash(100, 8, {}, {}), {0, 100});
+  counts.add(0, SparsePattern::vertical_slash(1000, 8, {}, {}), {0, 1000});
+  counts.add(1, SparsePattern::vertical_slash(300, 8, {}, {}), {0, 300});
   SparseEstimate estimate;
   estimate.add(counts);
   const auto density = [&](std::int64_t length, int layer) {

@@ -143,11 +143,12 @@ TEST(SparseRule, BudgetsSayWhatIsKeptOfForcedPatterns) {
     rule.slashes = rule.window = window;
     const std::vector<std::uint32_t> none(kLength, 0);
     SparseCounts counts;
-    counts.add(choose_pattern(rule, {none, none}));
+    counts.add(0, choose_pattern(rule, {none, none}), {0, kLength});
     const SparseDensity density = SparseDensity::of_budgets(rule, kLength);
     for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
-      const auto& of = counts.bins[SparseCounts::class_of(kLength)][static_cast<std::size_t>(bin)];
-      const double kept = static_cast<double>(of.kept) / static_cast<double>(of.causal);
+      const SparseCounts::Rows& of = counts.rows.at(SparsePlace::of(0, kLength));
+      const auto at = static_cast<std::size_t>(bin);
+      const double kept = static_cast<double>(of.kept[at]) / static_cast<double>(of.causal[at]);
       EXPECT_NEAR(static_cast<double>(density.share(bin)) / SparseDensity::kUnit, kept,
                   0.05 * kept + 0.001)
           << "window " << window << " bin " << bin;

@@ -216,8 +216,9 @@ config::Experiment blocks_experiment() {
   return e;
 }
 
-class SparseExecutor : public testing::TestWithParam<config::Experiment (*)()> {};
-INSTANTIATE_TEST_SUITE_P(, SparseExecutor, testing::Values(sparse_experiment, blocks_experiment));
+class SparseExecutor : public ::testing::TestWithParam<config::Experiment (*)()> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, SparseExecutor,
+                         ::testing::Values(sparse_experiment, blocks_experiment));
 
 TEST_P(SparseExecutor, MemoryIsAsEstimated) {
   const auto world = comm::make_self();

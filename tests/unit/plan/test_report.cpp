@@ -121,7 +121,7 @@ TEST(Report, TableIsAligned) {
   const std::vector<Plan> plans = step();
   StepNotes notes;
   for (const bool memory : {false, true}) {
-    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}, {}, {}, {}, {}};
+    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}, {}, {}, {}, {}, {}};
     std::vector<std::string> rows;
     const std::vector<std::string> all = lines(to_table(plans, notes));
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -152,8 +152,8 @@ TEST(Report, SaysWhichTolerancesWereTried) {
 }
 
 TEST(Report, JsonHasWhatIsNoted) {
-  const json report =
-      json::parse(to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}}));
+  const json report = json::parse(
+      to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}, {}}));
   EXPECT_EQ(report["decisions"], json({"why"}));
   EXPECT_EQ(report["summary"]["peak_bytes_per_rank"], json({7, 8}));
   EXPECT_EQ(report["delays"], json({0, 0, 2, 0, 1}));

@@ -132,7 +132,7 @@ TEST(ValidateIndex, DensePlansHaveNoRounds) {
 }
 
 class ValidateIndexOf : public testing::TestWithParam<SparseRule> {};
-INSTANTIATE_TEST_SUITE_P(, ValidateIndexOf, testing::Values(rule(), blocks()));
+INSTANTIATE_TEST_SUITE_P(Kinds, ValidateIndexOf, testing::Values(rule(), blocks()));
 
 TEST_P(ValidateIndexOf, EveryMoveCounts) {
   const Plan plan = sample(GetParam());
