@@ -63,6 +63,12 @@ LAYOUTS = {
     "two layers alike": {"model": {"layers": 2}},
     "a dense layer": {"attention": {"sparse": {"dense_layers": [1]}}},
     "two tensor ranks": {"parallel": {"data": 1, "tensor": 2}},
+    "two stages": {
+        "model": {"layers": 4},
+        "parallel": {"data": 1, "pipeline": 2, "schedule": "1f1b"},
+        "attention": {"sparse": {"dense_layers": [0]}},
+    },
+    "two stages in a pool": {"model": {"layers": 4}, "parallel": {"data": 1, "pipeline": 2}},
     "dense steps": {"attention": {"sparse": {"dense_steps": STOP - 1}}},
 }
 
