@@ -7,12 +7,12 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/index_file.hpp"
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/dtype.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/simulate/simulation.hpp"
 #include "attend_files.hpp"
-#include "attend_index.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
@@ -268,6 +268,30 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   }
 }
 
+/// Every pattern on every rank, from the one rank that has it. Collective.
+std::vector<SparsePattern> share_patterns(comm::Communicator& world, const AttendProblem& problem,
+                                          const SparseRule& rule,
+                                          std::span<const SparsePattern> mine) {
+  std::vector<SparsePattern> all(mine.begin(), mine.end());
+  const auto heads = static_cast<std::size_t>(problem.shape.heads);
+  for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
+    const std::int64_t length = problem.lengths[document];
+    if (rule.is_dense(length)) continue;
+    const auto words = static_cast<std::size_t>(rule.pattern_words(length));
+    std::vector<std::uint64_t> packed(words * heads, 0);
+    for (std::size_t head = 0; head < heads; ++head) {
+      const SparsePattern& pattern = mine[document * heads + head];
+      if (pattern.length() > 0) pattern.pack(std::span(packed).subspan(head * words, words));
+    }
+    world.all_reduce(std::span(packed), comm::Reduction::sum);
+    for (std::size_t head = 0; head < heads; ++head) {
+      all[document * heads + head] =
+          SparsePattern::unpack(length, rule.block, std::span(packed).subspan(head * words, words));
+    }
+  }
+  return all;
+}
+
 /// Nothing is left of the output unless all of it is finite and written.
 template <typename Real>
 void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
@@ -294,7 +318,7 @@ void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
   const std::vector<SparsePattern> patterns = share_patterns(world, problem, rule, owned);
   collectively(world, [&] {
     if (world.rank() != 0) return;
-    if (rule.block > 0) write_index(output->file(), rule, patterns);
+    if (rule.block > 0) write_index(output->file(), problem.lengths, rule, patterns);
     output->finish();
   });
 }
@@ -311,16 +335,10 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   const SparseRule rule = experiment.attention.sparse_rule();
   const bool sparse = rule.block > 0;
   collectively(world, [&] {
-    if (!sparse && !line.index.empty()) {
-      fail(ExitCode::usage,
-           "--index: found {} with attention.kind = {}; valid: only with kind "
-           "vertical_slash",
-           line.index, word_of(experiment.attention.kind));
-    }
     input = storage::File::open(line.input);
     problem = read_problem(*input);
     if (!line.index.empty()) {
-      given = read_index(storage::File::open(line.index), problem, rule);
+      given = read_index(line.index, problem.lengths, problem.shape.heads, experiment.attention);
     }
     problem.shape.element_bytes = sizeof(Real);
     problem.shape.accumulator_bytes = sizeof(Accumulator<Real>);

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attend_index.hpp"
+#include "index_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/storage/hdf5.hpp"
 
 namespace cadenza::app {
 namespace {
 
 constexpr const char* kBlock = "index/block";
+constexpr const char* kLengths = "index/document_lengths";
 constexpr const char* kOffsets = "index/offsets";
 constexpr const char* kOffsetBegins = "index/offset_begins";
 constexpr const char* kColumns = "index/columns";
 constexpr const char* kColumnBegins = "index/column_begins";
-
-std::size_t heads_of(const AttendProblem& problem) {
-  return static_cast<std::size_t>(problem.shape.heads);
-}
 
 /// Lists one after another, and where each begins.
 struct Lists {
@@ -62,31 +65,50 @@ void require_ascending(const storage::File& file, const char* dataset,
   }
 }
 
+void require_lengths(const storage::File& file, std::span<const std::int64_t> lengths) {
+  const std::vector<std::int64_t> found = file.read<std::int64_t>(kLengths, file.shape(kLengths));
+  const auto [other, valid] = std::ranges::mismatch(found, lengths);
+  if (other == found.end() && valid == lengths.end()) return;
+  const auto text = [](const auto& at, const auto& end) {
+    return at == end ? "none" : fmt::format("one of {} tokens", *at);
+  };
+  fail(ExitCode::data, "{}: {}: found {} as document {}; valid: {}", file.path(), kLengths,
+       text(other, found.end()), other - found.begin(), text(valid, lengths.end()));
+}
+
 }  // namespace
 
-SparseIndex read_index(const storage::File& file, const AttendProblem& problem,
-                       const SparseRule& rule) {
+SparseIndex read_index(const std::string& path, std::span<const std::int64_t> lengths, int heads,
+                       const config::Attention& attention) {
+  const SparseRule rule = attention.sparse_rule();
+  if (rule.block == 0) {
+    fail(ExitCode::usage,
+         "--index: found {} with attention.kind = {}; valid: only with kind vertical_slash", path,
+         config::word_of(attention.kind));
+  }
+  const storage::File file = storage::File::open(path);
   const std::int64_t block = file.read<std::int64_t>(kBlock, {1}).front();
   if (block != rule.block) {
     fail(ExitCode::data, "{}: {}: found {}; valid: {}, attention.sparse.block", file.path(), kBlock,
          block, rule.block);
   }
-  const std::size_t heads = heads_of(problem);
-  const std::size_t count = problem.lengths.size() * heads;
+  require_lengths(file, lengths);
+  const auto stride = static_cast<std::size_t>(heads);
+  const std::size_t count = lengths.size() * stride;
   const Lists offsets = read_lists(file, kOffsetBegins, kOffsets, count);
   const Lists columns = read_lists(file, kColumnBegins, kColumns, count);
   std::vector<SparsePattern> patterns(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t document = i / heads;
-    const std::int64_t length = problem.lengths[document];
+    const std::size_t document = i / stride;
+    const std::int64_t length = lengths[document];
     require_ascending(file, kOffsets, offsets.of(i), (length + block - 1) / block, document,
-                      i % heads);
-    require_ascending(file, kColumns, columns.of(i), length, document, i % heads);
+                      i % stride);
+    require_ascending(file, kColumns, columns.of(i), length, document, i % stride);
     const bool dense = offsets.of(i).empty();
     if (dense != rule.is_dense(length)) {
       fail(ExitCode::data,
            "{}: {}: found {} offsets for document {} head {} of {} tokens; valid: {}", file.path(),
-           kOffsets, offsets.of(i).size(), document, i % heads, length,
+           kOffsets, offsets.of(i).size(), document, i % stride, length,
            dense ? "1 or more, as attention.sparse.dense_below makes it sparse"
                  : "none, as attention.sparse.dense_below makes it dense");
     }
@@ -94,17 +116,17 @@ SparseIndex read_index(const storage::File& file, const AttendProblem& problem,
       fail(ExitCode::data,
            "{}: {}: found {} for document {} head {}; valid: at most {}, "
            "attention.sparse.columns",
-           file.path(), kColumns, columns.of(i).size(), document, i % heads, rule.columns);
+           file.path(), kColumns, columns.of(i).size(), document, i % stride, rule.columns);
     }
     if (dense) continue;
     std::vector<std::int64_t> slashes(offsets.of(i).begin(), offsets.of(i).end());
     for (std::int64_t& slash : slashes) slash *= block;
     patterns[i] = SparsePattern::vertical_slash(length, block, slashes, columns.of(i));
   }
-  return {problem.shape.heads, std::move(patterns)};
+  return {heads, std::move(patterns)};
 }
 
-void write_index(storage::File& file, const SparseRule& rule,
+void write_index(storage::File& file, std::span<const std::int64_t> lengths, const SparseRule& rule,
                  std::span<const SparsePattern> patterns) {
   Lists offsets, columns;
   for (const SparsePattern& pattern : patterns) {
@@ -117,31 +139,9 @@ void write_index(storage::File& file, const SparseRule& rule,
     columns.end_list();
   }
   file.write<std::int64_t>(kBlock, {1}, &rule.block);
+  file.write<std::int64_t>(kLengths, {lengths.size()}, lengths.data());
   write_lists(file, kOffsetBegins, kOffsets, offsets);
   write_lists(file, kColumnBegins, kColumns, columns);
-}
-
-std::vector<SparsePattern> share_patterns(comm::Communicator& world, const AttendProblem& problem,
-                                          const SparseRule& rule,
-                                          std::span<const SparsePattern> mine) {
-  std::vector<SparsePattern> all(mine.begin(), mine.end());
-  const std::size_t heads = heads_of(problem);
-  for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
-    const std::int64_t length = problem.lengths[document];
-    if (rule.is_dense(length)) continue;
-    const auto words = static_cast<std::size_t>(rule.pattern_words(length));
-    std::vector<std::uint64_t> packed(words * heads, 0);
-    for (std::size_t head = 0; head < heads; ++head) {
-      const SparsePattern& pattern = mine[document * heads + head];
-      if (pattern.length() > 0) pattern.pack(std::span(packed).subspan(head * words, words));
-    }
-    world.all_reduce(std::span(packed), comm::Reduction::sum);
-    for (std::size_t head = 0; head < heads; ++head) {
-      all[document * heads + head] =
-          SparsePattern::unpack(length, rule.block, std::span(packed).subspan(head * words, words));
-    }
-  }
-  return all;
 }
 
 }  // namespace cadenza::app
