@@ -120,6 +120,9 @@ void add_plan(CLI::App& app, CommandLine& line) {
                    "computes which part of the attention matrix")
       ->check(one_of({"table", "json", "dot", "svg"}))
       ->capture_default_str();
+  plan->add_option("--index", line.index,
+                   "format svg, kind vertical_slash: the output of attend for the documents of the "
+                   "step, whose index to draw (docs/attend.md)");
   plan->add_option("--step", line.step, "Step to plan, from 0")
       ->check(integer_from(0))
       ->capture_default_str();

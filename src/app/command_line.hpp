@@ -21,7 +21,7 @@ struct CommandLine {
   std::string from;                    ///< train: checkpoint or folder; empty: step 0
   bool dry_run = false;                ///< train
   std::string input;                   ///< attend
-  std::string index;                   ///< attend: file with the index of sparse attention
+  std::string index;                   ///< attend, plan: file with the index of sparse attention
   std::string format = "table";        ///< plan, simulate
   std::int64_t step = 0;               ///< plan; simulate: the first
   std::int64_t steps = 0;              ///< simulate, sweep; 0: as the file says

@@ -28,6 +28,7 @@ void start() {
 std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
       {"attention", read_attention, mutate_attention, start},
+      {"index", read_index, mutate_index, start},
       {"checkpoint", read_checkpoint, mutate_checkpoint, start},
   };
   return kTargets;

@@ -244,6 +244,12 @@ std::size_t mutate_attention(std::uint8_t* data, std::size_t size, std::size_t c
   return mutate(sound, data, size, capacity, seed);
 }
 
+std::size_t mutate_index(std::uint8_t* data, std::size_t size, std::size_t capacity,
+                         unsigned seed) {
+  static const std::vector<char> sound = sound_file(write_index);
+  return mutate(sound, data, size, capacity, seed);
+}
+
 std::size_t mutate_checkpoint(std::uint8_t* data, std::size_t size, std::size_t capacity,
                               unsigned seed) {
   static const std::vector<char> sound = sound_file(write_checkpoint);

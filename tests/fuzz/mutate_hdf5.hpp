@@ -10,11 +10,14 @@ namespace cadenza::fuzz {
 
 std::size_t mutate_attention(std::uint8_t* data, std::size_t size, std::size_t capacity,
                              unsigned seed);
+std::size_t mutate_index(std::uint8_t* data, std::size_t size, std::size_t capacity, unsigned seed);
 std::size_t mutate_checkpoint(std::uint8_t* data, std::size_t size, std::size_t capacity,
                               unsigned seed);
 
-/// Sound files: q, k, v, dout and document_lengths; a checkpoint of checkpoint_model().
+/// Sound files: q, k, v, dout and document_lengths; an index of their documents; a checkpoint of
+/// checkpoint_model().
 void write_attention_input(const std::string& path);
+void write_index(const std::string& path);
 void write_checkpoint(const std::string& path);
 
 }  // namespace cadenza::fuzz

@@ -15,6 +15,7 @@ void read_npy(Bytes input);
 void read_lengths(Bytes input);
 void read_paths(Bytes input);
 void read_attention(Bytes input);
+void read_index(Bytes input);
 void read_checkpoint(Bytes input);
 
 }  // namespace cadenza::fuzz

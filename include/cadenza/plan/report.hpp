@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/sparse_index.hpp"
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/plan/predict.hpp"
 
@@ -20,7 +21,8 @@ struct StepNotes {
   std::vector<Prediction> predictions;  ///< of each plan
   std::vector<std::string> decisions;   ///< what was auto, with reasons
   std::string rates;                    ///< what they are predicted for: "machine h100"
-  std::string estimate;                 ///< of sparse attention: "budgets", "steps up to 7"
+  std::string estimate = {};            ///< of sparse attention: "budgets", "steps up to 7"
+  SparseIndex index = {};               ///< of the documents of all plans, in their order
 };
 
 // Without predictions they are those of nominal rates.
@@ -45,7 +47,9 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes = {})
 std::string to_dot(const std::vector<Plan>& plans);
 
 /// A picture: the attention matrix of every document, queries downwards and keys to the right in
-/// the order of the text, in the colour of the server that computes it.
+/// the order of the text, in the colour of the server that computes it. Of sparse documents it
+/// shows what the index has for the first head of a panel; without an index, what is always
+/// computed, and faintly what may be.
 std::string to_svg(const std::vector<Plan>& plans, const StepNotes& notes = {});
 
 }  // namespace cadenza::plan

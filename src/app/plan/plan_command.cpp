@@ -3,9 +3,11 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/index_file.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
+#include "cadenza/base/error.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "forecast.hpp"
@@ -13,6 +15,25 @@
 #include <fmt/format.h>
 
 namespace cadenza::app {
+namespace {
+
+/// Of --index, for the documents of all plans.
+SparseIndex given_index(const CommandLine& line, const config::Experiment& experiment,
+                        const std::vector<plan::Plan>& plans) {
+  if (line.index.empty()) return {};
+  if (line.format != "svg") {
+    fail(ExitCode::usage, "--index: found {} with --format {}; valid: only with --format svg",
+         line.index, line.format);
+  }
+  std::vector<std::int64_t> lengths;
+  for (const plan::Plan& plan : plans) {
+    const std::vector<std::int64_t>& some = plan.workload.lengths;
+    lengths.insert(lengths.end(), some.begin(), some.end());
+  }
+  return read_index(line.index, lengths, experiment.model.heads, experiment.attention);
+}
+
+}  // namespace
 
 void print_plan(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
@@ -26,6 +47,7 @@ void print_plan(const CommandLine& line) {
   plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);
   notes.decisions = choice.decisions;
   notes.estimate = program::describe_estimate(choice.experiment, batch.step, {});
+  notes.index = given_index(line, choice.experiment, plans);
   if (line.format == "json") {
     fmt::print("{}\n", plan::to_json(plans, notes));
   } else if (line.format == "dot") {

@@ -19,7 +19,9 @@ constexpr double kLeast = 32;   // of the shortest's
 constexpr double kGap = 24;     // between panels
 constexpr double kLine = 18;    // of text
 constexpr std::size_t kDocuments = 16;
-constexpr std::int64_t kCells = 64;  // a side, where stripes are drawn cell by cell
+constexpr std::int64_t kCells = 64;    // a side, where stripes are drawn cell by cell
+constexpr std::int64_t kBlocks = 224;  // a side of a sparse pattern
+constexpr double kColumn = 0.8;        // least width of a column of it
 
 /// Neighbouring ranks have colours far apart; all are readable on white and on black.
 std::string colour(Rank rank) {
@@ -72,8 +74,90 @@ std::vector<Point> outline(const Task& task) {
   return points;
 }
 
+/// What every index has.
+SparsePattern always_active(SparseRule rule, std::int64_t length) {
+  rule.columns = std::min(rule.columns, rule.sinks);
+  rule.slashes = std::min(rule.slashes, rule.window);
+  const std::vector<std::uint32_t> nothing(static_cast<std::size_t>(length));
+  return choose_pattern(rule, {nothing, nothing});
+}
+
+/// The outline of a pattern's active blocks and columns among the first `tokens`, which may reach
+/// beyond the mask. Of rows of blocks that are too fine for the picture, every n-th stands for n.
+std::string outline(const SparsePattern& pattern, std::int64_t tokens, Point corner, double side) {
+  std::string path;
+  const double scale = side / static_cast<double>(tokens);
+  const auto add = [&](Range q, Range k, double least) {
+    const auto place = [&](std::int64_t token) { return scale * static_cast<double>(token); };
+    const double width = std::max(least, place(k.size()));
+    fmt::format_to(std::back_inserter(path), "M{:.2f} {:.2f}h{:.2f}v{:.2f}h-{:.2f}z",
+                   corner.x + place(k.begin), corner.y + place(q.begin), width, place(q.size()),
+                   width);
+  };
+  const std::int64_t rows = (tokens + pattern.block() - 1) / pattern.block();
+  const std::int64_t together = (rows + kBlocks - 1) / kBlocks;
+  for (std::int64_t row = 0; row < rows; row += together) {
+    const Range q = {row * pattern.block(), std::min(tokens, (row + together) * pattern.block())};
+    pattern.for_each_active(row, {0, tokens}, [&](Range k) { add(q, k, 0); });
+  }
+  for (const std::int64_t key : pattern.columns()) {
+    if (key < tokens) add({key, tokens}, {key, key + 1}, kColumn);
+  }
+  return path;
+}
+
+/// Who computes a document's attention, for a slice of its heads.
+struct Matrix {
+  Matrix(const Plan& plan, int document, Range heads, Point corner, double side)
+      : tokens(plan.workload.lengths[static_cast<std::size_t>(document)]) {
+    if (plan.workload.order.natural()) {
+      draw_tasks(plan, document, heads, corner, side / static_cast<double>(tokens));
+      return;
+    }
+    const Picture picture(plan, document, heads, kCells);
+    tokens = picture.tokens();
+    draw_cells(picture, corner, side / static_cast<double>(picture.size()));
+  }
+
+  std::int64_t tokens;  ///< of the document that are shown, its first
+  std::string drawn;
+
+ private:
+  void draw_tasks(const Plan& plan, int document, Range heads, Point corner, double scale) {
+    for (const Stage& stage : plan.stages) {
+      for (const PlacedTask& placed : stage.tasks) {
+        if (placed.task.document != document || !placed.task.heads.contains(heads)) continue;
+        std::string points;
+        for (const Point& p : outline(placed.task)) {
+          points += fmt::format("{:.1f},{:.1f} ", corner.x + p.x * scale, corner.y + p.y * scale);
+        }
+        drawn +=
+            fmt::format("<polygon points=\"{}\" fill=\"{}\"/>\n", points, colour(placed.server));
+      }
+    }
+  }
+
+  /// Runs of cells of one server in a row are one rectangle.
+  void draw_cells(const Picture& picture, Point corner, double side) {
+    for (std::int64_t row = 0; row < picture.size(); ++row) {
+      for (std::int64_t begin = 0, end = 0; begin <= row; begin = end) {
+        const Rank server = picture.server(row, begin);
+        while (end <= row && picture.server(row, end) == server) ++end;
+        if (server < 0) continue;
+        drawn += fmt::format(
+            "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"/>\n",
+            corner.x + side * static_cast<double>(begin),
+            corner.y + side * static_cast<double>(row), side * static_cast<double>(end - begin),
+            side, colour(server));
+      }
+    }
+  }
+};
+
 class Drawing {
  public:
+  explicit Drawing(const SparseIndex& index) : index_(index) {}
+
   void text(double x, double y, std::string_view style, std::string_view what) {
     fmt::format_to(out(), "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", x, y, style,
                    what);
@@ -113,6 +197,13 @@ class Drawing {
       text(x + 16, y_, "label", what);
       x += 230;
     }
+    y_ += kLine;
+    const auto sparse = [&](std::int64_t length) { return !plan.workload.sparse.is_dense(length); };
+    if (std::ranges::none_of(plan.workload.lengths, sparse)) return;
+    text(kGap, y_, "label",
+         indexed() ? "sparse documents: blocks and columns of the first head, under the index given"
+                   : "sparse documents: faint is what may be chosen at run time, strong what "
+                     "always is");
     y_ += kLine;
   }
 
@@ -161,18 +252,25 @@ class Drawing {
  private:
   std::back_insert_iterator<std::string> out() { return std::back_inserter(body_); }
 
+  bool indexed() const { return index_.documents() > 0; }
+
   void panel(const Plan& plan, int document, Range heads, double x, double side,
              int first_document) {
     const std::int64_t length = plan.workload.lengths[static_cast<std::size_t>(document)];
     const bool sliced = heads.size() < plan.workload.shape.heads;
-    std::int64_t shown = length;
     const double top = y_ + kLine;
-    if (plan.workload.order.natural()) {
-      tasks(plan, document, heads, x, top, side / static_cast<double>(length));
+    const Matrix matrix(plan, document, heads, {x, top}, side);
+    if (plan.workload.sparse.is_dense(length)) {
+      body_ += matrix.drawn;
     } else {
-      const Picture picture(plan, document, heads, kCells);
-      shown = picture.tokens();
-      cells(picture, x, top, side / static_cast<double>(picture.size()));
+      const SparsePattern pattern = indexed() ? *index_.of(first_document + document, heads.begin)
+                                              : always_active(plan.workload.sparse, length);
+      if (!indexed()) fmt::format_to(out(), "<g opacity=\"0.3\">\n{}</g>\n", matrix.drawn);
+      const std::string active = outline(pattern, matrix.tokens, {x, top}, side);
+      fmt::format_to(out(),
+                     "<clipPath id=\"pattern{0}\"><path d=\"{1}\"/></clipPath>\n"
+                     "<g clip-path=\"url(#pattern{0})\">\n{2}</g>\n",
+                     patterns_++, active, matrix.drawn);
     }
     fmt::format_to(out(), "<path class=\"frame\" d=\"M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}Z\"/>\n", x,
                    top, top + side, x + side);
@@ -180,40 +278,12 @@ class Drawing {
          fmt::format("{}: {} tokens", first_document + document, length));
     std::string below;
     if (sliced) below = fmt::format("heads {}-{}", heads.begin, heads.end - 1);
-    if (shown < length) below = fmt::format("first {} tokens", shown);
+    if (matrix.tokens < length) below = fmt::format("first {} tokens", matrix.tokens);
     if (!below.empty()) text(x, top + side + kLine - 4, "label", below);
   }
 
-  void tasks(const Plan& plan, int document, Range heads, double x, double y, double scale) {
-    for (const Stage& stage : plan.stages) {
-      for (const PlacedTask& placed : stage.tasks) {
-        if (placed.task.document != document || !placed.task.heads.contains(heads)) continue;
-        std::string points;
-        for (const Point& p : outline(placed.task)) {
-          points += fmt::format("{:.1f},{:.1f} ", x + p.x * scale, y + p.y * scale);
-        }
-        fmt::format_to(out(), "<polygon points=\"{}\" fill=\"{}\"/>\n", points,
-                       colour(placed.server));
-      }
-    }
-  }
-
-  /// Runs of cells of one server in a row are one rectangle.
-  void cells(const Picture& picture, double x, double y, double side) {
-    for (std::int64_t row = 0; row < picture.size(); ++row) {
-      for (std::int64_t begin = 0, end = 0; begin <= row; begin = end) {
-        const Rank server = picture.server(row, begin);
-        while (end <= row && picture.server(row, end) == server) ++end;
-        if (server < 0) continue;
-        fmt::format_to(out(),
-                       "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
-                       "fill=\"{}\"/>\n",
-                       x + side * static_cast<double>(begin), y + side * static_cast<double>(row),
-                       side * static_cast<double>(end - begin), side, colour(server));
-      }
-    }
-  }
-
+  const SparseIndex& index_;
+  int patterns_ = 0;  ///< drawn
   std::string body_;
   double y_ = 4;
 };
@@ -221,7 +291,7 @@ class Drawing {
 }  // namespace
 
 std::string to_svg(const std::vector<Plan>& plans, const StepNotes& notes) {
-  Drawing drawing;
+  Drawing drawing(notes.index);
   const std::vector<Place> where = places(plans);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     drawing.title(plans[i], where[i], prediction_of(plans, i, notes), rates_of(notes));

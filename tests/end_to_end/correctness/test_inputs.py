@@ -20,6 +20,7 @@ INPUTS = sorted(
     if path.parent.name not in ELSEWHERE
 )
 PLACEMENTS = [name for name in INPUTS if name.startswith("placements/")]
+KINDS = [f"attention/{kind}.yaml" for kind in ("window", "prefix", "dual_chunk", "vertical_slash")]
 SMALLER = 32  # times fewer tokens than the files have
 
 
@@ -173,11 +174,11 @@ def test_every_dimension_is_split_alone_and_together():
         assert frozenset(wanted) in split, wanted
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
+@pytest.mark.parametrize("name", PLACEMENTS + KINDS)
 def test_the_page_shows_it(name):
-    page = PAGE.read_text()
-    stem = name.removeprefix("placements/").removesuffix(".yaml")
-    assert f"](../inputs/{name})" in page
+    folder, stem = name.removesuffix(".yaml").split("/")
+    page = (PAGE.parent / f"{folder}.md").read_text()
+    assert f"](../inputs/{name})" in page or f"`inputs/{name}`" in page
     assert f"](pictures/{stem}.svg)" in page
     picture = (PAGE.parent / f"pictures/{stem}.svg").read_text()
     for rank in (2, 3) if "dedicated" in stem else range(ranks_of(name)):  # who computes

@@ -2,6 +2,9 @@
 """Vertical-slash attention: the index that `cadenza attend` chooses against one written from the
 definition, the same for every placement, and attention under it against a dense computation."""
 
+import json
+import re
+
 import h5py
 import numpy as np
 import pytest
@@ -248,6 +251,15 @@ BAD_INDEX = {  # a fault, and a word of the complaint
         lambda f: f["index/column_begins"].__setitem__(-1, 0),
         "index/column_begins",
     ),
+    "other documents": (
+        lambda f: f["index/document_lengths"].__setitem__(0, 299),
+        "found one of 299 tokens as document 0; valid: one of 300 tokens",
+    ),
+    "a document more": (
+        lambda f: replace(f, "index/document_lengths", [*LENGTHS, 1]),
+        "found one of 1 tokens as document 5; valid: none",
+    ),
+    "no lengths": (lambda f: f.pop("index/document_lengths"), "index/document_lengths"),
     "fewer documents": (
         lambda f: replace(f, "index/offset_begins", f["index/offset_begins"][:-4]),
         "index/offset_begins",
@@ -307,3 +319,84 @@ def test_documents_shorter_than_the_observation_choose_too(tmp_path):
     index = read_index(tmp_path / "out.h5")
     assert index == expected_index(arrays, rule)
     assert_near(found, dense_reference(arrays, index, rule["block"]), 1e-11)
+
+
+PICTURED = {
+    "model": {"heads": 4, "kv_heads": 2, "d_model": 64},
+    "data": {
+        "source": "synthetic",
+        "lengths": {"distribution": "list", "values": LENGTHS},
+    },
+    "batch": {"tokens": sum(LENGTHS), "microbatch": sum(LENGTHS)},
+    "parallel": {"context": 2},
+    "attention": {"placement": "zigzag"},
+}
+
+
+def picture_of(folder, changes, *words, form="svg"):
+    experiment = harness.merged(PICTURED, changes)
+    path = harness.write_experiment(folder / "experiment.yaml", experiment)
+    return harness.run(1, ["plan", path, "--format", form, *words])
+
+
+@pytest.fixture(scope="module")
+def drawn_index(tmp_path_factory):
+    """Of the documents of the step, in its order."""
+    folder = tmp_path_factory.mktemp("drawn")
+    experiment = harness.merged(PICTURED, sparse(RULE))
+    words = ["plan", harness.write_experiment(folder / "experiment.yaml", experiment)]
+    step = json.loads(harness.run_well(1, [*words, "--format", "json"]).out)
+    attend(folder, sparse(RULE), inputs(lengths=step["documents"]))
+    return folder / "out.h5"
+
+
+def rectangles(svg):
+    """[x, y, width, height] of the patterns of all sparse documents."""
+    return [
+        [tuple(map(float, one)) for one in re.findall(r"M(.*?) (.*?)h(.*?)v(.*?)h", path)]
+        for path in re.findall(r'<clipPath id="pattern\d+"><path d="(.*?)"/>', svg)
+    ]
+
+
+def test_a_plan_draws_an_index(drawn_index, tmp_path):
+    result = picture_of(tmp_path, sparse(RULE), "--index", drawn_index)
+    assert result.code == 0, str(result)
+    patterns = rectangles(result.out)
+    with h5py.File(drawn_index) as file:
+        lengths = file["index/document_lengths"][...]
+    index = read_index(drawn_index)
+    longest = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    drawn = [i for i in longest if lengths[i] >= RULE["dense_below"]]
+    assert len(patterns) == len(drawn) == 3
+    for document, pattern in zip(drawn, patterns, strict=True):
+        _, columns = index[4 * document]  # of head 0
+        left, top = pattern[0][:2]  # the block of the first tokens
+        scale = pattern[0][3] / RULE["block"]
+        tall = [one for one in pattern if one[3] > 1.5 * pattern[0][3]]
+        keys = [round((x - left) / scale) for x, *_ in tall]
+        assert keys == [key for key in columns if lengths[document] - key > 1.5 * RULE["block"]]
+        assert all(abs(y - top - (x - left)) < 0.1 for x, y, *_ in tall), "keys are not seen before"
+
+
+def test_a_plan_without_an_index_says_so(tmp_path):
+    result = picture_of(tmp_path, sparse(RULE))
+    assert result.code == 0 and "chosen at run time" in result.out, str(result)
+    assert len(rectangles(result.out)) == 3
+    dense = picture_of(tmp_path, {"attention": {"kind": "full"}})
+    assert "run time" not in dense.out and rectangles(dense.out) == []
+
+
+def test_a_plan_refuses_other_indices(drawn_index, tmp_path):
+    longer = {"data": {"lengths": {"values": [301, *LENGTHS[1:]]}}}
+    longer["batch"] = {"tokens": 554, "microbatch": 554}
+    faults = [
+        (harness.merged(sparse(RULE), longer), "svg", harness.DATA, "index/document_lengths"),
+        (sparse({**RULE, "block": 16}), "svg", harness.DATA, "attention.sparse.block"),
+        ({"model": {"heads": 2}, **sparse(RULE)}, "svg", harness.DATA, "index/offset_begins"),
+        ({"attention": {"kind": "full"}}, "svg", harness.USAGE, "only with kind vertical_slash"),
+        (sparse(RULE), "table", harness.USAGE, "only with --format svg"),
+    ]
+    for changes, form, code, complaint in faults:
+        result = picture_of(tmp_path, changes, "--index", drawn_index, form=form)
+        assert result.code == code and len(result.complaints) == 1, str(result)
+        assert complaint in result.complaints[0] and not result.out, str(result)

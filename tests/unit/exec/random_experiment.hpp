@@ -135,6 +135,7 @@ inline config::Experiment on_one_rank(config::Experiment e) {
   attention.chunk = e.attention.chunk;
   attention.local = e.attention.local;
   attention.cap = e.attention.cap;
+  attention.sparse = e.attention.sparse;
   attention.placement = config::PlacementKind::colocated;
   e.attention = attention;
   e.run.recompute = config::Recompute::none;

@@ -121,7 +121,7 @@ TEST(Report, TableIsAligned) {
   const std::vector<Plan> plans = step();
   StepNotes notes;
   for (const bool memory : {false, true}) {
-    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}, {}, {}, {}, {}, {}};
+    if (memory) notes = {{1 << 20, 3 << 20}, {0, 0, 2, 0, 1}, {}, {}, {}, {}};
     std::vector<std::string> rows;
     const std::vector<std::string> all = lines(to_table(plans, notes));
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -153,7 +153,7 @@ TEST(Report, SaysWhichTolerancesWereTried) {
 
 TEST(Report, JsonHasWhatIsNoted) {
   const json report = json::parse(
-      to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}, {}}));
+      to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}}));
   EXPECT_EQ(report["decisions"], json({"why"}));
   EXPECT_EQ(report["summary"]["peak_bytes_per_rank"], json({7, 8}));
   EXPECT_EQ(report["delays"], json({0, 0, 2, 0, 1}));
@@ -254,6 +254,68 @@ TEST(Report, SvgShowsWhoComputesWhat) {
       EXPECT_NEAR(areas[rank] / total, plan.cost_per_rank[rank] / cost, 0.01);
     }
   }
+}
+
+/// Of the rectangles of all paths that clip, the areas together.
+double clipped_area(const std::string& svg) {
+  double sum = 0;
+  for (const std::string& line : lines(svg)) {
+    if (!line.starts_with("<clipPath")) continue;
+    std::string path = line.substr(line.find(" d=\"") + 4);
+    std::ranges::replace_if(
+        path, [](char c) { return std::isalpha(c) != 0; }, ' ');
+    std::istringstream stream(path);
+    for (double x, y, width, height, back; stream >> x >> y >> width >> height >> back;) {
+      EXPECT_EQ(back, -width);
+      sum += width * height;
+    }
+  }
+  return sum;
+}
+
+// A document of 160 tokens, 1.4 pixels each, and a dense one.
+TEST(Report, SvgShowsWhatSparseDocumentsCompute) {
+  Workload w = workload({{160, 10}});
+  w.sparse = {.block = 16, .columns = 4, .slashes = 4, .sinks = 2, .window = 1, .dense_below = 20};
+  const std::vector<Plan> plans = {make_plan({}, w)};
+  constexpr double kScale = 224.0 / 160;
+  const auto patterns = [](const std::string& svg) {
+    return std::ranges::count_if(
+        lines(svg), [](const std::string& line) { return line.starts_with("<clipPath"); });
+  };
+  // Rows of 10, 8 and 7 blocks; a column from its key downwards.
+  StepNotes notes;
+  std::vector<SparsePattern> heads(static_cast<std::size_t>(2 * w.shape.heads));
+  const std::vector<std::int64_t> slashes = {32, 48}, columns = {3};
+  for (int head = 0; head < w.shape.heads; ++head) {
+    heads[static_cast<std::size_t>(head)] =
+        SparsePattern::vertical_slash(160, 16, slashes, columns);
+  }
+  notes.index = SparseIndex(w.shape.heads, heads);
+  const std::string given = to_svg(plans, notes);
+  EXPECT_NEAR(clipped_area(given), (25 * 256 + 157) * kScale * kScale, 10);
+  EXPECT_EQ(patterns(given), 1);
+  EXPECT_THAT(given, testing::HasSubstr("under the index given"));
+  EXPECT_THAT(given, testing::Not(testing::HasSubstr("opacity=\"0.3\"")));
+  // Without one: the diagonal, of the sinks 0 and 1 all below.
+  const std::string open = to_svg(plans);
+  EXPECT_NEAR(clipped_area(open), (10 * 256 + 160 + 159) * kScale * kScale, 10);
+  EXPECT_EQ(patterns(open), 1);
+  EXPECT_THAT(open, testing::HasSubstr("chosen at run time"));
+  EXPECT_THAT(open, testing::HasSubstr("opacity=\"0.3\""));
+  // With top_p nothing but the diagonal is sure.
+  w.sparse.top_p = 0.5;
+  EXPECT_NEAR(clipped_area(to_svg({make_plan({}, w)})), 10 * 256 * kScale * kScale, 10);
+}
+
+// 300 rows of blocks: every second stands for two.
+TEST(Report, SvgThinsRowsThatAreTooFine) {
+  Workload w = workload({{4800}});
+  w.sparse = {.block = 16, .columns = 0, .slashes = 1, .window = 1};
+  const std::string svg = to_svg({make_plan({}, w)});
+  EXPECT_NEAR(clipped_area(svg), 224.0 * 224.0 / 300, 10);
+  const std::string path = svg.substr(svg.find("<clipPath"));
+  EXPECT_EQ(std::ranges::count(path.substr(0, path.find("</clipPath>")), 'M'), 150);
 }
 
 TEST(Report, PicturesAreByTextPositions) {
