@@ -76,6 +76,14 @@ std::vector<Point> outline(const Task& task) {
 
 /// What every index has.
 SparsePattern always_active(SparseRule rule, std::int64_t length) {
+  if (rule.kind == SparseKind::xattention) {
+    std::vector<bool> first;  // block of every row
+    for (std::int64_t row = 0; row < rule.block_rows({0, length}).end; ++row) {
+      first.push_back(true);
+      first.resize(first.size() + static_cast<std::size_t>(row), false);
+    }
+    return SparsePattern::blocks(length, rule.block, first);
+  }
   rule.columns = std::min(rule.columns, rule.sinks);
   rule.slashes = std::min(rule.slashes, rule.window);
   const std::vector<std::uint32_t> nothing(static_cast<std::size_t>(length));
