@@ -293,19 +293,19 @@ TEST(Report, SvgShowsWhatSparseDocumentsCompute) {
   }
   notes.index = SparseIndex(w.shape.heads, heads);
   const std::string given = to_svg(plans, notes);
-  EXPECT_NEAR(clipped_area(given), (25 * 256 + 157) * kScale * kScale, 10);
+  EXPECT_NEAR(clipped_area(given), (25 * 256 + 157) * kScale * kScale, 1);
   EXPECT_EQ(patterns(given), 1);
   EXPECT_THAT(given, testing::HasSubstr("under the index given"));
   EXPECT_THAT(given, testing::Not(testing::HasSubstr("opacity=\"0.3\"")));
   // Without one: the diagonal, of the sinks 0 and 1 all below.
   const std::string open = to_svg(plans);
-  EXPECT_NEAR(clipped_area(open), (10 * 256 + 160 + 159) * kScale * kScale, 10);
+  EXPECT_NEAR(clipped_area(open), (10 * 256 + 160 + 159) * kScale * kScale, 1);
   EXPECT_EQ(patterns(open), 1);
   EXPECT_THAT(open, testing::HasSubstr("chosen at run time"));
   EXPECT_THAT(open, testing::HasSubstr("opacity=\"0.3\""));
   // With top_p nothing but the diagonal is sure.
   w.sparse.top_p = 0.5;
-  EXPECT_NEAR(clipped_area(to_svg({make_plan({}, w)})), 10 * 256 * kScale * kScale, 10);
+  EXPECT_NEAR(clipped_area(to_svg({make_plan({}, w)})), 10 * 256 * kScale * kScale, 1);
 }
 
 // 300 rows of blocks: every second stands for two.
