@@ -152,8 +152,8 @@ TEST(Report, SaysWhichTolerancesWereTried) {
 }
 
 TEST(Report, JsonHasWhatIsNoted) {
-  const json report = json::parse(
-      to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}}));
+  const json report =
+      json::parse(to_json(step(), {{7, 8}, {0, 0, 2, 0, 1}, {{0, 2}, {1, 3}}, {}, {"why"}, {}}));
   EXPECT_EQ(report["decisions"], json({"why"}));
   EXPECT_EQ(report["summary"]["peak_bytes_per_rank"], json({7, 8}));
   EXPECT_EQ(report["delays"], json({0, 0, 2, 0, 1}));

@@ -110,7 +110,9 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                     {"k_begin", 40, 8, I},
                                                     {"k_end", 48, 8, I},
                                                     {"cost", 56, 8, F},
-                                                    {"half", 64, 4, I}}));
+                                                    {"half", 64, 4, I},
+                                                    {"layer_class", 68, 4, I},
+                                                    {"layers", 72, 4, I}}));
   EXPECT_EQ(layout_of(file.get(), "/plan_summary"), (Layout{{"step", 0, 4, I},
                                                             {"tick", 4, 4, I},
                                                             {"half", 8, 4, I},
@@ -123,7 +125,9 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                             {"bytes_in", 40, 8, I},
                                                             {"bytes_out", 48, 8, I},
                                                             {"attend_s", 56, 8, F},
-                                                            {"receive_s", 64, 8, F}}));
+                                                            {"receive_s", 64, 8, F},
+                                                            {"layer_class", 72, 4, I},
+                                                            {"layers", 76, 4, I}}));
   EXPECT_EQ(layout_of(file.get(), "/meta/rank"), (Layout{{"host", 0, 64, S},
                                                          {"rank", 64, 4, I},
                                                          {"world", 68, 4, I},
