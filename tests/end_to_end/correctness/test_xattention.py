@@ -20,7 +20,11 @@ from test_sparse_attention import (
 import harness
 
 RULE = {"block": 16, "stride": 4, "threshold": 0.6, "dense_below": 38}
-MANY = {**LAYOUTS, "zigzag on 8": layout("zigzag", context=8), "ring on 6": layout("ring", context=6)}
+MANY = {
+    **LAYOUTS,
+    "zigzag on 8": layout("zigzag", context=8),
+    "ring on 6": layout("ring", context=6),
+}
 
 
 def blocks(rule, dtype="float64"):
