@@ -41,20 +41,32 @@ void write_lists(storage::File& file, const char* begins, const char* numbers,
   file.write<T>(numbers, {lists.numbers.size()}, lists.numbers.data());
 }
 
+/// @param most  numbers that all lists may have together: a small file may hold any number of them
 template <typename T>
 Lists<T> read_lists(const storage::File& file, const char* begins, const char* numbers,
-                    std::size_t count) {
+                    std::size_t count, std::int64_t most) {
   Lists<T> lists;
-  lists.numbers = file.read<T>(numbers, file.shape(numbers));
   lists.begins = file.read<std::int64_t>(begins, {count + 1});
-  const bool whole = lists.begins.front() == 0 && lists.begins.back() == std::ssize(lists.numbers);
-  if (!whole || !std::ranges::is_sorted(lists.begins)) {
+  const std::int64_t end = lists.begins.back();
+  if (lists.begins.front() != 0 || !std::ranges::is_sorted(lists.begins) || end > most) {
     fail(ExitCode::data,
-         "{}: {}: found begins that do not cut the {} numbers of {}; valid: "
-         "ascending from 0 to {}",
-         file.path(), begins, lists.numbers.size(), numbers, lists.numbers.size());
+         "{}: {}: found numbers from {} to {}; valid: from 0 on, never falling, to at most {}, the "
+         "numbers that {} can have",
+         file.path(), begins, lists.begins.front(), end, most, numbers);
   }
+  lists.numbers = file.read<T>(numbers, {static_cast<storage::Shape::value_type>(end)});
   return lists;
+}
+
+/// Of all documents and heads: what `of` says of a length that is not dense.
+template <typename Of>
+std::int64_t most_numbers(std::span<const std::int64_t> lengths, std::size_t heads,
+                          const SparseRule& rule, const Of& of) {
+  std::int64_t sum = 0;
+  for (const std::int64_t length : lengths) {
+    if (!rule.is_dense(length)) sum += static_cast<std::int64_t>(heads) * of(length);
+  }
+  return sum;
 }
 
 /// Numbers of one list, which ascend in [0, end).
@@ -82,13 +94,15 @@ void require_lengths(const storage::File& file, std::span<const std::int64_t> le
        text(other, found.end()), other - found.begin(), text(valid, lengths.end()));
 }
 
-/// Whether each row of blocks, of which row r has r + 1 bits, has its last one.
+/// Whether each row of blocks, of which row r has r + 1 bits, has its last one, and no bit is
+/// behind the last row.
 bool has_diagonal(std::span<const std::uint64_t> words, std::int64_t rows) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t bit = row * (row + 1) / 2 + row;
     if ((words[static_cast<std::size_t>(bit / 64)] >> (bit % 64) & 1) == 0) return false;
   }
-  return true;
+  const std::int64_t used = rows * (rows + 1) / 2 % 64;
+  return used == 0 || words.back() >> used == 0;
 }
 
 /// A list of a document and head is empty where the document is dense, and only there.
@@ -108,8 +122,17 @@ using Patterns = std::vector<SparsePattern>;
 Patterns read_vertical_slash(const storage::File& file, std::span<const std::int64_t> lengths,
                              std::size_t heads, const SparseRule& rule) {
   Patterns patterns(lengths.size() * heads);
-  const auto offsets = read_lists<std::int64_t>(file, kOffsetBegins, kOffsets, patterns.size());
-  const auto columns = read_lists<std::int64_t>(file, kColumnBegins, kColumns, patterns.size());
+  // A slash makes two blocks of a row active at most, beside the one on the diagonal.
+  const auto most_offsets = [&](std::int64_t length) {
+    return std::min(rule.block_rows({0, length}).end, 1 + 2 * rule.slashes);
+  };
+  const auto most_columns = [&](std::int64_t length) { return std::min(rule.columns, length); };
+  const auto offsets =
+      read_lists<std::int64_t>(file, kOffsetBegins, kOffsets, patterns.size(),
+                               most_numbers(lengths, heads, rule, most_offsets));
+  const auto columns =
+      read_lists<std::int64_t>(file, kColumnBegins, kColumns, patterns.size(),
+                               most_numbers(lengths, heads, rule, most_columns));
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::size_t document = i / heads;
     const std::int64_t length = lengths[document];
@@ -117,6 +140,10 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
                       i % heads);
     require_ascending(file, kColumns, columns.of(i), length, document, i % heads);
     require_dense(file, kOffsets, std::ssize(offsets.of(i)), rule, length, document, i % heads);
+    if (!offsets.of(i).empty() && offsets.of(i).front() != 0) {
+      fail(ExitCode::data, "{}: {}: found {} first for document {} head {}; valid: 0", file.path(),
+           kOffsets, offsets.of(i).front(), document, i % heads);
+    }
     if (std::ssize(columns.of(i)) > rule.columns) {
       fail(ExitCode::data,
            "{}: {}: found {} for document {} head {}; valid: at most {}, "
@@ -124,6 +151,13 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
            file.path(), kColumns, columns.of(i).size(), document, i % heads, rule.columns);
     }
     if (rule.is_dense(length)) continue;
+    if (std::ssize(offsets.of(i)) > most_offsets(length)) {
+      fail(ExitCode::data,
+           "{}: {}: found {} for document {} head {}; valid: at most {}, for attention.sparse."
+           "slashes = {}",
+           file.path(), kOffsets, offsets.of(i).size(), document, i % heads, most_offsets(length),
+           rule.slashes);
+    }
     std::vector<std::int64_t> slashes(offsets.of(i).begin(), offsets.of(i).end());
     for (std::int64_t& slash : slashes) slash *= rule.block;
     patterns[i] = SparsePattern::vertical_slash(length, rule.block, slashes, columns.of(i));
@@ -134,7 +168,11 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
 Patterns read_blocks(const storage::File& file, std::span<const std::int64_t> lengths,
                      std::size_t heads, const SparseRule& rule) {
   Patterns patterns(lengths.size() * heads);
-  const auto bits = read_lists<std::uint64_t>(file, kBitBegins, kBits, patterns.size());
+  const auto bits = read_lists<std::uint64_t>(
+      file, kBitBegins, kBits, patterns.size(),
+      most_numbers(lengths, heads, rule, [&](std::int64_t length) {
+        return rule.pattern_words(length, {0, length});
+      }));
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::int64_t length = lengths[i / heads];
     const Range tokens{0, length};
@@ -150,7 +188,7 @@ Patterns read_blocks(const storage::File& file, std::span<const std::int64_t> le
     }
     fail(ExitCode::data,
          "{}: {}: found {} words for document {} head {} that are no pattern of {} tokens; valid: "
-         "{} words, with the bits of the diagonal",
+         "{} words, with the bits of the diagonal and none behind the last row",
          file.path(), kBits, bits.of(i).size(), i / heads, i % heads, length,
          rule.pattern_words(length, tokens));
   }

@@ -115,7 +115,10 @@ void RunFolder::append(const StepMetrics& m) {
     line["hits"] = m.hits;
   }
   if (m.sparsity > 0) line["sparsity"] = m.sparsity;
-  if (m.recall) line["recall"] = *m.recall;
+  if (m.recall) {
+    line["recall"] = *m.recall;
+    line["recall_layer"] = m.recall_layer;
+  }
   errno = 0;
   if (!(metrics_ << line.dump() << '\n' << std::flush)) {
     fail(ExitCode::data, "{}: cannot be written: {}", metrics(), reason());

@@ -37,6 +37,7 @@ struct StepMetrics {
   std::int64_t hits = 0;         ///< answers that were the model's first choice
   double sparsity = 0;           ///< share of the pairs of sparse documents that was left out
   std::optional<double> recall;  ///< share of their attention that sampled queries have kept
+  int recall_layer = 0;          ///< of the model, from 0, in which they were sampled
 };
 
 class RunFolder {

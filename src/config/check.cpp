@@ -333,8 +333,6 @@ void check_antidiagonals(const Checker& check, const Attention& a) {
                 "found {} with attention.sparse.block = {}; valid: a divisor of the block, at most "
                 "{} times smaller",
                 rule.stride, rule.block, SparseRule::kObserved);
-  check.require(rule.threshold > 0, "attention.sparse.threshold",
-                "found 0; valid: a number in (0, 1]");
 }
 
 void check_sparse(const Checker& check, const Experiment& e) {
@@ -356,15 +354,20 @@ void check_sparse(const Checker& check, const Experiment& e) {
                   e.model.layers);
   }
   check.require(a.overlap != Overlap::ping_pong, "attention.overlap",
-                "found ping_pong with attention.kind {}: what a document sees is chosen from all "
-                "of it, of which each half has a part; valid: none",
+                "found ping_pong with attention.kind {}: the index needs whole documents, and each "
+                "half of a microbatch has a part of them; valid: none",
                 word(a.kind));
   const bool pooled = e.parallel.pipeline > 1 &&
                       e.parallel.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
   check.require(s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
-                "found {} layers with schedule phase_aligned, where servers compute layers of "
-                "several stages at once; valid: none, or another parallel.schedule",
-                s.dense_layers.size());
+                "found {} with schedule phase_aligned (of cad with pipelines, unless "
+                "parallel.schedule says otherwise), where servers compute layers of several stages "
+                "at once; valid: none, or another parallel.schedule",
+                s.dense_layers.size() == 1 ? "a layer"
+                                           : fmt::format("{} layers", s.dense_layers.size()));
+  const std::set<std::int64_t> dense(s.dense_layers.begin(), s.dense_layers.end());
+  check.require(std::ssize(dense) < e.model.layers, "attention.sparse.dense_layers",
+                "found all layers of the model; valid: fewer, or attention.kind full");
 }
 
 void check_attention(const Checker& check, const Experiment& e) {

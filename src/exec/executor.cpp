@@ -61,6 +61,17 @@ SparseCounts planned_counts(const program::StepPlan& plan, int layers) {
   return counts;
 }
 
+/// Of the layers whose attention is sparse: another one in every step.
+int sampled_layer(const config::Experiment& e, std::int64_t step) {
+  if (e.attention.sparse_rule().block == 0) return -1;
+  std::vector<int> sparse;
+  for (int layer = 0; layer < static_cast<int>(e.model.layers); ++layer) {
+    const auto& dense = e.attention.sparse.dense_layers;
+    if (std::ranges::find(dense, layer) == dense.end()) sparse.push_back(layer);
+  }
+  return sparse[static_cast<std::size_t>(step) % sparse.size()];
+}
+
 }  // namespace
 
 model::ModelPart model_part(const config::Experiment& experiment, const program::Layout& layout,
@@ -152,6 +163,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   tracer_.time_collective(world_, OtherEvent::agree_on_plan, {}, [&] { agree_on_plan(plan); });
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
   tracer_.time_host(OtherEvent::bind_plan, [&] { bind(plan); });
+  sampled_layer_ = sampled_layer(experiment_, plan.batch.step);
   for (const Step& step : plan.program.steps) run_operation(step, plan);
   tracer_.set_context({});
   for (const auto& exchange : exchange_) exchange->finish();
@@ -176,12 +188,12 @@ StepResult Executor<Real>::agree_on_result(const program::StepPlan& plan) {
     sums[1] = trainer_->gradient_norm();
     sums[2] = trainer_->learning_rate();
   }
-  const Recall& sampled = exchange_.front()->index().recall_of_step();
+  const exec::Recall& sampled = exchange_.front()->index().recall_of_step();
   sums[5] = sampled.kept;
   sums[6] = sampled.all;
   world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
-  const std::optional<double> recall =
-      sums[6] > 0 ? std::optional(sums[5] / sums[6]) : std::nullopt;
+  std::optional<StepResult::Recall> recall;
+  if (sums[6] > 0) recall = {sampled_layer_, sums[5] / sums[6]};
   return {sums[0] * loss_scale_, sums[1], sums[2], std::llround(sums[3]), std::llround(sums[4]),
           agree_on_counts(plan), recall};
 }
@@ -240,7 +252,8 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
     trainer_->run(step, plan, home);
     if (step.operation == program::Operation::attention_outputs &&
         step.pass == program::Pass::forward && !step.recompute) {
-      exchange_.front()->index().sample(context_of(step));
+      const AttentionContext<Real> context = context_of(step);
+      if (context.sampled) exchange_.front()->index().sample(context);
     }
   };
   program::describe(step.operation).whole ? run() : tracer_.time_if_long(step.operation, run);
@@ -257,6 +270,8 @@ AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
   context.recompute = step.recompute;
   const int layers = outline_.layers * outline_.pipeline.chunks;
   context.copy = std::max(step.buffer, 0) * layers + step.layer;
+  const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
+  context.sampled = outline_.model_layer(stage, step.layer) == sampled_layer_;
   if (!rules_.empty()) context.rules = rules_[static_cast<std::size_t>(step.layer)];
   if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
   return context;

@@ -76,6 +76,10 @@ SparseEstimates CheckpointReader::estimates(const config::Model& model) const {
   if (!file_->contains(kEstimatePlaces) && !file_->contains(kEstimateShares)) return {};
   const storage::Shape shape = file_->shape(kEstimatePlaces);
   const hsize_t rows = shape.empty() ? 0 : shape.front();
+  const auto most = static_cast<hsize_t>(2 * model.layers * SparsePlace::kDigits);
+  if (rows > most) {  // a small file may hold any number of equal rows
+    refuse(*file_, kEstimatePlaces, fmt::format("{} rows", rows), fmt::format("at most {}", most));
+  }
   const auto places = rows_of<Place>(*file_, kEstimatePlaces, rows);
   const auto shares = rows_of<Shares>(*file_, kEstimateShares, rows);
   require_places(*file_, places, model);

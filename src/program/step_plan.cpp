@@ -124,8 +124,10 @@ config::Experiment experiment_of_step(config::Experiment experiment, std::int64_
 
 std::string describe_estimate(const config::Experiment& experiment, std::int64_t step,
                               const SparseEstimate& estimate) {
-  if (experiment_of_step(experiment, step).attention.sparse_rule().block == 0) return "";
-  return estimate.empty() ? "budgets" : fmt::format("steps up to {}", step - 2);
+  const SparseRule rule = experiment_of_step(experiment, step).attention.sparse_rule();
+  if (rule.block == 0) return "";
+  if (!estimate.empty()) return fmt::format("steps up to {}", step - 2);
+  return rule.kind == SparseKind::xattention ? "all pairs" : "budgets";
 }
 
 StepPlan plan_step(const config::Experiment& whole, const data::Packer& packer, Rank rank,

@@ -37,6 +37,7 @@ struct AttentionContext {
   model::AttentionBuffers<Real> home;  ///< null rows on dedicated servers
   /// By head of this rank, what its patterns may keep; empty: all as the plan says.
   std::span<const SparseRule> rules = {};
+  bool sampled = false;  ///< the layer whose recall is asked for in this step
 };
 
 template <typename Real>

@@ -27,8 +27,12 @@ struct StepResult {
   /// What sparse attention kept: rows of the tensor rank with most of them, sums of all heads.
   SparseCounts sparse;
   /// Share of their attention that sampled queries of sparse documents have kept, over the heads of
-  /// one layer.
-  std::optional<double> recall;
+  /// one layer of the model; the next step samples the next one.
+  struct Recall {
+    int layer = 0;
+    double share = 0;
+  };
+  std::optional<Recall> recall;
 };
 
 /// The layers that a trainer holds.
@@ -81,6 +85,7 @@ class Executor {
   Tracer& tracer_;
   comm::ActivityScope activity_;
   kernels::RotaryTable<Sum> rotary_;
+  int sampled_layer_ = -1;  ///< of the model, whose recall a step asks for; -1: all are dense
   std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: as the plans say
   std::unique_ptr<Trainer<Real>> trainer_;      ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part

@@ -68,8 +68,8 @@ class IndexExchange {
   /// ranks together have not computed each pair of the indices once
   void require_all_computed();
 
-  /// After a forward pass of the context's layer: notes how much of their attention sampled queries
-  /// have kept. One layer of a step is sampled, another one in the next step.
+  /// After a forward pass of the context's layer, which was sampled: notes how much of their
+  /// attention some queries have kept.
   void sample(const AttentionContext<Real>& context);
 
   /// Of the patterns that this rank has chosen since bind(), by layer as the trace counts them.
@@ -126,8 +126,6 @@ class IndexExchange {
   SparseIndex index_;
   SparseCounts step_counts_;
   Recall step_recall_;
-  int sampled_layer_ = -1;
-  int last_layer_ = 0;  ///< seen so far
   const SparseIndex* given_ = nullptr;
 };
 

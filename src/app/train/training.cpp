@@ -275,7 +275,10 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.answers = result.answers;
   metrics.hits = result.hits;
   metrics.sparsity = result.sparse.sparsity();
-  metrics.recall = result.recall;
+  if (result.recall) {
+    metrics.recall = result.recall->share;
+    metrics.recall_layer = result.recall->layer;
+  }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
   folder_->append(metrics);
   progress_->show(metrics.step + 1,

@@ -91,7 +91,6 @@ void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tic
   kept_.assign(at(copies), {});
   step_counts_ = {};
   step_recall_ = {};
-  sampled_layer_ = (sampled_layer_ + 1) % (last_layer_ + 1);
   IndexNeeds needs;
   for (const program::TickPlans* plans : ticks) {
     needs.add(*plans, pool_.rank());
@@ -185,7 +184,6 @@ void IndexExchange<Real>::run(Operation operation, int round,
 /// Before a layer's first round, which may have no messages here.
 template <typename Real>
 void IndexExchange<Real>::begin_layer() {
-  last_layer_ = std::max(last_layer_, context_->layer);
   has_begun_ = true;
   estimator_->begin(tick_->workload(), tick_->documents, context_->rules, context_->home.q,
                     context_->home.k);
@@ -197,7 +195,7 @@ void IndexExchange<Real>::estimate(IndexRound round) {
     if (!has_begun_) begin_layer();
     has_begun_ = false;
   }
-  estimator_->estimate(round, context_->layer == sampled_layer_,
+  estimator_->estimate(round, context_->sampled,
                        [this](const IndexDocument& document, std::int64_t head,
                               SparsePattern pattern) { keep(document, head, std::move(pattern)); });
 }

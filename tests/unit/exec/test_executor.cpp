@@ -230,13 +230,47 @@ TEST_P(SparseExecutor, MemoryIsAsEstimated) {
     const StepResult result = runner.executor.run(plan);
     EXPECT_GT(result.sparse.sparsity(), 0.1);
     ASSERT_TRUE(result.recall.has_value());
-    EXPECT_GT(*result.recall, 1 - 2 * result.sparse.sparsity());
-    EXPECT_LT(*result.recall, 1);
+    EXPECT_EQ(result.recall->layer, step % runner.experiment.model.layers);
+    EXPECT_GT(result.recall->share, 1 - 2 * result.sparse.sparsity());
+    EXPECT_LT(result.recall->share, 1);
     if (step > 0) continue;
     testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
                                            plan.program, plan.ticks),
                            runner.ledger);
   }
+}
+
+TEST(Executor, BothKindsRecallTheSameOfTheSamePairs) {
+  const auto world = comm::make_self();
+  config::Experiment columns = sparse_experiment();  // the first 8 keys, and blocks of the diagonal
+  columns.attention.sparse.columns = columns.attention.sparse.sinks = 8;
+  columns.attention.sparse.slashes = columns.attention.sparse.window = 1;
+  config::Experiment blocks = blocks_experiment();  // likewise
+  blocks.attention.sparse.threshold = 1e-9;
+  for (config::Experiment* e : {&columns, &blocks}) e->run.dtype = config::Dtype::float64;
+  RankState<double> one(columns, *world), other(blocks, *world);
+  for (int step = 0; step < 2; ++step) {
+    const StepResult a = one.run(step);
+    const StepResult b = other.run(step);
+    EXPECT_NEAR(a.loss, b.loss, 1e-12);
+    EXPECT_EQ(a.sparse.kept, b.sparse.kept);
+    ASSERT_TRUE(a.recall && b.recall);
+    EXPECT_NEAR(a.recall->share, b.recall->share, 1e-7);  // one is made of sums in steps of 2^-30
+    EXPECT_GT(a.recall->share, 0.01);
+    EXPECT_LT(a.recall->share, 0.9);
+  }
+}
+
+TEST_P(SparseExecutor, WhoKeepsAllRecallsAll) {
+  const auto world = comm::make_self();
+  config::Experiment e = GetParam()();
+  e.attention.sparse.threshold = 1;
+  e.attention.sparse.columns = 100000;
+  RankState<float> runner(e, *world);
+  const StepResult result = runner.run(0);
+  EXPECT_EQ(result.sparse.sparsity(), 0);
+  ASSERT_TRUE(result.recall.has_value());
+  EXPECT_NEAR(result.recall->share, 1, 1e-5);
 }
 
 /// Layers with plans of their own: a dense one, two that keep more or less.
