@@ -60,7 +60,7 @@ template <typename M, typename Sum>
 void observe_products(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
                       std::int64_t count, Sum* scores) {
   constexpr int kKeys = 4;
-  constexpr int kElements = 128;
+  constexpr int kElements = 64;
   for (int begin = 0; begin < dim; begin += kElements) {
     const int end = begin + kElements < dim ? begin + kElements : dim;
     std::int64_t n = 0;

@@ -127,12 +127,10 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
     return std::min(rule.block_rows({0, length}).end, 1 + 2 * rule.slashes);
   };
   const auto most_columns = [&](std::int64_t length) { return std::min(rule.columns, length); };
-  const auto offsets =
-      read_lists<std::int64_t>(file, kOffsetBegins, kOffsets, patterns.size(),
-                               most_numbers(lengths, heads, rule, most_offsets));
-  const auto columns =
-      read_lists<std::int64_t>(file, kColumnBegins, kColumns, patterns.size(),
-                               most_numbers(lengths, heads, rule, most_columns));
+  const auto offsets = read_lists<std::int64_t>(file, kOffsetBegins, kOffsets, patterns.size(),
+                                                most_numbers(lengths, heads, rule, most_offsets));
+  const auto columns = read_lists<std::int64_t>(file, kColumnBegins, kColumns, patterns.size(),
+                                                most_numbers(lengths, heads, rule, most_columns));
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::size_t document = i / heads;
     const std::int64_t length = lengths[document];
@@ -168,11 +166,11 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
 Patterns read_blocks(const storage::File& file, std::span<const std::int64_t> lengths,
                      std::size_t heads, const SparseRule& rule) {
   Patterns patterns(lengths.size() * heads);
-  const auto bits = read_lists<std::uint64_t>(
-      file, kBitBegins, kBits, patterns.size(),
-      most_numbers(lengths, heads, rule, [&](std::int64_t length) {
-        return rule.pattern_words(length, {0, length});
-      }));
+  const auto bits =
+      read_lists<std::uint64_t>(file, kBitBegins, kBits, patterns.size(),
+                                most_numbers(lengths, heads, rule, [&](std::int64_t length) {
+                                  return rule.pattern_words(length, {0, length});
+                                }));
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::int64_t length = lengths[i / heads];
     const Range tokens{0, length};

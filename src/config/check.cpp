@@ -359,12 +359,12 @@ void check_sparse(const Checker& check, const Experiment& e) {
                 word(a.kind));
   const bool pooled = e.parallel.pipeline > 1 &&
                       e.parallel.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
-  check.require(s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
-                "found {} with schedule phase_aligned (of cad with pipelines, unless "
-                "parallel.schedule says otherwise), where servers compute layers of several stages "
-                "at once; valid: none, or another parallel.schedule",
-                s.dense_layers.size() == 1 ? "a layer"
-                                           : fmt::format("{} layers", s.dense_layers.size()));
+  check.require(
+      s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
+      "found {} with schedule phase_aligned (of cad with pipelines, unless "
+      "parallel.schedule says otherwise), where servers compute layers of several stages "
+      "at once; valid: none, or another parallel.schedule",
+      s.dense_layers.size() == 1 ? "a layer" : fmt::format("{} layers", s.dense_layers.size()));
   const std::set<std::int64_t> dense(s.dense_layers.begin(), s.dense_layers.end());
   check.require(std::ssize(dense) < e.model.layers, "attention.sparse.dense_layers",
                 "found all layers of the model; valid: fewer, or attention.kind full");

@@ -71,7 +71,8 @@ std::string describe(const StepMetrics& m) {
     text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * m.sparsity,
                         format_count(m.attention_flops), format_count(m.dense_attention_flops));
   }
-  if (m.recall) text += fmt::format("  recall {:.1f} % in layer {}", 100 * *m.recall, m.recall_layer);
+  if (m.recall)
+    text += fmt::format("  recall {:.1f} % in layer {}", 100 * *m.recall, m.recall_layer);
   if (m.answers > 0) text += fmt::format("  answers {}/{}", m.hits, m.answers);
   return text;
 }

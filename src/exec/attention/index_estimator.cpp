@@ -18,9 +18,9 @@ std::int64_t IndexDocument::row_of(std::int64_t token) const {
 }
 
 template <typename Real>
-std::vector<Real> rotated_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
-                                  const Real* q, const kernels::AttentionShape& shape,
-                                  const kernels::RotaryTable<Accumulator<Real>>& rotary) {
+void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
+                    const Real* q, const kernels::AttentionShape& shape,
+                    const kernels::RotaryTable<Accumulator<Real>>& rotary, std::vector<Real>& to) {
   const std::int64_t count = tokens.size();
   const std::int64_t elements = count * shape.heads * shape.head_dim;
   Array<Real> rows(Kokkos::view_alloc(Kokkos::WithoutInitializing, "observed"), at(elements));
@@ -36,13 +36,13 @@ std::vector<Real> rotated_queries(const plan::Workload& workload, std::int64_t l
   Kokkos::deep_copy(rows, Home(q, rows.extent(0)));
   attention::rotate_keys<Real>(rotary, rows.data(), positions, count, shape.heads, shape.head_dim);
   const auto turned = on_host<Real>(rows.data(), elements);
-  return {turned.data(), turned.data() + elements};
+  to.assign(turned.data(), turned.data() + elements);
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                         \
-  template std::vector<Real> rotated_queries(const plan::Workload&, std::int64_t, Range,  \
-                                             const Real*, const kernels::AttentionShape&, \
-                                             const kernels::RotaryTable<Accumulator<Real>>&);
+#define CADENZA_INSTANTIATE(Real)                                                              \
+  template void rotate_queries(                                                                \
+      const plan::Workload&, std::int64_t, Range, const Real*, const kernels::AttentionShape&, \
+      const kernels::RotaryTable<Accumulator<Real>>&, std::vector<Real>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

@@ -112,12 +112,12 @@ auto on_host(const T* data, std::int64_t count) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, Rows(data, at(count)));
 }
 
-/// Rows of queries, rotated, on the host: [tokens, heads, head_dim].
+/// Fills `to` with rows of queries, rotated: [tokens, heads, head_dim].
 /// @param tokens  as the plan counts them; rows of the model that lie one after another
 /// @param q  of the first of them
 template <typename Real>
-std::vector<Real> rotated_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
-                                  const Real* q, const kernels::AttentionShape& shape,
-                                  const kernels::RotaryTable<Accumulator<Real>>& rotary);
+void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
+                    const Real* q, const kernels::AttentionShape& shape,
+                    const kernels::RotaryTable<Accumulator<Real>>& rotary, std::vector<Real>& to);
 
 }  // namespace cadenza::exec

@@ -97,9 +97,9 @@ void VerticalSlash<Real>::begin(const plan::Workload& workload, std::span<IndexD
     heads_of(document).resize(document.holds() ? at(shape_.heads) : 0);
     for (const plan::Home& part : queries_here(document)) {
       const std::int64_t row = document.row_of(part.tokens.begin);
-      const auto rows =
-          rotated_queries<Real>(workload, document.length, part.tokens,
-                                q + row * shape_.heads * shape_.head_dim, shape_, rotary_);
+      std::vector<Real> rows;
+      rotate_queries<Real>(workload, document.length, part.tokens,
+                           q + row * shape_.heads * shape_.head_dim, shape_, rotary_, rows);
       place_queries(document, part.tokens, rows.data());
     }
   }

@@ -56,6 +56,7 @@ class XAttention final : public IndexEstimator<Real> {
   Range owned_key_heads(const IndexDocument& document) const {
     return plan::key_heads(workload_->shape, document.owned.heads);
   }
+  void make_room(const IndexDocument& document);
   void take_own(const IndexDocument& document);
   template <typename Visit>
   void for_each_row(const IndexDocument& document, const plan::Move& move, Visit&& visit);
@@ -78,27 +79,40 @@ void XAttention<Real>::begin(const plan::Workload& workload, std::span<IndexDocu
                              std::span<const SparseRule>, const Real* q, const Real* k) {
   workload_ = &workload;
   documents_ = documents;
-  rows_.assign(documents.size(), {});
+  rows_.resize(documents.size());  // and keep their memory from layer to layer
   recall_ = {};
   const std::int64_t query_row = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::int64_t key_row = std::int64_t{shape_.kv_heads} * shape_.head_dim;
   for (const IndexDocument& document : documents_) {
     Rows& rows = rows_of(document);
-    for (const plan::Home& home : document.homes) {
-      const std::int64_t row = document.row_of(home.tokens.begin);
-      rows.queries.push_back(rotated_queries<Real>(workload, document.length, home.tokens,
-                                                   q + row * query_row, shape_, rotary_));
-      const auto keys = on_host<Real>(k + row * key_row, home.tokens.size() * key_row);
-      rows.keys.emplace_back(keys.data(), keys.data() + keys.extent(0));
+    rows.queries.resize(document.homes.size());
+    rows.keys.resize(document.homes.size());
+    for (std::size_t n = 0; n < document.homes.size(); ++n) {
+      const Range tokens = document.homes[n].tokens;
+      const std::int64_t row = document.row_of(tokens.begin);
+      rotate_queries<Real>(workload, document.length, tokens, q + row * query_row, shape_, rotary_,
+                           rows.queries[n]);
+      const auto keys = on_host<Real>(k + row * key_row, tokens.size() * key_row);
+      rows.keys[n].assign(keys.data(), keys.data() + keys.extent(0));
     }
-    if (document.owned.empty()) continue;
-    rows.owned_queries.assign(
-        at(document.owned.heads.size()),
-        std::vector<Real>(at(document.owned.tokens.size() * shape_.head_dim)));
-    const std::int64_t padded = whole(document.owned.tokens.end, workload.sparse.stride);
-    rows.owned_keys.assign(at(owned_key_heads(document).size()),
-                           std::vector<Real>(at(padded * shape_.head_dim), Real(0)));
-    take_own(document);
+    make_room(document);
+    if (!document.owned.empty()) take_own(document);
+  }
+}
+
+template <typename Real>
+void XAttention<Real>::make_room(const IndexDocument& document) {
+  Rows& rows = rows_of(document);
+  const bool owns = !document.owned.empty();
+  rows.owned_queries.resize(owns ? at(document.owned.heads.size()) : 0);
+  for (std::vector<Real>& head : rows.owned_queries) {
+    head.resize(at(document.owned.tokens.size() * shape_.head_dim));
+  }
+  rows.owned_keys.resize(owns ? at(owned_key_heads(document).size()) : 0);
+  const std::int64_t tokens = document.owned.tokens.end;
+  for (std::vector<Real>& head : rows.owned_keys) {
+    head.resize(at(whole(tokens, workload_->sparse.stride) * shape_.head_dim));
+    std::fill(head.begin() + tokens * shape_.head_dim, head.end(), Real(0));
   }
 }
 
@@ -239,7 +253,6 @@ void XAttention<Real>::estimate(IndexRound round, bool sample, const Keep& keep)
     keep(*part.document, part.head, std::move(pattern));
     active.clear();
   }
-  for (Rows& rows : rows_) rows = {};
 }
 
 /// Of the last queries that this rank owns: what the pattern keeps of their attention.
