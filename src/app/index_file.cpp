@@ -58,14 +58,11 @@ Lists<T> read_lists(const storage::File& file, const char* begins, const char* n
   return lists;
 }
 
-/// Of all documents and heads: what `of` says of a length that is not dense.
+/// Of all documents and heads: what `of` says of a length; dense ones are complained about later.
 template <typename Of>
-std::int64_t most_numbers(std::span<const std::int64_t> lengths, std::size_t heads,
-                          const SparseRule& rule, const Of& of) {
+std::int64_t most_numbers(std::span<const std::int64_t> lengths, std::size_t heads, const Of& of) {
   std::int64_t sum = 0;
-  for (const std::int64_t length : lengths) {
-    if (!rule.is_dense(length)) sum += static_cast<std::int64_t>(heads) * of(length);
-  }
+  for (const std::int64_t length : lengths) sum += static_cast<std::int64_t>(heads) * of(length);
   return sum;
 }
 
@@ -122,15 +119,12 @@ using Patterns = std::vector<SparsePattern>;
 Patterns read_vertical_slash(const storage::File& file, std::span<const std::int64_t> lengths,
                              std::size_t heads, const SparseRule& rule) {
   Patterns patterns(lengths.size() * heads);
-  // A slash makes two blocks of a row active at most, beside the one on the diagonal.
-  const auto most_offsets = [&](std::int64_t length) {
-    return std::min(rule.block_rows({0, length}).end, 1 + 2 * rule.slashes);
-  };
-  const auto most_columns = [&](std::int64_t length) { return std::min(rule.columns, length); };
+  const auto rows = [&](std::int64_t length) { return rule.block_rows({0, length}).end; };
+  const auto keys = [](std::int64_t length) { return length; };
   const auto offsets = read_lists<std::int64_t>(file, kOffsetBegins, kOffsets, patterns.size(),
-                                                most_numbers(lengths, heads, rule, most_offsets));
+                                                most_numbers(lengths, heads, rows));
   const auto columns = read_lists<std::int64_t>(file, kColumnBegins, kColumns, patterns.size(),
-                                                most_numbers(lengths, heads, rule, most_columns));
+                                                most_numbers(lengths, heads, keys));
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const std::size_t document = i / heads;
     const std::int64_t length = lengths[document];
@@ -149,12 +143,13 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
            file.path(), kColumns, columns.of(i).size(), document, i % heads, rule.columns);
     }
     if (rule.is_dense(length)) continue;
-    if (std::ssize(offsets.of(i)) > most_offsets(length)) {
+    // A slash makes two blocks of a row active at most, beside the one on the diagonal.
+    const std::int64_t most = 1 + 2 * rule.slashes;
+    if (std::ssize(offsets.of(i)) > most) {
       fail(ExitCode::data,
            "{}: {}: found {} for document {} head {}; valid: at most {}, for attention.sparse."
            "slashes = {}",
-           file.path(), kOffsets, offsets.of(i).size(), document, i % heads, most_offsets(length),
-           rule.slashes);
+           file.path(), kOffsets, offsets.of(i).size(), document, i % heads, most, rule.slashes);
     }
     std::vector<std::int64_t> slashes(offsets.of(i).begin(), offsets.of(i).end());
     for (std::int64_t& slash : slashes) slash *= rule.block;
@@ -168,7 +163,7 @@ Patterns read_blocks(const storage::File& file, std::span<const std::int64_t> le
   Patterns patterns(lengths.size() * heads);
   const auto bits =
       read_lists<std::uint64_t>(file, kBitBegins, kBits, patterns.size(),
-                                most_numbers(lengths, heads, rule, [&](std::int64_t length) {
+                                most_numbers(lengths, heads, [&](std::int64_t length) {
                                   return rule.pattern_words(length, {0, length});
                                 }));
   for (std::size_t i = 0; i < patterns.size(); ++i) {

@@ -304,6 +304,10 @@ def attend_badly(folder, changes, *arguments):
 def test_other_budgets_refuse_an_index(good_index, tmp_path):
     fewer = attend_badly(tmp_path, sparse({**RULE, "columns": 4}), "--index", good_index)
     assert fewer.code == harness.DATA and "at most 4" in fewer.complaints[0], str(fewer)
+    slashes = attend_badly(
+        tmp_path, sparse({**RULE, "slashes": 2, "window": 1}), "--index", good_index
+    )
+    assert slashes.code == harness.DATA and "at most 5, for" in slashes.complaints[0], str(slashes)
     dense = attend_badly(tmp_path, sparse({**RULE, "dense_below": 400}), "--index", good_index)
     assert dense.code == harness.DATA and "dense_below makes it dense" in str(dense)
     kind = attend_badly(tmp_path, {"attention": {"kind": "full"}}, "--index", good_index)

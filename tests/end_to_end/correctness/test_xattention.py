@@ -201,4 +201,4 @@ def test_the_index_of_another_kind_is_refused(tmp_path):
     attend(tmp_path, harness.merged(layout("cad"), kind), inputs())
     path = (tmp_path / "out.h5").rename(tmp_path / "index.h5")
     result = attend_badly(tmp_path, blocks(RULE), "--index", path)
-    assert result.code == harness.DATA and "index/bits" in str(result), str(result)
+    assert result.code == harness.DATA and "index/bit_begins" in str(result), str(result)
