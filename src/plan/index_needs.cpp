@@ -164,14 +164,18 @@ cost::IndexWork index_work(const Workload& workload, const IndexParts& parts, st
           .masses = area(workload.sparse.block)};
 }
 
-bool works_in(const Workload& workload, Rank rank, IndexRound round) {
-  return std::ranges::any_of(index_parts(workload), [&](const IndexParts& parts) {
+std::array<bool, kIndexRounds> works_in(const Workload& workload, Rank rank) {
+  std::array<bool, kIndexRounds> works{};
+  for (const IndexParts& parts : index_parts(workload)) {
     const int holder = parts.holder(rank);
-    if (holder < 0) return false;
-    const cost::IndexWork work =
-        index_work(workload, parts, static_cast<std::size_t>(holder), round);
-    return work.flops + work.scores + work.masses > 0;
-  });
+    if (holder < 0) continue;
+    for (std::size_t round = 0; round < works.size(); ++round) {
+      const cost::IndexWork work = index_work(workload, parts, static_cast<std::size_t>(holder),
+                                              static_cast<IndexRound>(round));
+      works[round] = works[round] || work.flops + work.scores + work.masses > 0;
+    }
+  }
+  return works;
 }
 
 Range observed_diagonals(const Workload& workload, int document, Range tokens) {

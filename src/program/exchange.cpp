@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange.hpp"
 
+#include <array>
+
 #include "cadenza/plan/index.hpp"
 
 namespace cadenza::program {
@@ -18,10 +20,11 @@ Exchange::Exchange(const TickPlans& plans, Pass pass, Rank self) {
   const Traffic& traffic = plans.traffic(pass);
   for (int s = 0; s < traffic.stages(); ++s) stages_.push_back(traffic.of(self, s));
   const Traffic& index = plans.index_traffic(pass);
+  if (index.stages() == 0) return;
+  std::array<bool, plan::kIndexRounds> works{};  // the backward pass only gets patterns
+  if (pass == Pass::forward) works = plan::works_in(plans.forward.workload, self);
   for (int r = 0; r < index.stages(); ++r) {
-    const bool works = pass == Pass::forward && plan::works_in(plans.forward.workload, self,
-                                                               static_cast<plan::IndexRound>(r));
-    rounds_.push_back({index.of(self, r), works});
+    rounds_.push_back({index.of(self, r), works[static_cast<std::size_t>(r)]});
   }
 }
 

@@ -90,6 +90,7 @@ class IndexExchange {
   using Bytes = std::vector<std::byte>;
 
   void add_tick(const program::TickPlans& plans);
+  Place place() const;
   void begin_layer();
   void start_messages(plan::IndexRound round);
   void complete_messages(plan::IndexRound round);
@@ -120,7 +121,7 @@ class IndexExchange {
   std::vector<std::vector<SparsePattern>> kept_;  ///< by copy: [documents of the group, heads]
   std::vector<SparsePattern> patterns_;           ///< [documents, heads] as they arrive
   std::unique_ptr<IndexEstimator<Real>> estimator_;
-  bool has_begun_ = false;                                   ///< the layer at hand
+  Place begun_at_{-1, -1, program::Pass::forward, false};    ///< what the estimator is at
   Place entered_at_{-1, -1, program::Pass::forward, false};  ///< what patterns_ are of
   bool is_built_ = false;                                    ///< index_, from them
   SparseIndex index_;

@@ -3,6 +3,7 @@
 // for it.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "cadenza/cost/rates.hpp"
@@ -58,8 +59,8 @@ cost::IndexWork index_work(const Workload& workload, const IndexParts& parts, st
 /// (IndexRound::mass).
 cost::IndexWork vertical_slash_work(IndexRound round, double keys, int head_dim);
 
-/// Whether a rank computes something when the messages of a round are there.
-bool works_in(const Workload& workload, Rank rank, IndexRound round);
+/// By round: whether a rank computes something when its messages are there.
+std::array<bool, kIndexRounds> works_in(const Workload& workload, Rank rank);
 
 /// vertical_slash: the diagonals i - j >= 0 from observed queries to the keys `tokens`.
 Range observed_diagonals(const Workload& workload, int document, Range tokens);

@@ -97,7 +97,7 @@ void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tic
     add_tick(*plans);
   }
   entered_at_ = {-1, -1, Pass::forward, false};
-  has_begun_ = false;
+  begun_at_ = entered_at_;
   const std::int64_t bytes = needs.working + needs.kept * copies;
   ledger_.add(MemoryKind::attention, bytes - entered_);
   entered_ = bytes;
@@ -181,20 +181,23 @@ void IndexExchange<Real>::run(Operation operation, int round,
   fail(ExitCode::internal, "{} is no operation of an index", program::name(operation));
 }
 
-/// Before a layer's first round, which may have no messages here.
+template <typename Real>
+typename IndexExchange<Real>::Place IndexExchange<Real>::place() const {
+  return {context_->tick, context_->layer, context_->pass, context_->recompute};
+}
+
+/// Before a layer's first round, which may have no messages here, or no work.
 template <typename Real>
 void IndexExchange<Real>::begin_layer() {
-  has_begun_ = true;
+  if (place() == begun_at_) return;
+  begun_at_ = place();
   estimator_->begin(tick_->workload(), tick_->documents, context_->rules, context_->home.q,
                     context_->home.k);
 }
 
 template <typename Real>
 void IndexExchange<Real>::estimate(IndexRound round) {
-  if (round == IndexRound::observed) {
-    if (!has_begun_) begin_layer();
-    has_begun_ = false;
-  }
+  if (round == IndexRound::observed) begin_layer();
   estimator_->estimate(round, context_->sampled,
                        [this](const IndexDocument& document, std::int64_t head,
                               SparsePattern pattern) { keep(document, head, std::move(pattern)); });
@@ -356,9 +359,8 @@ void IndexExchange<Real>::unpack(const plan::Move& move, const std::byte*& from)
 /// What this rank's patterns are there for: a pass of a layer. Once in each.
 template <typename Real>
 void IndexExchange<Real>::enter() {
-  const Place place{context_->tick, context_->layer, context_->pass, context_->recompute};
-  if (place == entered_at_) return;
-  entered_at_ = place;
+  if (place() == entered_at_) return;
+  entered_at_ = place();
   is_built_ = false;
   const std::size_t documents = tick_->workload().lengths.size();
   patterns_.assign(documents * at(shape_.heads), {});

@@ -202,3 +202,30 @@ def test_the_index_of_another_kind_is_refused(tmp_path):
     path = (tmp_path / "out.h5").rename(tmp_path / "index.h5")
     result = attend_badly(tmp_path, blocks(RULE), "--index", path)
     assert result.code == harness.DATA and "index/bit_begins" in str(result), str(result)
+
+
+def test_a_rank_that_owns_nothing_of_one_document_owns_all_of_the_next(tmp_path):
+    """Five ranks, two heads: the fifth chooses nothing of the long document, which all share; the
+    microbatch after it has a document on each rank, about which no message is sent."""
+    changes = {
+        "model": {"layers": 2, "d_model": 64, "heads": 2, "kv_heads": 1, "ffn": 96, "vocab": 64},
+        "data": {
+            "source": "synthetic",
+            "documents": 60,
+            "max_document": 640,
+            "lengths": {"distribution": "list", "values": [640] + 5 * [128]},
+        },
+        "batch": {"tokens": 1280, "microbatch": 640},
+        "attention": {
+            "kind": "xattention",
+            "placement": "all_gather",
+            "sharding": "contiguous",
+            "shard_unit": "sequence",
+            "sparse": {"block": 8, "stride": 4, "threshold": 0.5, "dense_below": 0},
+        },
+        "run": {"steps": 3, "dtype": "float64", "checkpoint": {"every": 0}},
+    }
+    one = harness.train(tmp_path / "one", changes)
+    five = harness.train(tmp_path / "five", harness.merged(changes, {"parallel": {"context": 5}}))
+    np.testing.assert_allclose(five.losses, one.losses, rtol=1e-11)
+    assert one.column("sparsity")[0] > 0.2
