@@ -189,8 +189,8 @@ void Clock::count_attention(RankState& runner, double seconds) {
   runner.times.attention += seconds;
   if (runner.attention.empty()) return;
   const Step& step = runner.step();
-  runner.attention[outline_.number_of(
-      {step.tick / outline_.parts, step.layer, program::phase_of(step)}, runner.rank())] += seconds;
+  runner.attention[outline_.number_of({step.tick, step.layer, program::phase_of(step)},
+                                      runner.rank())] += seconds;
 }
 
 void Clock::estimate(std::size_t i) {
