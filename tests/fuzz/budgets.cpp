@@ -8,24 +8,12 @@ namespace cadenza::fuzz {
 namespace {
 
 config::Experiment sparse_experiment() {
-  config::Experiment e;
-  e.model = {
-      .layers = 2, .d_model = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .rope = {}};
-  e.data.source = config::Source::synthetic;
-  e.data.documents = 20;
-  e.data.max_document = 256;
-  e.data.lengths.median = 60;
-  e.data.lengths.max = 256;
-  e.batch.tokens = 1024;
-  e.batch.microbatch = 256;
-  e.parallel.data = 2;
-  e.parallel.tensor = 2;
+  config::Experiment e = four_ranks();
   e.attention.kind = config::AttentionKind::vertical_slash;
   e.attention.overlap = config::Overlap::none;
   e.attention.sparse.block = 8;
   e.attention.sparse.columns = 40;
   e.attention.sparse.dense_below = 32;
-  e.attention.block = 16;
   return e;
 }
 

@@ -76,7 +76,7 @@ void write_checkpoint(const std::string& path) {
     }
   }
   SparseCounts counts;
-  counts.add(0, SparsePattern::vertical_slash(100, 8, {}, {}));
+  counts.add(0, SparsePattern::vertical_slash(100, 8, {}, {}), {0, 100});
   SparseEstimates estimates;
   estimates.add(counts);
   estimates.add(counts);

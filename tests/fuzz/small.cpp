@@ -44,6 +44,24 @@ bool is_small(const config::Experiment& e) {
 
 }  // namespace
 
+config::Experiment four_ranks() {
+  config::Experiment e;
+  e.model = {
+      .layers = 2, .d_model = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .rope = {}};
+  e.data.source = config::Source::synthetic;
+  e.data.documents = 20;
+  e.data.max_document = 256;
+  e.data.lengths.median = 60;
+  e.data.lengths.max = 256;
+  e.batch.tokens = 1024;
+  e.batch.microbatch = 256;
+  e.parallel.data = 2;
+  e.parallel.tensor = 2;
+  e.attention.placement = config::PlacementKind::cad;
+  e.attention.block = 16;
+  return e;
+}
+
 void go_on(const config::Experiment& experiment) {
   // What a reader accepts must fit a machine; between a second of work and that it may take longer.
   constexpr double kSecond = 1e6;

@@ -7,6 +7,9 @@
 
 namespace cadenza::fuzz {
 
+/// Four tensor and data ranks; what a machine or other files are tried on.
+config::Experiment four_ranks();
+
 /// Opens the corpus of an accepted experiment, and simulates a step where the experiment is small.
 /// Experiments that need other files are left alone.
 void go_on(const config::Experiment& experiment);
