@@ -106,8 +106,12 @@ std::unique_ptr<Work> make_limit(const Json& request) {
   }
   const Type type = dtype == "float32" ? Type::f32 : Type::bf16;
   std::vector<std::unique_ptr<Work>> entries;
-  entries.push_back(std::make_unique<Primitive>(type, size, false));
-  entries.push_back(std::make_unique<Primitive>(type, size, true));
+  try {
+    entries.push_back(std::make_unique<Primitive>(type, size, false));
+    entries.push_back(std::make_unique<Primitive>(type, size, true));
+  } catch (const dnnl::error&) {
+    fail(ExitCode::usage, "limit: oneDNN multiplies no {} on this processor", dtype);
+  }
   if (type == Type::f32) entries.push_back(std::make_unique<Sgemm>(size));
   std::unique_ptr<Work> best;
   double best_seconds = 0;
