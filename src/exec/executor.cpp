@@ -98,7 +98,8 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
     : experiment_(experiment),
       outline_(experiment),
       world_(world),
-      groups_(std::make_unique<Groups>(world, outline_.layout)),
+      groups_(std::make_unique<Groups>(world, outline_.layout,
+                                       choose_transport(experiment.run.transport))),
       tracer_(tracer),
       activity_(
           world, [&tracer] { return tracer.activity(); },
@@ -106,7 +107,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
-        *groups_->pool, outline_.layout.members(outline_.layout.pool_of(world.rank())),
+        *groups_->attention, outline_.layout.members(outline_.layout.pool_of(world.rank())),
         model::attention_shape(experiment.model, outline_.layout.tensor(),
                                experiment.attention.kernel),
         rotary_, part, tracer, ledger));

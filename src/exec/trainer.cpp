@@ -44,9 +44,9 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
           experiment.model, part_, experiment.seed, ledger,
           owned_elements(model::make_parameter_table(experiment.model, part_), shards_,
                          *groups.replicas))),
-      tensor_(*groups.tensor, tracer),
-      gradients_(parameters_, *groups.replicas, shards_, tracer, ledger),
-      streams_(world, tracer, ledger),
+      tensor_(*groups.slices, tracer),
+      gradients_(parameters_, *groups.gradients, shards_, tracer, ledger),
+      streams_(*groups.streams, tracer, ledger),
       ledger_(ledger),
       rotary_(rotary),
       shapes_(experiment, step_shape.layout) {}

@@ -97,7 +97,6 @@ const Real* Llama<Real>::as_real(const Sum* values, std::int64_t count, Real* ro
 template <typename Real>
 const Real* Llama<Real>::gather(const Real* held, const Span& rows) {
   if (group_ == nullptr) return held;
-  fence();
   const auto elements = static_cast<std::size_t>(rows.held * shape_.width);
   const auto all = static_cast<std::size_t>(rows.count * shape_.width);
   group_->all_gather(std::as_bytes(std::span(held, elements)),
@@ -108,7 +107,6 @@ const Real* Llama<Real>::gather(const Real* held, const Span& rows) {
 template <typename Real>
 void Llama<Real>::reduce(Sum* held, const Span& rows) {
   if (group_ == nullptr) return;
-  fence();
   group_->reduce_scatter(
       {work_.partial.data(), static_cast<std::size_t>(rows.count * shape_.width)},
       {held, static_cast<std::size_t>(rows.held * shape_.width)});
@@ -151,7 +149,6 @@ void Llama<Real>::set_gradient(Range rows, const Sum* from) {
 template <typename Real>
 void Llama<Real>::reduce_norm_gradients() {
   if (group_ == nullptr) return;
-  fence();
   const std::int64_t matrices = parameters_.table.matrix_elements;
   group_->all_reduce_sum(
       {gradient_of(matrices), static_cast<std::size_t>(parameters_.table.elements - matrices)});

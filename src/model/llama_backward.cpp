@@ -75,10 +75,8 @@ double Llama<Real>::chunk_loss(int buffer, std::int64_t first, std::int64_t coun
   const RowStatistics<Sum> statistics{largest, largest + count, largest + 2 * count};
   const auto rows = static_cast<std::size_t>(count);
   slice_largest(logits, targets, count, shape_.vocab, statistics);
-  fence();
   group_->all_reduce_max({largest, rows});
   slice_sums(logits, targets, count, shape_.vocab, statistics);
-  fence();
   group_->all_reduce_sum({statistics.sum, 2 * rows});
   return slice_gradient(static_cast<const Sum*>(logits), targets, count, shape_.vocab, scale,
                         statistics, dlogits, losses);
@@ -152,7 +150,6 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
   const Span s = span(rows);
   const Sum* dx = work_.dx.data() + s.row * shape_.width;
   if (group_ != nullptr) {
-    fence();
     const auto held = static_cast<std::size_t>(boundary_elements(rows));
     group_->all_gather(
         std::as_bytes(std::span(dx, held)),

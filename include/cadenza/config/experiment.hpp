@@ -253,6 +253,8 @@ struct Optimizer {
 };
 
 enum class DeviceKind { host, cuda };
+/// What carries messages between devices: MPI given device memory, or MPI given copies in the host's.
+enum class Transport { automatic, mpi, staged };
 enum class Dtype { bfloat16, float32, float64 };
 
 /// Bytes of a number as it is stored, and of one that adds up.
@@ -283,6 +285,7 @@ enum class Recompute { none, mlp, attention, layer };
 struct Run {
   std::int64_t steps = 20;
   DeviceKind device = DeviceKind::host;
+  Transport transport = Transport::automatic;
   Dtype dtype = Dtype::float32;
   Recompute recompute = Recompute::none;
   bool recompute_open = false;  ///< as Parallel::open

@@ -13,11 +13,10 @@
 #include <span>
 #include <vector>
 
-#include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/exec/tracer.hpp"
-#include "cadenza/exec/transport.hpp"
+#include "cadenza/exec/message_buffer.hpp"
 #include "cadenza/exec/workspace.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/llama.hpp"
@@ -48,7 +47,7 @@ class AttentionExchange {
   /// @param pool  the ranks that plans speak of
   /// @param members  their world ranks, which traces name
   /// @param half  of the microbatch, 0 without ping-pong
-  AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
+  AttentionExchange(DeviceCommunicator& pool, std::vector<Rank> members,
                     const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
                     int half, Tracer& tracer, MemoryLedger& ledger);
 
@@ -87,7 +86,7 @@ class AttentionExchange {
   const Binding& bound() const { return binding(context_.tick); }
   const StageBinding& stage_of(int stage) const;
   std::byte* bytes_of(const MessageSet& messages) const {
-    return transport_.memory() + messages.buffer;
+    return buffer_.memory() + messages.buffer;
   }
   std::vector<Transfer>& list_transfers(const MessageSet& messages, int tag,
                                         std::vector<Transfer>& transfers) const;
@@ -109,7 +108,7 @@ class AttentionExchange {
   int channel(int stage, bool results) const;
   std::size_t direction_index(int stage, bool results) const;
 
-  comm::Communicator& pool_;
+  comm::Communicator& pool_;  ///< for what is in host memory
   std::vector<Rank> members_;
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
@@ -120,7 +119,7 @@ class AttentionExchange {
   std::vector<Binding> bindings_;
   AttentionContext<Real> context_;
   Workspace<Real> workspace_;
-  Transport transport_;
+  MessageBuffer buffer_;
   IndexExchange<Real> index_;
   std::vector<Transfer> sends_;  ///< of an operation; kept for their memory, as `receives_` is
   std::vector<Transfer> receives_;

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "app/train/step_report.hpp"
+#include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "collective_error.hpp"
@@ -144,6 +145,18 @@ std::string announce_kernels(comm::Communicator& world, const kernels::Attention
   for (const Text& of_rank : all) kernels.emplace_back(of_rank.text);
   if (world.rank() == 0) spdlog::info("attention {}", describe_kernels(kernels));
   return std::string(word(kernel));
+}
+
+config::Transport announce_transport(comm::Communicator& world, config::Transport asked) {
+  config::Transport transport = asked;
+  collectively(world, [&] { transport = exec::choose_transport(asked); });
+  const bool nothing_to_say = asked == config::Transport::automatic && exec::host_holds_tensors();
+  if (world.rank() == 0 && !nothing_to_say) {
+    spdlog::info("transport {}", transport == config::Transport::staged
+                                     ? "staged: MPI sends copies in host memory"
+                                     : "mpi: MPI reads and writes the tensors' memory");
+  }
+  return transport;
 }
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {

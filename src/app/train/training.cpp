@@ -74,6 +74,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   });
   const std::string kernel = announce_kernels<Real>(
       world_, model::attention_shape(experiment_.model, 1, experiment_.attention.kernel));
+  announce_transport(world_, experiment_.run.transport);
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.attention_kernel = kernel;
   rank_info_.peak_flops = matmul_rate<Real>(world_);

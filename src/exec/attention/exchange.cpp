@@ -42,11 +42,11 @@ void make_progress(void* pool) {
 }  // namespace
 
 template <typename Real>
-AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector<Rank> members,
+AttentionExchange<Real>::AttentionExchange(DeviceCommunicator& pool, std::vector<Rank> members,
                                            const kernels::AttentionShape& shape,
                                            const kernels::RotaryTable<Sum>& rotary, int half,
                                            Tracer& tracer, MemoryLedger& ledger)
-    : pool_(pool),
+    : pool_(pool.group()),
       members_(std::move(members)),
       shape_(shape),
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
@@ -56,8 +56,8 @@ AttentionExchange<Real>::AttentionExchange(comm::Communicator& pool, std::vector
       tracer_(tracer),
       ledger_(ledger),
       workspace_(plan_shape_, ledger),
-      transport_(pool, ledger, "messages"),
-      index_(pool, members_, shape, rotary_, tracer, ledger) {}
+      buffer_(pool, ledger, "messages"),
+      index_(pool_, members_, shape, rotary_, tracer, ledger) {}
 
 template <typename Real>
 void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
@@ -79,7 +79,7 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   }
   // All messages of the step before are complete (finish), so nobody reads what grows here.
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
-  transport_.grow(needs.message_bytes);
+  buffer_.grow(needs.message_bytes);
   if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
   posted_ns_.resize(std::max(posted_ns_.size(), 2 * needs.stages));
   bind_tasks();
@@ -166,7 +166,7 @@ void AttentionExchange<Real>::finish() {
   index_.finish();
   if (sending_.empty()) return;
   tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
-    for (const int on : sending_) transport_.wait(on);
+    for (const int on : sending_) buffer_.wait(on);
   });
   sending_.clear();
 }
@@ -295,7 +295,7 @@ std::vector<Transfer>& AttentionExchange<Real>::list_transfers(
   return transfers;
 }
 
-/// The message memory belongs to the transport from here to complete_messages() or, where this rank
+/// The message memory belongs to the buffer from here to complete_messages() or, where this rank
 /// only sends, to finish(); the rows that were packed are free at once.
 template <typename Real>
 void AttentionExchange<Real>::start_messages(int stage, bool results) {
@@ -305,14 +305,11 @@ void AttentionExchange<Real>::start_messages(int stage, bool results) {
   list_transfers(direction.receives, tag(stage, results), receives_);
   list_transfers(direction.sends, tag(stage, results), sends_);
   if (!sends_.empty()) {
-    tracer_.time(OtherEvent::pack, {direction.sends.bytes}, [&] {
-      pack(direction.sends);
-      transport_.before_send(sends_);
-    });
+    tracer_.time(OtherEvent::pack, {direction.sends.bytes}, [&] { pack(direction.sends); });
   }
   const std::int64_t posted = trace::now_ns();
   posted_ns_[direction_index(stage, results)] = posted;
-  transport_.post(receives_, sends_, on);
+  buffer_.post(receives_, sends_, on);
   tracer_.count_sent(direction.sends.bytes);
   if (!sends_.empty() && receives_.empty()) {  // no wait will follow
     sending_.push_back(on);
@@ -326,14 +323,11 @@ void AttentionExchange<Real>::complete_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const std::int64_t posted = posted_ns_[direction_index(stage, results)];
-  tracer_.time(Operation::wait, {}, [&] { transport_.wait(channel(stage, results)); });
+  tracer_.time(Operation::wait, {}, [&] { buffer_.wait(channel(stage, results)); });
   record_messages(direction.sends, stage, results, true, posted);
   record_messages(direction.receives, stage, results, false, posted);
   if (direction.receives.messages.empty()) return;
-  tracer_.time(OtherEvent::unpack, {direction.receives.bytes}, [&] {
-    transport_.after_receive(list_transfers(direction.receives, 0, receives_));
-    unpack(direction.receives);
-  });
+  tracer_.time(OtherEvent::unpack, {direction.receives.bytes}, [&] { unpack(direction.receives); });
   tracer_.count_received(direction.receives.bytes);
 }
 

@@ -13,9 +13,18 @@ auto part(const View& view, Range range) {
       view, std::pair(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.end)));
 }
 
-template <typename T>
-std::span<T> span_of(T* data, std::int64_t count) {
-  return {data, static_cast<std::size_t>(count)};
+/// The same where collectives read and write them.
+template <typename View>
+auto elements_of(const View& view, Range range) {
+  return std::span(view.data() + range.begin, static_cast<std::size_t>(range.size()));
+}
+
+/// Bytes of every rank's part.
+template <typename Sum>
+std::vector<std::int64_t> byte_counts(const GradientShards::Bucket& bucket) {
+  std::vector<std::int64_t> bytes = bucket.counts;
+  for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
+  return bytes;
 }
 
 }  // namespace
@@ -52,21 +61,18 @@ std::vector<Range> GradientShards::owned(int rank) const {
 
 template <typename Real>
 GradientReducer<Real>::GradientReducer(model::Parameters<Real>& parameters,
-                                       comm::Communicator& replicas, bool shards, Tracer& tracer,
+                                       DeviceCommunicator& replicas, bool shards, Tracer& tracer,
                                        MemoryLedger& ledger)
     : parameters_(parameters),
       replicas_(replicas),
       shards_(shards),
       tracer_(tracer),
       shares_(parameters.table, replicas.size()),
-      gradients_(Kokkos::create_mirror_view(parameters.gradients)),
       posted_ns_(shares_.buckets().size(), 0) {
   if (!shards) return;
-  values_ = Kokkos::create_mirror_view(parameters.values);
   for (const GradientShards::Bucket& bucket : shares_.buckets()) {
-    const std::int64_t count = bucket.of(replicas.rank()).size();
-    ledger.add(MemoryKind::gradients, count * static_cast<std::int64_t>(sizeof(Sum)));
-    sums_.emplace_back("gradient_share", static_cast<std::size_t>(count));
+    sums_.push_back(allocate<Sum>(ledger, MemoryKind::gradients, "gradient_share",
+                                  bucket.of(replicas.rank()).size()));
   }
 }
 
@@ -78,15 +84,14 @@ void GradientReducer<Real>::post_layer(int layer) {
 template <typename Real>
 void GradientReducer<Real>::post(std::size_t index) {
   const GradientShards::Bucket& bucket = shares_.buckets()[index];
-  Kokkos::deep_copy(part(gradients_, bucket.elements),
-                    part(parameters_.gradients, bucket.elements));
+  const std::span<Sum> gradients = elements_of(parameters_.gradients, bucket.elements);
   const int channel = static_cast<int>(index);
   if (shards_) {
-    replicas_.post_reduce_scatter(std::span<const Sum>(host(bucket.elements)), bucket.counts,
-                                  span_of(sums_[index].data(), bucket.of(replicas_.rank()).size()),
+    replicas_.post_reduce_scatter(std::span<const Sum>(gradients), bucket.counts,
+                                  elements_of(sums_[index], {0, bucket.of(rank()).size()}),
                                   channel);
   } else {
-    replicas_.post_all_reduce(host(bucket.elements), channel);
+    replicas_.post_all_reduce(gradients, channel);
   }
   posted_ns_[index] = trace::now_ns();
 }
@@ -96,15 +101,12 @@ void GradientReducer<Real>::complete(std::size_t index) {
   const GradientShards::Bucket& bucket = shares_.buckets()[index];
   replicas_.wait(static_cast<int>(index));
   if (shards_) {
-    Kokkos::deep_copy(part(parameters_.gradients, bucket.of(replicas_.rank())), sums_[index]);
-  } else {
-    Kokkos::deep_copy(part(parameters_.gradients, bucket.elements),
-                      part(gradients_, bucket.elements));
+    Kokkos::deep_copy(part(parameters_.gradients, bucket.of(rank())), sums_[index]);
   }
   constexpr auto kKind = program::OtherEvent::reduce_gradients_message;
   tracer_.message(kKind, posted_ns_[index], trace::now_ns(),
                   {.bytes = bucket.elements.size() * static_cast<std::int64_t>(sizeof(Sum)),
-                   .flow = tracer_.next_flow(replicas_, kKind)});
+                   .flow = tracer_.next_flow(replicas_.group(), kKind)});
   posted_ns_[index] = 0;
 }
 
@@ -122,18 +124,11 @@ void GradientReducer<Real>::gather_parameters() {
   if (replicas_.size() == 1) return;
   for (std::size_t index = 0; index < posted_ns_.size(); ++index) {
     const GradientShards::Bucket& bucket = shares_.buckets()[index];
-    const Range mine = bucket.of(replicas_.rank());
-    // Through the share's memory: a gather does not read what it writes.
-    Kokkos::deep_copy(sums_[index], part(parameters_.values, mine));
-    std::vector<std::int64_t> bytes = bucket.counts;
-    for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
-    replicas_.post_all_gather_v(
-        std::as_bytes(span_of(sums_[index].data(), mine.size())), bytes,
-        std::as_writable_bytes(
-            span_of(values_.data() + bucket.elements.begin, bucket.elements.size())),
-        static_cast<int>(index));
+    const std::span<const Sum> mine = elements_of(parameters_.values, bucket.of(rank()));
+    const std::span<Sum> all = elements_of(parameters_.values, bucket.elements);
+    replicas_.post_all_gather_v(std::as_bytes(mine), byte_counts<Sum>(bucket),
+                                std::as_writable_bytes(all), static_cast<int>(index));
     replicas_.wait(static_cast<int>(index));
-    Kokkos::deep_copy(part(parameters_.values, bucket.elements), part(values_, bucket.elements));
     model::round_working(parameters_, bucket.elements);
   }
 }
@@ -146,20 +141,19 @@ std::vector<Accumulator<Real>> GradientReducer<Real>::gather_moment(const Array<
     std::copy_n(owned.data(), all.size(), all.begin());
     return all;
   }
+  comm::Communicator& replicas = replicas_.group();
   for (std::size_t index = 0; index < posted_ns_.size(); ++index) {
     const GradientShards::Bucket& bucket = shares_.buckets()[index];
-    const Range mine = bucket.of(replicas_.rank());
+    const Range mine = bucket.of(rank());
     std::int64_t at = 0;  // of this share among the owned elements
     for (const Range& range : parameters_.owned) {
       if (range.begin < mine.begin) at += range.size();
     }
-    std::vector<std::int64_t> bytes = bucket.counts;
-    for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
-    replicas_.post_all_gather_v(
-        std::as_bytes(span_of(owned.data() + at, mine.size())), bytes,
-        std::as_writable_bytes(span_of(all.data() + bucket.elements.begin, bucket.elements.size())),
-        static_cast<int>(index));
-    replicas_.wait(static_cast<int>(index));
+    const std::span<const Sum> share = elements_of(owned, {at, at + mine.size()});
+    replicas.post_all_gather_v(std::as_bytes(share), byte_counts<Sum>(bucket),
+                               std::as_writable_bytes(elements_of(all, bucket.elements)),
+                               static_cast<int>(index));
+    replicas.wait(static_cast<int>(index));
   }
   return all;
 }

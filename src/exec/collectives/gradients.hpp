@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/model/parameters.hpp"
 
@@ -42,7 +42,7 @@ class GradientReducer {
 
   /// @param replicas  ranks with the same parameters
   /// @param shards    every rank owns a share: parameters.owned is GradientShards::owned
-  GradientReducer(model::Parameters<Real>& parameters, comm::Communicator& replicas, bool shards,
+  GradientReducer(model::Parameters<Real>& parameters, DeviceCommunicator& replicas, bool shards,
                   Tracer& tracer, MemoryLedger& ledger);
 
   /// Starts a layer's sum: its gradients are complete on this rank.
@@ -55,21 +55,16 @@ class GradientReducer {
   std::vector<Sum> gather_moment(const Array<Sum>& moment);
 
  private:
+  int rank() const { return replicas_.rank(); }
   void post(std::size_t bucket);
   void complete(std::size_t bucket);
-  std::span<Sum> host(Range elements) {
-    return {gradients_.data() + elements.begin, static_cast<std::size_t>(elements.size())};
-  }
 
   model::Parameters<Real>& parameters_;
-  comm::Communicator& replicas_;
+  DeviceCommunicator& replicas_;
   bool shards_;
   Tracer& tracer_;
   GradientShards shares_;
-  // Where the collectives read and write; the device's own where its memory is the host's.
-  HostArray<Sum> gradients_;
-  HostArray<Sum> values_;                ///< empty where nothing is shared
-  std::vector<HostArray<Sum>> sums_;     ///< by bucket, this rank's share; empty like values_
+  std::vector<Array<Sum>> sums_;         ///< by bucket, this rank's share; empty without shards
   std::vector<std::int64_t> posted_ns_;  ///< by bucket; 0: not posted
 };
 

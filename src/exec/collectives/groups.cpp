@@ -3,7 +3,8 @@
 
 namespace cadenza::exec {
 
-Groups::Groups(comm::Communicator& world, const program::Layout& layout) {
+Groups::Groups(comm::Communicator& world, const program::Layout& layout,
+               config::Transport transport) {
   const Rank rank = world.rank();
   const bool trains = layout.trains(rank);
   const program::Coordinates at = trains ? layout.coordinates(rank) : program::Coordinates{};
@@ -13,6 +14,13 @@ Groups::Groups(comm::Communicator& world, const program::Layout& layout) {
   replicas = split(at.pipeline * layout.tensor() + at.tensor);
   model = split(at.data * layout.context() + at.context);
   tensor = split(rank / layout.tensor());
+  const auto over = [&](comm::Communicator& group) {
+    return make_device_communicator(group, transport);
+  };
+  attention = over(*pool);
+  gradients = over(*replicas);
+  slices = over(*tensor);
+  streams = over(world);
 }
 
 }  // namespace cadenza::exec

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/program/layout.hpp"
 
 namespace cadenza::exec {
@@ -12,13 +13,19 @@ namespace cadenza::exec {
 /// All splits of one world; made by all ranks together. Dedicated servers have groups of their own
 /// that nobody uses, but for the pool.
 struct Groups {
-  Groups(comm::Communicator& world, const program::Layout& layout);
+  /// @param transport  of what is in device memory
+  Groups(comm::Communicator& world, const program::Layout& layout, config::Transport transport);
 
   std::unique_ptr<comm::Communicator> pool;      ///< the ranks that this rank's plans speak of
   std::unique_ptr<comm::Communicator> trainers;  ///< all of them
   std::unique_ptr<comm::Communicator> replicas;  ///< trainers with the same parameters
   std::unique_ptr<comm::Communicator> model;     ///< trainers that hold one model together
   std::unique_ptr<comm::Communicator> tensor;    ///< trainers with slices of the same layers
+
+  std::unique_ptr<DeviceCommunicator> attention;  ///< of the pool: inputs and results
+  std::unique_ptr<DeviceCommunicator> gradients;  ///< of the replicas: gradients, parameters
+  std::unique_ptr<DeviceCommunicator> slices;     ///< of the tensor group
+  std::unique_ptr<DeviceCommunicator> streams;    ///< of the world: between pipeline stages
 };
 
 }  // namespace cadenza::exec

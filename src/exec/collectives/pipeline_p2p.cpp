@@ -16,11 +16,11 @@ int tag_of(const program::Step& step) {
 }  // namespace
 
 template <typename Sum>
-PipelineP2p<Sum>::PipelineP2p(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger)
+PipelineP2p<Sum>::PipelineP2p(DeviceCommunicator& world, Tracer& tracer, MemoryLedger& ledger)
     : world_(world),
       tracer_(tracer),
       ledger_(ledger),
-      received_{Transport(world, ledger, "stream"), kReceiveChannel} {}
+      received_{MessageBuffer(world, ledger, "stream"), kReceiveChannel} {}
 
 template <typename Sum>
 Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elements) {
@@ -30,14 +30,14 @@ Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elem
 template <typename Sum>
 typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(std::int64_t elements) {
   for (Buffer& buffer : sent_) {
-    if (!buffer.transport.test(buffer.channel)) continue;
-    buffer.transport.wait(buffer.channel);
-    buffer.transport.grow(bytes_of(elements));
+    if (!buffer.messages.test(buffer.channel)) continue;
+    buffer.messages.wait(buffer.channel);
+    buffer.messages.grow(bytes_of(elements));
     return buffer;
   }
   const int channel = kFirstSendChannel + static_cast<int>(sent_.size()) + 1;
-  Buffer& buffer = sent_.emplace_back(Buffer{Transport(world_, ledger_, "stream"), channel});
-  buffer.transport.grow(bytes_of(elements));
+  Buffer& buffer = sent_.emplace_back(Buffer{MessageBuffer(world_, ledger_, "stream"), channel});
+  buffer.messages.grow(bytes_of(elements));
   return buffer;
 }
 
@@ -45,7 +45,7 @@ template <typename Sum>
 void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
   const Transfer message = transfer(step, elements);
   const std::int64_t begin = trace::now_ns();
-  buffer.transport.post({}, one(message), buffer.channel);
+  buffer.messages.post({}, one(message), buffer.channel);
   tracer_.message(program::Operation::send, begin, trace::now_ns(),
                   {message.bytes, 0, step.peer, next_flow(world_.rank(), step.peer, step), true});
   tracer_.count_sent(message.bytes);
@@ -54,11 +54,11 @@ void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int
 template <typename Sum>
 void PipelineP2p<Sum>::arrive(const program::Step& step, std::int64_t elements) {
   const Transfer message = transfer(step, elements);
-  Transport& transport = received_.transport;
-  transport.grow(message.bytes);
+  MessageBuffer& messages = received_.messages;
+  messages.grow(message.bytes);
   const std::int64_t begin = trace::now_ns();
-  transport.post(one(message), {}, received_.channel);
-  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { transport.wait(received_.channel); });
+  messages.post(one(message), {}, received_.channel);
+  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { messages.wait(received_.channel); });
   tracer_.message(program::Operation::receive, begin, trace::now_ns(),
                   {message.bytes, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
   tracer_.count_received(message.bytes);
@@ -75,7 +75,7 @@ std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to, const program::Ste
 
 template <typename Sum>
 void PipelineP2p<Sum>::finish() {
-  for (Buffer& buffer : sent_) buffer.transport.wait(buffer.channel);
+  for (Buffer& buffer : sent_) buffer.messages.wait(buffer.channel);
 }
 
 template class PipelineP2p<float>;

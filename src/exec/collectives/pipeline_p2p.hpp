@@ -5,9 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/tracer.hpp"
-#include "cadenza/exec/transport.hpp"
+#include "cadenza/exec/message_buffer.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::exec {
@@ -15,16 +14,14 @@ namespace cadenza::exec {
 template <typename Sum>
 class PipelineP2p {
  public:
-  PipelineP2p(comm::Communicator& world, Tracer& tracer, MemoryLedger& ledger);
+  PipelineP2p(DeviceCommunicator& world, Tracer& tracer, MemoryLedger& ledger);
 
   /// Sends `elements` that fill(device pointer) writes; returns at once.
   template <typename Fill>
   void send(const program::Step& step, std::int64_t elements, Fill fill) {
     Buffer& buffer = free_buffer(elements);
-    tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)}, [&] {
-      fill(buffer.elements());
-      buffer.transport.before_send(one(transfer(step, elements)));
-    });
+    tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)},
+                 [&] { fill(buffer.elements()); });
     start(step, buffer, elements);
   }
 
@@ -32,10 +29,8 @@ class PipelineP2p {
   template <typename Take>
   void receive(const program::Step& step, std::int64_t elements, Take take) {
     arrive(step, elements);
-    tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)}, [&] {
-      received_.transport.after_receive(one(transfer(step, elements)));
-      take(static_cast<const Sum*>(received_.elements()));
-    });
+    tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)},
+                 [&] { take(static_cast<const Sum*>(received_.elements())); });
   }
 
   /// Completes all sends.
@@ -43,9 +38,9 @@ class PipelineP2p {
 
  private:
   struct Buffer {
-    Transport transport;
+    MessageBuffer messages;
     int channel = 0;
-    Sum* elements() const { return reinterpret_cast<Sum*>(transport.memory()); }
+    Sum* elements() const { return reinterpret_cast<Sum*>(messages.memory()); }
   };
   static std::span<const Transfer> one(const Transfer& transfer) { return {&transfer, 1}; }
   /// The message of a step: a whole buffer's.
@@ -58,7 +53,7 @@ class PipelineP2p {
   void arrive(const program::Step& step, std::int64_t elements);
   std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
 
-  comm::Communicator& world_;
+  DeviceCommunicator& world_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
   std::vector<Buffer> sent_;  ///< in flight or free

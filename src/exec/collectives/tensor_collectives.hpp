@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model's tensor group over a communicator: through host memory where the device's is another.
+// The model's tensor group over a communicator.
 #pragma once
 
 #include <vector>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/exec/tracer.hpp"
-#include "cadenza/kernels/bfloat16.hpp"
-#include "cadenza/kernels/device.hpp"
 #include "cadenza/model/tensor_group.hpp"
 #include "cadenza/program/operation_work.hpp"
 
@@ -19,7 +17,7 @@ namespace cadenza::exec {
 template <typename Sum>
 class TensorCollectives final : public model::TensorGroup<Sum> {
  public:
-  TensorCollectives(comm::Communicator& group, Tracer& tracer) : group_(group), tracer_(tracer) {}
+  TensorCollectives(DeviceCommunicator& group, Tracer& tracer) : group_(group), tracer_(tracer) {}
 
   /// An operation begins that asks for these, in order.
   void begin(std::vector<program::TensorCollective> expected) {
@@ -37,41 +35,15 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
   int size() const override { return group_.size(); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    timed({Collective::all_gather, bytes_of(all)}, [&] {
-      const HostCopy<const std::byte> from(mine);
-      HostCopy<std::byte> to(all);
-      group_.all_gather(from.host(), to.host());
-      to.write_back();
-    });
+    timed({Collective::all_gather, bytes_of(all)}, [&] { group_.all_gather(mine, all); });
   }
   void reduce_scatter(std::span<const Sum> all, std::span<Sum> mine) override {
-    timed({Collective::reduce_scatter, bytes_of(all)}, [&] {
-      const HostCopy<const Sum> from(all);
-      HostCopy<Sum> to(mine);
-      group_.reduce_scatter(from.host(), to.host());
-      to.write_back();
-    });
+    timed({Collective::reduce_scatter, bytes_of(all)}, [&] { group_.reduce_scatter(all, mine); });
   }
   void all_reduce_sum(std::span<Sum> values) override { reduce(values, comm::Reduction::sum); }
   void all_reduce_max(std::span<Sum> values) override { reduce(values, comm::Reduction::max); }
 
  private:
-  /// Elements of the device where the host can use them.
-  template <typename T>
-  class HostCopy {
-   public:
-    using View = Kokkos::View<T*, DeviceMemory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    explicit HostCopy(std::span<T> device)
-        : device_(device.data(), device.size()),
-          host_(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, device_)) {}
-    std::span<T> host() const { return {host_.data(), host_.extent(0)}; }
-    void write_back() { Kokkos::deep_copy(device_, host_); }
-
-   private:
-    View device_;
-    decltype(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, View())) host_;
-  };
-
   template <typename T>
   static std::int64_t bytes_of(std::span<T> values) {
     return static_cast<std::int64_t>(values.size_bytes());
@@ -85,7 +57,7 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
            done_, program::name(kind), asked.bytes, describe_expected());
     }
     ++done_;
-    tracer_.time_inside(kind, {.bytes = asked.bytes, .flow = tracer_.next_flow(group_, kind)},
+    tracer_.time_inside(kind, {.bytes = asked.bytes, .flow = tracer_.next_flow(group_.group(), kind)},
                         operation);
   }
 
@@ -97,14 +69,10 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
   }
 
   void reduce(std::span<Sum> values, comm::Reduction op) {
-    timed({Collective::all_reduce, bytes_of(values)}, [&] {
-      HostCopy<Sum> copy(values);
-      group_.all_reduce(copy.host(), op);
-      copy.write_back();
-    });
+    timed({Collective::all_reduce, bytes_of(values)}, [&] { group_.all_reduce(values, op); });
   }
 
-  comm::Communicator& group_;
+  DeviceCommunicator& group_;
   Tracer& tracer_;
   std::vector<program::TensorCollective> expected_;  ///< of the operation
   std::size_t done_ = 0;

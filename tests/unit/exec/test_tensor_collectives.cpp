@@ -35,7 +35,9 @@ class TensorCollectivesTest : public ::testing::Test {
   trace::Recorder recorder_{100};
   Tracer tracer_{recorder_, ledger_, true, false};
   std::unique_ptr<comm::Communicator> self_ = comm::make_self();
-  TensorCollectives<float> group_{*self_, tracer_};
+  std::unique_ptr<DeviceCommunicator> devices_ =
+      make_device_communicator(*self_, choose_transport(config::Transport::automatic));
+  TensorCollectives<float> group_{*devices_, tracer_};
 };
 
 TEST_F(TensorCollectivesTest, RunsAndRecordsWhatIsListed) {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages and collectives of a group of ranks out of and into device memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::exec {
+
+/// As comm::Communicator, with buffers in device memory. A call reads what the kernels wrote that
+/// were on the stream before it; kernels that are started after a call has returned, or after the
+/// wait() for what it posted, read what arrived. Between post and wait nothing on the device may
+/// write what is sent, or touch what is received.
+class DeviceCommunicator {
+ public:
+  explicit DeviceCommunicator(comm::Communicator& group) : group_(group) {}
+  virtual ~DeviceCommunicator() = default;
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+
+  /// The same ranks, for what is in host memory.
+  comm::Communicator& group() const { return group_; }
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  virtual void reduce_scatter(std::span<const float> all, std::span<float> mine) = 0;
+  virtual void reduce_scatter(std::span<const double> all, std::span<double> mine) = 0;
+  virtual void all_reduce(std::span<float> data, comm::Reduction op) = 0;
+  virtual void all_reduce(std::span<double> data, comm::Reduction op) = 0;
+
+  virtual void post_all_reduce(std::span<float> data, int channel) = 0;
+  virtual void post_all_reduce(std::span<double> data, int channel) = 0;
+  virtual void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
+                                   std::span<float> mine, int channel) = 0;
+  virtual void post_reduce_scatter(std::span<const double> all,
+                                   std::span<const std::int64_t> counts, std::span<double> mine,
+                                   int channel) = 0;
+  virtual void post_all_gather_v(std::span<const std::byte> mine,
+                                 std::span<const std::int64_t> byte_counts,
+                                 std::span<std::byte> all, int channel) = 0;
+  virtual void post(std::span<const comm::Receive> receives, std::span<const comm::Send> sends,
+                    int channel) = 0;
+  virtual void wait(int channel) = 0;
+  virtual bool test(int channel) = 0;
+
+ private:
+  comm::Communicator& group_;
+};
+
+/// What carries messages between devices in this build and with this MPI library, where the
+/// experiment does not say it: `mpi` where MPI can read device memory, else `staged`.
+/// @throws Error(usage) where it cannot do what the experiment asks for
+config::Transport choose_transport(config::Transport asked);
+
+/// Whether tensors are in the host's memory.
+bool host_holds_tensors();
+
+/// @param transport  as choose_transport gives it
+std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
+                                                             config::Transport transport);
+
+}  // namespace cadenza::exec

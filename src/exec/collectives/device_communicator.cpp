@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPI between devices: directly, where it reads device memory (the host's, or with a CUDA-aware
+// MPI), or through host memory.
+#include "cadenza/exec/device_communicator.hpp"
+
+#include <deque>
+#include <map>
+#include <type_traits>
+#include <vector>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "staging.hpp"
+
+namespace cadenza::exec {
+namespace {
+
+using comm::Reduction;
+
+/// MPI is given the device's own addresses.
+class DirectCommunicator final : public DeviceCommunicator {
+ public:
+  using DeviceCommunicator::DeviceCommunicator;
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    ready().all_gather(mine, all);
+  }
+  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
+    ready().reduce_scatter(all, mine);
+  }
+  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
+    ready().reduce_scatter(all, mine);
+  }
+  void all_reduce(std::span<float> data, Reduction op) override { ready().all_reduce(data, op); }
+  void all_reduce(std::span<double> data, Reduction op) override { ready().all_reduce(data, op); }
+  void post_all_reduce(std::span<float> data, int channel) override {
+    ready().post_all_reduce(data, channel);
+  }
+  void post_all_reduce(std::span<double> data, int channel) override {
+    ready().post_all_reduce(data, channel);
+  }
+  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
+                           std::span<float> mine, int channel) override {
+    ready().post_reduce_scatter(all, counts, mine, channel);
+  }
+  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
+                           std::span<double> mine, int channel) override {
+    ready().post_reduce_scatter(all, counts, mine, channel);
+  }
+  void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
+                         std::span<std::byte> all, int channel) override {
+    ready().post_all_gather_v(mine, byte_counts, all, channel);
+  }
+  void post(std::span<const comm::Receive> receives, std::span<const comm::Send> sends,
+            int channel) override {
+    ready().post(receives, sends, channel);
+  }
+  void wait(int channel) override { group().wait(channel); }
+  bool test(int channel) override { return group().test(channel); }
+
+ private:
+  /// The group, once kernels have written what is sent and read what is overwritten.
+  comm::Communicator& ready() {
+    fence();
+    return group();
+  }
+};
+
+/// MPI is given copies in host memory.
+class StagedCommunicator final : public DeviceCommunicator {
+ public:
+  using DeviceCommunicator::DeviceCommunicator;
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    const Staging::Lease from = staging_.copy_in(mine);
+    const Staging::Lease to = staging_.take(all.size());
+    fence();
+    group().all_gather(from.bytes(), to.bytes());
+    Staging::copy_out(to, all);
+    fence();
+  }
+  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
+    scatter(all, mine);
+  }
+  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
+    scatter(all, mine);
+  }
+  void all_reduce(std::span<float> data, Reduction op) override { reduce(data, op); }
+  void all_reduce(std::span<double> data, Reduction op) override { reduce(data, op); }
+
+  void post_all_reduce(std::span<float> data, int channel) override {
+    post_reduction(data, channel);
+  }
+  void post_all_reduce(std::span<double> data, int channel) override {
+    post_reduction(data, channel);
+  }
+  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
+                           std::span<float> mine, int channel) override {
+    post_scatter(all, counts, mine, channel);
+  }
+  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
+                           std::span<double> mine, int channel) override {
+    post_scatter(all, counts, mine, channel);
+  }
+  void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
+                         std::span<std::byte> all, int channel) override {
+    const Staging::Lease& from = keep(staging_.copy_in(mine), channel);
+    const Staging::Lease& to = receive_into(all, channel);
+    fence();
+    group().post_all_gather_v(from.bytes(), byte_counts, to.bytes(), channel);
+  }
+  void post(std::span<const comm::Receive> receives, std::span<const comm::Send> sends,
+            int channel) override {
+    receives_.clear();
+    for (const comm::Receive& each : receives) {
+      receives_.push_back({receive_into(each.data, channel).bytes(), each.from, each.tag});
+    }
+    sends_.clear();
+    for (const comm::Send& each : sends) {
+      const Staging::Lease& copy = keep(staging_.copy_in(each.data), channel);
+      sends_.push_back({copy.bytes(), each.to, each.tag});
+    }
+    fence();
+    group().post(receives_, sends_, channel);
+  }
+  void wait(int channel) override {
+    group().wait(channel);
+    const auto pending = pending_.find(channel);
+    if (pending == pending_.end()) return;
+    for (const Arrival& each : pending->second.arrivals) Staging::copy_out(each.from, each.to);
+    fence();  // before the next message overwrites what is copied
+    pending_.erase(pending);
+  }
+  bool test(int channel) override { return group().test(channel); }
+
+ private:
+  struct Arrival {
+    Staging::Lease from;
+    std::span<std::byte> to;
+  };
+  /// What was posted on a channel and not waited for.
+  struct Pending {
+    std::deque<Staging::Lease> sent;  // deques: references stay
+    std::deque<Arrival> arrivals;
+  };
+
+  const Staging::Lease& keep(Staging::Lease lease, int channel) {
+    return pending_[channel].sent.emplace_back(std::move(lease));
+  }
+  const Staging::Lease& receive_into(std::span<std::byte> to, int channel) {
+    return pending_[channel].arrivals.emplace_back(Arrival{staging_.take(to.size()), to}).from;
+  }
+  template <typename T>
+  void scatter(std::span<const T> all, std::span<T> mine) {
+    const Staging::Lease from = staging_.copy_in(std::as_bytes(all));
+    const Staging::Lease to = staging_.take(mine.size_bytes());
+    fence();
+    group().reduce_scatter(std::span<const T>(from.as<T>()), to.as<T>());
+    Staging::copy_out(to, std::as_writable_bytes(mine));
+    fence();
+  }
+  template <typename T>
+  void reduce(std::span<T> data, Reduction op) {
+    const Staging::Lease copy = staging_.copy_in(std::as_bytes(data));
+    fence();
+    group().all_reduce(copy.as<T>(), op);
+    Staging::copy_out(copy, std::as_writable_bytes(data));
+    fence();
+  }
+  template <typename T>
+  void post_reduction(std::span<T> data, int channel) {
+    const std::span<std::byte> bytes = std::as_writable_bytes(data);
+    auto& arrivals = pending_[channel].arrivals;
+    const Staging::Lease& copy =
+        arrivals.emplace_back(Arrival{staging_.copy_in(bytes), bytes}).from;
+    fence();
+    group().post_all_reduce(copy.as<T>(), channel);
+  }
+  template <typename T>
+  void post_scatter(std::span<const T> all, std::span<const std::int64_t> counts, std::span<T> mine,
+                    int channel) {
+    const Staging::Lease& from = keep(staging_.copy_in(std::as_bytes(all)), channel);
+    const Staging::Lease& to = receive_into(std::as_writable_bytes(mine), channel);
+    fence();
+    group().post_reduce_scatter(std::span<const T>(from.as<T>()), counts, to.as<T>(), channel);
+  }
+
+  Staging staging_;
+  std::map<int, Pending> pending_;
+  std::vector<comm::Receive> receives_;  ///< of a call; kept for their memory
+  std::vector<comm::Send> sends_;
+};
+
+/// Whether MPI may be given device memory.
+bool mpi_reads_device() {
+  return host_holds_tensors() || (kDeviceIsCuda && comm::mpi_is_cuda_aware());
+}
+
+}  // namespace
+
+bool host_holds_tensors() {
+  return std::is_same_v<DeviceMemory, Kokkos::HostSpace>;
+}
+
+config::Transport choose_transport(config::Transport asked) {
+  if (asked == config::Transport::automatic) {
+    return mpi_reads_device() ? config::Transport::mpi : config::Transport::staged;
+  }
+  if (asked == config::Transport::mpi && !mpi_reads_device()) {
+    fail(ExitCode::usage,
+         "run.transport: found mpi, but this MPI library does not read device memory; valid: auto, "
+         "staged, or mpi with a CUDA-aware MPI library");
+  }
+  return asked;
+}
+
+std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
+                                                             config::Transport transport) {
+  if (transport == config::Transport::staged) return std::make_unique<StagedCommunicator>(group);
+  return std::make_unique<DirectCommunicator>(group);
+}
+
+}  // namespace cadenza::exec

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory that messages between devices pass through.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cadenza/kernels/device.hpp"
+
+namespace cadenza::exec {
+
+/// Blocks of pinned memory, which a device copies from and to without a detour. A block whose lease
+/// has ended is used again: pinning is slow, and happens when more is under way than ever before.
+class Staging {
+  using Memory = Kokkos::View<std::byte*, Kokkos::SharedHostPinnedSpace>;
+
+ public:
+  /// Bytes of one message, as long as it lives. The Staging must outlive it.
+  class Lease {
+   public:
+    Lease(Staging& owner, Memory block, std::size_t size)
+        : owner_(&owner), block_(std::move(block)), size_(size) {}
+    ~Lease() {
+      if (owner_ != nullptr) owner_->free_[block_.extent(0)].push_back(std::move(block_));
+    }
+    Lease(Lease&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)),
+          block_(std::move(other.block_)),
+          size_(other.size_) {}
+    Lease& operator=(Lease&&) = delete;
+
+    std::span<std::byte> bytes() const { return {block_.data(), size_}; }
+    template <typename T>
+    std::span<T> as() const {
+      return {reinterpret_cast<T*>(block_.data()), size_ / sizeof(T)};
+    }
+
+   private:
+    Staging* owner_;
+    Memory block_;
+    std::size_t size_;
+  };
+
+  Lease take(std::size_t bytes) {
+    constexpr std::size_t kLeast = 4096;
+    const std::size_t size = std::bit_ceil(std::max(bytes, kLeast));
+    std::vector<Memory>& free = free_[size];
+    if (free.empty()) {
+      free.emplace_back(Kokkos::view_alloc("staging", Kokkos::WithoutInitializing), size);
+    }
+    Memory block = std::move(free.back());
+    free.pop_back();
+    return {*this, std::move(block), bytes};
+  }
+  /// A copy from device memory, put on the stream: fence() before the host reads it.
+  Lease copy_in(std::span<const std::byte> device) {
+    Lease lease = take(device.size());
+    if (!device.empty()) Kokkos::deep_copy(Device(), host_view(lease), device_view(device));
+    return lease;
+  }
+  /// A copy into device memory, put on the stream: fence() before the lease ends.
+  static void copy_out(const Lease& from, std::span<std::byte> device) {
+    if (!device.empty()) Kokkos::deep_copy(Device(), device_view(device), host_view(from));
+  }
+
+ private:
+  template <typename T, typename Space>
+  using Unmanaged = Kokkos::View<T*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  static auto host_view(const Lease& lease) {
+    return Unmanaged<std::byte, Kokkos::SharedHostPinnedSpace>(lease.bytes().data(),
+                                                               lease.bytes().size());
+  }
+  template <typename T>
+  static auto device_view(std::span<T> bytes) {
+    return Unmanaged<T, DeviceMemory>(bytes.data(), bytes.size());
+  }
+
+  std::map<std::size_t, std::vector<Memory>> free_;  ///< by size
+};
+
+}  // namespace cadenza::exec

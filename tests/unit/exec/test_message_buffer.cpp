@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/exec/message_buffer.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+
+namespace cadenza::exec {
+namespace {
+
+using config::Transport;
+
+constexpr std::int64_t kBytes = 64;
+
+/// Bytes of the device, written and read by its stream.
+void fill(std::byte* to, int value) {
+  enqueue([](std::byte* at, int byte) { std::fill_n(at, kBytes, std::byte(byte)); }, to, value);
+}
+
+int first_of(const MessageBuffer& buffer, std::int64_t offset) {
+  int value = -1;
+  enqueue([](const std::byte* at, int* read) { *read = static_cast<int>(*at); },
+          buffer.memory() + offset, &value);
+  fence();
+  return value;
+}
+
+class MessageBufferTest : public testing::TestWithParam<Transport> {
+ protected:
+  void SetUp() override {
+    if (kDeviceIsCuda) GTEST_SKIP() << "the test's own work is no device code";
+    if (GetParam() == Transport::mpi && !host_holds_tensors()) {
+      GTEST_SKIP() << "MPI does not read the memory of the preset `separate`";
+    }
+    buffer_.grow(4 * kBytes);
+  }
+
+  std::unique_ptr<comm::Communicator> self_ = comm::make_self();
+  MemoryLedger ledger_;
+  std::unique_ptr<DeviceCommunicator> devices_ = make_device_communicator(*self_, GetParam());
+  MessageBuffer buffer_{*devices_, ledger_, "messages"};
+  std::array<Transfer, 2> sends_{{{0, 7, 0, kBytes}, {0, 8, kBytes, kBytes}}};
+  std::array<Transfer, 2> receives_{{{0, 8, 2 * kBytes, kBytes}, {0, 7, 3 * kBytes, kBytes}}};
+};
+
+TEST_P(MessageBufferTest, AGroupGoesOutOfAndIntoDeviceMemory) {
+  fill(buffer_.memory(), 1);
+  fill(buffer_.memory() + kBytes, 2);
+  buffer_.post(receives_, sends_, 3);
+  EXPECT_TRUE(buffer_.test(3));
+  buffer_.wait(3);
+  EXPECT_EQ(first_of(buffer_, 2 * kBytes), 2);
+  EXPECT_EQ(first_of(buffer_, 3 * kBytes), 1);
+  EXPECT_EQ(first_of(buffer_, 0), 1) << "what is sent stays";
+}
+
+/// Copies are made when a message is posted and when it is waited for, not before and not later.
+TEST_P(MessageBufferTest, CopiesAreMadeByPostAndByWait) {
+  if (GetParam() != Transport::staged) GTEST_SKIP() << "nothing is copied";
+  fill(buffer_.memory(), 1);
+  fill(buffer_.memory() + 3 * kBytes, 9);
+  buffer_.post(receives_, sends_, 0);
+  fill(buffer_.memory(), 5);  // too late for this message
+  EXPECT_EQ(first_of(buffer_, 3 * kBytes), 9);
+  buffer_.wait(0);
+  EXPECT_EQ(first_of(buffer_, 3 * kBytes), 1);
+}
+
+TEST_P(MessageBufferTest, GrowsAndIsInTheLedger) {
+  EXPECT_EQ(ledger_.current(MemoryKind::communication), 4 * kBytes);
+  buffer_.grow(kBytes);
+  EXPECT_EQ(ledger_.current(MemoryKind::communication), 4 * kBytes);
+  buffer_.grow(8 * kBytes);
+  EXPECT_EQ(ledger_.current(MemoryKind::communication), 8 * kBytes);
+}
+
+TEST_P(MessageBufferTest, PostsNothing) {
+  buffer_.post({}, {}, 1);
+  buffer_.wait(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MessageBufferTest, testing::Values(Transport::mpi, Transport::staged),
+                         [](const auto& one) {
+                           return one.param == Transport::mpi ? "mpi" : "staged";
+                         });
+
+TEST(ChooseTransport, MpiWhereItReadsTheTensors) {
+  if (kDeviceIsCuda) GTEST_SKIP() << "depends on the MPI library";
+  EXPECT_EQ(choose_transport(Transport::automatic),
+            host_holds_tensors() ? Transport::mpi : Transport::staged);
+  EXPECT_EQ(choose_transport(Transport::staged), Transport::staged);
+  if (host_holds_tensors()) {
+    EXPECT_EQ(choose_transport(Transport::mpi), Transport::mpi);
+  } else {
+    EXPECT_THROW(choose_transport(Transport::mpi), Error);
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::exec
