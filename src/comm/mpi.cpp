@@ -14,8 +14,8 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
+#include "cadenza/comm/parts.hpp"
 #include "check.hpp"
-#include "parts.hpp"
 #include "watch.hpp"
 
 namespace cadenza::comm {
@@ -107,6 +107,9 @@ class MpiCommunicator final : public Communicator {
   void set_timeout(double seconds) override { watch_->set_timeout(seconds); }
   void set_activity(Activity activity) override { watch_->set_activity(std::move(activity)); }
   void set_looked(Looked looked) override { watch_->set_looked(std::move(looked)); }
+  void set_background(std::function<void()> work) override {
+    watch_->set_background(std::move(work));
+  }
 
   void barrier() override {
     check(MPI_Ibarrier(comm_, &next(kOwn)), "MPI_Ibarrier");
@@ -194,6 +197,9 @@ class MpiCommunicator final : public Communicator {
         "MPI_Testall");
     if (done != 0) requests.clear();
     return done != 0;
+  }
+  void wait_until(const char* what, const std::function<bool()>& done) override {
+    watch_->until(what, done);
   }
   void progress() override { watch_->progress(); }
 

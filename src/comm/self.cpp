@@ -7,7 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
-#include "parts.hpp"
+#include "cadenza/comm/parts.hpp"
 
 namespace cadenza::comm {
 namespace {
@@ -66,6 +66,10 @@ class SelfCommunicator final : public Communicator {
   bool test(int channel) override {
     return std::ranges::none_of(expected_,
                                 [&](const Expected& want) { return want.channel == channel; });
+  }
+  void wait_until(const char*, const std::function<bool()>& done) override {
+    while (!done()) {
+    }
   }
   void progress() override {}
   void abort(int code) override { std::_Exit(code); }

@@ -36,6 +36,7 @@ class Watch {
   void set_timeout(double seconds);
   void set_activity(Activity activity) { activity_ = std::move(activity); }
   void set_looked(Looked looked) { looked_by_ = std::move(looked); }
+  void set_background(std::function<void()> work) { background_ = std::move(work); }
 
   /// Polls `done` until it is true. MPI's own calls decide whether a poll gives up the core.
   /// @param call  what is waited for; a literal
@@ -86,6 +87,7 @@ class Watch {
   void begin_wait(const char* call);
   void look() {
     constexpr auto kServeEvery = std::chrono::milliseconds(10);
+    if (background_) background_();
     if (!is_on() && !looked_by_) return;
     const Clock::time_point now = Clock::now();
     if (looked_by_) looked_by_(now.time_since_epoch() / std::chrono::nanoseconds(1));
@@ -104,6 +106,7 @@ class Watch {
   double timeout_ = 0;
   Activity activity_;
   Looked looked_by_;
+  std::function<void()> background_;
   MPI_Comm comm_ = MPI_COMM_NULL;  ///< of the watch alone: its messages meet no others
   int rank_ = 0;
   std::vector<Peer> peers_;  ///< by rank

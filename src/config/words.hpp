@@ -79,8 +79,8 @@ inline constexpr auto kWords<FaultWork> = std::to_array<std::string_view>({"all"
 template <>
 inline constexpr auto kWords<DeviceKind> = std::to_array<std::string_view>({"host", "cuda"});
 template <>
-inline constexpr auto kWords<Transport> =
-    std::to_array<std::string_view>({"auto", "mpi", "staged"});
+inline constexpr auto kWords<Transport> = std::to_array<std::string_view>({"auto", "nccl", "mpi",
+                                                                           "staged"});
 template <>
 inline constexpr auto kWords<Dtype> = std::to_array<std::string_view>({"bfloat16", "float32",
                                                                        "float64"});

@@ -107,7 +107,8 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
-        *groups_->attention, outline_.layout.members(outline_.layout.pool_of(world.rank())),
+        AttentionMessages{*groups_->inputs, *groups_->results},
+        outline_.layout.members(outline_.layout.pool_of(world.rank())),
         model::attention_shape(experiment.model, outline_.layout.tensor(),
                                experiment.attention.kernel),
         rotary_, part, tracer, ledger));

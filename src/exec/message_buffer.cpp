@@ -5,8 +5,8 @@
 
 namespace cadenza::exec {
 
-MessageBuffer::MessageBuffer(DeviceCommunicator& group, MemoryLedger& ledger, std::string label)
-    : group_(group), ledger_(ledger), label_(std::move(label)) {}
+MessageBuffer::MessageBuffer(MemoryLedger& ledger, std::string label)
+    : ledger_(ledger), label_(std::move(label)) {}
 
 void MessageBuffer::grow(std::int64_t bytes) {
   const auto present = static_cast<std::int64_t>(memory_.extent(0));
@@ -16,13 +16,13 @@ void MessageBuffer::grow(std::int64_t bytes) {
   memory_ = allocate<std::byte>(ledger_, MemoryKind::communication, label_, bytes);
 }
 
-void MessageBuffer::post(std::span<const Transfer> receives, std::span<const Transfer> sends,
-                     int channel) {
+void MessageBuffer::post(DeviceCommunicator& over, std::span<const Transfer> receives,
+                         std::span<const Transfer> sends, int channel) {
   receives_.clear();
   for (const Transfer& each : receives) receives_.push_back({bytes_of(each), each.peer, each.tag});
   sends_.clear();
   for (const Transfer& each : sends) sends_.push_back({bytes_of(each), each.peer, each.tag});
-  group_.post(receives_, sends_, channel);
+  over.post(receives_, sends_, channel);
 }
 
 std::span<std::byte> MessageBuffer::bytes_of(const Transfer& transfer) const {

@@ -46,7 +46,7 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
                          *groups.replicas))),
       tensor_(*groups.slices, tracer),
       gradients_(parameters_, *groups.gradients, shards_, tracer, ledger),
-      streams_(*groups.streams, tracer, ledger),
+      streams_(*groups.streams, world.rank(), tracer, ledger),
       ledger_(ledger),
       rotary_(rotary),
       shapes_(experiment, step_shape.layout) {}

@@ -30,7 +30,8 @@ WALLS = [
     (r"mpi\.h$|mpi-ext\.h$", "MPI", ["src/comm/", "tests/mpi/mpi_main.cpp"]),
     (r"yaml-cpp/", "yaml-cpp", ["src/config/"]),
     (r"hdf5(_hl)?\.h$|H5\w*\.h$", "HDF5", ["src/storage/", "src/trace/"]),
-    (r"(cuda|cublas|cudnn|cub/|thrust/|cute/|cutlass/|nccl)", "CUDA", ["kernels/", "src/comm/"]),
+    (r"(cuda|cublas|cudnn|cub/|thrust/|cute/|cutlass/|nccl)", "CUDA",
+     ["kernels/", "src/exec/nccl/"]),
     (r"Kokkos_", "Kokkos", ["kernels/", "src/kernels/", "src/attention/", "src/model/", "src/exec/",
                             "src/app/runtime/collective_error.cpp"]),  # start-up
     (r"(oneapi/)?dnnl", "oneDNN", ["kernels/"]),

@@ -95,6 +95,9 @@ class Communicator {
   virtual void wait(int channel) = 0;
   /// True when wait(channel) would return at once. Moves messages on, as progress() does.
   virtual bool test(int channel) = 0;
+  /// Returns when done(), which is asked again and again, says true; watched as wait() is.
+  /// @param what  is waited for, as messages name it; a literal
+  virtual void wait_until(const char* what, const std::function<bool()>& done) = 0;
   /// Moves on what this process has under way, on all channels of all groups, and tells who asks
   /// that this rank is at work. Cheap, completes nothing; called at any time by the thread that
   /// posts.
@@ -110,6 +113,9 @@ class Communicator {
   virtual void set_activity(Activity /*activity*/) {}
   /// Who wants to know when this rank looks at its messages.
   virtual void set_looked(Looked /*looked*/) {}
+  /// What goes on while this rank waits, for whomever: called at each look at messages. It must not
+  /// wait.
+  virtual void set_background(std::function<void()> /*work*/) {}
 
   /// Ends all processes of the job at once with `code`, from one rank alone.
   virtual void abort(int code) = 0;

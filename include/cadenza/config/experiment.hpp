@@ -253,8 +253,9 @@ struct Optimizer {
 };
 
 enum class DeviceKind { host, cuda };
-/// What carries messages between devices: MPI given device memory, or MPI given copies in the host's.
-enum class Transport { automatic, mpi, staged };
+/// What carries messages between devices: NCCL, MPI given device memory, or MPI given copies in the
+/// host's.
+enum class Transport { automatic, nccl, mpi, staged };
 enum class Dtype { bfloat16, float32, float64 };
 
 /// Bytes of a number as it is stored, and of one that adds up.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
@@ -60,6 +61,9 @@ config::Transport choose_transport(config::Transport asked);
 
 /// Whether tensors are in the host's memory.
 bool host_holds_tensors();
+
+/// A line about one that was chosen.
+std::string describe_transport(config::Transport transport);
 
 /// @param transport  as choose_transport gives it
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,

@@ -15,8 +15,8 @@
 
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/index_exchange.hpp"
-#include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/message_buffer.hpp"
+#include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/workspace.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/llama.hpp"
@@ -24,6 +24,13 @@
 namespace cadenza::exec {
 
 struct StridedRows;
+
+/// What carries the messages of a pool: inputs and results apart, since a rank may send results of
+/// one stage before or after inputs of another, and those that come first must not be waited for.
+struct AttentionMessages {
+  DeviceCommunicator& inputs;
+  DeviceCommunicator& results;
+};
 
 /// What the attention operations that follow belong to.
 template <typename Real>
@@ -44,10 +51,10 @@ class AttentionExchange {
  public:
   using Sum = Accumulator<Real>;
 
-  /// @param pool  the ranks that plans speak of
+  /// @param pool  of the ranks that plans speak of
   /// @param members  their world ranks, which traces name
   /// @param half  of the microbatch, 0 without ping-pong
-  AttentionExchange(DeviceCommunicator& pool, std::vector<Rank> members,
+  AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
                     const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
                     int half, Tracer& tracer, MemoryLedger& ledger);
 
@@ -77,6 +84,10 @@ class AttentionExchange {
   void run(program::Operation operation, int stage);
 
  private:
+  struct Posted {
+    DeviceCommunicator* over = nullptr;
+    int channel = 0;
+  };
   void begin();
   void start_messages(int stage, bool results);
   void complete_messages(int stage, bool results);
@@ -106,8 +117,10 @@ class AttentionExchange {
   Rank world_rank(int in_pool) const { return members_[static_cast<std::size_t>(in_pool)]; }
   int tag(int stage, bool results) const;
   int channel(int stage, bool results) const;
+  DeviceCommunicator& over(bool results) const { return results ? over_.results : over_.inputs; }
   std::size_t direction_index(int stage, bool results) const;
 
+  AttentionMessages over_;
   comm::Communicator& pool_;  ///< for what is in host memory
   std::vector<Rank> members_;
   kernels::AttentionShape shape_;
@@ -124,7 +137,7 @@ class AttentionExchange {
   std::vector<Transfer> sends_;  ///< of an operation; kept for their memory, as `receives_` is
   std::vector<Transfer> receives_;
   std::vector<std::int64_t> posted_ns_;  ///< of the messages of a stage and direction
-  std::vector<int> sending_;             ///< channels on which this rank only sends
+  std::vector<Posted> sending_;          ///< on which this rank only sends
   Array<Sum> arriving_;  ///< O, then LSE, of a segment, widened; empty if Real is Sum
   /// By tick, pass and stage; the tasks are those of the step, the rows those of the last layer.
   std::vector<std::array<std::vector<kernels::TaskList<Real>>, 2>> tasks_;

@@ -26,22 +26,19 @@ struct Transfer {
 class MessageBuffer {
  public:
   /// @param label  of its memory, which is entered in the ledger as communication
-  MessageBuffer(DeviceCommunicator& group, MemoryLedger& ledger, std::string label);
+  MessageBuffer(MemoryLedger& ledger, std::string label);
 
   /// Makes room for so many bytes. No message may be under way; what the memory holds is lost.
   void grow(std::int64_t bytes);
   std::byte* memory() const { return memory_.data(); }  ///< of the device
 
-  /// Posts all as one group (DeviceCommunicator::post). Their memory belongs to it until
-  /// wait(channel).
-  void post(std::span<const Transfer> receives, std::span<const Transfer> sends, int channel);
-  void wait(int channel) { group_.wait(channel); }
-  bool test(int channel) { return group_.test(channel); }
+  /// Posts all as one group (DeviceCommunicator::post).
+  void post(DeviceCommunicator& over, std::span<const Transfer> receives,
+            std::span<const Transfer> sends, int channel);
 
  private:
   std::span<std::byte> bytes_of(const Transfer& transfer) const;
 
-  DeviceCommunicator& group_;
   MemoryLedger& ledger_;
   std::string label_;
   Array<std::byte> memory_;

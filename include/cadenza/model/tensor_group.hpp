@@ -8,9 +8,9 @@
 
 namespace cadenza::model {
 
-/// Collectives of a tensor group on device pointers, called by all its ranks in the same order: each
-/// reads what the kernels before it wrote, and kernels after it read its result. With a group of one
-/// none is called. Sum is an accumulator type: float or double.
+/// Collectives of a tensor group on device pointers, called by all its ranks in the same order:
+/// each reads what the kernels before it wrote, and kernels after it read its result. With a group
+/// of one none is called. Sum is an accumulator type: float or double.
 template <typename Sum>
 class TensorGroup {
  public:

@@ -357,8 +357,9 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
                                          problem.shape.head_dim, experiment.attention.kernel};
   announce_kernels<Real>(world, shape);
-  const auto devices =
-      exec::make_device_communicator(world, announce_transport(world, experiment.run.transport));
+  const config::Transport transport = announce_transport(world, experiment.run.transport);
+  const auto inputs = exec::make_device_communicator(world, transport);
+  const auto results = exec::make_device_communicator(world, transport);
   MemoryLedger ledger;
   AttendTensors<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
   collectively(world, [&] {
@@ -376,7 +377,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        *devices, step_shape->layout.members(0), shape, rotary, part.part, tracer, ledger));
+        exec::AttentionMessages{*inputs, *results}, step_shape->layout.members(0), shape, rotary,
+        part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
     if (given) exchanges.back()->index().set_patterns(&*given);
   }

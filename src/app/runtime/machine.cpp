@@ -152,9 +152,7 @@ config::Transport announce_transport(comm::Communicator& world, config::Transpor
   collectively(world, [&] { transport = exec::choose_transport(asked); });
   const bool nothing_to_say = asked == config::Transport::automatic && exec::host_holds_tensors();
   if (world.rank() == 0 && !nothing_to_say) {
-    spdlog::info("transport {}", transport == config::Transport::staged
-                                     ? "staged: MPI sends copies in host memory"
-                                     : "mpi: MPI reads and writes the tensors' memory");
+    spdlog::info("transport {}", exec::describe_transport(transport));
   }
   return transport;
 }

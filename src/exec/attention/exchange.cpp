@@ -42,11 +42,12 @@ void make_progress(void* pool) {
 }  // namespace
 
 template <typename Real>
-AttentionExchange<Real>::AttentionExchange(DeviceCommunicator& pool, std::vector<Rank> members,
+AttentionExchange<Real>::AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
                                            const kernels::AttentionShape& shape,
                                            const kernels::RotaryTable<Sum>& rotary, int half,
                                            Tracer& tracer, MemoryLedger& ledger)
-    : pool_(pool.group()),
+    : over_(pool),
+      pool_(pool.inputs.group()),
       members_(std::move(members)),
       shape_(shape),
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
@@ -56,7 +57,7 @@ AttentionExchange<Real>::AttentionExchange(DeviceCommunicator& pool, std::vector
       tracer_(tracer),
       ledger_(ledger),
       workspace_(plan_shape_, ledger),
-      buffer_(pool, ledger, "messages"),
+      buffer_(ledger, "messages"),
       index_(pool_, members_, shape, rotary_, tracer, ledger) {}
 
 template <typename Real>
@@ -166,7 +167,7 @@ void AttentionExchange<Real>::finish() {
   index_.finish();
   if (sending_.empty()) return;
   tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
-    for (const int on : sending_) buffer_.wait(on);
+    for (const Posted& each : sending_) each.over->wait(each.channel);
   });
   sending_.clear();
 }
@@ -309,10 +310,10 @@ void AttentionExchange<Real>::start_messages(int stage, bool results) {
   }
   const std::int64_t posted = trace::now_ns();
   posted_ns_[direction_index(stage, results)] = posted;
-  buffer_.post(receives_, sends_, on);
+  buffer_.post(over(results), receives_, sends_, on);
   tracer_.count_sent(direction.sends.bytes);
   if (!sends_.empty() && receives_.empty()) {  // no wait will follow
-    sending_.push_back(on);
+    sending_.push_back({&over(results), on});
     record_messages(direction.sends, stage, results, true, posted);
   }
 }
@@ -323,7 +324,7 @@ void AttentionExchange<Real>::complete_messages(int stage, bool results) {
   const StageBinding& bound = stage_of(stage);
   const Direction& direction = results ? bound.results : bound.inputs;
   const std::int64_t posted = posted_ns_[direction_index(stage, results)];
-  tracer_.time(Operation::wait, {}, [&] { buffer_.wait(channel(stage, results)); });
+  tracer_.time(Operation::wait, {}, [&] { over(results).wait(channel(stage, results)); });
   record_messages(direction.sends, stage, results, true, posted);
   record_messages(direction.receives, stage, results, false, posted);
   if (direction.receives.messages.empty()) return;

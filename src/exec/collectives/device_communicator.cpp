@@ -10,6 +10,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
+#include "exec/nccl/communicator.hpp"
 #include "staging.hpp"
 
 namespace cadenza::exec {
@@ -211,12 +212,32 @@ config::Transport choose_transport(config::Transport asked) {
          "run.transport: found mpi, but this MPI library does not read device memory; valid: auto, "
          "staged, or mpi with a CUDA-aware MPI library");
   }
+  if (asked == config::Transport::nccl && kDeviceIsCuda && !nccl::has_library()) {
+    fail(ExitCode::usage,
+         "run.transport: found nccl, but this program was built without NCCL; valid: auto, mpi, "
+         "staged");
+  }
   return asked;
+}
+
+std::string describe_transport(config::Transport transport) {
+  if (transport == config::Transport::staged) return "staged: MPI sends copies in host memory";
+  if (transport == config::Transport::mpi) return "mpi: MPI reads and writes the tensors' memory";
+  return nccl::has_library() ? "nccl: NCCL, on streams beside the kernels'"
+                             : "nccl: emulated over MPI, in NCCL's order (for tests)";
 }
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
                                                              config::Transport transport) {
-  if (transport == config::Transport::staged) return std::make_unique<StagedCommunicator>(group);
+  switch (transport) {
+    case config::Transport::nccl:
+      return std::make_unique<nccl::Communicator>(group);
+    case config::Transport::staged:
+      return std::make_unique<StagedCommunicator>(group);
+    case config::Transport::automatic:
+    case config::Transport::mpi:
+      break;
+  }
   return std::make_unique<DirectCommunicator>(group);
 }
 

@@ -14,9 +14,9 @@ auto part(const View& view, Range range) {
 }
 
 /// The same where collectives read and write them.
-template <typename View>
-auto elements_of(const View& view, Range range) {
-  return std::span(view.data() + range.begin, static_cast<std::size_t>(range.size()));
+template <typename T>
+std::span<T> elements_of(T* data, Range range) {
+  return {data + range.begin, static_cast<std::size_t>(range.size())};
 }
 
 /// Bytes of every rank's part.
@@ -84,11 +84,11 @@ void GradientReducer<Real>::post_layer(int layer) {
 template <typename Real>
 void GradientReducer<Real>::post(std::size_t index) {
   const GradientShards::Bucket& bucket = shares_.buckets()[index];
-  const std::span<Sum> gradients = elements_of(parameters_.gradients, bucket.elements);
+  const std::span<Sum> gradients = elements_of(parameters_.gradients.data(), bucket.elements);
   const int channel = static_cast<int>(index);
   if (shards_) {
     replicas_.post_reduce_scatter(std::span<const Sum>(gradients), bucket.counts,
-                                  elements_of(sums_[index], {0, bucket.of(rank()).size()}),
+                                  elements_of(sums_[index].data(), {0, bucket.of(rank()).size()}),
                                   channel);
   } else {
     replicas_.post_all_reduce(gradients, channel);
@@ -124,8 +124,8 @@ void GradientReducer<Real>::gather_parameters() {
   if (replicas_.size() == 1) return;
   for (std::size_t index = 0; index < posted_ns_.size(); ++index) {
     const GradientShards::Bucket& bucket = shares_.buckets()[index];
-    const std::span<const Sum> mine = elements_of(parameters_.values, bucket.of(rank()));
-    const std::span<Sum> all = elements_of(parameters_.values, bucket.elements);
+    const std::span<const Sum> mine = elements_of(parameters_.values.data(), bucket.of(rank()));
+    const std::span<Sum> all = elements_of(parameters_.values.data(), bucket.elements);
     replicas_.post_all_gather_v(std::as_bytes(mine), byte_counts<Sum>(bucket),
                                 std::as_writable_bytes(all), static_cast<int>(index));
     replicas_.wait(static_cast<int>(index));
@@ -149,9 +149,9 @@ std::vector<Accumulator<Real>> GradientReducer<Real>::gather_moment(const Array<
     for (const Range& range : parameters_.owned) {
       if (range.begin < mine.begin) at += range.size();
     }
-    const std::span<const Sum> share = elements_of(owned, {at, at + mine.size()});
+    const std::span<const Sum> share = elements_of(owned.data(), {at, at + mine.size()});
     replicas.post_all_gather_v(std::as_bytes(share), byte_counts<Sum>(bucket),
-                               std::as_writable_bytes(elements_of(all, bucket.elements)),
+                               std::as_writable_bytes(elements_of(all.data(), bucket.elements)),
                                static_cast<int>(index));
     replicas.wait(static_cast<int>(index));
   }

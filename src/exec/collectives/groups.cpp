@@ -17,10 +17,11 @@ Groups::Groups(comm::Communicator& world, const program::Layout& layout,
   const auto over = [&](comm::Communicator& group) {
     return make_device_communicator(group, transport);
   };
-  attention = over(*pool);
+  inputs = over(*pool);
+  results = over(*pool);
   gradients = over(*replicas);
   slices = over(*tensor);
-  streams = over(world);
+  streams = std::make_unique<PipelineEdges>(world, layout, transport);
 }
 
 }  // namespace cadenza::exec

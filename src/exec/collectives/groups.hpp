@@ -7,6 +7,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/program/layout.hpp"
+#include "pipeline_edges.hpp"
 
 namespace cadenza::exec {
 
@@ -22,10 +23,11 @@ struct Groups {
   std::unique_ptr<comm::Communicator> model;     ///< trainers that hold one model together
   std::unique_ptr<comm::Communicator> tensor;    ///< trainers with slices of the same layers
 
-  std::unique_ptr<DeviceCommunicator> attention;  ///< of the pool: inputs and results
+  std::unique_ptr<DeviceCommunicator> inputs;     ///< of the pool: of attention tasks
+  std::unique_ptr<DeviceCommunicator> results;    ///< of the pool: of attention tasks
   std::unique_ptr<DeviceCommunicator> gradients;  ///< of the replicas: gradients, parameters
   std::unique_ptr<DeviceCommunicator> slices;     ///< of the tensor group
-  std::unique_ptr<DeviceCommunicator> streams;    ///< of the world: between pipeline stages
+  std::unique_ptr<PipelineEdges> streams;         ///< between neighbouring pipeline stages
 };
 
 }  // namespace cadenza::exec

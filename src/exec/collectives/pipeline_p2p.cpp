@@ -4,10 +4,9 @@
 namespace cadenza::exec {
 namespace {
 
-// On the world's communicator: clear of the clock's tag and channels.
 constexpr int kTag = 2000;
-constexpr int kReceiveChannel = 2000;
-constexpr int kFirstSendChannel = 2001;
+constexpr int kReceiveChannel = 0;
+constexpr int kFirstSendChannel = 1;
 
 int tag_of(const program::Step& step) {
   return kTag + (step.pass == program::Pass::backward ? 1 : 0);
@@ -16,27 +15,29 @@ int tag_of(const program::Step& step) {
 }  // namespace
 
 template <typename Sum>
-PipelineP2p<Sum>::PipelineP2p(DeviceCommunicator& world, Tracer& tracer, MemoryLedger& ledger)
-    : world_(world),
+PipelineP2p<Sum>::PipelineP2p(const PipelineEdges& edges, Rank rank, Tracer& tracer,
+                              MemoryLedger& ledger)
+    : edges_(edges),
+      rank_(rank),
       tracer_(tracer),
       ledger_(ledger),
-      received_{MessageBuffer(world, ledger, "stream"), kReceiveChannel} {}
+      received_{MessageBuffer(ledger, "stream"), kReceiveChannel} {}
 
 template <typename Sum>
-Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elements) {
-  return {step.peer, tag_of(step), 0, bytes_of(elements)};
+Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elements) const {
+  return {1 - edges_.of(step).rank(), tag_of(step), 0, bytes_of(elements)};
 }
 
 template <typename Sum>
 typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(std::int64_t elements) {
   for (Buffer& buffer : sent_) {
-    if (!buffer.messages.test(buffer.channel)) continue;
-    buffer.messages.wait(buffer.channel);
+    if (!buffer.over->test(buffer.channel)) continue;
+    buffer.over->wait(buffer.channel);
     buffer.messages.grow(bytes_of(elements));
     return buffer;
   }
   const int channel = kFirstSendChannel + static_cast<int>(sent_.size()) + 1;
-  Buffer& buffer = sent_.emplace_back(Buffer{MessageBuffer(world_, ledger_, "stream"), channel});
+  Buffer& buffer = sent_.emplace_back(Buffer{MessageBuffer(ledger_, "stream"), channel});
   buffer.messages.grow(bytes_of(elements));
   return buffer;
 }
@@ -45,9 +46,10 @@ template <typename Sum>
 void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
   const Transfer message = transfer(step, elements);
   const std::int64_t begin = trace::now_ns();
-  buffer.messages.post({}, one(message), buffer.channel);
+  buffer.over = &edges_.of(step);
+  buffer.messages.post(*buffer.over, {}, one(message), buffer.channel);
   tracer_.message(program::Operation::send, begin, trace::now_ns(),
-                  {message.bytes, 0, step.peer, next_flow(world_.rank(), step.peer, step), true});
+                  {message.bytes, 0, step.peer, next_flow(rank_, step.peer, step), true});
   tracer_.count_sent(message.bytes);
 }
 
@@ -57,10 +59,11 @@ void PipelineP2p<Sum>::arrive(const program::Step& step, std::int64_t elements) 
   MessageBuffer& messages = received_.messages;
   messages.grow(message.bytes);
   const std::int64_t begin = trace::now_ns();
-  messages.post(one(message), {}, received_.channel);
-  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { messages.wait(received_.channel); });
+  DeviceCommunicator& over = edges_.of(step);
+  messages.post(over, one(message), {}, received_.channel);
+  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { over.wait(received_.channel); });
   tracer_.message(program::Operation::receive, begin, trace::now_ns(),
-                  {message.bytes, 0, step.peer, next_flow(step.peer, world_.rank(), step)});
+                  {message.bytes, 0, step.peer, next_flow(step.peer, rank_, step)});
   tracer_.count_received(message.bytes);
 }
 
@@ -75,7 +78,7 @@ std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to, const program::Ste
 
 template <typename Sum>
 void PipelineP2p<Sum>::finish() {
-  for (Buffer& buffer : sent_) buffer.messages.wait(buffer.channel);
+  for (Buffer& buffer : sent_) buffer.over->wait(buffer.channel);
 }
 
 template class PipelineP2p<float>;

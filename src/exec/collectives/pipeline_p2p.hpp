@@ -5,16 +5,17 @@
 #include <span>
 #include <vector>
 
-#include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/message_buffer.hpp"
+#include "cadenza/exec/tracer.hpp"
 #include "cadenza/program/program.hpp"
+#include "pipeline_edges.hpp"
 
 namespace cadenza::exec {
 
 template <typename Sum>
 class PipelineP2p {
  public:
-  PipelineP2p(DeviceCommunicator& world, Tracer& tracer, MemoryLedger& ledger);
+  PipelineP2p(const PipelineEdges& edges, Rank rank, Tracer& tracer, MemoryLedger& ledger);
 
   /// Sends `elements` that fill(device pointer) writes; returns at once.
   template <typename Fill>
@@ -40,11 +41,12 @@ class PipelineP2p {
   struct Buffer {
     MessageBuffer messages;
     int channel = 0;
+    DeviceCommunicator* over = nullptr;  ///< of the last message
     Sum* elements() const { return reinterpret_cast<Sum*>(messages.memory()); }
   };
   static std::span<const Transfer> one(const Transfer& transfer) { return {&transfer, 1}; }
   /// The message of a step: a whole buffer's.
-  static Transfer transfer(const program::Step& step, std::int64_t elements);
+  Transfer transfer(const program::Step& step, std::int64_t elements) const;
   static std::int64_t bytes_of(std::int64_t elements) {
     return elements * static_cast<std::int64_t>(sizeof(Sum));
   }
@@ -53,7 +55,8 @@ class PipelineP2p {
   void arrive(const program::Step& step, std::int64_t elements);
   std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
 
-  DeviceCommunicator& world_;
+  const PipelineEdges& edges_;
+  Rank rank_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
   std::vector<Buffer> sent_;  ///< in flight or free

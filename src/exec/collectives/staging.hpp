@@ -47,6 +47,20 @@ class Staging {
     std::size_t size_;
   };
 
+ private:
+  template <typename T, typename Space>
+  using Unmanaged = Kokkos::View<T*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  static auto host_view(const Lease& lease) {
+    return Unmanaged<std::byte, Kokkos::SharedHostPinnedSpace>(lease.bytes().data(),
+                                                               lease.bytes().size());
+  }
+  template <typename T>
+  static auto device_view(std::span<T> bytes) {
+    return Unmanaged<T, DeviceMemory>(bytes.data(), bytes.size());
+  }
+
+ public:
   Lease take(std::size_t bytes) {
     constexpr std::size_t kLeast = 4096;
     const std::size_t size = std::bit_ceil(std::max(bytes, kLeast));
@@ -70,18 +84,6 @@ class Staging {
   }
 
  private:
-  template <typename T, typename Space>
-  using Unmanaged = Kokkos::View<T*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-  static auto host_view(const Lease& lease) {
-    return Unmanaged<std::byte, Kokkos::SharedHostPinnedSpace>(lease.bytes().data(),
-                                                               lease.bytes().size());
-  }
-  template <typename T>
-  static auto device_view(std::span<T> bytes) {
-    return Unmanaged<T, DeviceMemory>(bytes.data(), bytes.size());
-  }
-
   std::map<std::size_t, std::vector<Memory>> free_;  ///< by size
 };
 

@@ -57,8 +57,8 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
            done_, program::name(kind), asked.bytes, describe_expected());
     }
     ++done_;
-    tracer_.time_inside(kind, {.bytes = asked.bytes, .flow = tracer_.next_flow(group_.group(), kind)},
-                        operation);
+    tracer_.time_inside(
+        kind, {.bytes = asked.bytes, .flow = tracer_.next_flow(group_.group(), kind)}, operation);
   }
 
   std::string describe_expected() const {

@@ -99,6 +99,8 @@ inline config::Experiment draw_experiment(Draw& draw, int ranks, config::Placeme
   }
   e.parallel.shard = config::Shard(draw.between(0, 1));
   e.run.recompute = config::Recompute(draw.between(0, 3));
+  e.run.transport = draw.of(std::vector<config::Transport>{
+      config::Transport::automatic, config::Transport::nccl, config::Transport::staged});
   draw_attention(draw, e);
   draw_model(draw, e);
   draw_batch(draw, e);

@@ -47,6 +47,7 @@ class Group final : public comm::Communicator {
   void post(std::span<const comm::Receive>, std::span<const comm::Send>, int) override {}
   void wait(int) override {}
   bool test(int) override { return true; }
+  void wait_until(const char*, const std::function<bool()>&) override {}
   void progress() override {}
   void abort(int) override {}
   std::unique_ptr<comm::Communicator> split(int) override { return comm::make_self(); }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's rules without NCCL: the groups of a communicator run one after another, messages have no
+// tags, and nothing is received before its group runs. What a program gets wrong of that order
+// stops or misleads the emulation as it would stop or mislead the library.
+#include "queue.hpp"
+
+#ifndef KOKKOS_ENABLE_CUDA
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "cadenza/base/error.hpp"
+#include "exec/collectives/staging.hpp"
+
+namespace cadenza::exec::nccl {
+namespace {
+
+using comm::Reduction;
+using Lease = Staging::Lease;
+
+constexpr int kChannel = 0;  // one group of a communicator is under way at a time
+
+class EmulatedQueue;
+
+/// Those of the process. NCCL's run by themselves; these run when a group is added and while the
+/// process waits for others.
+std::vector<EmulatedQueue*>& all_queues() {
+  static std::vector<EmulatedQueue*> queues;
+  return queues;
+}
+
+std::size_t element_bytes(Type type) {
+  return type == Type::float32 ? sizeof(float) : sizeof(double);
+}
+
+class EmulatedQueue final : public Queue {
+ public:
+  explicit EmulatedQueue(comm::Communicator& group) : group_(group.split(0)) {
+    all_queues().push_back(this);
+    group_->set_background(go_on_everywhere);
+  }
+  ~EmulatedQueue() override { std::erase(all_queues(), this); }
+
+  void start() override { made_ = {}; }
+  Ticket end() override {
+    fence();  // the copies of what is sent
+    groups_.push_back(std::move(made_));
+    ++ended_;
+    go_on_everywhere();
+    return ended_;
+  }
+
+  void send(std::span<const std::byte> data, int to) override {
+    made_.calls.push_back([this, copy = keep(staging_.copy_in(data)), to](Group& group) {
+      group.sends.push_back({copy->bytes(), to, next_tag(sent_[to])});
+    });
+  }
+  void receive(std::span<std::byte> data, int from) override {
+    made_.calls.push_back([this, place = arriving(data), from](Group& group) {
+      group.receives.push_back({place->bytes(), from, next_tag(received_[from])});
+    });
+  }
+  void all_reduce(std::span<std::byte> data, Type type, Reduction op) override {
+    const auto copy = keep(staging_.copy_in(data));
+    made_.arrivals.push_back({copy, data});
+    made_.calls.push_back([this, copy, type, op](Group& group) {
+      if (op == Reduction::sum) return post_sum(*copy, type);
+      if (op == Reduction::max) return post_maximum(group, copy, type);
+      fail(ExitCode::internal, "no reduction of the emulated NCCL");
+    });
+  }
+  void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
+              int root) override {
+    const auto copy = keep(staging_.copy_in(data));
+    const auto place = root == group_->rank() ? arriving(sum) : keep(staging_.take(0));
+    made_.calls.push_back([this, copy, place, type, root](Group&) {
+      std::vector<std::int64_t> counts(static_cast<std::size_t>(group_->size()));
+      counts[static_cast<std::size_t>(root)] =
+          static_cast<std::int64_t>(copy->bytes().size() / element_bytes(type));
+      if (type == Type::float32) {
+        group_->post_reduce_scatter(std::span<const float>(copy->as<float>()), counts,
+                                    place->as<float>(), kChannel);
+      } else {
+        group_->post_reduce_scatter(std::span<const double>(copy->as<double>()), counts,
+                                    place->as<double>(), kChannel);
+      }
+    });
+  }
+  void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) override {
+    const bool mine = root == group_->rank();
+    const auto copy = keep(mine ? staging_.copy_in(data) : staging_.take(0));
+    const auto place = arriving(all);
+    made_.calls.push_back([this, copy, place, root](Group&) {
+      std::vector<std::int64_t> bytes(static_cast<std::size_t>(group_->size()));
+      bytes[static_cast<std::size_t>(root)] = static_cast<std::int64_t>(place->bytes().size());
+      group_->post_all_gather_v(copy->bytes(), bytes, place->bytes(), kChannel);
+    });
+  }
+
+  void let_kernels_wait(Ticket group) override {
+    group_->wait_until("NCCL group", [&] { return is_done(group); });
+  }
+  bool is_done(Ticket group) override {
+    go_on_everywhere();
+    return done_ >= group;
+  }
+
+ private:
+  using Kept = std::shared_ptr<Lease>;
+  struct Arrival {
+    Kept from;
+    std::span<std::byte> to;
+  };
+  struct Group {
+    bool runs = false;
+    std::vector<std::function<void(Group&)>> calls;
+    std::vector<comm::Receive> receives;  ///< filled when it runs
+    std::vector<comm::Send> sends;
+    std::vector<Arrival> arrivals;
+    std::vector<std::function<void()>> last;  ///< before what arrived is copied
+  };
+
+  static void go_on_everywhere() {
+    for (EmulatedQueue* queue : all_queues()) queue->go_on();
+  }
+
+  static Kept keep(Lease lease) { return std::make_shared<Lease>(std::move(lease)); }
+  Kept arriving(std::span<std::byte> to) {
+    Kept place = keep(staging_.take(to.size()));
+    made_.arrivals.push_back({place, to});
+    return place;
+  }
+  /// All that the messages of a pair are told apart by is their order.
+  static int next_tag(int& count) {
+    constexpr int kTags = 1 << 14;
+    return count++ % kTags;
+  }
+
+  void go_on() {
+    while (!groups_.empty()) {
+      Group& group = groups_.front();
+      if (!group.runs) run(group);
+      if (!group_->test(kChannel)) return;
+      for (const auto& work : group.last) work();
+      for (const Arrival& each : group.arrivals) Staging::copy_out(*each.from, each.to);
+      fence();
+      groups_.pop_front();
+      ++done_;
+    }
+  }
+  void run(Group& group) {
+    group.runs = true;
+    for (const auto& call : group.calls) call(group);
+    group_->post(group.receives, group.sends, kChannel);
+  }
+
+  void post_sum(const Lease& data, Type type) {
+    if (type == Type::float32) {
+      group_->post_all_reduce(data.as<float>(), kChannel);
+    } else {
+      group_->post_all_reduce(data.as<double>(), kChannel);
+    }
+  }
+  void post_maximum(Group& group, const Kept& data, Type type) {
+    const auto ranks = static_cast<std::size_t>(group_->size());
+    const auto bytes = static_cast<std::int64_t>(data->bytes().size());
+    const Kept everybody = keep(staging_.take(ranks * data->bytes().size()));
+    group_->post_all_gather_v(data->bytes(), std::vector<std::int64_t>(ranks, bytes),
+                              everybody->bytes(), kChannel);
+    group.last.push_back([data, everybody, type] {
+      type == Type::float32 ? take_maximum<float>(everybody->as<float>(), data->as<float>())
+                            : take_maximum<double>(everybody->as<double>(), data->as<double>());
+    });
+  }
+  template <typename T>
+  static void take_maximum(std::span<const T> everybody, std::span<T> largest) {
+    for (std::size_t i = 0; i < everybody.size(); ++i) {
+      T& one = largest[i % largest.size()];
+      one = std::max(one, everybody[i]);
+    }
+  }
+
+  std::unique_ptr<comm::Communicator> group_;  ///< of its own: nobody else's messages
+  Staging staging_;
+  Group made_;                ///< between start() and end()
+  std::deque<Group> groups_;  ///< ended and not done; the first may run
+  Ticket ended_ = 0, done_ = 0;
+  std::map<int, int> sent_, received_;  ///< messages by rank
+};
+
+}  // namespace
+
+bool has_library() {
+  return false;
+}
+
+std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
+  return std::make_unique<EmulatedQueue>(group);
+}
+
+}  // namespace cadenza::exec::nccl
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL as the executor uses it: the library on a stream of the device, or the same calls over MPI
+// and host memory, so that everything above them runs without a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cadenza/comm/communicator.hpp"
+
+namespace cadenza::exec::nccl {
+
+/// Element types of reductions.
+enum class Type { float32, float64 };
+
+/// Number of a group: groups of a queue are numbered from 1 in the order of their ends.
+using Ticket = std::int64_t;
+
+/// A communicator of NCCL, and the stream that its groups run on, one after another. What lies
+/// between start() and end() is one group: its calls are complete together. NCCL has no tags: the
+/// sends of a rank to another and the receives there match in the order in which they are called,
+/// so all ranks must run the groups that they share in the same order. Buffers are device memory,
+/// and may be used again once kernels wait for the group (let_kernels_wait). Every failure is
+/// Error(communication).
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  /// The group runs after the kernels that were started before this call.
+  virtual void start() = 0;
+  virtual Ticket end() = 0;
+
+  virtual void send(std::span<const std::byte> data, int to) = 0;
+  virtual void receive(std::span<std::byte> data, int from) = 0;
+  /// The sum (or maximum) of everybody's `data`, in its place.
+  virtual void all_reduce(std::span<std::byte> data, Type type, comm::Reduction op) = 0;
+  /// The sum of everybody's `data`; `sum` is of the root.
+  virtual void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
+                      int root) = 0;
+  /// The root's `data`, which may be `all` itself, into everybody's `all`.
+  virtual void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) = 0;
+
+  /// Kernels that are started from here on run after the group.
+  virtual void let_kernels_wait(Ticket group) = 0;
+  /// Whether they would run at once.
+  virtual bool is_done(Ticket group) = 0;
+};
+
+/// Whether this build has the library: one for CUDA with NCCL. Others emulate it.
+bool has_library();
+
+/// The library's or, in a build for the host, its emulation. Collective.
+std::unique_ptr<Queue> make_queue(comm::Communicator& group);
+
+}  // namespace cadenza::exec::nccl
