@@ -111,6 +111,22 @@ void Traffic::add_ready(const plan::Plan& plan) {
       }
     }
   }
+  post_in_order();
+}
+
+/// No stage is posted before an earlier one: NCCL's messages have no tags, and both ends of a pair
+/// must come to them in the same order.
+void Traffic::post_in_order() {
+  std::vector<int> latest(homes_begin_.size() - 1, -1);  // by rank
+  for (Stage& stage : stages_) {
+    for (const Flow& flow : stage.flows) {
+      if (flow.results) continue;
+      for (const Rank rank : {flow.from, flow.to}) {
+        const auto at = static_cast<std::size_t>(rank);
+        latest[at] = stage.ranks[at].ready = std::max(latest[at], stage.ranks[at].ready);
+      }
+    }
+  }
 }
 
 /// The last of the stages between `after` and `before` that brings rows of the move to its sender;

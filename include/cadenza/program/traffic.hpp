@@ -40,8 +40,9 @@ struct Part {
   bool inputs_arrive = false;   ///< receives some
   bool results = false;         ///< sends or receives results
   bool results_arrive = false;  ///< receives some
-  /// The stage that brings the last of the inputs which the rank sends in this one: they leave
-  /// right after it, before its tasks run. -1: all are at home and leave when attention begins.
+  /// The stage that brings the last of the inputs which the rank sends in this one or in an earlier
+  /// one: this stage is posted right after it, before its tasks run. -1: all are at home, and it is
+  /// posted when attention begins.
   int ready = -1;
 };
 
@@ -87,6 +88,7 @@ class Traffic {
   static Stage make_stage(const plan::Stage& planned, const plan::AttentionShape& shape, Pass pass,
                           std::size_t ranks);
   void add_ready(const plan::Plan& plan);
+  void post_in_order();
   int brought_by(const plan::Plan& plan, const plan::Move& move, int after, int before) const;
 
   std::vector<Stage> stages_;
