@@ -58,7 +58,7 @@ TEST_P(MessageBufferTest, AGroupGoesOutOfAndIntoDeviceMemory) {
 
 /// Copies are made when a message is posted and when it is waited for, not before and not later.
 TEST_P(MessageBufferTest, CopiesAreMadeByPostAndByWait) {
-  if (GetParam() == Transport::mpi) GTEST_SKIP() << "nothing is copied";
+  if (GetParam() != Transport::staged) GTEST_SKIP() << "nothing is copied, or at another time";
   fill(buffer_.memory(), 1);
   fill(buffer_.memory() + 3 * kBytes, 9);
   buffer_.post(*devices_, receives_, sends_, 0);
