@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MPI transport. Counts beyond 2^30 elements are cut, so that any message size is allowed.
 #include <mpi.h>
-#if __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -338,14 +335,6 @@ HostPlace host_place(Communicator& world) {
   world.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(names)));
   const auto before = std::span(names).first(static_cast<std::size_t>(world.rank()));
   return {mine.data(), static_cast<int>(std::ranges::count(before, mine))};
-}
-
-bool mpi_is_cuda_aware() {
-#if defined(MPIX_CUDA_AWARE_SUPPORT) && MPIX_CUDA_AWARE_SUPPORT
-  return MPIX_Query_cuda_support() == 1;
-#else
-  return false;
-#endif
 }
 
 MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {

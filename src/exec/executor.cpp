@@ -98,8 +98,8 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
     : experiment_(experiment),
       outline_(experiment),
       world_(world),
-      groups_(std::make_unique<Groups>(world, outline_.layout,
-                                       choose_transport(experiment.run.transport))),
+      groups_(
+          std::make_unique<Groups>(world, outline_, choose_transport(experiment.run.transport))),
       tracer_(tracer),
       activity_(
           world, [&tracer] { return tracer.activity(); },
@@ -107,7 +107,8 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
-        AttentionMessages{*groups_->inputs, *groups_->results},
+        AttentionMessages{*groups_->inputs[static_cast<std::size_t>(part)],
+                          *groups_->results[static_cast<std::size_t>(part)]},
         outline_.layout.members(outline_.layout.pool_of(world.rank())),
         model::attention_shape(experiment.model, outline_.layout.tensor(),
                                experiment.attention.kernel),

@@ -37,7 +37,7 @@ struct Receive {
 };
 
 /// A group of ranks. Collectives are called by all of them in the same order. Buffers are host
-/// memory, or any that the MPI library reads. Every failure is Error(communication).
+/// memory. Every failure is Error(communication).
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -159,9 +159,6 @@ struct HostPlace {
   int local_rank = 0;
 };
 HostPlace host_place(Communicator& world);
-
-/// Whether the MPI library says that it reads and writes the memory of CUDA devices.
-bool mpi_is_cuda_aware();
 
 /// Threads of a process that may call MPI.
 enum class MpiThreads { main, all };

@@ -54,9 +54,10 @@ class DeviceCommunicator {
   comm::Communicator& group_;
 };
 
-/// What carries messages between devices in this build and with this MPI library, where the
-/// experiment does not say it: `mpi` where MPI can read device memory, else `staged`.
-/// @throws Error(usage) where it cannot do what the experiment asks for
+/// What carries messages between devices, where the experiment does not say it: `mpi` where tensors
+/// are in the host's memory, else `staged`. MPI is not given the memory of a device: what Open MPI
+/// can do with it differs from call to call, and our own sums of messages are the host's.
+/// @throws Error(usage) where what the experiment asks for is not possible
 config::Transport choose_transport(config::Transport asked);
 
 /// Whether tensors are in the host's memory.

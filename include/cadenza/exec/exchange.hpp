@@ -25,8 +25,8 @@ namespace cadenza::exec {
 
 struct StridedRows;
 
-/// What carries the messages of a pool: inputs and results apart, since a rank may send results of
-/// one stage before or after inputs of another, and those that come first must not be waited for.
+/// What carries the messages of a pool: inputs and results apart, and those of each half, since
+/// ranks may post them in different orders, and those that come first must not be waited for.
 struct AttentionMessages {
   DeviceCommunicator& inputs;
   DeviceCommunicator& results;

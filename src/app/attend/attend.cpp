@@ -358,8 +358,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
                                          problem.shape.head_dim, experiment.attention.kernel};
   announce_kernels<Real>(world, shape);
   const config::Transport transport = announce_transport(world, experiment.run.transport);
-  const auto inputs = exec::make_device_communicator(world, transport);
-  const auto results = exec::make_device_communicator(world, transport);
+  std::vector<std::unique_ptr<exec::DeviceCommunicator>> messages;
   MemoryLedger ledger;
   AttendTensors<Real> rows(world, problem, experiment.run.dtype, plans, ledger);
   collectively(world, [&] {
@@ -376,8 +375,10 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   const comm::ActivityScope activity(world, [&] { return tracer.activity(); });
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
+    auto& inputs = *messages.emplace_back(exec::make_device_communicator(world, transport));
+    auto& results = *messages.emplace_back(exec::make_device_communicator(world, transport));
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        exec::AttentionMessages{*inputs, *results}, step_shape->layout.members(0), shape, rotary,
+        exec::AttentionMessages{inputs, results}, step_shape->layout.members(0), shape, rotary,
         part.part, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
     if (given) exchanges.back()->index().set_patterns(&*given);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI between devices: directly, where it reads device memory (the host's, or with a CUDA-aware
-// MPI), or through host memory.
+// MPI between devices: directly, where their memory is the host's, or through host memory.
 #include "cadenza/exec/device_communicator.hpp"
 
 #include <deque>
@@ -18,7 +17,7 @@ namespace {
 
 using comm::Reduction;
 
-/// MPI is given the device's own addresses.
+/// MPI is given the tensors' own addresses.
 class DirectCommunicator final : public DeviceCommunicator {
  public:
   using DeviceCommunicator::DeviceCommunicator;
@@ -192,11 +191,6 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::vector<comm::Send> sends_;
 };
 
-/// Whether MPI may be given device memory.
-bool mpi_reads_device() {
-  return host_holds_tensors() || (kDeviceIsCuda && comm::mpi_is_cuda_aware());
-}
-
 }  // namespace
 
 bool host_holds_tensors() {
@@ -205,17 +199,12 @@ bool host_holds_tensors() {
 
 config::Transport choose_transport(config::Transport asked) {
   if (asked == config::Transport::automatic) {
-    return mpi_reads_device() ? config::Transport::mpi : config::Transport::staged;
+    return host_holds_tensors() ? config::Transport::mpi : config::Transport::staged;
   }
-  if (asked == config::Transport::mpi && !mpi_reads_device()) {
+  if (asked == config::Transport::mpi && !host_holds_tensors()) {
     fail(ExitCode::usage,
-         "run.transport: found mpi, but this MPI library does not read device memory; valid: auto, "
-         "staged, or mpi with a CUDA-aware MPI library");
-  }
-  if (asked == config::Transport::nccl && kDeviceIsCuda && !nccl::has_library()) {
-    fail(ExitCode::usage,
-         "run.transport: found nccl, but this program was built without NCCL; valid: auto, mpi, "
-         "staged");
+         "run.transport: found mpi, but tensors are on a device, whose memory MPI is not given; "
+         "valid: auto, nccl, staged");
   }
   return asked;
 }
@@ -223,8 +212,7 @@ config::Transport choose_transport(config::Transport asked) {
 std::string describe_transport(config::Transport transport) {
   if (transport == config::Transport::staged) return "staged: MPI sends copies in host memory";
   if (transport == config::Transport::mpi) return "mpi: MPI reads and writes the tensors' memory";
-  return nccl::has_library() ? "nccl: NCCL, on streams beside the kernels'"
-                             : "nccl: emulated over MPI, in NCCL's order (for tests)";
+  return "nccl: emulated over MPI, in NCCL's order (for tests)";
 }
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,

@@ -3,8 +3,9 @@
 
 namespace cadenza::exec {
 
-Groups::Groups(comm::Communicator& world, const program::Layout& layout,
+Groups::Groups(comm::Communicator& world, const program::StepShape& shape,
                config::Transport transport) {
+  const program::Layout& layout = shape.layout;
   const Rank rank = world.rank();
   const bool trains = layout.trains(rank);
   const program::Coordinates at = trains ? layout.coordinates(rank) : program::Coordinates{};
@@ -17,8 +18,10 @@ Groups::Groups(comm::Communicator& world, const program::Layout& layout,
   const auto over = [&](comm::Communicator& group) {
     return make_device_communicator(group, transport);
   };
-  inputs = over(*pool);
-  results = over(*pool);
+  for (int part = 0; part < shape.parts; ++part) {
+    inputs.push_back(over(*pool));
+    results.push_back(over(*pool));
+  }
   gradients = over(*replicas);
   slices = over(*tensor);
   streams = std::make_unique<PipelineEdges>(world, layout, transport);

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/device_communicator.hpp"
-#include "cadenza/program/layout.hpp"
+#include "cadenza/program/program.hpp"
 #include "pipeline_edges.hpp"
 
 namespace cadenza::exec {
@@ -15,7 +16,7 @@ namespace cadenza::exec {
 /// that nobody uses, but for the pool.
 struct Groups {
   /// @param transport  of what is in device memory
-  Groups(comm::Communicator& world, const program::Layout& layout, config::Transport transport);
+  Groups(comm::Communicator& world, const program::StepShape& shape, config::Transport transport);
 
   std::unique_ptr<comm::Communicator> pool;      ///< the ranks that this rank's plans speak of
   std::unique_ptr<comm::Communicator> trainers;  ///< all of them
@@ -23,8 +24,8 @@ struct Groups {
   std::unique_ptr<comm::Communicator> model;     ///< trainers that hold one model together
   std::unique_ptr<comm::Communicator> tensor;    ///< trainers with slices of the same layers
 
-  std::unique_ptr<DeviceCommunicator> inputs;     ///< of the pool: of attention tasks
-  std::unique_ptr<DeviceCommunicator> results;    ///< of the pool: of attention tasks
+  /// Of the pool, by half of the microbatch: inputs and results of attention.
+  std::vector<std::unique_ptr<DeviceCommunicator>> inputs, results;
   std::unique_ptr<DeviceCommunicator> gradients;  ///< of the replicas: gradients, parameters
   std::unique_ptr<DeviceCommunicator> slices;     ///< of the tensor group
   std::unique_ptr<PipelineEdges> streams;         ///< between neighbouring pipeline stages

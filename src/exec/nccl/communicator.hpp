@@ -3,6 +3,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "cadenza/exec/device_communicator.hpp"
 #include "queue.hpp"

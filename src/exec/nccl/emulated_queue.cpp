@@ -4,11 +4,11 @@
 // stops or misleads the emulation as it would stop or mislead the library.
 #include "queue.hpp"
 
-#ifndef KOKKOS_ENABLE_CUDA
-
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "cadenza/base/error.hpp"
@@ -192,14 +192,8 @@ class EmulatedQueue final : public Queue {
 
 }  // namespace
 
-bool has_library() {
-  return false;
-}
-
 std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
   return std::make_unique<EmulatedQueue>(group);
 }
 
 }  // namespace cadenza::exec::nccl
-
-#endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as the executor uses it: the library on a stream of the device, or the same calls over MPI
-// and host memory, so that everything above them runs without a device.
+// NCCL as the executor uses it. So far there is one Queue, which keeps NCCL's rules over MPI and
+// host memory: everything above it runs without a device. The library's own is to come.
 #pragma once
 
 #include <cstddef>
@@ -48,10 +48,7 @@ class Queue {
   virtual bool is_done(Ticket group) = 0;
 };
 
-/// Whether this build has the library: one for CUDA with NCCL. Others emulate it.
-bool has_library();
-
-/// The library's or, in a build for the host, its emulation. Collective.
+/// Its emulation. Collective.
 std::unique_ptr<Queue> make_queue(comm::Communicator& group);
 
 }  // namespace cadenza::exec::nccl

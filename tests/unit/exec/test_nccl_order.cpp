@@ -38,7 +38,7 @@ struct Group {
   int communicator = 0;
   Name name;
   std::vector<Message> messages;
-  std::size_t waited = 0;  ///< groups of this rank that kernels before it wait for: see Rank
+  std::size_t waited = 0;  ///< groups of this rank that kernels before it wait for: see RankGroups
   bool runs = false, done = false;
 };
 
@@ -154,7 +154,8 @@ class World {
     return messages;
   }
   Name attention_name(const Step& step, Rank rank, bool results) const {
-    const int communicator = 1 + 2 * shape_.layout.pool_of(rank) + (results ? 1 : 0);
+    const int half = step.part;
+    const int communicator = 1 + 4 * shape_.layout.pool_of(rank) + 2 * half + (results ? 1 : 0);
     const bool backward = step.pass == Pass::backward;
     return {communicator, 2 * step.plan + (backward ? 1 : 0), step.layer, step.recompute,
             step.stage};
