@@ -37,6 +37,10 @@ std::size_t block_of(std::size_t bytes) {
   return std::bit_ceil(std::max(bytes + kGap, kLeast));
 }
 
+/// Copies of this thread that have opened the arena. The first one of a process may make the arena
+/// in its middle: it ends without having begun.
+thread_local int copies = 0;
+
 /// What Kokkos itself does with arrays opens the arena: it fills new ones and copies. So does the
 /// stream for the kernels on it (run_deferred), but not a kernel that was started past it.
 void open_for_kokkos() {
@@ -54,8 +58,13 @@ void open_for_kokkos() {
                                          std::uint64_t) {
     separate_memory::run_deferred();
     Arena::shared().open();
+    ++copies;
   });
-  tools::set_end_deep_copy_callback([] { Arena::shared().close(); });
+  tools::set_end_deep_copy_callback([] {
+    if (copies == 0) return;
+    --copies;
+    Arena::shared().close();
+  });
 }
 
 }  // namespace
