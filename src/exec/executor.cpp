@@ -98,8 +98,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
     : experiment_(experiment),
       outline_(experiment),
       world_(world),
-      groups_(
-          std::make_unique<Groups>(world, outline_, choose_transport(experiment.run.transport))),
+      groups_(std::make_unique<Groups>(world, outline_, experiment.run.transport)),
       tracer_(tracer),
       activity_(
           world, [&tracer] { return tracer.activity(); },

@@ -26,8 +26,8 @@ class Exchange {
   /// run before only gets those, from their owners.
   void add_index(const Step& place, std::vector<Step>& steps) const;
 
-  /// Messages of inputs that lie ready at home (or are only received here): they are under way
-  /// while tasks run that need none of them.
+  /// Messages of inputs that lie ready at home (or are only received here), up to the first stage
+  /// whose do not: they are under way while tasks run that need none of them.
   void add_start(const Step& place, std::vector<Step>& steps) const;
   /// All tasks, stage by stage. Inputs that this rank passes on leave as soon as they are here,
   /// before the tasks that use them; results leave as soon as their tasks are done.

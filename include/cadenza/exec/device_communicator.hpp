@@ -66,8 +66,9 @@ bool host_holds_tensors();
 /// A line about one that was chosen.
 std::string describe_transport(config::Transport transport);
 
-/// @param transport  as choose_transport gives it
+/// @param asked  as the experiment says it
+/// @throws Error(usage) as choose_transport does
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
-                                                             config::Transport transport);
+                                                             config::Transport asked);
 
 }  // namespace cadenza::exec

@@ -57,7 +57,7 @@ void launch(const char* label, const Policy& policy, const Functor& functor) {
 #endif
 }
 
-/// Waits for the stream: before the host, MPI or a collective reads what kernels wrote. Copies with
+/// Waits for the stream: before the host or MPI reads what kernels wrote. Copies with
 /// Kokkos::deep_copy wait by themselves. Free where device memory is the host's.
 inline void fence() {
 #ifdef CADENZA_SEPARATE_MEMORY

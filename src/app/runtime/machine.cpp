@@ -147,14 +147,13 @@ std::string announce_kernels(comm::Communicator& world, const kernels::Attention
   return std::string(word(kernel));
 }
 
-config::Transport announce_transport(comm::Communicator& world, config::Transport asked) {
+void announce_transport(comm::Communicator& world, config::Transport asked) {
   config::Transport transport = asked;
   collectively(world, [&] { transport = exec::choose_transport(asked); });
   const bool nothing_to_say = asked == config::Transport::automatic && exec::host_holds_tensors();
   if (world.rank() == 0 && !nothing_to_say) {
     spdlog::info("transport {}", exec::describe_transport(transport));
   }
-  return transport;
 }
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {

@@ -32,7 +32,7 @@ std::string announce_kernels(comm::Communicator& world, const kernels::Attention
 /// What carries messages between devices (exec::choose_transport); rank 0 says it, unless nobody
 /// asked and tensors are in host memory anyway. Collective.
 /// @throws Error(usage) on all ranks where one cannot do what is asked
-config::Transport announce_transport(comm::Communicator& world, config::Transport asked);
+void announce_transport(comm::Communicator& world, config::Transport asked);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"

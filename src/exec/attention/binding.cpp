@@ -164,9 +164,8 @@ class Binder {
   }
 
   /// Buffers live from their post to their wait: program/exchange.cpp says when those are.
-  /// - Inputs of stage s are posted once the last row that this rank passes on has arrived
-  /// (`ready`;
-  ///   -1: before all tasks) and waited for before the tasks of s.
+  /// - Inputs of stage s are posted once the last row has arrived that this rank passes on in it or
+  ///   in an earlier stage (`ready`; -1: before all tasks), and waited for before the tasks of s.
   /// - Results of stage s are posted after the tasks of s - 1. They are waited for after the tasks
   ///   of s, or, behind the last stage with tasks, when attention ends: they live to the end.
   /// Two buffers share memory only where these spans do not overlap.

@@ -216,8 +216,8 @@ std::string describe_transport(config::Transport transport) {
 }
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
-                                                             config::Transport transport) {
-  switch (transport) {
+                                                             config::Transport asked) {
+  switch (choose_transport(asked)) {
     case config::Transport::nccl:
       return std::make_unique<nccl::Communicator>(group);
     case config::Transport::staged:

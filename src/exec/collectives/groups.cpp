@@ -24,7 +24,7 @@ Groups::Groups(comm::Communicator& world, const program::StepShape& shape,
   }
   gradients = over(*replicas);
   slices = over(*tensor);
-  streams = std::make_unique<PipelineEdges>(world, layout, transport);
+  streams = std::make_unique<PipelineEdges>(world, shape, transport);
 }
 
 }  // namespace cadenza::exec

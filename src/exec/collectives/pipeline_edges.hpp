@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "cadenza/exec/device_communicator.hpp"
-#include "cadenza/program/layout.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::exec {
@@ -19,7 +18,7 @@ namespace cadenza::exec {
 class PipelineEdges {
  public:
   /// Collective.
-  PipelineEdges(comm::Communicator& world, const program::Layout& layout,
+  PipelineEdges(comm::Communicator& world, const program::StepShape& shape,
                 config::Transport transport);
 
   /// Of a send or a receive; the other rank is number 1 - rank().

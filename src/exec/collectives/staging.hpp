@@ -18,7 +18,19 @@ namespace cadenza::exec {
 /// Blocks of pinned memory, which a device copies from and to without a detour. A block whose lease
 /// has ended is used again: pinning is slow, and happens when more is under way than ever before.
 class Staging {
-  using Memory = Kokkos::View<std::byte*, Kokkos::SharedHostPinnedSpace>;
+  using Pinned = Kokkos::SharedHostPinnedSpace;
+  using Memory = Kokkos::View<std::byte*, Pinned>;
+
+  template <typename T, typename Space>
+  using Unmanaged = Kokkos::View<T*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  /// Put on the stream.
+  template <typename To, typename From>
+  static void copy(std::span<std::byte> to, std::span<const std::byte> from) {
+    if (from.empty()) return;
+    Kokkos::deep_copy(Device(), Unmanaged<std::byte, To>(to.data(), to.size()),
+                      Unmanaged<const std::byte, From>(from.data(), from.size()));
+  }
 
  public:
   /// Bytes of one message, as long as it lives. The Staging must outlive it.
@@ -47,20 +59,6 @@ class Staging {
     std::size_t size_;
   };
 
- private:
-  template <typename T, typename Space>
-  using Unmanaged = Kokkos::View<T*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-  static auto host_view(const Lease& lease) {
-    return Unmanaged<std::byte, Kokkos::SharedHostPinnedSpace>(lease.bytes().data(),
-                                                               lease.bytes().size());
-  }
-  template <typename T>
-  static auto device_view(std::span<T> bytes) {
-    return Unmanaged<T, DeviceMemory>(bytes.data(), bytes.size());
-  }
-
- public:
   Lease take(std::size_t bytes) {
     constexpr std::size_t kLeast = 4096;
     const std::size_t size = std::bit_ceil(std::max(bytes, kLeast));
@@ -75,12 +73,12 @@ class Staging {
   /// A copy from device memory, put on the stream: fence() before the host reads it.
   Lease copy_in(std::span<const std::byte> device) {
     Lease lease = take(device.size());
-    if (!device.empty()) Kokkos::deep_copy(Device(), host_view(lease), device_view(device));
+    copy<Pinned, DeviceMemory>(lease.bytes(), device);
     return lease;
   }
   /// A copy into device memory, put on the stream: fence() before the lease ends.
   static void copy_out(const Lease& from, std::span<std::byte> device) {
-    if (!device.empty()) Kokkos::deep_copy(Device(), device_view(device), host_view(from));
+    copy<DeviceMemory, Pinned>(device, from.bytes());
   }
 
  private:

@@ -31,8 +31,10 @@ std::vector<EmulatedQueue*>& all_queues() {
   return queues;
 }
 
-std::size_t element_bytes(Type type) {
-  return type == Type::float32 ? sizeof(float) : sizeof(double);
+/// Calls call(T()) with the type's T.
+template <typename Call>
+void with_type(Type type, const Call& call) {
+  type == Type::float32 ? call(float()) : call(double());
 }
 
 class EmulatedQueue final : public Queue {
@@ -66,9 +68,9 @@ class EmulatedQueue final : public Queue {
     const auto copy = keep(staging_.copy_in(data));
     made_.arrivals.push_back({copy, data});
     made_.calls.push_back([this, copy, type, op](Group& group) {
-      if (op == Reduction::sum) return post_sum(*copy, type);
       if (op == Reduction::max) return post_maximum(group, copy, type);
-      fail(ExitCode::internal, "no reduction of the emulated NCCL");
+      if (op != Reduction::sum) fail(ExitCode::internal, "no reduction of the emulated NCCL");
+      with_type(type, [&]<typename T>(T) { group_->post_all_reduce(copy->as<T>(), kChannel); });
     });
   }
   void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
@@ -76,16 +78,10 @@ class EmulatedQueue final : public Queue {
     const auto copy = keep(staging_.copy_in(data));
     const auto place = root == group_->rank() ? arriving(sum) : keep(staging_.take(0));
     made_.calls.push_back([this, copy, place, type, root](Group&) {
-      std::vector<std::int64_t> counts(static_cast<std::size_t>(group_->size()));
-      counts[static_cast<std::size_t>(root)] =
-          static_cast<std::int64_t>(copy->bytes().size() / element_bytes(type));
-      if (type == Type::float32) {
-        group_->post_reduce_scatter(std::span<const float>(copy->as<float>()), counts,
-                                    place->as<float>(), kChannel);
-      } else {
-        group_->post_reduce_scatter(std::span<const double>(copy->as<double>()), counts,
-                                    place->as<double>(), kChannel);
-      }
+      with_type(type, [&]<typename T>(T) {
+        const std::span<const T> all = copy->as<T>();
+        group_->post_reduce_scatter(all, only(root, all.size()), place->template as<T>(), kChannel);
+      });
     });
   }
   void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) override {
@@ -93,9 +89,8 @@ class EmulatedQueue final : public Queue {
     const auto copy = keep(mine ? staging_.copy_in(data) : staging_.take(0));
     const auto place = arriving(all);
     made_.calls.push_back([this, copy, place, root](Group&) {
-      std::vector<std::int64_t> bytes(static_cast<std::size_t>(group_->size()));
-      bytes[static_cast<std::size_t>(root)] = static_cast<std::int64_t>(place->bytes().size());
-      group_->post_all_gather_v(copy->bytes(), bytes, place->bytes(), kChannel);
+      group_->post_all_gather_v(copy->bytes(), only(root, place->bytes().size()), place->bytes(),
+                                kChannel);
     });
   }
 
@@ -156,13 +151,13 @@ class EmulatedQueue final : public Queue {
     group_->post(group.receives, group.sends, kChannel);
   }
 
-  void post_sum(const Lease& data, Type type) {
-    if (type == Type::float32) {
-      group_->post_all_reduce(data.as<float>(), kChannel);
-    } else {
-      group_->post_all_reduce(data.as<double>(), kChannel);
-    }
+  /// Sizes of everybody's parts where the root alone has one.
+  std::vector<std::int64_t> only(int root, std::size_t size) const {
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(group_->size()));
+    sizes[static_cast<std::size_t>(root)] = static_cast<std::int64_t>(size);
+    return sizes;
   }
+
   void post_maximum(Group& group, const Kept& data, Type type) {
     const auto ranks = static_cast<std::size_t>(group_->size());
     const auto bytes = static_cast<std::int64_t>(data->bytes().size());
@@ -170,8 +165,7 @@ class EmulatedQueue final : public Queue {
     group_->post_all_gather_v(data->bytes(), std::vector<std::int64_t>(ranks, bytes),
                               everybody->bytes(), kChannel);
     group.last.push_back([data, everybody, type] {
-      type == Type::float32 ? take_maximum<float>(everybody->as<float>(), data->as<float>())
-                            : take_maximum<double>(everybody->as<double>(), data->as<double>());
+      with_type(type, [&]<typename T>(T) { take_maximum<T>(everybody->as<T>(), data->as<T>()); });
     });
   }
   template <typename T>

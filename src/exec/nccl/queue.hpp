@@ -34,7 +34,7 @@ class Queue {
 
   virtual void send(std::span<const std::byte> data, int to) = 0;
   virtual void receive(std::span<std::byte> data, int from) = 0;
-  /// The sum (or maximum) of everybody's `data`, in its place.
+  /// The sum or the maximum of everybody's `data`, in its place.
   virtual void all_reduce(std::span<std::byte> data, Type type, comm::Reduction op) = 0;
   /// The sum of everybody's `data`; `sum` is of the root.
   virtual void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,

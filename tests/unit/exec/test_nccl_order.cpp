@@ -179,6 +179,7 @@ class World {
     if (communicators_ == Communicators::one_per_pass) communicator = forward ? -1 : -2;
     return {communicator, step.microbatch, chunk, forward, edge};
   }
+
   bool start_some() {
     bool some = false;
     for (RankGroups& rank : ranks_) {
@@ -237,6 +238,7 @@ Count judge_random(Communicators communicators, int rounds) {
         const auto experiment =
             testing::random_experiment(draw, ranks, testing::all_placements()[p]);
         World world(experiment, communicators);
+        World faulty = world;
         const Verdict verdict = world.judge();
         ++count.cases;
         count.groups += world.groups();
@@ -246,7 +248,6 @@ Count judge_random(Communicators communicators, int rounds) {
           SCOPED_TRACE(config::to_yaml(experiment));
           EXPECT_NE(communicators, Communicators::ours);
         }
-        World faulty(experiment, communicators);
         if (!faulty.swap_two()) continue;
         ++count.swapped;
         count.missed += faulty.judge().matched ? 1 : 0;

@@ -151,6 +151,24 @@ TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThere) {
   EXPECT_GT(passed_on, 100);
 }
 
+/// Both ends of a pair then have the same order, where each posts when it can.
+TEST(Traffic, NoStageIsPostedBeforeAnEarlierOne) {
+  TickPlans plans = one_move();
+  plans.forward.workload.ranks = 3;
+  plans.forward.stages = {{{move(0, 1, Tensor::k)}, {}},
+                          {{}, {}},
+                          {{move(1, 2, Tensor::k)}, {}},
+                          {{move(0, 1, Tensor::v)}, {}}};
+  for (plan::Stage& stage : plans.forward.stages) {
+    for (plan::Move& each : stage.moves) each.heads = {0, 1};
+  }
+  const Traffic traffic(plans.forward, Pass::forward);
+  EXPECT_EQ(traffic.of(1, 2).ready, 0) << "passes on what stage 0 brings";
+  EXPECT_EQ(traffic.of(1, 3).ready, 0) << "only receives, after stage 2";
+  EXPECT_EQ(traffic.of(0, 3).ready, -1) << "posts nothing later before it";
+  EXPECT_EQ(traffic.of(2, 2).ready, -1);
+}
+
 TEST(Traffic, ARankThatPassesOnWhatCameLaterThanItsNeighbourWaitsForTheLatest) {
   TickPlans plans = one_move();
   plans.forward.workload.ranks = 3;
