@@ -34,12 +34,13 @@ class MessageBufferTest : public testing::TestWithParam<Transport> {
     if (GetParam() == Transport::mpi && !host_holds_tensors()) {
       GTEST_SKIP() << "MPI does not read the memory of the preset `separate`";
     }
+    devices_ = make_device_communicator(*self_, GetParam());
     buffer_.grow(4 * kBytes);
   }
 
   std::unique_ptr<comm::Communicator> self_ = comm::make_self();
   MemoryLedger ledger_;
-  std::unique_ptr<DeviceCommunicator> devices_ = make_device_communicator(*self_, GetParam());
+  std::unique_ptr<DeviceCommunicator> devices_;
   MessageBuffer buffer_{ledger_, "messages"};
   std::array<Transfer, 2> sends_{{{0, 7, 0, kBytes}, {0, 8, kBytes, kBytes}}};
   std::array<Transfer, 2> receives_{{{0, 7, 3 * kBytes, kBytes}, {0, 8, 2 * kBytes, kBytes}}};
