@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is measured: cases, each some programs on one shape with one number of threads."""
 
+import itertools
 import random
 from dataclasses import dataclass, field
 
@@ -93,6 +94,18 @@ def mix(longest):
     return lengths
 
 
+def packed_name(dtype, direction, head_dim):
+    return f"packed/{dtype}/{direction}/d{head_dim}"
+
+
+def cut_name(dtype, direction, head_dim):
+    return f"cut/{dtype}/{direction}/d{head_dim}"
+
+
+def bfloat16_name(direction, head_dim, tokens, groups):
+    return f"bfloat16/{direction}/d{head_dim}/s{tokens}/g{groups}"
+
+
 def attention_name(direction, head_dim, tokens, groups):
     return f"attention/{direction}/d{head_dim}/s{tokens}/g{groups}"
 
@@ -122,38 +135,34 @@ def plain(rows, threads, extent):
 
 def packed(threads, extent):
     documents = mix(extent.longest_packed)
-    for direction in PASSES:
-        for head_dim in HEAD_DIMS:
-            work = attention(direction, head_dim, documents, 4)
-            sides = {"ours": Side("bench_attention", work), "torch": Side("torch_attention", work)}
-            yield Case(f"packed/{direction}/d{head_dim}", threads, sides,
-                       cold=cold_when_long(sides, max(documents)), shape=work)
+    for dtype, direction, head_dim in itertools.product(DTYPES, PASSES, HEAD_DIMS):
+        work = attention(direction, head_dim, documents, 4, dtype)
+        sides = {"ours": Side("bench_attention", work), "torch": Side("torch_attention", work)}
+        yield Case(packed_name(dtype, direction, head_dim), threads, sides,
+                   cold=cold_when_long(sides, max(documents)), shape=work)
 
 
 def cut(threads, extent):
-    for direction in PASSES:
-        for head_dim in HEAD_DIMS:
-            heads = extent.cut_width // head_dim
-            work = attention(direction, head_dim, [16384], 1, heads=heads)
-            sides = {"whole": Side("bench_attention", work)}
-            for task in CUTS:
-                sides[f"task {task}"] = Side("bench_attention", {**work, "task": task})
-            yield Case(f"cut/{direction}/d{head_dim}", threads, sides,
-                       cold=cold_when_long(sides, 16384), shape=work)
+    for dtype, direction, head_dim in itertools.product(DTYPES, PASSES, HEAD_DIMS):
+        heads = extent.cut_width // head_dim
+        work = attention(direction, head_dim, [16384], 1, dtype, heads=heads)
+        sides = {"whole": Side("bench_attention", work)}
+        for task in CUTS:
+            sides[f"task {task}"] = Side("bench_attention", {**work, "task": task})
+        yield Case(cut_name(dtype, direction, head_dim), threads, sides,
+                   cold=cold_when_long(sides, 16384), shape=work)
 
 
 def bfloat16(threads, extent):
-    for tokens, groups in extent.bfloat16_shapes:
-        for direction in PASSES:
-            for head_dim in HEAD_DIMS:
-                work = attention(direction, head_dim, [tokens], groups, "bfloat16")
-                single = {**work, "dtype": "float32"}
-                sides = {"ours": Side("bench_attention", work),
-                         "ours float32": Side("bench_attention", single),
-                         "torch": Side("torch_attention", work),
-                         "limit": limit("bfloat16")}
-                name = f"bfloat16/{direction}/d{head_dim}/s{tokens}/g{groups}"
-                yield Case(name, threads, sides, shape=work)
+    for (tokens, groups), direction, head_dim in itertools.product(
+            extent.bfloat16_shapes, PASSES, HEAD_DIMS):
+        work = attention(direction, head_dim, [tokens], groups, "bfloat16")
+        single = {**work, "dtype": "float32"}
+        sides = {"ours": Side("bench_attention", work),
+                 "ours float32": Side("bench_attention", single),
+                 "torch": Side("torch_attention", work),
+                 "limit": limit("bfloat16")}
+        yield Case(bfloat16_name(direction, head_dim, tokens, groups), threads, sides, shape=work)
 
 
 def step(threads, extent):

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "../cpu/attention.hpp"
+#include "../mma/attention.hpp"
+#include "../mma/call.hpp"
 #include "../portable/attention.hpp"
 #include "../tasks/check_list.hpp"
 #include "../tasks/sparse_rows.hpp"
@@ -17,6 +19,10 @@ namespace {
 /// Data that the tuned kernels take; they are no part of a device build.
 template <typename Real>
 constexpr bool kTuned = !kDeviceIsCuda && !std::is_same_v<Real, double>;
+
+/// Data that a device's tensor cores compute.
+template <typename Real>
+constexpr bool kMma = kDeviceIsCuda && std::is_same_v<Real, bfloat16>;
 
 template <typename Real>
 const std::vector<cpu::NamedKernels>& tuned_tables() {
@@ -80,6 +86,15 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   return nullptr;
 }
 
+void require_mma(const AttentionShape& shape) {
+  const bool named = shape.kernel == AttentionKernel::mma;
+  if (!named && shape.kernel != AttentionKernel::automatic) refuse_kernel<bfloat16>(shape.kernel);
+  if (!mma::fits(shape)) {
+    fail(ExitCode::usage, "attention in bfloat16 on a device: found head_dim {}; valid: {}",
+         shape.head_dim, fmt::join(mma::kHeadDims, ", "));
+  }
+}
+
 template <typename Real>
 void run_pass(Pass pass, const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
               const TaskList<Real>& list) {
@@ -98,6 +113,7 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
   const SplitTasks<Real> split = split_tasks(list);
   if (!split.dense.tasks.empty()) run_pass(pass, shape, rotary, split.dense);
   if (split.sparse.tasks.empty()) return;
+  if constexpr (kMma<Real>) return run_pass(pass, shape, rotary, expanded(split.sparse));
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
     if (tuned != nullptr) {
@@ -114,25 +130,34 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
 }  // namespace
 
 bool supports_bfloat16() {
-  return !tuned_tables<bfloat16>().empty();
+  return kMma<bfloat16> || !tuned_tables<bfloat16>().empty();
 }
 
 template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels() {
   std::vector<AttentionKernel> here;
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) here.push_back(each.name);
+  if (kMma<Real>) here.push_back(AttentionKernel::mma);
   if (kPortable<Real>) here.push_back(AttentionKernel::portable);
   return here;
 }
 
 template <typename Real>
 AttentionKernel attention_kernel(const AttentionShape& shape) {
+  if constexpr (kMma<Real>) {
+    require_mma(shape);
+    return AttentionKernel::mma;
+  }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   return tuned != nullptr ? tuned->name : AttentionKernel::portable;
 }
 
 template <typename Real>
 std::string describe_attention_kernel(const AttentionShape& shape) {
+  if constexpr (kMma<Real>) {
+    require_mma(shape);
+    return std::string(word(AttentionKernel::mma));
+  }
   if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
     return tuned->table->name + second_choice<Real>();
   }
@@ -146,6 +171,10 @@ void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulato
                        const TaskList<Real>& list) {
   check_list(shape, rotary, list);
   if (list.index != nullptr) return sparse_pass(Pass::forward, shape, rotary, list);
+  if constexpr (kMma<Real>) {
+    require_mma(shape);
+    return mma::attention(Pass::forward, shape, rotary, list);
+  }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
     if (tuned != nullptr) {
@@ -161,6 +190,10 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulat
                         const TaskList<Real>& list) {
   check_list(shape, rotary, list);
   if (list.index != nullptr) return sparse_pass(Pass::backward, shape, rotary, list);
+  if constexpr (kMma<Real>) {
+    require_mma(shape);
+    return mma::attention(Pass::backward, shape, rotary, list);
+  }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
     if (tuned != nullptr) {

@@ -232,6 +232,7 @@ template <typename Visitor>
 void describe(Visitor& visit, Run& run) {
   visit.key("steps", run.steps, Integers{0, kMaxCount});
   visit.key("device", run.device);
+  visit.key("share_device", run.share_device);
   visit.key("transport", run.transport);
   visit.key("dtype", run.dtype);
   visit.key("recompute", run.recompute, or_auto(run.recompute_open));

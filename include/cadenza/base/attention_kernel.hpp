@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of what computes core attention on a host.
+// Names of what computes core attention.
 #pragma once
 
 #include <array>
@@ -8,12 +8,13 @@
 namespace cadenza {
 
 /// In the order of preference, except that `avx512` comes before `avx512_bf16` where the processor
-/// is slow at the latter. `automatic`: the first that the processor and the type allow.
-enum class AttentionKernel { automatic, amx, avx512_bf16, avx512, avx2, portable };
+/// is slow at the latter. `mma`: a device's tensor cores, in bfloat16. `automatic`: the first that
+/// the processor or device and the type allow.
+enum class AttentionKernel { automatic, amx, avx512_bf16, avx512, avx2, mma, portable };
 
 /// Their words in experiments and traces.
-inline constexpr auto kAttentionKernelWords =
-    std::to_array<std::string_view>({"auto", "amx", "avx512_bf16", "avx512", "avx2", "portable"});
+inline constexpr auto kAttentionKernelWords = std::to_array<std::string_view>(
+    {"auto", "amx", "avx512_bf16", "avx512", "avx2", "mma", "portable"});
 
 constexpr std::string_view word(AttentionKernel kernel) {
   return kAttentionKernelWords[static_cast<std::size_t>(kernel)];

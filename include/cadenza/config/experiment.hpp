@@ -286,6 +286,7 @@ enum class Recompute { none, mlp, attention, layer };
 struct Run {
   std::int64_t steps = 20;
   DeviceKind device = DeviceKind::host;
+  bool share_device = true;  ///< whether ranks may compute on one device
   Transport transport = Transport::automatic;
   Dtype dtype = Dtype::float32;
   Recompute recompute = Recompute::none;

@@ -55,10 +55,12 @@ class DeviceCommunicator {
 };
 
 /// What carries messages between devices, where the experiment does not say it: `mpi` where tensors
-/// are in the host's memory, else `staged`. MPI is not given the memory of a device: what Open MPI
-/// can do with it differs from call to call, and our own sums of messages are the host's.
+/// are in the host's memory; on devices `nccl`, or `staged` where the build has no NCCL or ranks
+/// share a device. MPI is not given the memory of a device: what Open MPI can do with it differs
+/// from call to call, and our own sums of messages are the host's.
+/// @param shared  whether ranks share a device
 /// @throws Error(usage) where what the experiment asks for is not possible
-config::Transport choose_transport(config::Transport asked);
+config::Transport choose_transport(config::Transport asked, bool shared);
 
 /// Whether tensors are in the host's memory.
 bool host_holds_tensors();
@@ -66,9 +68,10 @@ bool host_holds_tensors();
 /// A line about one that was chosen.
 std::string describe_transport(config::Transport transport);
 
-/// @param asked  as the experiment says it
+/// @param transport  what choose_transport chose, or as an experiment says it: `auto` as if no
+///                   device were shared
 /// @throws Error(usage) as choose_transport does
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
-                                                             config::Transport asked);
+                                                             config::Transport transport);
 
 }  // namespace cadenza::exec

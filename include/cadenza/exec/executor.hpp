@@ -84,6 +84,7 @@ class Executor {
   std::unique_ptr<Groups> groups_;
   Tracer& tracer_;
   comm::ActivityScope activity_;
+  DeviceWaitScope device_wait_;
   kernels::RotaryTable<Sum> rotary_;
   int sampled_layer_ = -1;  ///< of the model, whose recall a step asks for; -1: all are dense
   std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: as the plans say

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "cadenza/base/memory.hpp"
@@ -57,13 +58,30 @@ void launch(const char* label, const Policy& policy, const Functor& functor) {
 #endif
 }
 
+/// How a host waits for its device where it is watched: returns when done(), which is asked again
+/// and again, says true.
+using DeviceWait = std::function<void(const std::function<bool()>& done)>;
+
+/// Fences wait as it says, as long as it lives; one at a time. A device that waits for another rank
+/// for ever would otherwise stop its host where nobody sees it.
+class DeviceWaitScope {
+ public:
+  explicit DeviceWaitScope(DeviceWait wait);
+  ~DeviceWaitScope();
+  DeviceWaitScope(const DeviceWaitScope&) = delete;
+  DeviceWaitScope& operator=(const DeviceWaitScope&) = delete;
+};
+
+/// fence() of a CUDA build.
+void wait_for_device();
+
 /// Waits for the stream: before the host or MPI reads what kernels wrote. Copies with
 /// Kokkos::deep_copy wait by themselves. Free where device memory is the host's.
 inline void fence() {
 #ifdef CADENZA_SEPARATE_MEMORY
   separate_memory::run_deferred();
 #else
-  if constexpr (kDeviceIsCuda) Kokkos::fence();
+  if constexpr (kDeviceIsCuda) wait_for_device();
 #endif
 }
 

@@ -357,8 +357,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
                                          problem.shape.head_dim, experiment.attention.kernel};
   announce_kernels<Real>(world, shape);
-  const config::Transport transport = experiment.run.transport;
-  announce_transport(world, transport);
+  const config::Transport transport = announce_devices(world, experiment.run);
   std::vector<std::unique_ptr<exec::DeviceCommunicator>> messages;
   MemoryLedger ledger;
   AttendTensors<Real> rows(world, problem, experiment.run.dtype, plans, ledger);

@@ -18,8 +18,8 @@ constexpr std::int64_t kTile = 128;     // of the tuned kernels (kernels/README.
 constexpr std::int64_t kTokens = 4096;  // of a call of short documents: many of them
 constexpr double kLongest = 8;          // seconds of a call; larger ones are left out
 constexpr std::int64_t kLongestSparse = 8192;
-constexpr std::int64_t kBlocks[] = {4, 16, 64, 128};  // stripes have a part of each block
-constexpr std::int64_t kBlockBetween = 32;            // for the check
+constexpr std::int64_t kBlocks[] = {4, 16, 32, 64, 128};  // stripes have a part of each block
+constexpr std::int64_t kBlockBetween = 48;                // for the check
 constexpr Pass kPasses[] = {Pass::forward, Pass::backward};
 
 /// 128, 512, 2048, ... and the longest document.

@@ -11,10 +11,13 @@
 #include <type_traits>
 
 #include "app/train/step_report.hpp"
+#include "cadenza/base/error.hpp"
 #include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/kernels/device.hpp"
+#include "cadenza/kernels/device_identity.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "collective_error.hpp"
+#include "devices_line.hpp"
 #include "kernels_line.hpp"
 #include "peak_rate.hpp"
 
@@ -24,6 +27,15 @@ namespace {
 /// A line that travels between ranks.
 struct Text {
   char text[192];
+};
+
+/// A DeviceIdentity that travels between ranks.
+struct PackedDevice {
+  char name[64];
+  char uuid[64];
+  std::int32_t multiprocessors;
+  std::int32_t clock_mhz;
+  std::int64_t bytes;
 };
 
 /// What of a RankInfo travels between ranks: strings of fixed length.
@@ -112,7 +124,7 @@ trace::RankInfo describe_rank(comm::Communicator& world, const config::Experimen
   info.host = place.host;
   info.local_rank = place.local_rank;
   info.threads = static_cast<std::int32_t>(Device().concurrency());
-  info.device = Device::name();
+  info.device = kernels::device_identity().name;
   return info;
 }
 
@@ -147,13 +159,41 @@ std::string announce_kernels(comm::Communicator& world, const kernels::Attention
   return std::string(word(kernel));
 }
 
-void announce_transport(comm::Communicator& world, config::Transport asked) {
-  config::Transport transport = asked;
-  collectively(world, [&] { transport = exec::choose_transport(asked); });
-  const bool nothing_to_say = asked == config::Transport::automatic && exec::host_holds_tensors();
-  if (world.rank() == 0 && !nothing_to_say) {
+static std::vector<kernels::DeviceIdentity> gather_devices(comm::Communicator& world) {
+  const kernels::DeviceIdentity mine = kernels::device_identity();
+  PackedDevice packed{};
+  copy_text(mine.name, packed.name);
+  copy_text(mine.uuid, packed.uuid);
+  packed.multiprocessors = mine.multiprocessors;
+  packed.clock_mhz = mine.clock_mhz;
+  packed.bytes = mine.bytes;
+  std::vector<PackedDevice> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&packed, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<kernels::DeviceIdentity> devices;
+  for (const PackedDevice& of : all) {
+    devices.push_back({of.name, of.uuid, of.multiprocessors, of.clock_mhz, of.bytes});
+  }
+  return devices;
+}
+
+config::Transport announce_devices(comm::Communicator& world, const config::Run& run) {
+  const std::vector<kernels::DeviceIdentity> devices = gather_devices(world);
+  const std::vector<SharedDevice> shared = shared_devices(devices);
+  config::Transport transport = run.transport;
+  collectively(world, [&] {
+    if (!shared.empty() && !run.share_device) {
+      fail(ExitCode::usage, "run.share_device: found false, but {}", describe_sharing(shared));
+    }
+    transport = exec::choose_transport(run.transport, !shared.empty());
+  });
+  if (world.rank() != 0) return transport;
+  const bool on_devices = !exec::host_holds_tensors();
+  if (!devices.front().uuid.empty()) spdlog::info("devices   {}", describe_devices(devices));
+  if (!shared.empty()) spdlog::warn("{}: they take turns", describe_sharing(shared));
+  if (on_devices || run.transport != config::Transport::automatic) {
     spdlog::info("transport {}", exec::describe_transport(transport));
   }
+  return transport;
 }
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {

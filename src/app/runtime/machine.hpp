@@ -29,10 +29,12 @@ double matmul_rate(comm::Communicator& world);
 template <typename Real>
 std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape);
 
-/// What carries messages between devices (exec::choose_transport); rank 0 says it, unless nobody
-/// asked and tensors are in host memory anyway. Collective.
-/// @throws Error(usage) on all ranks where one cannot do what is asked
-void announce_transport(comm::Communicator& world, config::Transport asked);
+/// Says on rank 0 which devices compute, which ranks share one, and what carries messages between
+/// them; nothing where tensors are in host memory and nobody asked. Collective.
+/// @return what `auto` stands for (exec::choose_transport)
+/// @throws CollectiveError(usage) where one cannot do what is asked, or shares a device that must
+///         not be shared
+config::Transport announce_devices(comm::Communicator& world, const config::Run& run);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"

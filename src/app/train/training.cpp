@@ -74,7 +74,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   });
   const std::string kernel = announce_kernels<Real>(
       world_, model::attention_shape(experiment_.model, 1, experiment_.attention.kernel));
-  announce_transport(world_, experiment_.run.transport);
+  const config::Transport transport = announce_devices(world_, experiment_.run);
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.attention_kernel = kernel;
   rank_info_.peak_flops = matmul_rate<Real>(world_);
@@ -82,7 +82,9 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);
   recorder_.emplace(event_capacity(experiment_));
   tracer_.emplace(*recorder_, ledger_, experiment_.trace.events, experiment_.trace.memory);
-  executor_.emplace(experiment_, world_, *corpus_, *tracer_, ledger_);
+  config::Experiment settled = experiment_;
+  settled.run.transport = transport;
+  executor_.emplace(settled, world_, *corpus_, *tracer_, ledger_);
   read_start(from);  // before the run that wrote it is renamed, where this one takes its folder
   open_outputs(output);
   summaries_.resize(static_cast<std::size_t>(world_.size()));

@@ -191,20 +191,37 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::vector<comm::Send> sends_;
 };
 
+#ifdef CADENZA_NCCL
+std::unique_ptr<nccl::Queue> make_nccl_queue(comm::Communicator& group) {
+  return nccl::make_library_queue(group);
+}
+#else
+std::unique_ptr<nccl::Queue> make_nccl_queue(comm::Communicator& group) {
+  return nccl::make_emulated_queue(group);
+}
+#endif
+
 }  // namespace
 
 bool host_holds_tensors() {
   return std::is_same_v<DeviceMemory, Kokkos::HostSpace>;
 }
 
-config::Transport choose_transport(config::Transport asked) {
-  if (asked == config::Transport::automatic) {
-    return host_holds_tensors() ? config::Transport::mpi : config::Transport::staged;
+config::Transport choose_transport(config::Transport asked, bool shared) {
+  using config::Transport;
+  if (asked == Transport::automatic) {
+    if (host_holds_tensors()) return Transport::mpi;
+    return nccl::kHasLibrary && !shared ? Transport::nccl : Transport::staged;
   }
-  if (asked == config::Transport::mpi && !host_holds_tensors()) {
+  if (asked == Transport::mpi && !host_holds_tensors()) {
     fail(ExitCode::usage,
          "run.transport: found mpi, but tensors are on a device, whose memory MPI is not given; "
          "valid: auto, nccl, staged");
+  }
+  if (asked == Transport::nccl && nccl::kHasLibrary && shared) {
+    fail(ExitCode::usage,
+         "run.transport: found nccl, which takes one rank a device, but ranks share one; valid: "
+         "auto, staged");
   }
   return asked;
 }
@@ -212,14 +229,15 @@ config::Transport choose_transport(config::Transport asked) {
 std::string describe_transport(config::Transport transport) {
   if (transport == config::Transport::staged) return "staged: MPI sends copies in host memory";
   if (transport == config::Transport::mpi) return "mpi: MPI reads and writes the tensors' memory";
+  if (nccl::kHasLibrary) return "nccl: between devices";
   return "nccl: emulated over MPI, in NCCL's order (for tests)";
 }
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
-                                                             config::Transport asked) {
-  switch (choose_transport(asked)) {
+                                                             config::Transport transport) {
+  switch (choose_transport(transport, false)) {
     case config::Transport::nccl:
-      return std::make_unique<nccl::Communicator>(group);
+      return std::make_unique<nccl::Communicator>(group, make_nccl_queue(group));
     case config::Transport::staged:
       return std::make_unique<StagedCommunicator>(group);
     case config::Transport::automatic:

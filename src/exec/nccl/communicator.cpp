@@ -21,6 +21,13 @@ void Communicator::reduce_all(std::span<T> data, Reduction op) {
       run([&] { queue_->all_reduce(std::as_writable_bytes(data), kType<T>, op); }));
 }
 
+template <typename T>
+void Communicator::scatter_equal_sum(std::span<const T> all, std::span<T> mine) {
+  queue_->let_kernels_wait(run([&] {
+    queue_->reduce_scatter(std::as_bytes(all), std::as_writable_bytes(mine), kType<T>);
+  }));
+}
+
 /// NCCL's own call has equal parts; one reduction to every rank, in one group, has any.
 template <typename T>
 Ticket Communicator::scatter_sum(std::span<const T> all, std::span<const std::int64_t> counts,
@@ -48,13 +55,13 @@ Ticket Communicator::gather(std::span<const std::byte> mine,
 }
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-  queue_->let_kernels_wait(gather(mine, equal_parts(mine.size()), all));
+  queue_->let_kernels_wait(run([&] { queue_->all_gather(mine, all); }));
 }
 void Communicator::reduce_scatter(std::span<const float> all, std::span<float> mine) {
-  queue_->let_kernels_wait(scatter_sum(all, equal_parts(mine.size()), mine));
+  scatter_equal_sum(all, mine);
 }
 void Communicator::reduce_scatter(std::span<const double> all, std::span<double> mine) {
-  queue_->let_kernels_wait(scatter_sum(all, equal_parts(mine.size()), mine));
+  scatter_equal_sum(all, mine);
 }
 void Communicator::all_reduce(std::span<float> data, Reduction op) {
   reduce_all(data, op);

@@ -15,9 +15,8 @@ namespace cadenza::exec::nccl {
 /// same on all ranks wherever they meet. Tags are not used: a pair's messages match in order.
 class Communicator final : public DeviceCommunicator {
  public:
-  /// Collective.
-  explicit Communicator(comm::Communicator& group)
-      : DeviceCommunicator(group), queue_(make_queue(group)) {}
+  Communicator(comm::Communicator& group, std::unique_ptr<Queue> queue)
+      : DeviceCommunicator(group), queue_(std::move(queue)) {}
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void reduce_scatter(std::span<const float> all, std::span<float> mine) override;
@@ -52,10 +51,8 @@ class Communicator final : public DeviceCommunicator {
                      std::span<T> mine);
   Ticket gather(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
                 std::span<std::byte> all);
-  std::vector<std::int64_t> equal_parts(std::size_t each) const {
-    return std::vector<std::int64_t>(static_cast<std::size_t>(size()),
-                                     static_cast<std::int64_t>(each));
-  }
+  template <typename T>
+  void scatter_equal_sum(std::span<const T> all, std::span<T> mine);
 
   std::unique_ptr<Queue> queue_;
   std::map<int, Ticket> posted_;  ///< by channel, the last group that is not waited for

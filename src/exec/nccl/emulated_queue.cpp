@@ -93,6 +93,26 @@ class EmulatedQueue final : public Queue {
                                 kChannel);
     });
   }
+  void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
+                      Type type) override {
+    const auto copy = keep(staging_.copy_in(all));
+    const auto place = arriving(mine);
+    made_.calls.push_back([this, copy, place, type](Group&) {
+      with_type(type, [&]<typename T>(T) {
+        const std::span<const T> everything = copy->as<T>();
+        group_->post_reduce_scatter(everything, equal_parts(place->as<T>().size()),
+                                    place->template as<T>(), kChannel);
+      });
+    });
+  }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    const auto copy = keep(staging_.copy_in(mine));
+    const auto place = arriving(all);
+    made_.calls.push_back([this, copy, place](Group&) {
+      group_->post_all_gather_v(copy->bytes(), equal_parts(copy->bytes().size()), place->bytes(),
+                                kChannel);
+    });
+  }
 
   void let_kernels_wait(Ticket group) override {
     group_->wait_until("NCCL group", [&] { return is_done(group); });
@@ -158,6 +178,11 @@ class EmulatedQueue final : public Queue {
     return sizes;
   }
 
+  std::vector<std::int64_t> equal_parts(std::size_t each) const {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(group_->size()),
+                                     static_cast<std::int64_t>(each));
+  }
+
   void post_maximum(Group& group, const Kept& data, Type type) {
     const auto ranks = static_cast<std::size_t>(group_->size());
     const auto bytes = static_cast<std::int64_t>(data->bytes().size());
@@ -186,7 +211,7 @@ class EmulatedQueue final : public Queue {
 
 }  // namespace
 
-std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
+std::unique_ptr<Queue> make_emulated_queue(comm::Communicator& group) {
   return std::make_unique<EmulatedQueue>(group);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as the executor uses it. So far there is one Queue, which keeps NCCL's rules over MPI and
-// host memory: everything above it runs without a device. The library's own is to come.
+// NCCL as the executor uses it: the library's queue, of CUDA builds that found it, and one that
+// keeps its rules over MPI and host memory, so that everything above runs without a device.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,11 @@ class Queue {
                       int root) = 0;
   /// The root's `data`, which may be `all` itself, into everybody's `all`.
   virtual void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) = 0;
+  /// Of everybody's `all`, in size() equal parts, the sum of this rank's part.
+  virtual void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
+                              Type type) = 0;
+  /// Everybody's `mine`, of equal size, one after another.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
   /// Kernels that are started from here on run after the group.
   virtual void let_kernels_wait(Ticket group) = 0;
@@ -48,7 +53,15 @@ class Queue {
   virtual bool is_done(Ticket group) = 0;
 };
 
+#ifdef CADENZA_NCCL
+inline constexpr bool kHasLibrary = true;
+#else
+inline constexpr bool kHasLibrary = false;
+#endif
+
+/// The library's; only where kHasLibrary. Collective.
+std::unique_ptr<Queue> make_library_queue(comm::Communicator& group);
 /// Its emulation. Collective.
-std::unique_ptr<Queue> make_queue(comm::Communicator& group);
+std::unique_ptr<Queue> make_emulated_queue(comm::Communicator& group);
 
 }  // namespace cadenza::exec::nccl

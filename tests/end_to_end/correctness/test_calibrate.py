@@ -62,7 +62,7 @@ def test_measures_all_that_the_model_runs(calibrated):
     for table in (attention["forward"], attention["backward"]):
         assert [4096, 4096] in [row[:2] for row in table]
         assert all(row[2] > 0 for row in table)
-    assert [row[0] for row in attention["sparse"]["table"]] == [4, 16, 64, 128]
+    assert [row[0] for row in attention["sparse"]["table"]] == [4, 16, 32, 64, 128]
     assert all(0.3 < pair < 200 for row in attention["sparse"]["table"] for pair in row[1:])
     assert all(1e5 < rate < 1e13 for rate in attention["index"].values())
     # q of the forward pass, gate and up, the gradient of gate and up

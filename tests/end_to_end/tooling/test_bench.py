@@ -194,8 +194,8 @@ def test_table_met():
     ("attention/forward/d128/s8192/g1/t2", "ours", 1.2, "forward"),
     ("attention/backward/d64/s65536/g1/t1", "ours", 1.2, "backward"),
     ("attention/backward/d64/s1024/g4/t1", "ours", 2.0, "sdpa"),
-    ("packed/forward/d64/t1", "ours", 3.0, "packed"),
-    ("cut/backward/d128/t2", "task 128", 1.2, "cut"),
+    ("packed/float32/forward/d64/t1", "ours", 3.0, "packed"),
+    ("cut/float32/backward/d128/t2", "task 128", 1.2, "cut"),
     ("bfloat16/forward/d64/s4096/g4/t2", "ours", 10.0, "bfloat16"),
     ("step/B/bfloat16/t2", "ours", 1.4, "step"),
     ("llm.c/t1", "ours", 2.0, "llm.c"),
@@ -221,7 +221,7 @@ def test_table_planted_memory():
 
 def test_table_without_a_case():
     records = canned()
-    del records["packed/forward/d64/t1"]
+    del records["packed/float32/forward/d64/t1"]
     records["llm.c/t1"] = {"name": "llm.c", "threads": 1, "error": "no checkout"}
     found = [verdict for verdict in verdicts(records) if verdict != "met"]
     assert found == ["not run", "not run: no checkout"]

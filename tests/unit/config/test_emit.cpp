@@ -103,6 +103,7 @@ class Draw {
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
     e.run = {integer(0, 99),
              DeviceKind(integer(0, 1)),
+             coin(),
              Transport(integer(0, 3)),
              Dtype(integer(0, 1)),
              Recompute(integer(0, 1)),

@@ -91,13 +91,13 @@ INSTANTIATE_TEST_SUITE_P(All, MessageBufferTest,
 
 TEST(ChooseTransport, MpiWhereItReadsTheTensors) {
   if (kDeviceIsCuda) GTEST_SKIP() << "depends on the MPI library";
-  EXPECT_EQ(choose_transport(Transport::automatic),
+  EXPECT_EQ(choose_transport(Transport::automatic, false),
             host_holds_tensors() ? Transport::mpi : Transport::staged);
-  EXPECT_EQ(choose_transport(Transport::staged), Transport::staged);
+  EXPECT_EQ(choose_transport(Transport::staged, false), Transport::staged);
   if (host_holds_tensors()) {
-    EXPECT_EQ(choose_transport(Transport::mpi), Transport::mpi);
+    EXPECT_EQ(choose_transport(Transport::mpi, false), Transport::mpi);
   } else {
-    EXPECT_THROW(choose_transport(Transport::mpi), Error);
+    EXPECT_THROW(choose_transport(Transport::mpi, false), Error);
   }
 }
 

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in bfloat16 on the tensor cores of a device (sm_80 and newer).
+#pragma once
+
+#include "cadenza/base/pass.hpp"
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::kernels::mma {
+
+/// Puts a pass on the stream. Shapes that `fits` takes. Deterministic: nothing is written by two
+/// blocks.
+void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
+               const TaskList<bfloat16>& list);
+
+}  // namespace cadenza::kernels::mma

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "call.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "../tasks/buffers.hpp"
+
+namespace cadenza::kernels::mma {
+namespace {
+
+const Bits* bits(const bfloat16* data) {
+  return reinterpret_cast<const Bits*>(data);
+}
+
+Queries copy_of(const QueryRows<bfloat16>& rows, int heads) {
+  const Range held = held_heads(rows.heads, heads);
+  Queries copy;
+  copy.begin = rows.tokens.begin;
+  copy.first_head = static_cast<int>(held.begin);
+  copy.heads = static_cast<int>(held.size());
+  copy.out = rows.out;
+  copy.lse = rows.lse;
+  copy.dout = bits(rows.dout);
+  copy.delta = rows.delta;
+  copy.dq = rows.dq;
+  return copy;
+}
+
+Keys copy_of(const KeyRows<bfloat16>& rows, int kv_heads) {
+  const Range held = held_heads(rows.heads, kv_heads);
+  Keys copy;
+  copy.begin = rows.tokens.begin;
+  copy.first_head = static_cast<int>(held.begin);
+  copy.heads = static_cast<int>(held.size());
+  copy.k = bits(rows.k);
+  copy.v = bits(rows.v);
+  copy.dk = rows.dk;
+  copy.dv = rows.dv;
+  return copy;
+}
+
+Rotation rotation_of(const QueryRows<bfloat16>& rows, const PositionMap& map, int buffer,
+                     std::int64_t positions) {
+  Rotation rotation;
+  rotation.queries = buffer;
+  rotation.from = bits(rows.q);
+  rotation.rotated = const_cast<Bits*>(rotation.from);  // read alone, unless rotated elsewhere
+  rotation.rows = rows.tokens.size();
+  if (positions > 0) {
+    const TableRows table = table_rows(rows, rows.tokens.begin, map, positions);
+    rotation.first = table.first;
+    rotation.step = table.step;
+    rotation.last = table.last;
+  }
+  return rotation;
+}
+
+}  // namespace
+
+bool fits(const AttentionShape& shape) {
+  return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
+}
+
+void Call::place_rotated(Bits* memory) {
+  if (problem.half == 0) return;
+  for (Rotation& rotation : rotations) {
+    rotation.rotated = memory;
+    memory += rotation.rows * queries[static_cast<std::size_t>(rotation.queries)].heads * 2 *
+              problem.half;
+  }
+}
+
+Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
+               const TaskList<bfloat16>& list) {
+  Call call;
+  call.problem.group = shape.group();
+  call.problem.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+  std::int64_t positions = 0;
+  if (rotary.enabled()) {
+    call.problem.half = rotary.half;
+    call.problem.cos = rotary.cos.data();
+    call.problem.sin = rotary.sin.data();
+    positions = static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half;
+  }
+  for (const auto& rows : list.queries) call.queries.push_back(copy_of(rows, shape.heads));
+  for (const auto& rows : list.keys) call.keys.push_back(copy_of(rows, shape.kv_heads));
+  std::map<std::pair<int, PositionMap>, int> rotations;
+  for (const TaskRows& rows : list.tasks) {
+    const Task& task = rows.task;
+    const auto [at, added] = rotations.try_emplace({rows.query_rows, task.q_positions},
+                                                   static_cast<int>(call.rotations.size()));
+    if (added) {
+      call.rotations.push_back(
+          rotation_of(list.queries[static_cast<std::size_t>(rows.query_rows)], task.q_positions,
+                      rows.query_rows, positions));
+    }
+    call.entries.push_back({task.q.begin, task.q.end, task.k.begin, task.k.end, task.band.low,
+                            task.band.high, static_cast<int>(task.heads.begin),
+                            static_cast<int>(task.heads.end), rows.query_rows, rows.key_rows,
+                            at->second});
+  }
+  if (call.problem.half > 0) {
+    for (const Rotation& rotation : call.rotations) {
+      call.rotated_elements += rotation.rows *
+                               call.queries[static_cast<std::size_t>(rotation.queries)].heads *
+                               shape.head_dim;
+    }
+  }
+  return call;
+}
+
+Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side) {
+  const int heads = side == Side::queries ? 1 : shape.group();
+  UnitList made = make_units(shape, buffer_tokens(list, side), list.tasks, {side, kRows, heads});
+  Units units;
+  units.order = std::move(made.entries);
+  for (const kernels::Unit& unit : made.units) {
+    units.units.push_back({unit.begin, unit.end, unit.buffer, unit.kv_head, unit.head_begin,
+                           unit.head_end, unit.first_entry, unit.last_entry});
+  }
+  return units;
+}
+
+}  // namespace cadenza::kernels::mma

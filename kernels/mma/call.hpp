@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of attention as arrays that the kernels for tensor cores read: made on the host, copied to
+// where they run.
+#pragma once
+
+#include <vector>
+
+#include "../tasks/work_units.hpp"
+#include "cadenza/kernels/attention.hpp"
+#include "problem.hpp"
+
+namespace cadenza::kernels::mma {
+
+/// head_dims that there are kernels for.
+inline constexpr int kHeadDims[] = {32, 64, 96, 128};
+bool fits(const AttentionShape& shape);
+
+struct Call {
+  Problem problem;  ///< without the arrays
+  std::vector<Queries> queries;
+  std::vector<Keys> keys;
+  std::vector<Rotation> rotations;
+  std::vector<Entry> entries;
+  std::int64_t rotated_elements = 0;  ///< of the rotated queries of all rotations
+
+  /// Where they are to be rotated: room for rotated_elements.
+  void place_rotated(Bits* memory);
+};
+
+Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
+               const TaskList<bfloat16>& list);
+
+struct Units {
+  std::vector<Unit> units;
+  std::vector<int> order;
+};
+
+/// Forward and dQ: Side::queries; dK and dV: Side::keys.
+Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side);
+
+}  // namespace cadenza::kernels::mma

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels for tensor cores, put on a stream. Arrays of the problem are the device's.
+#pragma once
+
+#include "problem.hpp"
+
+using cudaStream_t = struct CUstream_st*;
+
+namespace cadenza::kernels::mma {
+
+enum class Grid { forward, query_gradient, key_gradient };
+
+/// One block for each of `units` units.
+/// @throws Error(internal) where the device refuses: one without the shared memory, or before sm_80
+void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream);
+
+/// Rotates the queries of `rotations` rotations, each of at most `pairs` pairs of elements.
+void launch_rotation(const Problem& problem, int rotations, std::int64_t pairs,
+                     cudaStream_t stream);
+
+}  // namespace cadenza::kernels::mma

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread of a block on a device: what the kernels of this folder do that C++ has no words for.
+// tests/unit/kernels/emulated_block.hpp has a second thread of the same interface, on the host.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "problem.hpp"
+
+namespace cadenza::kernels::mma {
+
+/// PTX of sm_80 and newer.
+class DeviceThread {
+ public:
+  __device__ __forceinline__ int index() const { return static_cast<int>(threadIdx.x); }
+  __device__ __forceinline__ void barrier() const { __syncthreads(); }
+
+  /// 16 bytes to shared memory, there after the group's wait; zeros where they are not `inside`.
+  __device__ __forceinline__ void copy(Bits* to, const Bits* from, bool inside) const {
+    const int bytes = inside ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address(to)), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  }
+  /// Ends a group of copies.
+  __device__ __forceinline__ void commit() const {
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+  }
+  /// Until this thread's copies are there, but for those of its last kLater groups.
+  template <int kLater>
+  __device__ __forceinline__ void wait() const {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(kLater) : "memory");
+  }
+
+  /// Four matrices of 8 x 8; lane l names a row of matrix l / 8.
+  __device__ __forceinline__ void load(unsigned (&to)[4], const Bits* row) const {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address(row))
+                 : "memory");
+  }
+  __device__ __forceinline__ void load_transposed(unsigned (&to)[4], const Bits* row) const {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address(row))
+                 : "memory");
+  }
+  /// sum [16, 8] += left [16, 16] right [16, 8].
+  __device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&left)[4],
+                                               unsigned right0, unsigned right1) const {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};\n"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+  }
+  /// The value of the lane whose number differs in `bits`.
+  __device__ __forceinline__ float exchanged(float value, int bits) const {
+    return __shfl_xor_sync(0xffffffffu, value, bits);
+  }
+
+  __device__ __forceinline__ float exp2(float x) const { return exp2f(x); }
+  __device__ __forceinline__ float log(float x) const { return logf(x); }
+  /// Two numbers as bfloat16, the first in the lower half.
+  __device__ __forceinline__ unsigned pack(float low, float high) const {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+
+ private:
+  __device__ __forceinline__ static unsigned address(const Bits* shared) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  }
+};
+
+}  // namespace cadenza::kernels::mma

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where elements of tiles lie: in shared memory, and in the registers of a warp that computes
+// mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type").
+#pragma once
+
+#include "problem.hpp"
+
+namespace cadenza::kernels::mma {
+
+inline constexpr int kChunk = 8;  ///< elements that are read at once: 16 bytes
+
+/// Element (row, column) of a tile [rows, kDim] in shared memory. The chunks of a row are exchanged
+/// by its number, so that the eight rows that one load of a matrix reads lie in different banks.
+template <int kDim>
+CADENZA_MMA constexpr int at(int row, int column) {
+  static_assert(kDim % 32 == 0);
+  const int turn = kDim % 64 == 0 ? row & 7 : (row >> 1) & 3;
+  return row * kDim + ((column / kChunk) ^ turn) * kChunk + column % kChunk;
+}
+
+/// Row and first column that a lane addresses when a warp loads four 8 x 8 matrices.
+struct LaneAddress {
+  int row = 0;
+  int column = 0;
+};
+
+/// Left factor [16 rows, 16 deep] of a tile with a row per row of the result.
+CADENZA_MMA constexpr LaneAddress left_address(int lane) {
+  return {lane % 16, lane / 16 * kChunk};
+}
+
+/// Right factors [16 deep, 2 x 8 columns] of a tile with a row per column of the result.
+CADENZA_MMA constexpr LaneAddress right_address(int lane) {
+  return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * kChunk};
+}
+
+/// Right factors [16 deep, 2 x 8 columns] of a tile with a row per element of depth (to be loaded
+/// transposed).
+CADENZA_MMA constexpr LaneAddress transposed_address(int lane) {
+  return {lane % 16, lane / 16 * kChunk};
+}
+
+/// Of the four sums that a lane has of a result [16, 8]: 0 and 1 are in this row, 2 and 3 eight
+/// rows on; columns are sum_column(lane) and the next.
+CADENZA_MMA constexpr int sum_row(int lane) { return lane / 4; }
+CADENZA_MMA constexpr int sum_column(int lane) { return lane % 4 * 2; }
+
+}  // namespace cadenza::kernels::mma

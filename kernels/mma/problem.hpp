@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of attention as the kernels for tensor cores read it: plain numbers and device pointers,
+// without Kokkos, so that nvcc and the host's compiler take the same headers.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define CADENZA_MMA __device__ __forceinline__
+#define CADENZA_MMA_UNROLL _Pragma("unroll")
+#define CADENZA_MMA_ROLL _Pragma("unroll 1")  // what is hoisted of several turns would not fit
+#else
+#define CADENZA_MMA inline
+#define CADENZA_MMA_UNROLL
+#define CADENZA_MMA_ROLL
+#endif
+
+namespace cadenza::kernels::mma {
+
+using Bits = std::uint16_t;  ///< of a bfloat16
+
+inline constexpr int kThreads = 128;  ///< of a block: four warps of 16 rows each
+inline constexpr int kRows = 64;      ///< of a tile of queries or of keys
+/// Tiles of queries after which sums of dK and dV go to memory: a sum of sums of 4096 terms loses
+/// far less than the rounding of its factors.
+inline constexpr int kTilesPerFlush = 64;
+
+/// Rows of queries of one document; as kernels::QueryRows, of which it is a copy.
+struct Queries {
+  std::int64_t begin = 0;  ///< token of the first row
+  int first_head = 0;      ///< rows hold heads [first_head, first_head + heads)
+  int heads = 0;
+  float* out = nullptr;
+  float* lse = nullptr;
+  const Bits* dout = nullptr;
+  const float* delta = nullptr;
+  float* dq = nullptr;
+};
+
+/// Rows of keys and values of one document; as kernels::KeyRows.
+struct Keys {
+  std::int64_t begin = 0;
+  int first_head = 0;
+  int heads = 0;
+  const Bits* k = nullptr;
+  const Bits* v = nullptr;
+  float* dk = nullptr;
+  float* dv = nullptr;
+};
+
+/// Queries of one buffer under one map of positions, rotated once for a whole call.
+struct Rotation {
+  int queries = 0;                ///< index of the buffer
+  const Bits* from = nullptr;     ///< [rows, heads, D], not rotated
+  Bits* rotated = nullptr;        ///< [rows, heads, D]; without a rotation: `from`
+  std::int64_t rows = 0;
+  // Row r takes row clamp(first + r * step, 0, last) of the table.
+  std::int64_t first = 0;
+  std::int64_t step = 0;
+  std::int64_t last = 0;
+};
+
+/// A task: queries [q_begin, q_end) see keys of [k_begin, k_end) with low <= key - query <= high.
+struct Entry {
+  std::int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
+  std::int64_t low = 0, high = 0;
+  int head_begin = 0, head_end = 0;  ///< query heads
+  int queries = 0;                   ///< indices of buffers
+  int keys = 0;
+  int rotation = 0;
+};
+
+/// A tile of rows that one block owns, for one query head (forward, dQ) or for the query heads of a
+/// key-value head (dK, dV). Nothing is written by two blocks.
+struct Unit {
+  std::int64_t begin = 0, end = 0;  ///< tokens, at most kRows
+  int buffer = 0;
+  int kv_head = 0;
+  int head_begin = 0, head_end = 0;
+  int first_entry = 0, last_entry = 0;  ///< in `order`
+};
+
+struct Problem {
+  int group = 1;  ///< query heads of a key-value head
+  int half = 0;   ///< D / 2 where queries are rotated; 0: they are not
+  float scale = 1;
+  const float* cos = nullptr;  ///< [positions, half]
+  const float* sin = nullptr;
+  const Queries* queries = nullptr;
+  const Keys* keys = nullptr;
+  const Rotation* rotations = nullptr;
+  const Entry* entries = nullptr;
+  const Unit* units = nullptr;
+  const int* order = nullptr;  ///< entries of the units; those of one rotation together
+};
+
+/// Element of the table that row `row` of the rotation takes first.
+CADENZA_MMA std::int64_t table_at(const Rotation& rotation, std::int64_t row, int half) {
+  const std::int64_t at = rotation.first + row * rotation.step;
+  return (at < 0 ? 0 : at < rotation.last ? at : rotation.last) * half;
+}
+
+}  // namespace cadenza::kernels::mma

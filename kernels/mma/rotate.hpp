@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queries rotated once for every map of positions of a call, for all blocks that read them.
+#pragma once
+
+#include "problem.hpp"
+
+namespace cadenza::kernels::mma {
+
+CADENZA_MMA float to_float(Bits bits) {
+  union {
+    std::uint32_t word;
+    float value;
+  } wide;
+  wide.word = static_cast<std::uint32_t>(bits) << 16;
+  return wide.value;
+}
+
+/// Pairs of elements that `rotation` has.
+CADENZA_MMA std::int64_t pairs_of(const Problem& problem, const Rotation& rotation) {
+  return rotation.rows * problem.queries[rotation.queries].heads * problem.half;
+}
+
+/// Pair (d, d + D/2) of one row and head: the `pair`th, d first, then heads, then rows.
+template <typename Thread>
+CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem,
+                             const Rotation& rotation, std::int64_t pair) {
+  const int half = problem.half;
+  const int heads = problem.queries[rotation.queries].heads;
+  const std::int64_t d = pair % half;
+  const std::int64_t row_and_head = pair / half;
+  const std::int64_t table = table_at(rotation, row_and_head / heads, half) + d;
+  const std::int64_t at = row_and_head * 2 * half + d;
+  const float low = to_float(rotation.from[at]);
+  const float high = to_float(rotation.from[at + half]);
+  const float cos = problem.cos[table];
+  const float sin = problem.sin[table];
+  const unsigned both = thread.pack(low * cos - high * sin, high * cos + low * sin);
+  rotation.rotated[at] = static_cast<Bits>(both & 0xffffu);
+  rotation.rotated[at + half] = static_cast<Bits>(both >> 16);
+}
+
+}  // namespace cadenza::kernels::mma

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/kernels/device.hpp"
+
+#include "cadenza/base/error.hpp"
+
+namespace cadenza {
+namespace {
+
+DeviceWait& watched() {
+  static DeviceWait wait;
+  return wait;
+}
+
+}  // namespace
+
+DeviceWaitScope::DeviceWaitScope(DeviceWait wait) {
+  watched() = std::move(wait);
+}
+DeviceWaitScope::~DeviceWaitScope() {
+  watched() = {};
+}
+
+void wait_for_device() {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (watched()) {
+    // Of the stream and, as a fence is, of whatever the stream waits for.
+    watched()([] {
+      const cudaError_t status = cudaStreamQuery(Device().cuda_stream());
+      if (status == cudaErrorNotReady) return false;
+      if (status == cudaSuccess) return true;
+      fail(ExitCode::internal, "the device: {}", cudaGetErrorString(status));
+    });
+  }
+#endif
+  Kokkos::fence();
+}
+
+}  // namespace cadenza

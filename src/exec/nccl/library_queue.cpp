@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue of the library. Its communicators are non-blocking: whatever the library does on the
+// host is waited for where run.timeout is watched.
+#ifdef CADENZA_NCCL
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <vector>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "queue.hpp"
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0), "NCCL before 2.14 always blocks");
+
+namespace cadenza::exec::nccl {
+namespace {
+
+void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) {
+    fail(ExitCode::communication, "{}: {}", call, cudaGetErrorString(status));
+  }
+}
+
+ncclDataType_t type_of(Type type) {
+  return type == Type::float32 ? ncclFloat32 : ncclFloat64;
+}
+
+std::size_t count_of(std::span<const std::byte> data, Type type) {
+  return data.size() / (type == Type::float32 ? sizeof(float) : sizeof(double));
+}
+
+ncclRedOp_t operation_of(comm::Reduction op) {
+  switch (op) {
+    case comm::Reduction::min:
+      return ncclMin;
+    case comm::Reduction::max:
+      return ncclMax;
+    default:
+      return ncclSum;
+  }
+}
+
+class LibraryQueue final : public Queue {
+ public:
+  explicit LibraryQueue(comm::Communicator& group) : group_(group.split(0)) {
+    // Kernels of several communicators on one device are launched in the order of the host's calls,
+    // which is the same on all ranks wherever they meet.
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaEventCreateWithFlags(&kernels_, cudaEventDisableTiming), "cudaEventCreate");
+    connect();
+    warm_up();
+  }
+
+  ~LibraryQueue() override {
+    // A peer may be gone while this rank unwinds: the end of a communicator waits for all of them.
+    if (std::uncaught_exceptions() > 0) {
+      if (comm_ != nullptr) ncclCommAbort(comm_);
+    } else if (comm_ != nullptr) {
+      cudaStreamSynchronize(stream_);
+      ncclCommDestroy(comm_);
+    }
+    for (const Ended& group : ended_) cudaEventDestroy(group.event);
+    for (const cudaEvent_t event : free_) cudaEventDestroy(event);
+    cudaEventDestroy(kernels_);
+    cudaStreamDestroy(stream_);
+  }
+
+  void start() override {
+    check(cudaEventRecord(kernels_, Device().cuda_stream()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream_, kernels_), "cudaStreamWaitEvent");
+    check(ncclGroupStart(), "ncclGroupStart");
+  }
+  Ticket end() override {
+    check(ncclGroupEnd(), "ncclGroupEnd");
+    wait_for_host("NCCL group");
+    forget_done();
+    const cudaEvent_t event = take_event();
+    check(cudaEventRecord(event, stream_), "cudaEventRecord");
+    ended_.push_back({++tickets_, event});
+    return tickets_;
+  }
+
+  void send(std::span<const std::byte> data, int to) override {
+    check(ncclSend(data.data(), data.size(), ncclInt8, to, comm_, stream_), "ncclSend");
+  }
+  void receive(std::span<std::byte> data, int from) override {
+    check(ncclRecv(data.data(), data.size(), ncclInt8, from, comm_, stream_), "ncclRecv");
+  }
+  void all_reduce(std::span<std::byte> data, Type type, comm::Reduction op) override {
+    check(ncclAllReduce(data.data(), data.data(), count_of(data, type), type_of(type),
+                        operation_of(op), comm_, stream_),
+          "ncclAllReduce");
+  }
+  void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
+              int root) override {
+    check(ncclReduce(data.data(), sum.data(), count_of(data, type), type_of(type), ncclSum, root,
+                     comm_, stream_),
+          "ncclReduce");
+  }
+  void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) override {
+    check(ncclBroadcast(data.data(), all.data(), all.size(), ncclInt8, root, comm_, stream_),
+          "ncclBroadcast");
+  }
+  void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
+                      Type type) override {
+    check(ncclReduceScatter(all.data(), mine.data(), count_of(mine, type), type_of(type), ncclSum,
+                            comm_, stream_),
+          "ncclReduceScatter");
+  }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    check(ncclAllGather(mine.data(), all.data(), mine.size(), ncclInt8, comm_, stream_),
+          "ncclAllGather");
+  }
+
+  void let_kernels_wait(Ticket group) override {
+    for (const Ended& each : ended_) {
+      if (each.ticket != group) continue;
+      check(cudaStreamWaitEvent(Device().cuda_stream(), each.event), "cudaStreamWaitEvent");
+    }
+  }
+  bool is_done(Ticket group) override {
+    forget_done();
+    return ended_.empty() || ended_.front().ticket > group;
+  }
+
+ private:
+  struct Ended {
+    Ticket ticket = 0;
+    cudaEvent_t event = nullptr;  ///< behind the group
+  };
+
+  void check(ncclResult_t status, const char* call) const {
+    if (status == ncclSuccess || status == ncclInProgress) return;
+    fail(ExitCode::communication, "{}: {} ({})", call, ncclGetErrorString(status),
+         ncclGetLastError(comm_));
+  }
+  void check(cudaError_t status, const char* call) const { nccl::check(status, call); }
+
+  /// Until the library has done what it does on the host.
+  void wait_for_host(const char* what) {
+    group_->wait_until(what, [&] {
+      ncclResult_t state = ncclSuccess;
+      check(ncclCommGetAsyncError(comm_, &state), what);
+      check(state, what);
+      return state != ncclInProgress;
+    });
+  }
+
+  void connect() {
+    ncclUniqueId id = {};
+    if (group_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    group_->broadcast({reinterpret_cast<std::byte*>(&id), sizeof(id)}, 0);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    check(ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank(), &config),
+          "ncclCommInitRank");
+    wait_for_host("NCCL connection");
+  }
+
+  /// Connections are made where they are first used, by both ends at once. Later the ends could be
+  /// at different groups of different communicators and wait for each other.
+  void warm_up() {
+    constexpr std::size_t kBytes = 16;
+    const auto ranks = static_cast<std::size_t>(group_->size());
+    Array<std::byte> data("nccl_warm_up", 2 * ranks * kBytes);
+    const std::span<std::byte> all(data.data(), data.extent(0));
+    start();
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      send(all.subspan(rank * kBytes, kBytes), static_cast<int>(rank));
+      receive(all.subspan((ranks + rank) * kBytes, kBytes), static_cast<int>(rank));
+    }
+    end();
+    start();
+    all_reduce(all, Type::float32, comm::Reduction::sum);
+    const Ticket last = end();
+    group_->wait_until("NCCL warm-up", [&] { return is_done(last); });
+  }
+
+  void forget_done() {
+    while (!ended_.empty()) {
+      const cudaError_t status = cudaEventQuery(ended_.front().event);
+      if (status == cudaErrorNotReady) return;
+      check(status, "NCCL group");
+      free_.push_back(ended_.front().event);
+      ended_.pop_front();
+    }
+  }
+  cudaEvent_t take_event() {
+    if (free_.empty()) {
+      cudaEvent_t made = nullptr;
+      check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
+      return made;
+    }
+    const cudaEvent_t event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+
+  std::unique_ptr<comm::Communicator> group_;  ///< of its own: nobody else's messages
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t kernels_ = nullptr;  ///< behind the kernels that the next group waits for
+  std::deque<Ended> ended_;        ///< groups that may run still, in their order
+  std::vector<cudaEvent_t> free_;
+  Ticket tickets_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Queue> make_library_queue(comm::Communicator& group) {
+  return std::make_unique<LibraryQueue>(group);
+}
+
+}  // namespace cadenza::exec::nccl
+
+#endif

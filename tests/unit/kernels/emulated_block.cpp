@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/kernels/emulated_block.hpp"
+
+#include <bit>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "cadenza/kernels/bfloat16.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace cadenza::testing {
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{1} << 18;
+
+/// The block whose thread runs; contexts start without arguments.
+EmulatedBlock* current = nullptr;
+
+/// Tells the address sanitizer that the stack changes.
+class StackChange {
+ public:
+  StackChange([[maybe_unused]] const void* stack, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&kept_, stack, bytes);
+#endif
+  }
+  void back() {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(kept_, nullptr, nullptr);
+#endif
+  }
+
+ private:
+  [[maybe_unused]] void* kept_ = nullptr;
+};
+
+#if defined(__SANITIZE_ADDRESS__)
+const void* scheduler_stack = nullptr;
+std::size_t scheduler_bytes = 0;
+#else
+constexpr const void* scheduler_stack = nullptr;
+constexpr std::size_t scheduler_bytes = 0;
+#endif
+
+float number(unsigned pair, int which) {
+  const auto bits = static_cast<std::uint32_t>(which == 0 ? pair & 0xffffu : pair >> 16);
+  return std::bit_cast<float>(bits << 16);
+}
+
+}  // namespace
+
+EmulatedBlock::EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted)
+    : bytes_(shared_bytes),
+      planted_(planted),
+      shared_(static_cast<unsigned char*>(::operator new[](
+          static_cast<std::size_t>(shared_bytes), std::align_val_t{128}))),
+      random_(seed) {
+  for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<char[]>(kStackBytes);
+}
+
+void EmulatedBlock::run(const Body& body) {
+  std::memset(shared_.get(), 0xff, static_cast<std::size_t>(bytes_));  // NaN
+  body_ = &body;
+  current = this;
+  failure_ = nullptr;
+  waiting_ = 0;
+  asking_.fill(0);
+  ready_.clear();
+  for (int index = 0; index < kThreads; ++index) {
+    Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
+    fiber.groups.assign(1, {});
+    fiber.barriers = 0;
+    fiber.ended = false;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = &scheduler_;
+    makecontext(&fiber.context, &EmulatedBlock::start, 0);
+    ready_.push_back(index);
+  }
+  while (!ready_.empty() && failure_ == nullptr) {
+    const std::size_t at = random_() % ready_.size();
+    const int next = ready_[at];
+    ready_[at] = ready_.back();
+    ready_.pop_back();
+    resume(next);
+  }
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  for (const Fiber& fiber : fibers_) {
+    if (!fiber.ended) throw std::runtime_error("threads of a block wait for ever");
+  }
+}
+
+void EmulatedBlock::resume(int index) {
+  running_ = index;
+  Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
+  StackChange change(fiber.stack.get(), kStackBytes);
+  swapcontext(&scheduler_, &fiber.context);
+  change.back();
+}
+
+void EmulatedBlock::stop() {
+  Fiber& fiber = fibers_[static_cast<std::size_t>(running_)];
+  StackChange change(scheduler_stack, scheduler_bytes);
+  swapcontext(&fiber.context, &scheduler_);
+  change.back();
+}
+
+void EmulatedBlock::start() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes);
+#endif
+  EmulatedBlock& block = *current;
+  const int index = block.running_;
+  try {
+    (*block.body_)(EmulatedThread(block, index));
+  } catch (...) {
+    block.failure_ = std::current_exception();
+  }
+  block.fibers_[static_cast<std::size_t>(index)].ended = true;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_bytes);
+#endif
+}
+
+void EmulatedBlock::fail(const std::string& why) { throw std::runtime_error(why); }
+
+void EmulatedBlock::check_inside(const Bits* row) const {
+  const auto* begin = reinterpret_cast<const unsigned char*>(row);
+  if (begin < shared_.get() || begin + 16 > shared_.get() + bytes_) {
+    throw std::runtime_error("16 bytes outside shared memory");
+  }
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+    throw std::runtime_error("shared memory that does not begin at 16 bytes");
+  }
+}
+
+void EmulatedBlock::at_barrier(int index) {
+  Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
+  if (fiber.barriers++ == planted_) return;
+  if (++waiting_ < kThreads) return stop();
+  waiting_ = 0;
+  for (int other = 0; other < kThreads; ++other) {
+    if (other != index) ready_.push_back(other);
+  }
+}
+
+void EmulatedBlock::ask(int index, const Request& request) {
+  const int warp = index / kLanes;
+  fibers_[static_cast<std::size_t>(index)].request = request;
+  if (++asking_[static_cast<std::size_t>(warp)] < kLanes) return stop();
+  asking_[static_cast<std::size_t>(warp)] = 0;
+  answer(warp);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (warp * kLanes + lane != index) ready_.push_back(warp * kLanes + lane);
+  }
+}
+
+/// PTX ISA: "ldmatrix", "mma" (m16n8k16, bfloat16) and "shfl.sync" (bfly).
+void EmulatedBlock::answer(int warp) {
+  const auto of = [&](int lane) -> Request& {
+    return fibers_[static_cast<std::size_t>(warp * kLanes + lane)].request;
+  };
+  for (int lane = 1; lane < kLanes; ++lane) {
+    if (of(lane).kind != of(0).kind) fail("lanes of a warp do different things");
+  }
+  const Kind kind = of(0).kind;
+  if (kind == Kind::load || kind == Kind::load_transposed) {
+    for (int lane = 0; lane < kLanes; ++lane) check_inside(of(lane).row);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      for (int matrix = 0; matrix < 4; ++matrix) {
+        const auto element = [&](int row, int column) -> unsigned {
+          return of(8 * matrix + row).row[column];
+        };
+        const int row = lane / 4;
+        const int column = lane % 4 * 2;
+        of(lane).to[matrix] = kind == Kind::load
+                                  ? element(row, column) | element(row, column + 1) << 16
+                                  : element(column, row) | element(column + 1, row) << 16;
+      }
+    }
+  } else if (kind == Kind::exchange) {
+    std::array<float, kLanes> values;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      values[static_cast<std::size_t>(lane)] = *of(lane).value;
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
+      *of(lane).value = values[static_cast<std::size_t>(lane ^ of(lane).bits)];
+    }
+  } else {
+    float a[16][16];
+    float b[16][8];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      for (int i = 0; i < 2; ++i) {
+        for (int part = 0; part < 4; ++part) {
+          a[lane / 4 + part % 2 * 8][lane % 4 * 2 + part / 2 * 8 + i] =
+              number(of(lane).left[part], i);
+        }
+        for (int part = 0; part < 2; ++part) {
+          b[lane % 4 * 2 + part * 8 + i][lane / 4] = number(of(lane).right[part], i);
+        }
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        float sum = 0;
+        for (int k = 0; k < 16; ++k) {
+          sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+        }
+        of(lane).sum[i] += sum;
+      }
+    }
+  }
+}
+
+void EmulatedThread::barrier() const { block_->at_barrier(index_); }
+
+void EmulatedThread::copy(Bits* to, const Bits* from, bool inside) const {
+  block_->check_inside(to);
+  if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
+    block_->fail("a copy that does not begin at 16 bytes");
+  }
+  const EmulatedBlock::Copy copy{to, from, inside};
+  if (block_->random_() % 2 == 0) return EmulatedBlock::arrive(copy);
+  block_->fibers_[static_cast<std::size_t>(index_)].groups.back().push_back(copy);
+}
+
+void EmulatedBlock::arrive(const Copy& copy) {
+  if (copy.inside) {
+    std::memcpy(copy.to, copy.from, 16);
+  } else {
+    std::memset(copy.to, 0, 16);
+  }
+}
+
+void EmulatedThread::commit() const {
+  block_->fibers_[static_cast<std::size_t>(index_)].groups.emplace_back();
+}
+
+void EmulatedThread::wait_but(std::size_t later) const {
+  auto& groups = block_->fibers_[static_cast<std::size_t>(index_)].groups;
+  while (groups.size() > later + 1) {  // the last one is open
+    for (const auto& copy : groups.front()) EmulatedBlock::arrive(copy);
+    groups.erase(groups.begin());
+  }
+}
+
+void EmulatedThread::load(unsigned (&to)[4], const Bits* row) const {
+  block_->ask(index_, {.kind = EmulatedBlock::Kind::load, .row = row, .to = to});
+}
+
+void EmulatedThread::load_transposed(unsigned (&to)[4], const Bits* row) const {
+  block_->ask(index_, {.kind = EmulatedBlock::Kind::load_transposed, .row = row, .to = to});
+}
+
+void EmulatedThread::multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
+                                  unsigned right1) const {
+  block_->ask(index_, {.kind = EmulatedBlock::Kind::multiply_add,
+                       .sum = sum,
+                       .left = left,
+                       .right = {right0, right1}});
+}
+
+float EmulatedThread::exchanged(float value, int bits) const {
+  block_->ask(index_, {.kind = EmulatedBlock::Kind::exchange, .value = &value, .bits = bits});
+  return value;
+}
+
+float EmulatedThread::exp2(float x) const { return std::exp2(x); }
+float EmulatedThread::log(float x) const { return std::log(x); }
+
+unsigned EmulatedThread::pack(float low, float high) const {
+  return bfloat16(low).bits | static_cast<unsigned>(bfloat16(high).bits) << 16;
+}
+
+}  // namespace cadenza::testing

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of a device on the host: its threads are contexts of one host thread that take turns in
+// random order, and stop where a device's threads wait for each other. What DeviceThread does with
+// PTX, EmulatedThread does as the PTX ISA describes it, lane by lane.
+//
+// It finds what a device would not tell: a wait that is missing (copies to shared memory arrive at
+// once or at the last moment, the order of threads is random, what nobody wrote is NaN), lanes of a warp
+// that part, a block that waits for ever, a copy outside shared memory or not on 16 bytes.
+#pragma once
+
+#include <ucontext.h>
+
+#include <array>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "../../../kernels/mma/problem.hpp"
+
+namespace cadenza::testing {
+
+using kernels::mma::Bits;
+
+class EmulatedBlock;
+
+/// The interface of kernels::mma::DeviceThread.
+class EmulatedThread {
+ public:
+  EmulatedThread(EmulatedBlock& block, int index) : block_(&block), index_(index) {}
+  int index() const { return index_; }
+  void barrier() const;
+  void copy(Bits* to, const Bits* from, bool inside) const;
+  void commit() const;
+  template <int kLater>
+  void wait() const {
+    wait_but(kLater);
+  }
+  void load(unsigned (&to)[4], const Bits* row) const;
+  void load_transposed(unsigned (&to)[4], const Bits* row) const;
+  void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
+                    unsigned right1) const;
+  float exchanged(float value, int bits) const;
+  float exp2(float x) const;
+  float log(float x) const;
+  unsigned pack(float low, float high) const;
+
+ private:
+  void wait_but(std::size_t later) const;
+  EmulatedBlock* block_;
+  int index_;
+};
+
+class EmulatedBlock {
+ public:
+  using Body = std::function<void(const EmulatedThread&)>;
+
+  /// `planted`: nth barrier of every thread that is left out, to see that it is missed; -1: none.
+  EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted = -1);
+
+  Bits* shared() { return reinterpret_cast<Bits*>(shared_.get()); }
+
+  /// Runs kThreads threads to their ends. @throws std::runtime_error where they cannot all end.
+  void run(const Body& body);
+
+ private:
+  friend class EmulatedThread;
+  static constexpr int kThreads = kernels::mma::kThreads;
+  static constexpr int kLanes = 32;
+
+  enum class Kind { load, load_transposed, multiply_add, exchange };
+  /// What a lane asks its warp for; pointers lead to its own stack, where it waits.
+  struct Request {
+    Kind kind;
+    const Bits* row = nullptr;
+    unsigned* to = nullptr;
+    float* sum = nullptr;
+    const unsigned* left = nullptr;
+    unsigned right[2] = {};
+    float* value = nullptr;
+    int bits = 0;
+  };
+  struct Copy {
+    Bits* to = nullptr;
+    const Bits* from = nullptr;
+    bool inside = false;
+  };
+  struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    std::vector<std::vector<Copy>> groups;  ///< of copies, the last one open
+    Request request;
+    int barriers = 0;
+    bool ended = false;
+  };
+
+  static void start();
+  void resume(int index);
+  void stop();  ///< the running thread, until something makes it ready
+  static void arrive(const Copy& copy);
+  void ask(int index, const Request& request);
+  void answer(int warp);
+  void at_barrier(int index);
+  void check_inside(const Bits* row) const;
+  [[noreturn]] void fail(const std::string& why);
+
+  int bytes_;
+  int planted_;
+  std::unique_ptr<unsigned char[]> shared_;
+  std::mt19937_64 random_;
+  std::array<Fiber, kThreads> fibers_;
+  std::array<int, kThreads / kLanes> asking_{};
+  int waiting_ = 0;  ///< at the barrier
+  std::vector<int> ready_;
+  int running_ = -1;
+  const Body* body_ = nullptr;
+  ucontext_t scheduler_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace cadenza::testing

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels for tensor cores, without a device: their own source, run by emulated blocks.
+#include <gmock/gmock.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "../../../kernels/mma/backward.hpp"
+#include "../../../kernels/mma/call.hpp"
+#include "../../../kernels/mma/forward.hpp"
+#include "../../../kernels/mma/rotate.hpp"
+#include "unit/kernels/emulated_block.hpp"
+#include "unit/kernels/kernel_sets.hpp"
+
+namespace cadenza::testing {
+namespace {
+
+namespace mma = kernels::mma;
+
+/// Calls test(std::integral_constant<int, D>) with the head_dim.
+template <typename Test>
+void with_head_dim(int dim, const Test& test) {
+  switch (dim) {
+    case 32: return test(std::integral_constant<int, 32>());
+    case 64: return test(std::integral_constant<int, 64>());
+    case 96: return test(std::integral_constant<int, 96>());
+    case 128: return test(std::integral_constant<int, 128>());
+    default: FAIL() << "no kernels for head_dim " << dim;
+  }
+}
+
+/// A call's arrays, rotated, as a device has them.
+struct Prepared {
+  Prepared(const kernels::AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
+           const kernels::TaskList<bfloat16>& list, std::uint64_t order)
+      : seed(order),
+        call(mma::make_call(shape, rotary, list)),
+        memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(mma::Bits));
+    call.problem.queries = call.queries.data();
+    call.problem.keys = call.keys.data();
+    call.problem.rotations = call.rotations.data();
+    call.problem.entries = call.entries.data();
+    EmulatedBlock block(16, 1);
+    const EmulatedThread thread(block, 0);
+    for (const mma::Rotation& rotation : call.rotations) {
+      const std::int64_t pairs = mma::pairs_of(call.problem, rotation);
+      for (std::int64_t pair = 0; pair < pairs; ++pair) {
+        mma::rotate_pair(thread, call.problem, rotation, pair);
+      }
+    }
+  }
+
+  /// Runs Pass<kDim, EmulatedThread> for all units of a side.
+  template <template <int, typename> typename Pass, template <int> typename Shared>
+  void run(const kernels::AttentionShape& shape, const kernels::TaskList<bfloat16>& list,
+           kernels::Side side, int planted) {
+    const mma::Units units = mma::units_of(shape, list, side);
+    mma::Problem problem = call.problem;
+    problem.order = units.order.data();
+    with_head_dim(shape.head_dim, [&](auto dim) {
+      EmulatedBlock block(Shared<dim()>::kBytes, ++seed, planted);
+      for (const mma::Unit& unit : units.units) {
+        block.run([&](const EmulatedThread& thread) {
+          Pass<dim(), EmulatedThread>(thread, problem, unit, block.shared()).run();
+        });
+      }
+    });
+  }
+
+  std::uint64_t seed;
+  mma::Call call;
+  std::vector<mma::Bits> memory;
+};
+
+/// `planted`: as for EmulatedBlock. `seed`: of the order of threads.
+Kernels<bfloat16> emulated(int planted = -1, std::uint64_t seed = 0) {
+  Kernels<bfloat16> by;
+  by.forward = [=](const auto& shape, const auto& rotary, const auto& list) {
+    Prepared prepared(shape, rotary, list, seed);
+    prepared.run<mma::Forward, mma::ForwardShared>(shape, list, kernels::Side::queries, planted);
+  };
+  by.backward = [=](const auto& shape, const auto& rotary, const auto& list) {
+    Prepared prepared(shape, rotary, list, seed);
+    prepared.run<mma::QueryGradient, mma::QueryGradientShared>(shape, list,
+                                                               kernels::Side::queries, planted);
+    prepared.run<mma::KeyGradient, mma::KeyGradientShared>(shape, list, kernels::Side::keys,
+                                                           planted);
+  };
+  return by;
+}
+
+Case rounded_case(const CaseOptions& options, std::mt19937_64& random) {
+  Case of = make_case(options, random);
+  round_to_bfloat16(of);
+  return of;
+}
+
+void expect_definition(const Case& of, int calls = 1) {
+  expect_within(computed(of, calls, emulated()), reference(of), kBfloat16);
+}
+
+TEST(Mma, EqualsDefinitionForEveryHeadDimAndGroup) {
+  std::mt19937_64 random(1);
+  for (const kernels::AttentionShape shape : {kernels::AttentionShape{2, 1, 32},
+                                              {2, 2, 64},
+                                              {2, 1, 96},
+                                              {2, 2, 128}}) {
+    SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
+    expect_definition(rounded_case({shape, 10000, {1, 150}, true, 0, 0}, random));
+  }
+}
+
+TEST(Mma, EqualsDefinitionForRandomTasksOfEveryRule) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    CaseOptions options{{4, 2, 32}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
+    for (int d = 0; d < 2; ++d) {
+      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 200));
+    }
+    expect_definition(rounded_case(options, random), 1 + round % 3);
+  }
+}
+
+/// Random diagonals, tokens, positions and maps of them, bands, slices of heads.
+TEST(Mma, EqualsDefinitionForStripesBandsAndMaps) {
+  std::mt19937_64 random(3);
+  const kernels::AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {3, 1, 32}};
+  for (int round = 0; round < 9; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    CaseOptions options{shapes[round % 3], 10000, {}, true, 0.1, 0.1};
+    options.window_share = round % 2 == 0 ? 0.7 : 0;
+    options.striped = round % 3 == 1;
+    options.sliced = round % 3 == 2;
+    options.mapped_share = round % 2 == 1 ? 0.8 : 0;
+    for (int d = 0; d < 2; ++d) {
+      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 200));
+    }
+    expect_definition(rounded_case(options, random), 1 + round % 2);
+  }
+}
+
+/// More queries than a sum in registers holds.
+TEST(Mma, SumsOfKeysGoToMemoryOnTheWay) {
+  std::mt19937_64 random(4);
+  Case of = rounded_case({{1, 1, 32}, 0, {(mma::kTilesPerFlush + 2) * mma::kRows}, false, 0, 0},
+                         random);
+  of.pieces[0].task.band = Band::full();
+  of.pieces[0].task.k = {0, 40};
+  expect_definition(of);
+}
+
+TEST(Mma, KeysOutsideTheBandAreNotRead) {
+  std::mt19937_64 random(13);
+  Case of = rounded_case({{2, 1, 32}, 10000, {500}, false, 0, 0}, random);
+  of.pieces[0].task.q = {400, 500};
+  of.pieces[0].task.band = Band::window(100);
+  const std::vector<DocumentResult> expected = reference(of);
+  for (std::size_t at = 0; at < 300 * 32; ++at) {
+    of.documents[0].k[at] = of.documents[0].v[at] = std::nan("");
+  }
+  expect_within(computed(of, 1, emulated()), expected, kBfloat16);
+}
+
+TEST(Mma, SameBitsInWhateverOrderThreadsRun) {
+  std::mt19937_64 random(5);
+  const Case of = rounded_case({{2, 1, 64}, 10000, {200}, true, 0.1, 0}, random);
+  const auto a = computed(of, 1, emulated());
+  const auto b = computed(of, 1, emulated(-1, 1000));
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    EXPECT_EQ(a[d].out, b[d].out);
+    EXPECT_EQ(a[d].lse, b[d].lse);
+    EXPECT_EQ(a[d].dq, b[d].dq);
+    EXPECT_EQ(a[d].dk, b[d].dk);
+    EXPECT_EQ(a[d].dv, b[d].dv);
+  }
+}
+
+/// What the emulation is for: a barrier that is left out shows, whichever it is.
+TEST(Mma, MissingBarriersAreFound) {
+  std::mt19937_64 random(6);
+  const Case of = rounded_case({{1, 1, 64}, 10000, {330}, false, 0, 0}, random);
+  const std::vector<DocumentResult> expected = reference(of);
+  for (int barrier = 0; barrier < 4; ++barrier) {
+    SCOPED_TRACE("without barrier " + std::to_string(barrier));
+    const std::vector<DocumentResult> got = computed(of, 1, emulated(barrier));
+    EXPECT_FALSE(relative_difference(got[0].out, expected[0].out) <= kBfloat16.out &&
+                 relative_difference(got[0].dq, expected[0].dq) <= kBfloat16.gradients &&
+                 relative_difference(got[0].dk, expected[0].dk) <= kBfloat16.gradients &&
+                 relative_difference(got[0].dv, expected[0].dv) <= kBfloat16.gradients);
+  }
+}
+
+TEST(EmulatedBlock, SaysWhatADeviceWouldHangOn) {
+  EmulatedBlock block(64, 1);
+  const auto some_wait = [](const EmulatedThread& thread) {
+    if (thread.index() > 0) thread.barrier();
+  };
+  EXPECT_THROW(block.run(some_wait), std::runtime_error);
+  const auto part_of_a_warp = [](const EmulatedThread& thread) {
+    if (thread.index() % 32 > 0) thread.exchanged(1, 1);
+  };
+  EXPECT_THROW(block.run(part_of_a_warp), std::runtime_error);
+  const auto outside = [&](const EmulatedThread& thread) {
+    unsigned to[4];
+    thread.load(to, block.shared() + 32);
+  };
+  EXPECT_THROW(block.run(outside), std::runtime_error);
+  int ended = 0;
+  block.run([&](const EmulatedThread&) { ++ended; });
+  EXPECT_EQ(ended, mma::kThreads);
+}
+
+/// Every element of a tile has a place of its own, and the eight rows that are read at once lie in
+/// eight different groups of four banks.
+TEST(MmaLayout, ElementsHavePlacesAndRowsHaveBanks) {
+  for (const int head_dim : mma::kHeadDims) {
+    with_head_dim(head_dim, [&](auto dim) {
+      std::set<int> places;
+      for (int row = 0; row < mma::kRows; ++row) {
+        for (int column = 0; column < dim(); ++column) {
+          const int place = mma::at<dim()>(row, column);
+          EXPECT_TRUE(place >= 0 && place < mma::kRows * dim());
+          EXPECT_EQ(place % mma::kChunk, column % mma::kChunk);
+          places.insert(place);
+        }
+      }
+      EXPECT_EQ(places.size(), static_cast<std::size_t>(mma::kRows * dim()));
+      for (int row = 0; row < mma::kRows; row += 8) {
+        for (int column = 0; column < dim(); column += mma::kChunk) {
+          std::set<int> banks;
+          for (int i = 0; i < 8; ++i) banks.insert(mma::at<dim()>(row + i, column) / 8 % 8);
+          EXPECT_EQ(banks.size(), 8u) << "head_dim " << dim() << ", row " << row << ", column "
+                                      << column;
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::testing
