@@ -22,7 +22,8 @@ endif()
 add_library(cadenza_options INTERFACE)
 target_compile_options(cadenza_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas,-Werror
+    -Werror=all-warnings>)  # pragmas for devices are unknown to the host's compiler
 # GCC 12 warns of the standard library's strings where it inlines them (its bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(cadenza_options INTERFACE
