@@ -22,7 +22,7 @@ constexpr bool kTuned = !kDeviceIsCuda && !std::is_same_v<Real, double>;
 
 /// Data that a device's tensor cores compute.
 template <typename Real>
-constexpr bool kMma = kDeviceIsCuda && std::is_same_v<Real, bfloat16>;
+constexpr bool kMma = kDeviceIsCuda&& std::is_same_v<Real, bfloat16>;
 
 template <typename Real>
 const std::vector<cpu::NamedKernels>& tuned_tables() {

@@ -10,7 +10,9 @@
 namespace cadenza::kernels::mma {
 
 /// A row without keys has lse = -inf. It becomes +inf here: all its probabilities are 0.
-CADENZA_MMA float usable(float lse) { return lse == -kInfinity ? kInfinity : lse; }
+CADENZA_MMA float usable(float lse) {
+  return lse == -kInfinity ? kInfinity : lse;
+}
 
 template <typename Thread>
 CADENZA_MMA float probability(const Thread& thread, float logit, float lse) {
@@ -62,8 +64,8 @@ class QueryGradient {
       thread_.commit();
       thread_.template wait<1>();
       thread_.barrier();
-      differentiate(visible_in(now.entry(), unit_.begin, now.key()),
-                    shared_ + Shared::keys(stage), shared_ + Shared::values(stage));
+      differentiate(visible_in(now.entry(), unit_.begin, now.key()), shared_ + Shared::keys(stage),
+                    shared_ + Shared::values(stage));
       thread_.barrier();  // all have read the stage that the next turn fills
       now = next;
     }
@@ -271,8 +273,7 @@ class KeyGradient {
     const Bits* rotated = problem_.rotations[entry.rotation].rotated;
     copy_tile<kDim, kRows>(thread_, head_rows<kDim>(rotated, buffer, walk.query(), walk.head()),
                            walk.queries(), shared_ + Shared::queries(stage));
-    copy_tile<kDim, kRows>(thread_,
-                           head_rows<kDim>(buffer.dout, buffer, walk.query(), walk.head()),
+    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.dout, buffer, walk.query(), walk.head()),
                            walk.queries(), shared_ + Shared::dout(stage));
     const int row = thread_.index();
     if (row >= kRows) return;

@@ -93,9 +93,8 @@ Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
     const auto [at, added] = rotations.try_emplace({rows.query_rows, task.q_positions},
                                                    static_cast<int>(call.rotations.size()));
     if (added) {
-      call.rotations.push_back(
-          rotation_of(list.queries[static_cast<std::size_t>(rows.query_rows)], task.q_positions,
-                      rows.query_rows, positions));
+      call.rotations.push_back(rotation_of(list.queries[static_cast<std::size_t>(rows.query_rows)],
+                                           task.q_positions, rows.query_rows, positions));
     }
     call.entries.push_back({task.q.begin, task.q.end, task.k.begin, task.k.end, task.band.low,
                             task.band.high, static_cast<int>(task.heads.begin),

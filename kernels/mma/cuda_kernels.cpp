@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a CUDA build alone, and without Kokkos: a test (end_to_end/tooling/test_tensor_core_binaries.py)
-// compiles this file by itself for several architectures and looks at what comes out.
+// Of a CUDA build alone, and without Kokkos: a test
+// (end_to_end/tooling/test_tensor_core_binaries.py) compiles this file by itself for several
+// architectures and looks at what comes out.
 #ifdef __CUDACC__
 
 #include "cuda_kernels.hpp"
@@ -87,10 +88,14 @@ void launch_dim(Grid grid, const Problem& problem, int units, cudaStream_t strea
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream) {
   if (units == 0) return;
   switch (head_dim) {
-    case 32: return launch_dim<32>(grid, problem, units, stream);
-    case 64: return launch_dim<64>(grid, problem, units, stream);
-    case 96: return launch_dim<96>(grid, problem, units, stream);
-    default: return launch_dim<128>(grid, problem, units, stream);
+    case 32:
+      return launch_dim<32>(grid, problem, units, stream);
+    case 64:
+      return launch_dim<64>(grid, problem, units, stream);
+    case 96:
+      return launch_dim<96>(grid, problem, units, stream);
+    default:
+      return launch_dim<128>(grid, problem, units, stream);
   }
 }
 

@@ -64,16 +64,14 @@ class Forward {
   CADENZA_MMA void copy_queries(int rotation) {
     const Queries& buffer = problem_.queries[unit_.buffer];
     const Bits* rotated = problem_.rotations[rotation].rotated;
-    copy_tile<kDim, kRows>(thread_,
-                           head_rows<kDim>(rotated, buffer, unit_.begin, unit_.head_begin), rows(),
-                           shared_ + ForwardShared<kDim>::kQueries);
+    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(rotated, buffer, unit_.begin, unit_.head_begin),
+                           rows(), shared_ + ForwardShared<kDim>::kQueries);
   }
 
   /// What an earlier call or task left: (O, lse) is a sum of one term e^lse.
   CADENZA_MMA void load_state() {
     const Queries& buffer = problem_.queries[unit_.buffer];
-    const HeadRows<float> out =
-        head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
+    const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
     const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -147,8 +145,7 @@ class Forward {
 
   CADENZA_MMA void store_state() {
     const Queries& buffer = problem_.queries[unit_.buffer];
-    const HeadRows<float> out =
-        head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
+    const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
     const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {

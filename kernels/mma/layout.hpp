@@ -42,7 +42,11 @@ CADENZA_MMA constexpr LaneAddress transposed_address(int lane) {
 
 /// Of the four sums that a lane has of a result [16, 8]: 0 and 1 are in this row, 2 and 3 eight
 /// rows on; columns are sum_column(lane) and the next.
-CADENZA_MMA constexpr int sum_row(int lane) { return lane / 4; }
-CADENZA_MMA constexpr int sum_column(int lane) { return lane % 4 * 2; }
+CADENZA_MMA constexpr int sum_row(int lane) {
+  return lane / 4;
+}
+CADENZA_MMA constexpr int sum_column(int lane) {
+  return lane % 4 * 2;
+}
 
 }  // namespace cadenza::kernels::mma

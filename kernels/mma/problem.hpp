@@ -50,9 +50,9 @@ struct Keys {
 
 /// Queries of one buffer under one map of positions, rotated once for a whole call.
 struct Rotation {
-  int queries = 0;                ///< index of the buffer
-  const Bits* from = nullptr;     ///< [rows, heads, D], not rotated
-  Bits* rotated = nullptr;        ///< [rows, heads, D]; without a rotation: `from`
+  int queries = 0;             ///< index of the buffer
+  const Bits* from = nullptr;  ///< [rows, heads, D], not rotated
+  Bits* rotated = nullptr;     ///< [rows, heads, D]; without a rotation: `from`
   std::int64_t rows = 0;
   // Row r takes row clamp(first + r * step, 0, last) of the table.
   std::int64_t first = 0;

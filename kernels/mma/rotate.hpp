@@ -22,8 +22,8 @@ CADENZA_MMA std::int64_t pairs_of(const Problem& problem, const Rotation& rotati
 
 /// Pair (d, d + D/2) of one row and head: the `pair`th, d first, then heads, then rows.
 template <typename Thread>
-CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem,
-                             const Rotation& rotation, std::int64_t pair) {
+CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem, const Rotation& rotation,
+                             std::int64_t pair) {
   const int half = problem.half;
   const int heads = problem.queries[rotation.queries].heads;
   const std::int64_t d = pair % half;

@@ -10,8 +10,12 @@ namespace cadenza::kernels::mma {
 inline constexpr float kInfinity = __builtin_huge_valf();
 inline constexpr float kLog2e = 1.4426950408889634f;
 
-CADENZA_MMA std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-CADENZA_MMA std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+CADENZA_MMA std::int64_t smaller(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+CADENZA_MMA std::int64_t larger(std::int64_t a, std::int64_t b) {
+  return a > b ? a : b;
+}
 
 /// Rows of one head in memory: element d of row r at data[r * stride + d].
 template <typename Element>
@@ -80,21 +84,19 @@ CADENZA_MMA void add_product_of_rows(const Thread& thread, const Bits* left, int
 /// factor is what a warp has in registers as sums: rounded to bfloat16 they are in their places.
 template <int kDim, int kTiles, typename Thread>
 CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[kTiles][4],
-                                     const Bits* right, int right_row,
-                                     float (&sums)[kDim / 8][4]) {
+                                     const Bits* right, int right_row, float (&sums)[kDim / 8][4]) {
   static_assert(kTiles % 2 == 0);
   const LaneAddress r = transposed_address(thread.index() % 32);
   CADENZA_MMA_UNROLL
   for (int tile = 0; tile < kTiles; tile += 2) {
-    const unsigned a[4] = {
-        thread.pack(left[tile][0], left[tile][1]), thread.pack(left[tile][2], left[tile][3]),
-        thread.pack(left[tile + 1][0], left[tile + 1][1]),
-        thread.pack(left[tile + 1][2], left[tile + 1][3])};
+    const unsigned a[4] = {thread.pack(left[tile][0], left[tile][1]),
+                           thread.pack(left[tile][2], left[tile][3]),
+                           thread.pack(left[tile + 1][0], left[tile + 1][1]),
+                           thread.pack(left[tile + 1][2], left[tile + 1][3])};
     CADENZA_MMA_UNROLL
     for (int column = 0; column < kDim; column += 16) {
       unsigned b[4];
-      thread.load_transposed(
-          b, right + at<kDim>(right_row + tile * 8 + r.row, column + r.column));
+      thread.load_transposed(b, right + at<kDim>(right_row + tile * 8 + r.row, column + r.column));
       thread.multiply_add(sums[column / 8], a, b[0], b[1]);
       thread.multiply_add(sums[column / 8 + 1], a, b[2], b[3]);
     }
@@ -131,8 +133,8 @@ CADENZA_MMA int near(std::int64_t distance) {
 
 /// Of the tile whose first query and key are these.
 CADENZA_MMA Visible visible_in(const Entry& entry, std::int64_t query, std::int64_t key) {
-  return {near(entry.q_begin - query), near(entry.q_end - query),
-          near(entry.k_begin - key),   near(entry.k_end - key),
+  return {near(entry.q_begin - query),   near(entry.q_end - query),
+          near(entry.k_begin - key),     near(entry.k_end - key),
           near(entry.low + query - key), near(entry.high + query - key)};
 }
 

@@ -103,9 +103,8 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       activity_(
           world, [&tracer] { return tracer.activity(); },
           [&tracer](std::int64_t now) { tracer.looked(now); }),
-      device_wait_([&world](const std::function<bool()>& done) {
-        world.wait_until("the device", done);
-      }),
+      device_wait_(
+          [&world](const std::function<bool()>& done) { world.wait_until("the device", done); }),
       rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(

@@ -31,7 +31,7 @@ WALLS = [
     (r"yaml-cpp/", "yaml-cpp", ["src/config/"]),
     (r"hdf5(_hl)?\.h$|H5\w*\.h$", "HDF5", ["src/storage/", "src/trace/"]),
     (r"(cuda|cublas|cudnn|cub/|thrust/|cute/|cutlass/|nccl)", "CUDA",
-     ["kernels/"]),
+     ["kernels/", "src/exec/nccl/"]),
     (r"Kokkos_", "Kokkos", ["kernels/", "src/kernels/", "src/attention/", "src/model/", "src/exec/",
                             "src/app/runtime/collective_error.cpp"]),  # start-up
     (r"(oneapi/)?dnnl", "oneDNN", ["kernels/"]),

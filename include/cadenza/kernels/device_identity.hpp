@@ -8,8 +8,8 @@
 namespace cadenza::kernels {
 
 struct DeviceIdentity {
-  std::string name;        ///< "NVIDIA H100 80GB HBM3"; on a host, what Kokkos calls it
-  std::string uuid;        ///< of the device, or of its slice (MIG); empty: tensors are on the host
+  std::string name;  ///< "NVIDIA H100 80GB HBM3"; on a host, what Kokkos calls it
+  std::string uuid;  ///< of the device, or of its slice (MIG); empty: tensors are on the host
   int multiprocessors = 0;
   int clock_mhz = 0;       ///< the highest of its multiprocessors
   std::int64_t bytes = 0;  ///< of its memory

@@ -10,7 +10,8 @@
 
 namespace cadenza::app {
 
-/// "NVIDIA H100 80GB HBM3 (132 multiprocessors, 79.6 GiB)"; where ranks differ, each with its ranks.
+/// "NVIDIA H100 80GB HBM3 (132 multiprocessors, 79.6 GiB)"; where ranks differ, each with its
+/// ranks.
 /// @param devices  of every rank, in rank order
 std::string describe_devices(std::span<const kernels::DeviceIdentity> devices);
 

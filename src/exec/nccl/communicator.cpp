@@ -23,9 +23,8 @@ void Communicator::reduce_all(std::span<T> data, Reduction op) {
 
 template <typename T>
 void Communicator::scatter_equal_sum(std::span<const T> all, std::span<T> mine) {
-  queue_->let_kernels_wait(run([&] {
-    queue_->reduce_scatter(std::as_bytes(all), std::as_writable_bytes(mine), kType<T>);
-  }));
+  queue_->let_kernels_wait(run(
+      [&] { queue_->reduce_scatter(std::as_bytes(all), std::as_writable_bytes(mine), kType<T>); }));
 }
 
 /// NCCL's own call has equal parts; one reduction to every rank, in one group, has any.

@@ -41,9 +41,10 @@ ncclRedOp_t operation_of(comm::Reduction op) {
       return ncclMin;
     case comm::Reduction::max:
       return ncclMax;
-    default:
-      return ncclSum;
+    case comm::Reduction::sum:
+      break;
   }
+  return ncclSum;
 }
 
 class LibraryQueue final : public Queue {

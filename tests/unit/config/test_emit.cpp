@@ -101,16 +101,9 @@ class Draw {
     e.attention.kernel = AttentionKernel(integer(0, 5));
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
-    e.run = {integer(0, 99),
-             DeviceKind(integer(0, 1)),
-             coin(),
-             Transport(integer(0, 3)),
-             Dtype(integer(0, 1)),
-             Recompute(integer(0, 1)),
-             false,
-             integer(0, 1 << 30),
-             1e6 * unit(),
-             {integer(0, 9), integer(0, 9)}};
+    e.run = {integer(0, 99),       DeviceKind(integer(0, 1)),     coin(), Transport(integer(0, 3)),
+             Dtype(integer(0, 1)), Recompute(integer(0, 1)),      false,  integer(0, 1 << 30),
+             1e6 * unit(),         {integer(0, 9), integer(0, 9)}};
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {

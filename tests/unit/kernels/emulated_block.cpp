@@ -56,8 +56,8 @@ float number(unsigned pair, int which) {
 EmulatedBlock::EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted)
     : bytes_(shared_bytes),
       planted_(planted),
-      shared_(static_cast<unsigned char*>(::operator new[](
-          static_cast<std::size_t>(shared_bytes), std::align_val_t{128}))),
+      shared_(static_cast<unsigned char*>(
+          ::operator new[](static_cast<std::size_t>(shared_bytes), std::align_val_t{128}))),
       random_(seed) {
   for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<char[]>(kStackBytes);
 }
@@ -127,7 +127,9 @@ void EmulatedBlock::start() {
 #endif
 }
 
-void EmulatedBlock::fail(const std::string& why) { throw std::runtime_error(why); }
+void EmulatedBlock::fail(const std::string& why) {
+  throw std::runtime_error(why);
+}
 
 void EmulatedBlock::check_inside(const Bits* row) const {
   const auto* begin = reinterpret_cast<const unsigned char*>(row);
@@ -217,7 +219,9 @@ void EmulatedBlock::answer(int warp) {
   }
 }
 
-void EmulatedThread::barrier() const { block_->at_barrier(index_); }
+void EmulatedThread::barrier() const {
+  block_->at_barrier(index_);
+}
 
 void EmulatedThread::copy(Bits* to, const Bits* from, bool inside) const {
   block_->check_inside(to);
@@ -270,8 +274,12 @@ float EmulatedThread::exchanged(float value, int bits) const {
   return value;
 }
 
-float EmulatedThread::exp2(float x) const { return std::exp2(x); }
-float EmulatedThread::log(float x) const { return std::log(x); }
+float EmulatedThread::exp2(float x) const {
+  return std::exp2(x);
+}
+float EmulatedThread::log(float x) const {
+  return std::log(x);
+}
 
 unsigned EmulatedThread::pack(float low, float high) const {
   return bfloat16(low).bits | static_cast<unsigned>(bfloat16(high).bits) << 16;

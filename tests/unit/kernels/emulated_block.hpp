@@ -4,8 +4,8 @@
 // PTX, EmulatedThread does as the PTX ISA describes it, lane by lane.
 //
 // It finds what a device would not tell: a wait that is missing (copies to shared memory arrive at
-// once or at the last moment, the order of threads is random, what nobody wrote is NaN), lanes of a warp
-// that part, a block that waits for ever, a copy outside shared memory or not on 16 bytes.
+// once or at the last moment, the order of threads is random, what nobody wrote is NaN), lanes of a
+// warp that part, a block that waits for ever, a copy outside shared memory or not on 16 bytes.
 #pragma once
 
 #include <ucontext.h>
