@@ -40,6 +40,7 @@ void Tracer::begin_step(std::int64_t step) {
 void Tracer::finish_step() {
   fence();
   for (Unresolved& each : unresolved_) {
+    each.event.t_enq_ns = each.event.t_begin_ns;
     each.event.t_begin_ns = stream_.at(each.begin);
     each.event.t_end_ns = stream_.at(each.end);
     each.event.flags |= trace::flag::kDeviceTimed;

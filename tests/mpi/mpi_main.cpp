@@ -7,6 +7,8 @@
 #include <Kokkos_Core.hpp>
 #include <cstdio>
 
+#include "device_here.hpp"
+
 namespace {
 
 /// Prints failures of one rank. After a fatal one (a failed ASSERT, an exception) this rank has
@@ -52,6 +54,7 @@ int run_tests(int rank, int ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (!cadenza::testing::device_is_here()) return cadenza::testing::kSkipped;
   int provided = 0;
   int rank = 0;
   int ranks = 1;

@@ -14,6 +14,7 @@
 #include "cadenza/base/memory.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/standstill.hpp"
+#include "cadenza/kernels/named_range.hpp"
 #include "cadenza/kernels/stream_times.hpp"
 #include "cadenza/program/program.hpp"
 #include "cadenza/trace/recorder.hpp"
@@ -53,7 +54,8 @@ class Tracer {
   /// Names what this rank is at as long as it lives; what is within another is part of it.
   class Doing {
    public:
-    Doing(Tracer& tracer, program::EventKind kind) : tracer_(tracer), outermost_(!tracer.doing_) {
+    Doing(Tracer& tracer, program::EventKind kind)
+        : tracer_(tracer), outermost_(!tracer.doing_), range_(program::name(kind)) {
       if (outermost_) tracer_.doing_ = kind;
     }
     ~Doing() {
@@ -65,6 +67,7 @@ class Tracer {
    private:
     Tracer& tracer_;
     bool outermost_;
+    NamedRange range_;
   };
   /// "wait_results (step 17, forward, microbatch 0, layer 3)".
   std::string activity() const;

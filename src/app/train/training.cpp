@@ -16,6 +16,7 @@
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/program/operation_time.hpp"
 #include "plan_rows.hpp"
+#include "sparse_remark.hpp"
 #include "start.hpp"
 
 namespace cadenza::app {
@@ -74,6 +75,8 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   });
   const std::string kernel = announce_kernels<Real>(
       world_, model::attention_shape(experiment_.model, 1, experiment_.attention.kernel));
+  const std::string remark = never_sparse(experiment_);
+  if (world_.rank() == 0 && !remark.empty()) spdlog::warn("attention {}", remark);
   const config::Transport transport = announce_devices(world_, experiment_.run);
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.attention_kernel = kernel;

@@ -165,6 +165,14 @@ TEST_F(TracerTest, KernelsAreTimedWhereTheyRunAndNotWaitedFor) {
   EXPECT_GE(first.t_end_ns - first.t_begin_ns, 5'000'000);
   EXPECT_GE(second.t_end_ns - second.t_begin_ns, 10'000'000);
   EXPECT_LE(first.t_end_ns, second.t_begin_ns);
+  if (kStreamRunsLater) {  // the host has put both there before the first begins
+    EXPECT_GT(first.t_enq_ns, 0);
+    EXPECT_LE(first.t_enq_ns, second.t_enq_ns);
+    EXPECT_LE(second.t_enq_ns, first.t_begin_ns);
+  } else {
+    EXPECT_EQ(first.t_enq_ns, 0);
+    EXPECT_EQ(second.t_enq_ns, 0);
+  }
   EXPECT_EQ(tracer_.totals().flops, 7);
   EXPECT_EQ(tracer_.totals().of(Category::compute_attention), second.t_end_ns - second.t_begin_ns);
 }
