@@ -36,13 +36,13 @@ def short_name(mangled):
     return (match[1] + match[2], int(match[3])) if match else ("rotate", 1)
 
 
-def compiled(folder, architecture, *more):
+def compiled(folder, architecture, source=SOURCE):
     """The object and, by kernel: registers, bytes of spills, blocks of a multiprocessor."""
     target = folder / f"sm_{architecture}.o"
     words = [nvcc, "-x", "cu", "-std=c++20", "--expt-relaxed-constexpr", "-O3",
              f"-arch=sm_{architecture}", "-Xptxas", "-v", "-DFMT_USE_CONSTEXPR=1",
-             "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", *more,
-             "-I", harness.ROOT / "include", "-c", SOURCE, "-o", target]
+             "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings",
+             "-I", harness.ROOT / "include", "-I", SOURCE.parent, "-c", source, "-o", target]
     run = subprocess.run(words, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     found = {}
@@ -71,7 +71,12 @@ def test_registers_and_spills(binary):
 
 def test_a_kernel_without_registers_spills(tmp_path):
     """The planted fault: what the test above looks for is there when it must be."""
-    _, found = compiled(tmp_path, "80", "-maxrregcount=64", "-Wno-deprecated-gpu-targets")
+    planted = tmp_path / "planted.cpp"
+    text = SOURCE.read_text()
+    assert "__launch_bounds__(kThreads, kBlocks)" in text
+    planted.write_text(text.replace("__launch_bounds__(kThreads, kBlocks)",
+                                    "__launch_bounds__(kThreads, 8)"))  # 64 registers a thread
+    _, found = compiled(tmp_path, "80", planted)
     assert all(found[f"{name}128"]["spills"] > 0 for name in PASSES)
 
 
