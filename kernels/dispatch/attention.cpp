@@ -130,14 +130,17 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
 }  // namespace
 
 bool supports_bfloat16() {
-  return kMma<bfloat16> || !tuned_tables<bfloat16>().empty();
+  if constexpr (kMma<bfloat16>) return mma::is_available();
+  return !tuned_tables<bfloat16>().empty();
 }
 
 template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels() {
   std::vector<AttentionKernel> here;
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) here.push_back(each.name);
-  if (kMma<Real>) here.push_back(AttentionKernel::mma);
+  if constexpr (kMma<Real>) {
+    if (mma::is_available()) here.push_back(AttentionKernel::mma);
+  }
   if (kPortable<Real>) here.push_back(AttentionKernel::portable);
   return here;
 }

@@ -5,79 +5,75 @@
 
 #include <algorithm>
 
-#include "../portable/problem.hpp"
+#include "cadenza/kernels/device.hpp"
 #include "call.hpp"
 #include "cuda_kernels.hpp"
+#include "stream_memory.hpp"
 
 namespace cadenza::kernels::mma {
 namespace {
 
-/// A call's arrays in device memory. They go with the object, which waits for the stream.
-struct DeviceCall {
+/// A call's arrays in device memory.
+class DeviceCall {
+ public:
   DeviceCall(const AttentionShape& shape, const RotaryTable<float>& rotary,
-             const TaskList<bfloat16>& list)
-      : call(make_call(shape, rotary, list)),
-        rotated(Kokkos::view_alloc("attention_rotated_queries", Kokkos::WithoutInitializing),
-                static_cast<std::size_t>(call.rotated_elements)) {
-    call.place_rotated(rotated.data());
-    queries = portable::to_device("attention_queries", call.queries);
-    keys = portable::to_device("attention_keys", call.keys);
-    rotations = portable::to_device("attention_rotations", call.rotations);
-    entries = portable::to_device("attention_tasks", call.entries);
-    call.problem.queries = queries.data();
-    call.problem.keys = keys.data();
-    call.problem.rotations = rotations.data();
-    call.problem.entries = entries.data();
+             const TaskList<bfloat16>& list, cudaStream_t stream)
+      : shape_(shape),
+        list_(list),
+        stream_(stream),
+        call_(make_call(shape, rotary, list)),
+        rotated_(static_cast<std::size_t>(call_.rotated_elements), stream),
+        rotations_((call_.place_rotated(rotated_.data()), call_.rotations), stream),
+        queries_(call_.queries, stream),
+        keys_(call_.keys, stream),
+        entries_(call_.entries, stream) {
+    call_.problem.queries = queries_.data();
+    call_.problem.keys = keys_.data();
+    call_.problem.rotations = rotations_.data();
+    call_.problem.entries = entries_.data();
   }
 
   void rotate() const {
-    if (call.problem.half == 0) return;
+    if (call_.problem.half == 0) return;
     std::int64_t most = 0;
-    for (const Rotation& rotation : call.rotations) {
-      const Queries& of = call.queries[static_cast<std::size_t>(rotation.queries)];
-      most = std::max(most, rotation.rows * of.heads * call.problem.half);
+    for (const Rotation& rotation : call_.rotations) {
+      const Queries& of = call_.queries[static_cast<std::size_t>(rotation.queries)];
+      most = std::max(most, rotation.rows * of.heads * call_.problem.half);
     }
-    launch_rotation(call.problem, static_cast<int>(call.rotations.size()), most,
-                    Device().cuda_stream());
+    launch_rotation(call_.problem, static_cast<int>(call_.rotations.size()), most, stream_);
   }
 
-  Call call;
-  portable::DeviceList<Bits> rotated;
-  portable::DeviceList<Queries> queries;
-  portable::DeviceList<Keys> keys;
-  portable::DeviceList<Rotation> rotations;
-  portable::DeviceList<Entry> entries;
-};
-
-/// Units of one side, which live as long as the object.
-struct DeviceUnits {
-  DeviceUnits(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side) {
-    const Units made = units_of(shape, list, side);
-    units = portable::to_device("attention_units", made.units);
-    order = portable::to_device("attention_entries", made.order);
-  }
-
-  void launch(Grid grid, const AttentionShape& shape, Problem problem) const {
+  void run(Grid grid, Side side) const {
+    const Units made = units_of(shape_, list_, side);
+    const StreamArray<Unit> units(made.units, stream_);
+    const StreamArray<int> order(made.order, stream_);
+    Problem problem = call_.problem;
     problem.units = units.data();
     problem.order = order.data();
-    mma::launch(grid, shape.head_dim, problem, static_cast<int>(units.extent(0)),
-                Device().cuda_stream());
+    launch(grid, shape_.head_dim, problem, static_cast<int>(made.units.size()), stream_);
   }
 
-  portable::DeviceList<Unit> units;
-  portable::DeviceList<int> order;
+ private:
+  const AttentionShape& shape_;
+  const TaskList<bfloat16>& list_;
+  cudaStream_t stream_;
+  Call call_;
+  StreamArray<Bits> rotated_;
+  StreamArray<Rotation> rotations_;
+  StreamArray<Queries> queries_;
+  StreamArray<Keys> keys_;
+  StreamArray<Entry> entries_;
 };
 
 }  // namespace
 
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list) {
-  const DeviceCall device(shape, rotary, list);
-  device.rotate();
-  const DeviceUnits queries(shape, list, Side::queries);
-  if (pass == Pass::forward) return queries.launch(Grid::forward, shape, device.call.problem);
-  queries.launch(Grid::query_gradient, shape, device.call.problem);
-  DeviceUnits(shape, list, Side::keys).launch(Grid::key_gradient, shape, device.call.problem);
+  const DeviceCall call(shape, rotary, list, Device().cuda_stream());
+  call.rotate();
+  if (pass == Pass::forward) return call.run(Grid::forward, Side::queries);
+  call.run(Grid::query_gradient, Side::queries);
+  call.run(Grid::key_gradient, Side::keys);
 }
 
 }  // namespace cadenza::kernels::mma

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "../tasks/buffers.hpp"
+#include "cadenza/base/error.hpp"
 
 namespace cadenza::kernels::mma {
 namespace {
@@ -48,7 +49,6 @@ Rotation rotation_of(const QueryRows<bfloat16>& rows, const PositionMap& map, in
   rotation.queries = buffer;
   rotation.from = bits(rows.q);
   rotation.rotated = const_cast<Bits*>(rotation.from);  // read alone, unless rotated elsewhere
-  rotation.rows = rows.tokens.size();
   if (positions > 0) {
     const TableRows table = table_rows(rows, rows.tokens.begin, map, positions);
     rotation.first = table.first;
@@ -56,6 +56,23 @@ Rotation rotation_of(const QueryRows<bfloat16>& rows, const PositionMap& map, in
     rotation.last = table.last;
   }
   return rotation;
+}
+
+/// Kernels read whole tiles of a buffer's rows.
+void take_in(Rotation& rotation, Range q, Range tokens) {
+  const Range rows = {(q.begin - tokens.begin) / kRows * kRows,
+                      std::min(tokens.size(), (q.end - tokens.begin + kRows - 1) / kRows * kRows)};
+  if (q.empty()) return;
+  const bool first = rotation.rows == 0;
+  const std::int64_t end = first ? rows.end : std::max(rotation.begin + rotation.rows, rows.end);
+  rotation.begin = first ? rows.begin : std::min(rotation.begin, rows.begin);
+  rotation.rows = end - rotation.begin;
+}
+
+/// 16 bytes are copied at once.
+void check_alignment(const Bits* data, const char* what) {
+  if (reinterpret_cast<std::uintptr_t>(data) % 16 == 0) return;
+  fail(ExitCode::internal, "attention on tensor cores: {} does not begin at 16 bytes", what);
 }
 
 }  // namespace
@@ -67,9 +84,10 @@ bool fits(const AttentionShape& shape) {
 void Call::place_rotated(Bits* memory) {
   if (problem.half == 0) return;
   for (Rotation& rotation : rotations) {
-    rotation.rotated = memory;
-    memory += rotation.rows * queries[static_cast<std::size_t>(rotation.queries)].heads * 2 *
-              problem.half;
+    const std::int64_t row =
+        std::int64_t{2} * problem.half * queries[static_cast<std::size_t>(rotation.queries)].heads;
+    rotation.rotated = memory - rotation.begin * row;
+    memory += rotation.rows * row;
   }
 }
 
@@ -85,17 +103,26 @@ Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
     call.problem.sin = rotary.sin.data();
     positions = static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half;
   }
-  for (const auto& rows : list.queries) call.queries.push_back(copy_of(rows, shape.heads));
-  for (const auto& rows : list.keys) call.keys.push_back(copy_of(rows, shape.kv_heads));
+  for (const auto& rows : list.queries) {
+    call.queries.push_back(copy_of(rows, shape.heads));
+    check_alignment(bits(rows.q), "q");
+    check_alignment(bits(rows.dout), "dout");
+  }
+  for (const auto& rows : list.keys) {
+    call.keys.push_back(copy_of(rows, shape.kv_heads));
+    check_alignment(bits(rows.k), "k");
+    check_alignment(bits(rows.v), "v");
+  }
   std::map<std::pair<int, PositionMap>, int> rotations;
   for (const TaskRows& rows : list.tasks) {
     const Task& task = rows.task;
     const auto [at, added] = rotations.try_emplace({rows.query_rows, task.q_positions},
                                                    static_cast<int>(call.rotations.size()));
+    const auto& buffer = list.queries[static_cast<std::size_t>(rows.query_rows)];
     if (added) {
-      call.rotations.push_back(rotation_of(list.queries[static_cast<std::size_t>(rows.query_rows)],
-                                           task.q_positions, rows.query_rows, positions));
+      call.rotations.push_back(rotation_of(buffer, task.q_positions, rows.query_rows, positions));
     }
+    take_in(call.rotations[static_cast<std::size_t>(at->second)], task.q, buffer.tokens);
     call.entries.push_back({task.q.begin, task.q.end, task.k.begin, task.k.end, task.band.low,
                             task.band.high, static_cast<int>(task.heads.begin),
                             static_cast<int>(task.heads.end), rows.query_rows, rows.key_rows,

@@ -22,18 +22,22 @@ namespace {
 /// A pass over one unit. kBlocks of them are to fit on a multiprocessor: what bounds registers.
 template <template <int, typename> typename Pass, int kDim, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem problem) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) unsigned char shared[];
   const DeviceThread thread;
   Pass<kDim, DeviceThread>(thread, problem, problem.units[blockIdx.x],
                            reinterpret_cast<Bits*>(shared))
       .run();
+#else
+  __trap();  // is_available() says so before
+#endif
 }
 
 __global__ void rotate(const Problem problem) {
-  const Rotation& rotation = problem.rotations[blockIdx.y];
+  const Rotation& rotation = problem.rotations[blockIdx.x];
   const std::int64_t pairs = pairs_of(problem, rotation);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * blockDim.x;
+  for (std::int64_t pair = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
        pair < pairs; pair += step) {
     rotate_pair(DeviceThread(), problem, rotation, pair);
   }
@@ -85,6 +89,14 @@ void launch_dim(Grid grid, const Problem& problem, int units, cudaStream_t strea
 
 }  // namespace
 
+bool is_available() {
+  int device = 0;
+  int major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 8;
+}
+
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream) {
   if (units == 0) return;
   switch (head_dim) {
@@ -105,7 +117,7 @@ void launch_rotation(const Problem& problem, int rotations, std::int64_t pairs,
   constexpr std::int64_t kMostBlocks = 4096;
   if (rotations == 0 || pairs == 0) return;
   const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (pairs + kBlock - 1) / kBlock));
-  rotate<<<dim3(blocks, static_cast<unsigned>(rotations)), kBlock, 0, stream>>>(problem);
+  rotate<<<dim3(static_cast<unsigned>(rotations), blocks), kBlock, 0, stream>>>(problem);
   check(cudaGetLastError(), "rotation of queries");
 }
 

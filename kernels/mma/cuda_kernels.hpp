@@ -10,8 +10,11 @@ namespace cadenza::kernels::mma {
 
 enum class Grid { forward, query_gradient, key_gradient };
 
+/// Whether the device has bfloat16 in its tensor cores: sm_80 and newer.
+bool is_available();
+
 /// One block for each of `units` units.
-/// @throws Error(internal) where the device refuses: one without the shared memory, or before sm_80
+/// @throws Error(internal) where the device refuses
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream);
 
 /// Rotates the queries of `rotations` rotations, each of at most `pairs` pairs of elements.

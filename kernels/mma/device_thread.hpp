@@ -59,7 +59,12 @@ class DeviceThread {
     return __shfl_xor_sync(0xffffffffu, value, bits);
   }
 
-  __device__ __forceinline__ float exp2(float x) const { return exp2f(x); }
+  /// Within two units in the last place; 0 where the result would be subnormal.
+  __device__ __forceinline__ float exp2(float x) const {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
+  }
   __device__ __forceinline__ float log(float x) const { return logf(x); }
   /// Two numbers as bfloat16, the first in the lower half.
   __device__ __forceinline__ unsigned pack(float low, float high) const {

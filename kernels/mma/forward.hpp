@@ -94,16 +94,26 @@ class Forward {
     clear(scores);
     add_product_of_rows<kDim>(thread_, shared_ + ForwardShared<kDim>::kQueries, warp_row(), keys, 0,
                               scores);
-    const bool all = visible.sees_all(warp_row(), 16, 0, kRows);
+    if (!visible.sees_all(warp_row(), 16, 0, kRows)) hide(visible, scores);
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) soften(visible, all, half, scores);
+    for (int half = 0; half < 2; ++half) soften(half, scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
+  }
+
+  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kRows / 8][4]) const {
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kRows / 8; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int key = tile * 8 + sum_column(lane()) + i % 2;
+        if (!visible.sees(row(i / 2), key)) scores[tile][i] = -kInfinity;
+      }
+    }
   }
 
   /// Scores of one row to probabilities; what was summed before decays by the maximum's growth. A
   /// row that sees nothing keeps its state.
-  CADENZA_MMA void soften(const Visible& visible, bool all, int half,
-                          float (&scores)[kRows / 8][4]) {
+  CADENZA_MMA void soften(int half, float (&scores)[kRows / 8][4]) {
     float highest = peak_[half];
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kRows / 8; ++tile) {
@@ -111,9 +121,6 @@ class Forward {
       for (int i = 0; i < 2; ++i) {
         float& score = scores[tile][2 * half + i];
         score *= problem_.scale;
-        if (!all && !visible.sees(row(half), tile * 8 + sum_column(lane()) + i)) {
-          score = -kInfinity;
-        }
         highest = score > highest ? score : highest;
       }
     }

@@ -48,11 +48,13 @@ struct Keys {
   float* dv = nullptr;
 };
 
-/// Queries of one buffer under one map of positions, rotated once for a whole call.
+/// Queries of one buffer under one map of positions, rotated once for a whole call: of its rows
+/// those of the tiles that some task of the map touches.
 struct Rotation {
   int queries = 0;             ///< index of the buffer
-  const Bits* from = nullptr;  ///< [rows, heads, D], not rotated
-  Bits* rotated = nullptr;     ///< [rows, heads, D]; without a rotation: `from`
+  const Bits* from = nullptr;  ///< of the buffer's first row: [rows, heads, D], not rotated
+  Bits* rotated = nullptr;     ///< the same rows, rotated; without a rotation: `from`
+  std::int64_t begin = 0;      ///< first row
   std::int64_t rows = 0;
   // Row r takes row clamp(first + r * step, 0, last) of the table.
   std::int64_t first = 0;

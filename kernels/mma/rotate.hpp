@@ -27,7 +27,7 @@ CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem, const
   const int half = problem.half;
   const int heads = problem.queries[rotation.queries].heads;
   const std::int64_t d = pair % half;
-  const std::int64_t row_and_head = pair / half;
+  const std::int64_t row_and_head = rotation.begin * heads + pair / half;
   const std::int64_t table = table_at(rotation, row_and_head / heads, half) + d;
   const std::int64_t at = row_and_head * 2 * half + d;
   const float low = to_float(rotation.from[at]);

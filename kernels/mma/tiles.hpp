@@ -32,19 +32,33 @@ CADENZA_MMA HeadRows<Element> head_rows(Element* array, const Buffer& buffer, st
   return {array + row * kDim, static_cast<std::int64_t>(buffer.heads) * kDim};
 }
 
-/// Begins to copy `rows` rows to a tile [kCount, kDim]; the others become zeros.
+/// Begins to copy `rows` rows to a tile [kCount, kDim]; the others become zeros. A thread has one
+/// column of chunks, every kStep-th row: chunks lie there in the same order.
 template <int kDim, int kCount, typename Thread>
 CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& from, int rows,
                            Bits* to) {
   constexpr int kChunks = kDim / kChunk;
-  CADENZA_MMA_ROLL
-  for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
-    const int chunk = i * kThreads + thread.index();
-    const int row = chunk / kChunks;
-    const int column = chunk % kChunks * kChunk;
-    const bool inside = row < rows;
-    thread.copy(to + at<kDim>(row, column), from.data + (inside ? row : 0) * from.stride + column,
-                inside);
+  if constexpr (kThreads % (kChunks * 8) == 0) {
+    constexpr int kStep = kThreads / kChunks;
+    const int column = thread.index() % kChunks * kChunk;
+    int row = thread.index() / kChunks;
+    const Bits* source = from.data + row * from.stride + column;
+    to += at<kDim>(row, column);
+    CADENZA_MMA_ROLL
+    for (; row < kCount; row += kStep, source += kStep * from.stride, to += kStep * kDim) {
+      const bool inside = row < rows;
+      thread.copy(to, inside ? source : from.data, inside);
+    }
+  } else {
+    CADENZA_MMA_ROLL
+    for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
+      const int chunk = i * kThreads + thread.index();
+      const int row = chunk / kChunks;
+      const int column = chunk % kChunks * kChunk;
+      const bool inside = row < rows;
+      thread.copy(to + at<kDim>(row, column), from.data + (inside ? row : 0) * from.stride + column,
+                  inside);
+    }
   }
 }
 

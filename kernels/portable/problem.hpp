@@ -28,7 +28,7 @@ template <typename T>
 DeviceList<T> to_device(const std::string& label, const std::vector<T>& items) {
   DeviceList<T> list(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), items.size());
   using Host = Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  Kokkos::deep_copy(list, Host(items.data(), items.size()));
+  copy_and_wait(list, Host(items.data(), items.size()));
   return list;
 }
 

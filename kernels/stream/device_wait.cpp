@@ -23,16 +23,18 @@ DeviceWaitScope::~DeviceWaitScope() {
 void wait_for_device() {
 #ifdef KOKKOS_ENABLE_CUDA
   if (watched()) {
-    // Of the stream and, as a fence is, of whatever the stream waits for.
     watched()([] {
       const cudaError_t status = cudaStreamQuery(Device().cuda_stream());
-      if (status == cudaErrorNotReady) return false;
+      if (status == cudaErrorNotReady) {
+        static_cast<void>(cudaGetLastError());  // it is no error of the next launch
+        return false;
+      }
       if (status == cudaSuccess) return true;
       fail(ExitCode::internal, "the device: {}", cudaGetErrorString(status));
     });
   }
 #endif
-  Kokkos::fence();
+  Device().fence();
 }
 
 }  // namespace cadenza

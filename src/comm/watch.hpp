@@ -46,7 +46,12 @@ class Watch {
     look();
     if (done()) return;
     begin_wait(call);
-    while (!done()) look();
+    try {
+      while (!done()) look();
+    } catch (...) {
+      call_ = nullptr;
+      throw;
+    }
     call_ = nullptr;
   }
 

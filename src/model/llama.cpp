@@ -14,7 +14,7 @@ void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>&
   using Host =
       Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   const Host host(values.data(), values.size());
-  Kokkos::deep_copy(Kokkos::subview(target, std::pair(std::size_t{0}, values.size())), host);
+  copy_and_wait(Kokkos::subview(target, std::pair(std::size_t{0}, values.size())), host);
 }
 
 }  // namespace

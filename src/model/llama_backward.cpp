@@ -35,8 +35,8 @@ TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range rows) const {
   const auto copy = [&](std::int64_t first) {
     std::vector<Sum> values(count);
     const auto begin = static_cast<std::size_t>(first + rows.begin);
-    Kokkos::deep_copy(Host(values.data(), count),
-                      Kokkos::subview(work_.losses, std::pair(begin, begin + count)));
+    copy_and_wait(Host(values.data(), count),
+                  Kokkos::subview(work_.losses, std::pair(begin, begin + count)));
     return values;
   };
   return {copy(0), copy(capacity_.rows)};

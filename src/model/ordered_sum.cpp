@@ -26,7 +26,7 @@ double* block_sums() {
 
 double add_block_sums(std::int64_t blocks) {
   const auto& [device, host] = kept_sums();
-  Kokkos::deep_copy(host, device);
+  copy_and_wait(host, device);
   double sum = 0;
   for (std::int64_t block = 0; block < blocks; ++block) sum += host(block);
   return sum;

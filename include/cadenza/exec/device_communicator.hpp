@@ -68,8 +68,8 @@ bool host_holds_tensors();
 /// A line about one that was chosen.
 std::string describe_transport(config::Transport transport);
 
-/// @param transport  what choose_transport chose, or as an experiment says it: `auto` as if no
-///                   device were shared
+/// @param transport  what choose_transport chose, or as an experiment says it: `auto` as if
+///                   devices were shared
 /// @throws Error(usage) as choose_transport does
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
                                                              config::Transport transport);

@@ -85,6 +85,14 @@ inline void fence() {
 #endif
 }
 
+/// Copies, after the kernels that were put on the stream before, and waits for that: for nothing
+/// else that the device has under way, as Kokkos' copies without a stream do.
+template <typename To, typename From>
+void copy_and_wait(const To& to, const From& from) {
+  Kokkos::deep_copy(Device(), to, from);
+  fence();
+}
+
 /// Allocates `count` zeroed elements and enters them in the ledger under `kind`.
 template <typename T>
 Array<T> allocate(MemoryLedger& ledger, MemoryKind kind, const std::string& label,

@@ -213,6 +213,7 @@ void calibrate(comm::Communicator& world, const CommandLine& line) {
     if (world.rank() == 0) open_output(line.output, std::ios::app);
   });
   world.set_timeout(experiment.run.timeout);
+  experiment.run.transport = announce_devices(world, experiment.run);
   with_real(experiment.run.dtype,
             [&]<typename Real>(Real) { calibrate_as<Real>(world, experiment, line); });
 }

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "cadenza/config/experiment.hpp"
@@ -35,6 +36,11 @@ int with_threads(comm::Communicator& world, const std::function<void(comm::Commu
       place = start_threads(world, threads);
       settings.set_num_threads(place.threads);
     }
+    if constexpr (kDeviceIsCuda) {
+      // A stream for each communicator and kernels that are there before one waits for a peer.
+      setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+      setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    }
     Kokkos::ScopeGuard kokkos(settings);
     pin_workers(place);
     for (const std::string& line : threads) spdlog::info("threads   {}", line);
@@ -62,6 +68,18 @@ void collectively(comm::Communicator& world, const std::function<void()>& attemp
   const int root = static_cast<int>(first);
   world.broadcast(std::as_writable_bytes(std::span(&code, 1)), root);
   throw CollectiveError(code, comm::broadcast(world, message, root));
+}
+
+void ending_the_job(comm::Communicator& world, const std::function<void()>& attempt) {
+  if constexpr (!kDeviceIsCuda) return attempt();
+  try {
+    attempt();
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (...) {
+    end_job(world, current_failure());
+    throw;
+  }
 }
 
 int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body) {

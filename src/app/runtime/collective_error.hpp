@@ -23,6 +23,11 @@ class CollectiveError : public Error {
 /// code and message of the first such rank. Collective; `attempt` makes no collective calls itself.
 void collectively(comm::Communicator& world, const std::function<void()>& attempt);
 
+/// Runs `attempt`. On a device, what fails on this rank alone ends the whole job here, before the
+/// device's memory is given back: that would wait for kernels which may wait for other ranks. On a
+/// host, it is thrown as ever.
+void ending_the_job(comm::Communicator& world, const std::function<void()>& attempt);
+
 /// Runs `body` in a parallel session: MPI, then threads and Kokkos, undone in reverse. Rank 0 says
 /// what threads the ranks have. @return the exit code.
 /// An CollectiveError is printed by rank 0; any other error is printed by its rank, which ends the

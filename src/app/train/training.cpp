@@ -142,7 +142,7 @@ int Training<Real>::run() {
     tracer_->time_if_long(OtherEvent::start_planner, [&] {
       if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1, estimates_.after);
     });
-    signal = run_step(*plan, begin);
+    ending_the_job(world_, [&] { signal = run_step(*plan, begin); });
     const std::int64_t every = experiment_.run.checkpoint.every;
     const bool due = every > 0 && ((step + 1) % every == 0 || signal != 0);
     if (due) save_checkpoint(step + 1);

@@ -30,10 +30,10 @@ void rotate_queries(const plan::Workload& workload, std::int64_t length, Range t
     host(at(i)) =
         static_cast<std::int32_t>(plan::position_of(workload.order, length, tokens.begin + i));
   }
-  Kokkos::deep_copy(positions, host);
+  copy_and_wait(positions, host);
   using Home = Kokkos::View<const Real*, typename Array<Real>::memory_space,
                             Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  Kokkos::deep_copy(rows, Home(q, rows.extent(0)));
+  copy_and_wait(rows, Home(q, rows.extent(0)));
   attention::rotate_keys<Real>(rotary, rows.data(), positions, count, shape.heads, shape.head_dim);
   const auto turned = on_host<Real>(rows.data(), elements);
   to.assign(turned.data(), turned.data() + elements);

@@ -235,7 +235,7 @@ std::string describe_transport(config::Transport transport) {
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
                                                              config::Transport transport) {
-  switch (choose_transport(transport, false)) {
+  switch (choose_transport(transport, transport == config::Transport::automatic)) {
     case config::Transport::nccl:
       return std::make_unique<nccl::Communicator>(group, make_nccl_queue(group));
     case config::Transport::staged:

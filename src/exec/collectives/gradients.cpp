@@ -101,7 +101,7 @@ void GradientReducer<Real>::complete(std::size_t index) {
   const GradientShards::Bucket& bucket = shares_.buckets()[index];
   replicas_.wait(static_cast<int>(index));
   if (shards_) {
-    Kokkos::deep_copy(part(parameters_.gradients, bucket.of(rank())), sums_[index]);
+    Kokkos::deep_copy(Device(), part(parameters_.gradients, bucket.of(rank())), sums_[index]);
   }
   constexpr auto kKind = program::OtherEvent::reduce_gradients_message;
   tracer_.message(kKind, posted_ns_[index], trace::now_ns(),

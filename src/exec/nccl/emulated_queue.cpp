@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cadenza/base/error.hpp"
@@ -138,7 +139,15 @@ class EmulatedQueue final : public Queue {
   };
 
   static void go_on_everywhere() {
-    for (EmulatedQueue* queue : all_queues()) queue->go_on();
+    static bool inside = false;  // what goes on may wait for the device, and waits let this go on
+    if (std::exchange(inside, true)) return;
+    try {
+      for (EmulatedQueue* queue : all_queues()) queue->go_on();
+    } catch (...) {
+      inside = false;
+      throw;
+    }
+    inside = false;
   }
 
   static Kept keep(Lease lease) { return std::make_shared<Lease>(std::move(lease)); }

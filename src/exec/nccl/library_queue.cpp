@@ -50,9 +50,10 @@ ncclRedOp_t operation_of(comm::Reduction op) {
 class LibraryQueue final : public Queue {
  public:
   explicit LibraryQueue(comm::Communicator& group) : group_(group.split(0)) {
-    // Kernels of several communicators on one device are launched in the order of the host's calls,
-    // which is the same on all ranks wherever they meet.
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    // All that a communicator may use is connected when it is made: later, both ends would have to
+    // be at the same group. NCCL_LAUNCH_ORDER_IMPLICIT stays off: it makes groups of communicators
+    // that are apart on purpose wait for each other.
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     check(cudaEventCreateWithFlags(&kernels_, cudaEventDisableTiming), "cudaEventCreate");
     connect();
@@ -60,10 +61,10 @@ class LibraryQueue final : public Queue {
   }
 
   ~LibraryQueue() override {
-    // A peer may be gone while this rank unwinds: the end of a communicator waits for all of them.
-    if (std::uncaught_exceptions() > 0) {
-      if (comm_ != nullptr) ncclCommAbort(comm_);
-    } else if (comm_ != nullptr) {
+    // While this rank unwinds a peer may be gone, and all that follows waits for peers: the process
+    // ends soon.
+    if (std::uncaught_exceptions() > 0) return;
+    if (comm_ != nullptr) {
       cudaStreamSynchronize(stream_);
       ncclCommDestroy(comm_);
     }
@@ -127,6 +128,7 @@ class LibraryQueue final : public Queue {
     }
   }
   bool is_done(Ticket group) override {
+    check_asynchronous("NCCL group");
     forget_done();
     return ended_.empty() || ended_.front().ticket > group;
   }
@@ -146,12 +148,14 @@ class LibraryQueue final : public Queue {
 
   /// Until the library has done what it does on the host.
   void wait_for_host(const char* what) {
-    group_->wait_until(what, [&] {
-      ncclResult_t state = ncclSuccess;
-      check(ncclCommGetAsyncError(comm_, &state), what);
-      check(state, what);
-      return state != ncclInProgress;
-    });
+    group_->wait_until(what, [&] { return check_asynchronous(what) != ncclInProgress; });
+  }
+  /// What became of groups that run already: a peer or a link may fail at any time.
+  ncclResult_t check_asynchronous(const char* what) const {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), what);
+    check(state, what);
+    return state;
   }
 
   void connect() {
@@ -170,8 +174,8 @@ class LibraryQueue final : public Queue {
   void warm_up() {
     constexpr std::size_t kBytes = 16;
     const auto ranks = static_cast<std::size_t>(group_->size());
-    Array<std::byte> data("nccl_warm_up", 2 * ranks * kBytes);
-    const std::span<std::byte> all(data.data(), data.extent(0));
+    warm_up_ = Array<std::byte>("nccl_warm_up", 2 * ranks * kBytes);
+    const std::span<std::byte> all(warm_up_.data(), warm_up_.extent(0));
     start();
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       send(all.subspan(rank * kBytes, kBytes), static_cast<int>(rank));
@@ -187,7 +191,10 @@ class LibraryQueue final : public Queue {
   void forget_done() {
     while (!ended_.empty()) {
       const cudaError_t status = cudaEventQuery(ended_.front().event);
-      if (status == cudaErrorNotReady) return;
+      if (status == cudaErrorNotReady) {
+        static_cast<void>(cudaGetLastError());  // it is no error of the next launch
+        return;
+      }
       check(status, "NCCL group");
       free_.push_back(ended_.front().event);
       ended_.pop_front();
@@ -210,6 +217,7 @@ class LibraryQueue final : public Queue {
   cudaEvent_t kernels_ = nullptr;  ///< behind the kernels that the next group waits for
   std::deque<Ended> ended_;        ///< groups that may run still, in their order
   std::vector<cudaEvent_t> free_;
+  Array<std::byte> warm_up_;
   Ticket tickets_ = 0;
 };
 

@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 config::Experiment experiment() {
   config::Experiment of;
-  of.attention.kind = AttentionKind::vertical_slash;
+  of.attention.kind = config::AttentionKind::vertical_slash;
   of.attention.sparse.dense_below = 4096;
   of.batch.microbatch = 8192;
   of.run.steps = 20;
@@ -24,7 +24,7 @@ TEST(SparseRemark, SaysNothingWhereSomethingMayBeSparse) {
   EXPECT_EQ(never_sparse(of), "");
   of.attention.sparse.dense_steps = 19;
   EXPECT_EQ(never_sparse(of), "");
-  of.attention.kind = AttentionKind::full;
+  of.attention.kind = config::AttentionKind::full;
   of.data.max_document = 10;
   EXPECT_EQ(never_sparse(of), "");
 }

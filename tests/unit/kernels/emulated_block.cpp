@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <Kokkos_Core.hpp>
+#ifndef KOKKOS_ENABLE_CUDA
+
 #include "unit/kernels/emulated_block.hpp"
 
 #include <bit>
@@ -69,30 +72,42 @@ void EmulatedBlock::run(const Body& body) {
   failure_ = nullptr;
   waiting_ = 0;
   asking_.fill(0);
-  ready_.clear();
+  for (auto& warp : ready_) warp.clear();
   for (int index = 0; index < kThreads; ++index) {
-    Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
-    fiber.groups.assign(1, {});
-    fiber.barriers = 0;
-    fiber.ended = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &scheduler_;
-    makecontext(&fiber.context, &EmulatedBlock::start, 0);
-    ready_.push_back(index);
+    prepare(fibers_[static_cast<std::size_t>(index)]);
+    make_ready(index);
   }
-  while (!ready_.empty() && failure_ == nullptr) {
-    const std::size_t at = random_() % ready_.size();
-    const int next = ready_[at];
-    ready_[at] = ready_.back();
-    ready_.pop_back();
-    resume(next);
-  }
+  for (int next = take_ready(); next >= 0 && failure_ == nullptr; next = take_ready()) resume(next);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   for (const Fiber& fiber : fibers_) {
     if (!fiber.ended) throw std::runtime_error("threads of a block wait for ever");
   }
+}
+
+void EmulatedBlock::prepare(Fiber& fiber) {
+  fiber.groups.assign(1, {});
+  fiber.barriers = 0;
+  fiber.ended = false;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = &scheduler_;
+  makecontext(&fiber.context, &EmulatedBlock::start, 0);
+}
+
+int EmulatedBlock::take_ready() {
+  constexpr unsigned kTurns = 512;  // that a warp is favoured, on average
+  if (random_() % kTurns == 0) favoured_ = random_() % ready_.size();
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    std::vector<int>& warp = ready_[(favoured_ + i) % ready_.size()];
+    if (warp.empty()) continue;
+    const std::size_t at = random_() % warp.size();
+    const int next = warp[at];
+    warp[at] = warp.back();
+    warp.pop_back();
+    return next;
+  }
+  return -1;
 }
 
 void EmulatedBlock::resume(int index) {
@@ -147,7 +162,7 @@ void EmulatedBlock::at_barrier(int index) {
   if (++waiting_ < kThreads) return stop();
   waiting_ = 0;
   for (int other = 0; other < kThreads; ++other) {
-    if (other != index) ready_.push_back(other);
+    if (other != index) make_ready(other);
   }
 }
 
@@ -158,7 +173,7 @@ void EmulatedBlock::ask(int index, const Request& request) {
   asking_[static_cast<std::size_t>(warp)] = 0;
   answer(warp);
   for (int lane = 0; lane < kLanes; ++lane) {
-    if (warp * kLanes + lane != index) ready_.push_back(warp * kLanes + lane);
+    if (warp * kLanes + lane != index) make_ready(warp * kLanes + lane);
   }
 }
 
@@ -286,3 +301,5 @@ unsigned EmulatedThread::pack(float low, float high) const {
 }
 
 }  // namespace cadenza::testing
+
+#endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block of a device on the host: its threads are contexts of one host thread that take turns in
-// random order, and stop where a device's threads wait for each other. What DeviceThread does with
-// PTX, EmulatedThread does as the PTX ISA describes it, lane by lane.
+// random order, some warps far ahead of others, and stop where a device's threads wait for each
+// other. What DeviceThread does with PTX, EmulatedThread does as the PTX ISA describes it, lane by
+// lane.
 //
 // It finds what a device would not tell: a wait that is missing (copies to shared memory arrive at
 // once or at the last moment, the order of threads is random, what nobody wrote is NaN), lanes of a
@@ -97,6 +98,9 @@ class EmulatedBlock {
   };
 
   static void start();
+  void make_ready(int index) { ready_[static_cast<std::size_t>(index / kLanes)].push_back(index); }
+  void prepare(Fiber& fiber);
+  int take_ready();  ///< -1: all wait or have ended
   void resume(int index);
   void stop();  ///< the running thread, until something makes it ready
   static void arrive(const Copy& copy);
@@ -112,8 +116,9 @@ class EmulatedBlock {
   std::mt19937_64 random_;
   std::array<Fiber, kThreads> fibers_;
   std::array<int, kThreads / kLanes> asking_{};
-  int waiting_ = 0;  ///< at the barrier
-  std::vector<int> ready_;
+  int waiting_ = 0;                                        ///< at the barrier
+  std::array<std::vector<int>, kThreads / kLanes> ready_;  ///< threads, by warp
+  std::size_t favoured_ = 0;                               ///< warp that runs ahead for a while
   int running_ = -1;
   const Body* body_ = nullptr;
   ucontext_t scheduler_;
