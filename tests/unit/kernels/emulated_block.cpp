@@ -18,7 +18,7 @@
 namespace cadenza::testing {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{1} << 18;
+constexpr std::size_t kStackBytes = std::size_t{1} << 16;
 
 /// The block whose thread runs; contexts start without arguments.
 EmulatedBlock* current = nullptr;
@@ -59,14 +59,13 @@ float number(unsigned pair, int which) {
 EmulatedBlock::EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted)
     : bytes_(shared_bytes),
       planted_(planted),
-      shared_(static_cast<unsigned char*>(
-          ::operator new[](static_cast<std::size_t>(shared_bytes), std::align_val_t{128}))),
+      shared_((static_cast<std::size_t>(shared_bytes) + sizeof(Line) - 1) / sizeof(Line)),
       random_(seed) {
   for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<char[]>(kStackBytes);
 }
 
 void EmulatedBlock::run(const Body& body) {
-  std::memset(shared_.get(), 0xff, static_cast<std::size_t>(bytes_));  // NaN
+  std::memset(shared_.data(), 0xff, static_cast<std::size_t>(bytes_));  // NaN
   body_ = &body;
   current = this;
   failure_ = nullptr;
@@ -148,7 +147,8 @@ void EmulatedBlock::fail(const std::string& why) {
 
 void EmulatedBlock::check_inside(const Bits* row) const {
   const auto* begin = reinterpret_cast<const unsigned char*>(row);
-  if (begin < shared_.get() || begin + 16 > shared_.get() + bytes_) {
+  const auto* first = reinterpret_cast<const unsigned char*>(shared_.data());
+  if (begin < first || begin + 16 > first + bytes_) {
     throw std::runtime_error("16 bytes outside shared memory");
   }
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {

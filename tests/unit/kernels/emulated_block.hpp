@@ -61,7 +61,7 @@ class EmulatedBlock {
   /// `planted`: nth barrier of every thread that is left out, to see that it is missed; -1: none.
   EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted = -1);
 
-  Bits* shared() { return reinterpret_cast<Bits*>(shared_.get()); }
+  Bits* shared() { return reinterpret_cast<Bits*>(shared_.data()); }
 
   /// Runs kThreads threads to their ends. @throws std::runtime_error where they cannot all end.
   void run(const Body& body);
@@ -82,6 +82,9 @@ class EmulatedBlock {
     unsigned right[2] = {};
     float* value = nullptr;
     int bits = 0;
+  };
+  struct alignas(128) Line {
+    unsigned char bytes[128];
   };
   struct Copy {
     Bits* to = nullptr;
@@ -112,7 +115,7 @@ class EmulatedBlock {
 
   int bytes_;
   int planted_;
-  std::unique_ptr<unsigned char[]> shared_;
+  std::vector<Line> shared_;
   std::mt19937_64 random_;
   std::array<Fiber, kThreads> fibers_;
   std::array<int, kThreads / kLanes> asking_{};
