@@ -48,7 +48,18 @@ DeviceIdentity device_identity() {
   return identity;
 }
 
+std::string missing_device() {
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  return devices == 0 ? "none is visible" : "";
+}
+
 #else
+
+std::string missing_device() {
+  return "";
+}
 
 DeviceIdentity device_identity() {
   DeviceIdentity identity;

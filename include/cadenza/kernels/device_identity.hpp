@@ -17,4 +17,7 @@ struct DeviceIdentity {
 
 DeviceIdentity device_identity();
 
+/// Why this build's device cannot be used, before Kokkos is started; empty: it can.
+std::string missing_device();
+
 }  // namespace cadenza::kernels

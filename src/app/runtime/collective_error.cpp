@@ -10,6 +10,7 @@
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/device.hpp"
+#include "cadenza/kernels/device_identity.hpp"
 #include "failure.hpp"
 #include "threads.hpp"
 
@@ -40,6 +41,12 @@ int with_threads(comm::Communicator& world, const std::function<void(comm::Commu
       // A stream for each communicator and kernels that are there before one waits for a peer.
       setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
       setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+      collectively(world, [] {
+        const std::string why = kernels::missing_device();
+        if (!why.empty()) {
+          fail(ExitCode::usage, "this build computes on an NVIDIA device: {}", why);
+        }
+      });
     }
     Kokkos::ScopeGuard kokkos(settings);
     pin_workers(place);
