@@ -11,12 +11,14 @@
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "unit/exec/random_experiment.hpp"
+#include "unit/sanitized.hpp"
 
 namespace cadenza::exec {
 namespace {
 
 using program::Pass;
 using testing::Draw;
+using testing::kSanitized;
 using testing::RankState;
 
 struct Case {
@@ -98,7 +100,7 @@ void expect_same(const std::vector<StepResult>& found, const std::vector<StepRes
 
 TEST(Layouts, TrainLikeOneRankInDouble) {
   const auto world = comm::make_world();
-  for (const Case& one : random_cases(world->size(), 2, 1)) {
+  for (const Case& one : random_cases(world->size(), kSanitized ? 1 : 2, 1)) {
     SCOPED_TRACE(one.description);
     const TemporaryFile mine("layout");
     const TemporaryFile reference("reference");
@@ -134,11 +136,7 @@ void set_random_kind(Draw& draw, config::AttentionKind kind, config::Experiment&
 }
 
 TEST(Layouts, TrainLikeOneRankWithEveryKind) {
-#ifdef __SANITIZE_ADDRESS__
-  constexpr int kSteps = 2;
-#else
-  constexpr int kSteps = 10;
-#endif
+  constexpr int kSteps = kSanitized ? 2 : 10;
   constexpr int kKinds = 5;
   const auto world = comm::make_world();
   Draw draw(5);
@@ -158,15 +156,17 @@ TEST(Layouts, TrainLikeOneRankWithEveryKind) {
 }
 
 TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
+  constexpr int kSteps = kSanitized ? 2 : 10;
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 1, 2)) {
     SCOPED_TRACE(one.description);
     const TemporaryFile unused("layout");
-    const auto found = train<float>(one.experiment, *world, 10, unused.path());
+    const auto found = train<float>(one.experiment, *world, kSteps, unused.path());
     if (world->rank() != 0) continue;
     const auto self = comm::make_self();
-    expect_same(found, train<float>(testing::on_one_rank(one.experiment), *self, 10, unused.path()),
-                1e-5, 1e-3);
+    const auto expected =
+        train<float>(testing::on_one_rank(one.experiment), *self, kSteps, unused.path());
+    expect_same(found, expected, 1e-5, 1e-3);
   }
 }
 
