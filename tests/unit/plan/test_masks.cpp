@@ -29,8 +29,8 @@ std::int64_t pairs_of(const Mask& mask, std::int64_t length) {
 }
 
 void expect_valid(const Plan& plan) {
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
   if (!plan.workload.queries.empty()) return;
   double cost = 0;
   for (const double of_rank : plan.cost_per_rank) cost += of_rank;
@@ -161,7 +161,7 @@ void expect_fault(const Plan& plan, const std::function<void(Band&)>& plant) {
     if (same_pairs(plan.stages[0].tasks[i].task, placed.task.band)) continue;
     placed.cost = forward_flops(placed.task, plan.workload.shape.head_dim);
     add_totals(broken);
-    EXPECT_THAT(violations(broken), testing::Contains(testing::StartsWith("coverage:")));
+    EXPECT_THAT(violations(broken), ::testing::Contains(::testing::StartsWith("coverage:")));
     ++planted;
   }
   EXPECT_GT(planted, 0);
@@ -182,8 +182,8 @@ TEST(Window, AnotherBandThanTheMasksIsAFault) {
   // A plan for another mask.
   Plan other = plan;
   other.workload.mask = Mask::window(63);
-  EXPECT_THAT(violations(other), testing::Contains(testing::StartsWith("coverage:")));
-  EXPECT_THAT(mirror_violations(plan, mirror(other)), testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(violations(other), ::testing::Contains(::testing::StartsWith("coverage:")));
+  EXPECT_THAT(mirror_violations(plan, mirror(other)), ::testing::Not(::testing::IsEmpty()));
   EXPECT_NE(hash(other), hash(plan));
 }
 
@@ -196,14 +196,14 @@ TEST(Masks, OtherPositionsAreAFault) {
     for (std::size_t i = 0; i < plan.stages[0].tasks.size(); ++i) {
       Plan broken = plan;
       change(broken.stages[0].tasks[i].task.q_positions);
-      EXPECT_THAT(violations(broken), testing::Contains(testing::StartsWith("coverage:")));
+      EXPECT_THAT(violations(broken), ::testing::Contains(::testing::StartsWith("coverage:")));
     }
   };
   plant([](PositionMap& map) { map.first += 1; });
   plant([](PositionMap& map) { map.step = 1 - map.step; });
   Plan other = plan;
   other.workload.mask = Mask::dual_chunk({40, 61, 60});
-  EXPECT_THAT(violations(other), testing::Contains(testing::StartsWith("coverage:")));
+  EXPECT_THAT(violations(other), ::testing::Contains(::testing::StartsWith("coverage:")));
   EXPECT_NE(hash(other), hash(plan));
 }
 
@@ -218,11 +218,11 @@ TEST(Window, ReportsDrawBothEdges) {
   EXPECT_EQ(task["high"], 0);
   EXPECT_FALSE(task.contains("diagonal"));
   // 16 cells of 10 tokens: a query in the middle of a cell sees two of them.
-  EXPECT_THAT(to_table(plans, {}), testing::HasSubstr("\n  ..............00"));
+  EXPECT_THAT(to_table(plans, {}), ::testing::HasSubstr("\n  ..............00"));
   // The corner, the foot of the window, both ends of the document's last query.
   const double scale = 224.0 / 160;
   EXPECT_THAT(to_svg(plans, {}),
-              testing::HasSubstr(fmt::format("{:.1f},", 24 + scale * (160 - 19))));
+              ::testing::HasSubstr(fmt::format("{:.1f},", 24 + scale * (160 - 19))));
 }
 
 }  // namespace
