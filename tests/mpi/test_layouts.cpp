@@ -16,9 +16,9 @@
 namespace cadenza::exec {
 namespace {
 
+using cadenza::testing::kSanitized;
 using program::Pass;
 using testing::Draw;
-using testing::kSanitized;
 using testing::RankState;
 
 struct Case {
