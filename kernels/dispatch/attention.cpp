@@ -7,6 +7,7 @@
 #include "../cpu/attention.hpp"
 #include "../mma/attention.hpp"
 #include "../mma/call.hpp"
+#include "../mma/cuda_kernels.hpp"
 #include "../portable/attention.hpp"
 #include "../tasks/check_list.hpp"
 #include "../tasks/sparse_rows.hpp"

@@ -37,8 +37,7 @@ class DeviceCall {
     if (call_.problem.half == 0) return;
     std::int64_t most = 0;
     for (const Rotation& rotation : call_.rotations) {
-      const Queries& of = call_.queries[static_cast<std::size_t>(rotation.queries)];
-      most = std::max(most, rotation.rows * of.heads * call_.problem.half);
+      most = std::max(most, rotation.pairs);
     }
     launch_rotation(call_.problem, static_cast<int>(call_.rotations.size()), most, stream_);
   }

@@ -7,9 +7,6 @@
 
 namespace cadenza::kernels::mma {
 
-/// Whether the device has them (sm_80 and newer).
-bool is_available();
-
 /// Puts a pass on the stream. Shapes that `fits` takes. Deterministic: nothing is written by two
 /// blocks.
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,

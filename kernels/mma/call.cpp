@@ -87,14 +87,13 @@ void Call::place_rotated(Bits* memory) {
     const std::int64_t row =
         std::int64_t{2} * problem.half * queries[static_cast<std::size_t>(rotation.queries)].heads;
     rotation.rotated = memory - rotation.begin * row;
-    memory += rotation.rows * row;
+    memory += 2 * rotation.pairs;
   }
 }
 
 Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list) {
   Call call;
-  call.problem.group = shape.group();
   call.problem.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   std::int64_t positions = 0;
   if (rotary.enabled()) {
@@ -128,12 +127,10 @@ Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                             static_cast<int>(task.heads.end), rows.query_rows, rows.key_rows,
                             at->second});
   }
-  if (call.problem.half > 0) {
-    for (const Rotation& rotation : call.rotations) {
-      call.rotated_elements += rotation.rows *
-                               call.queries[static_cast<std::size_t>(rotation.queries)].heads *
-                               shape.head_dim;
-    }
+  for (Rotation& rotation : call.rotations) {
+    const Queries& of = call.queries[static_cast<std::size_t>(rotation.queries)];
+    rotation.pairs = rotation.rows * of.heads * call.problem.half;
+    call.rotated_elements += 2 * rotation.pairs;
   }
   return call;
 }

@@ -35,10 +35,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem pro
 
 __global__ void rotate(const Problem problem) {
   const Rotation& rotation = problem.rotations[blockIdx.x];
-  const std::int64_t pairs = pairs_of(problem, rotation);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * blockDim.x;
   for (std::int64_t pair = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
-       pair < pairs; pair += step) {
+       pair < rotation.pairs; pair += step) {
     rotate_pair(DeviceThread(), problem, rotation, pair);
   }
 }

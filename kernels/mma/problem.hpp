@@ -56,6 +56,7 @@ struct Rotation {
   Bits* rotated = nullptr;     ///< the same rows, rotated; without a rotation: `from`
   std::int64_t begin = 0;      ///< first row
   std::int64_t rows = 0;
+  std::int64_t pairs = 0;  ///< of elements that are rotated together: rows * heads * half
   // Row r takes row clamp(first + r * step, 0, last) of the table.
   std::int64_t first = 0;
   std::int64_t step = 0;
@@ -83,8 +84,7 @@ struct Unit {
 };
 
 struct Problem {
-  int group = 1;  ///< query heads of a key-value head
-  int half = 0;   ///< D / 2 where queries are rotated; 0: they are not
+  int half = 0;  ///< D / 2 where queries are rotated; 0: they are not
   float scale = 1;
   const float* cos = nullptr;  ///< [positions, half]
   const float* sin = nullptr;

@@ -15,11 +15,6 @@ CADENZA_MMA float to_float(Bits bits) {
   return wide.value;
 }
 
-/// Pairs of elements that `rotation` has.
-CADENZA_MMA std::int64_t pairs_of(const Problem& problem, const Rotation& rotation) {
-  return rotation.rows * problem.queries[rotation.queries].heads * problem.half;
-}
-
 /// Pair (d, d + D/2) of one row and head: the `pair`th, d first, then heads, then rows.
 template <typename Thread>
 CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem, const Rotation& rotation,

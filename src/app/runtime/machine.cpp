@@ -87,6 +87,23 @@ trace::RankInfo unpack(const PackedRank& packed) {
   return r;
 }
 
+std::vector<kernels::DeviceIdentity> gather_devices(comm::Communicator& world) {
+  const kernels::DeviceIdentity mine = kernels::device_identity();
+  PackedDevice packed{};
+  copy_text(mine.name, packed.name);
+  copy_text(mine.uuid, packed.uuid);
+  packed.multiprocessors = mine.multiprocessors;
+  packed.clock_mhz = mine.clock_mhz;
+  packed.bytes = mine.bytes;
+  std::vector<PackedDevice> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&packed, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<kernels::DeviceIdentity> devices;
+  for (const PackedDevice& of : all) {
+    devices.push_back({of.name, of.uuid, of.multiprocessors, of.clock_mhz, of.bytes});
+  }
+  return devices;
+}
+
 /// Times products, with the factors of the last one kept.
 template <typename Real>
 class Multiplier {
@@ -157,23 +174,6 @@ std::string announce_kernels(comm::Communicator& world, const kernels::Attention
   for (const Text& of_rank : all) kernels.emplace_back(of_rank.text);
   if (world.rank() == 0) spdlog::info("attention {}", describe_kernels(kernels));
   return std::string(word(kernel));
-}
-
-static std::vector<kernels::DeviceIdentity> gather_devices(comm::Communicator& world) {
-  const kernels::DeviceIdentity mine = kernels::device_identity();
-  PackedDevice packed{};
-  copy_text(mine.name, packed.name);
-  copy_text(mine.uuid, packed.uuid);
-  packed.multiprocessors = mine.multiprocessors;
-  packed.clock_mhz = mine.clock_mhz;
-  packed.bytes = mine.bytes;
-  std::vector<PackedDevice> all(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&packed, 1)), std::as_writable_bytes(std::span(all)));
-  std::vector<kernels::DeviceIdentity> devices;
-  for (const PackedDevice& of : all) {
-    devices.push_back({of.name, of.uuid, of.multiprocessors, of.clock_mhz, of.bytes});
-  }
-  return devices;
 }
 
 config::Transport announce_devices(comm::Communicator& world, const config::Run& run) {

@@ -191,16 +191,6 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::vector<comm::Send> sends_;
 };
 
-#ifdef CADENZA_NCCL
-std::unique_ptr<nccl::Queue> make_nccl_queue(comm::Communicator& group) {
-  return nccl::make_library_queue(group);
-}
-#else
-std::unique_ptr<nccl::Queue> make_nccl_queue(comm::Communicator& group) {
-  return nccl::make_emulated_queue(group);
-}
-#endif
-
 }  // namespace
 
 bool host_holds_tensors() {
@@ -237,7 +227,7 @@ std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator&
                                                              config::Transport transport) {
   switch (choose_transport(transport, transport == config::Transport::automatic)) {
     case config::Transport::nccl:
-      return std::make_unique<nccl::Communicator>(group, make_nccl_queue(group));
+      return std::make_unique<nccl::Communicator>(group);
     case config::Transport::staged:
       return std::make_unique<StagedCommunicator>(group);
     case config::Transport::automatic:

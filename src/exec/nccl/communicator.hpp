@@ -15,8 +15,9 @@ namespace cadenza::exec::nccl {
 /// same on all ranks wherever they meet. Tags are not used: a pair's messages match in order.
 class Communicator final : public DeviceCommunicator {
  public:
-  Communicator(comm::Communicator& group, std::unique_ptr<Queue> queue)
-      : DeviceCommunicator(group), queue_(std::move(queue)) {}
+  /// Collective.
+  explicit Communicator(comm::Communicator& group)
+      : DeviceCommunicator(group), queue_(make_queue(group)) {}
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void reduce_scatter(std::span<const float> all, std::span<float> mine) override;

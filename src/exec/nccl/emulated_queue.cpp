@@ -2,6 +2,8 @@
 // NCCL's rules without NCCL: the groups of a communicator run one after another, messages have no
 // tags, and nothing is received before its group runs. What a program gets wrong of that order
 // stops or misleads the emulation as it would stop or mislead the library.
+#ifndef CADENZA_NCCL
+
 #include "queue.hpp"
 
 #include <algorithm>
@@ -220,8 +222,10 @@ class EmulatedQueue final : public Queue {
 
 }  // namespace
 
-std::unique_ptr<Queue> make_emulated_queue(comm::Communicator& group) {
+std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
   return std::make_unique<EmulatedQueue>(group);
 }
 
 }  // namespace cadenza::exec::nccl
+
+#endif

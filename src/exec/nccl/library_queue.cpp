@@ -223,7 +223,7 @@ class LibraryQueue final : public Queue {
 
 }  // namespace
 
-std::unique_ptr<Queue> make_library_queue(comm::Communicator& group) {
+std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
   return std::make_unique<LibraryQueue>(group);
 }
 

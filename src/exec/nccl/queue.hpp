@@ -59,9 +59,7 @@ inline constexpr bool kHasLibrary = true;
 inline constexpr bool kHasLibrary = false;
 #endif
 
-/// The library's; only where kHasLibrary. Collective.
-std::unique_ptr<Queue> make_library_queue(comm::Communicator& group);
-/// Its emulation. Collective.
-std::unique_ptr<Queue> make_emulated_queue(comm::Communicator& group);
+/// The library's where the build has it, else its emulation. Collective.
+std::unique_ptr<Queue> make_queue(comm::Communicator& group);
 
 }  // namespace cadenza::exec::nccl

@@ -283,6 +283,12 @@ void round_to_bfloat16(Case& of) {
   }
 }
 
+Case rounded_case(const CaseOptions& options, std::mt19937_64& random) {
+  Case of = make_case(options, random);
+  round_to_bfloat16(of);
+  return of;
+}
+
 double max_difference(const Vector& a, const Vector& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -92,6 +92,8 @@ std::vector<DocumentResult> computed(const Case& of, int calls = 1, const Kernel
 
 /// Rounds all tensors to bfloat16, so that it computes with the same numbers as its reference.
 void round_to_bfloat16(Case& of);
+/// make_case, rounded so.
+Case rounded_case(const CaseOptions& options, std::mt19937_64& random);
 
 /// Largest absolute difference; equal infinities differ by 0, NaN by infinity.
 double max_difference(const Vector& a, const Vector& b);

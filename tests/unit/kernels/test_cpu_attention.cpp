@@ -17,12 +17,6 @@
 namespace cadenza::testing {
 namespace {
 
-Case rounded_case(const CaseOptions& options, std::mt19937_64& random) {
-  Case of = make_case(options, random);
-  round_to_bfloat16(of);
-  return of;
-}
-
 /// The definition takes longer than all tables together: once for each case.
 void expect_definition(const Case& of, int calls = 1) {
   const std::vector<DocumentResult> expected = reference(of);

@@ -62,8 +62,7 @@ struct Prepared {
     EmulatedBlock block(16, 1);
     const EmulatedThread thread(block, 0);
     for (const mma::Rotation& rotation : call.rotations) {
-      const std::int64_t pairs = mma::pairs_of(call.problem, rotation);
-      for (std::int64_t pair = 0; pair < pairs; ++pair) {
+      for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
         mma::rotate_pair(thread, call.problem, rotation, pair);
       }
     }
@@ -122,12 +121,6 @@ Kernels<bfloat16> under_test() {
 }
 
 #endif
-
-Case rounded_case(const CaseOptions& options, std::mt19937_64& random) {
-  Case of = make_case(options, random);
-  round_to_bfloat16(of);
-  return of;
-}
 
 void expect_definition(const Case& of, int calls = 1) {
   expect_within(computed(of, calls, under_test()), reference(of), kBfloat16);
