@@ -31,59 +31,36 @@ struct QueryGradientShared {
 };
 
 template <int kDim, typename Thread>
-class QueryGradient {
+class QueryGradient : public PassOverQueries<kDim, QueryGradientShared<kDim>, Thread> {
+  using Base = PassOverQueries<kDim, QueryGradientShared<kDim>, Thread>;
+  using Base::lane, Base::warp_row, Base::row, Base::rows;
+  using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
+
  public:
-  CADENZA_MMA QueryGradient(const Thread& thread, const Problem& problem, const Unit& unit,
-                            Bits* shared)
-      : thread_(thread), problem_(problem), unit_(unit), shared_(shared) {}
+  using Base::Base;
 
   CADENZA_MMA void run() {
     using Shared = QueryGradientShared<kDim>;
     load_statistics();
-    KeyWalk now(problem_, unit_);
-    if (now.done()) return;
-    copy_keys<kDim>(thread_, problem_, unit_, now, shared_ + Shared::keys(0),
-                    shared_ + Shared::values(0));
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    copy_rows(buffer.dout, Shared::kDout);
-    int rotation = -1;
-    for (int stage = 0; !now.done(); stage ^= 1) {
-      if (now.entry().rotation != rotation) {
-        if (rotation >= 0) add_gradient(problem_.rotations[rotation]);
-        rotation = now.entry().rotation;
-        copy_rows(problem_.rotations[rotation].rotated, Shared::kQueries);
-        clear(dq_);
-      }
-      thread_.commit();
-      KeyWalk next = now;
-      next.advance();
-      if (!next.done()) {
-        copy_keys<kDim>(thread_, problem_, unit_, next, shared_ + Shared::keys(stage ^ 1),
-                        shared_ + Shared::values(stage ^ 1));
-      }
-      thread_.commit();
-      thread_.template wait<1>();
-      thread_.barrier();
-      differentiate(visible_in(now.entry(), unit_.begin, now.key()), shared_ + Shared::keys(stage),
-                    shared_ + Shared::values(stage));
-      thread_.barrier();  // all have read the stage that the next turn fills
-      now = next;
-    }
-    add_gradient(problem_.rotations[rotation]);
+    const KeyWalk walk(problem_, unit_);
+    if (walk.done()) return;
+    this->copy_rows(problem_.queries[unit_.buffer].dout, Shared::kDout);
+    const Rotation* rotation = nullptr;
+    this->for_each_tile(
+        walk,
+        [&](const Rotation& next) {
+          if (rotation != nullptr) add_gradient(*rotation);
+          rotation = &next;
+          this->copy_rows(next.rotated, Shared::kQueries);
+          clear(dq_);
+        },
+        [this](const Visible& visible, const Bits* keys, const Bits* values) {
+          differentiate(visible, keys, values);
+        });
+    add_gradient(*rotation);
   }
 
  private:
-  CADENZA_MMA int lane() const { return thread_.index() % 32; }
-  CADENZA_MMA int warp_row() const { return thread_.index() / 32 * 16; }
-  CADENZA_MMA int row(int half) const { return warp_row() + sum_row(lane()) + 8 * half; }
-  CADENZA_MMA int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
-
-  CADENZA_MMA void copy_rows(const Bits* array, int to) {
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.head_begin),
-                           rows(), shared_ + to);
-  }
-
   CADENZA_MMA void load_statistics() {
     const Queries& buffer = problem_.queries[unit_.buffer];
     const auto lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
@@ -152,10 +129,6 @@ class QueryGradient {
     }
   }
 
-  const Thread& thread_;
-  const Problem& problem_;
-  const Unit& unit_;
-  Bits* shared_;
   float lse_[2];
   float delta_[2];
   float dq_[kDim / 8][4];  ///< of the rotated queries
@@ -222,11 +195,13 @@ class QueryWalk {
 };
 
 template <int kDim, typename Thread>
-class KeyGradient {
+class KeyGradient : public PassOverUnit<Thread> {
+  using Base = PassOverUnit<Thread>;
+  using Base::lane, Base::warp_row, Base::row, Base::rows;
+  using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
+
  public:
-  CADENZA_MMA KeyGradient(const Thread& thread, const Problem& problem, const Unit& unit,
-                          Bits* shared)
-      : thread_(thread), problem_(problem), unit_(unit), shared_(shared) {}
+  using Base::Base;
 
   CADENZA_MMA void run() {
     using Shared = KeyGradientShared<kDim>;
@@ -258,10 +233,6 @@ class KeyGradient {
   }
 
  private:
-  CADENZA_MMA int lane() const { return thread_.index() % 32; }
-  CADENZA_MMA int warp_row() const { return thread_.index() / 32 * 16; }
-  CADENZA_MMA int row(int half) const { return warp_row() + sum_row(lane()) + 8 * half; }
-  CADENZA_MMA int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
   CADENZA_MMA float* statistics(int stage) const {
     return reinterpret_cast<float*>(shared_ + KeyGradientShared<kDim>::statistics(stage));
   }
@@ -343,10 +314,6 @@ class KeyGradient {
     clear(dv_);
   }
 
-  const Thread& thread_;
-  const Problem& problem_;
-  const Unit& unit_;
-  Bits* shared_;
   float dk_[kDim / 8][4];
   float dv_[kDim / 8][4];
 };

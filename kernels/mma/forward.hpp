@@ -18,56 +18,30 @@ struct ForwardShared {
 };
 
 template <int kDim, typename Thread>
-class Forward {
+class Forward : public PassOverQueries<kDim, ForwardShared<kDim>, Thread> {
+  using Base = PassOverQueries<kDim, ForwardShared<kDim>, Thread>;
+  using Base::lane, Base::warp_row, Base::row, Base::rows;
+  using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
+
  public:
-  CADENZA_MMA Forward(const Thread& thread, const Problem& problem, const Unit& unit, Bits* shared)
-      : thread_(thread), problem_(problem), unit_(unit), shared_(shared) {}
+  using Base::Base;
 
   CADENZA_MMA void run() {
-    using Shared = ForwardShared<kDim>;
     load_state();
-    KeyWalk now(problem_, unit_);
-    if (now.done()) return;
-    copy_keys<kDim>(thread_, problem_, unit_, now, shared_ + Shared::keys(0),
-                    shared_ + Shared::values(0));
-    int rotation = -1;
-    for (int stage = 0; !now.done(); stage ^= 1) {
-      if (now.entry().rotation != rotation) {
-        rotation = now.entry().rotation;
-        copy_queries(rotation);
-      }
-      thread_.commit();
-      KeyWalk next = now;
-      next.advance();
-      if (!next.done()) {
-        copy_keys<kDim>(thread_, problem_, unit_, next, shared_ + Shared::keys(stage ^ 1),
-                        shared_ + Shared::values(stage ^ 1));
-      }
-      thread_.commit();
-      thread_.template wait<1>();
-      thread_.barrier();
-      attend(visible_in(now.entry(), unit_.begin, now.key()), shared_ + Shared::keys(stage),
-             shared_ + Shared::values(stage));
-      thread_.barrier();  // all have read the stage that the next turn fills
-      now = next;
-    }
+    const KeyWalk walk(problem_, unit_);
+    if (walk.done()) return;
+    this->for_each_tile(
+        walk,
+        [this](const Rotation& rotation) {
+          this->copy_rows(rotation.rotated, ForwardShared<kDim>::kQueries);
+        },
+        [this](const Visible& visible, const Bits* keys, const Bits* values) {
+          attend(visible, keys, values);
+        });
     store_state();
   }
 
  private:
-  CADENZA_MMA int lane() const { return thread_.index() % 32; }
-  CADENZA_MMA int warp_row() const { return thread_.index() / 32 * 16; }
-  /// Row of the unit of this lane's first two sums (0) or last two (1).
-  CADENZA_MMA int row(int half) const { return warp_row() + sum_row(lane()) + 8 * half; }
-  CADENZA_MMA int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
-
-  CADENZA_MMA void copy_queries(int rotation) {
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    const Bits* rotated = problem_.rotations[rotation].rotated;
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(rotated, buffer, unit_.begin, unit_.head_begin),
-                           rows(), shared_ + ForwardShared<kDim>::kQueries);
-  }
-
   /// What an earlier call or task left: (O, lse) is a sum of one term e^lse.
   CADENZA_MMA void load_state() {
     const Queries& buffer = problem_.queries[unit_.buffer];
@@ -171,10 +145,6 @@ class Forward {
     }
   }
 
-  const Thread& thread_;
-  const Problem& problem_;
-  const Unit& unit_;
-  Bits* shared_;
   float peak_[2];  ///< largest logit so far
   float sum_[2];   ///< this lane's part of the sum of e^(logit - peak)
   float out_[kDim / 8][4];

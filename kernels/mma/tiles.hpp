@@ -189,15 +189,83 @@ class KeyWalk {
   std::int64_t end_ = 0;
 };
 
-/// Begins to copy the walk's tile of keys and values.
-template <int kDim, typename Thread>
-CADENZA_MMA void copy_keys(const Thread& thread, const Problem& problem, const Unit& unit,
-                           const KeyWalk& walk, Bits* keys, Bits* values) {
-  const Keys& buffer = problem.keys[walk.entry().keys];
-  copy_tile<kDim, kRows>(thread, head_rows<kDim>(buffer.k, buffer, walk.key(), unit.kv_head),
-                         walk.keys(), keys);
-  copy_tile<kDim, kRows>(thread, head_rows<kDim>(buffer.v, buffer, walk.key(), unit.kv_head),
-                         walk.keys(), values);
-}
+/// What every pass has: its thread of a block, the unit that the block owns, and which of the
+/// unit's rows the thread's sums belong to.
+template <typename Thread>
+class PassOverUnit {
+ public:
+  CADENZA_MMA PassOverUnit(const Thread& thread, const Problem& problem, const Unit& unit,
+                           Bits* shared)
+      : thread_(thread), problem_(problem), unit_(unit), shared_(shared) {}
+
+ protected:
+  CADENZA_MMA int lane() const { return thread_.index() % 32; }
+  CADENZA_MMA int warp_row() const { return thread_.index() / 32 * 16; }
+  /// Row of the unit of this lane's first two sums (0) or last two (1).
+  CADENZA_MMA int row(int half) const { return warp_row() + sum_row(lane()) + 8 * half; }
+  CADENZA_MMA int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
+
+  const Thread& thread_;
+  const Problem& problem_;
+  const Unit& unit_;
+  Bits* shared_;
+};
+
+/// A pass over queries of one head, which meets the keys that they see tile by tile. Keys and
+/// values of the next tile arrive while one is computed: `Shared` has two stages for them.
+template <int kDim, typename Shared, typename Thread>
+class PassOverQueries : public PassOverUnit<Thread> {
+ public:
+  using PassOverUnit<Thread>::PassOverUnit;
+
+ protected:
+  using PassOverUnit<Thread>::problem_;
+  using PassOverUnit<Thread>::rows;
+  using PassOverUnit<Thread>::shared_;
+  using PassOverUnit<Thread>::thread_;
+  using PassOverUnit<Thread>::unit_;
+
+  /// Begins to copy the unit's rows of an array [rows, heads, kDim] to `to` in shared memory.
+  CADENZA_MMA void copy_rows(const Bits* array, int to) {
+    const Queries& buffer = problem_.queries[unit_.buffer];
+    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.head_begin),
+                           rows(), shared_ + to);
+  }
+
+  /// begin(rotation) before tiles under another rotation, and compute(visible, keys, values) for
+  /// every tile, once all that was copied is there.
+  template <typename Begin, typename Compute>
+  CADENZA_MMA void for_each_tile(KeyWalk now, const Begin& begin, const Compute& compute) {
+    copy_keys(now, 0);
+    int rotation = -1;
+    for (int stage = 0; !now.done(); stage ^= 1) {
+      if (now.entry().rotation != rotation) {
+        rotation = now.entry().rotation;
+        begin(problem_.rotations[rotation]);
+      }
+      thread_.commit();
+      KeyWalk next = now;
+      next.advance();
+      if (!next.done()) copy_keys(next, stage ^ 1);
+      thread_.commit();
+      thread_.template wait<1>();
+      thread_.barrier();
+      compute(visible_in(now.entry(), unit_.begin, now.key()), shared_ + Shared::keys(stage),
+              shared_ + Shared::values(stage));
+      thread_.barrier();  // all have read the stage that the next turn fills
+      now = next;
+    }
+  }
+
+ private:
+  CADENZA_MMA void copy_keys(const KeyWalk& walk, int stage) {
+    const Keys& buffer = problem_.keys[walk.entry().keys];
+    const int head = unit_.kv_head;
+    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.k, buffer, walk.key(), head),
+                           walk.keys(), shared_ + Shared::keys(stage));
+    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.v, buffer, walk.key(), head),
+                           walk.keys(), shared_ + Shared::values(stage));
+  }
+};
 
 }  // namespace cadenza::kernels::mma
