@@ -58,10 +58,11 @@ Rotation rotation_of(const QueryRows<bfloat16>& rows, const PositionMap& map, in
   return rotation;
 }
 
-/// Kernels read whole tiles of a buffer's rows.
+/// Kernels read the rows of whole units.
 void take_in(Rotation& rotation, Range q, Range tokens) {
-  const Range rows = {(q.begin - tokens.begin) / kRows * kRows,
-                      std::min(tokens.size(), (q.end - tokens.begin + kRows - 1) / kRows * kRows)};
+  const std::int64_t begin = (q.begin - tokens.begin) / kMostRows * kMostRows;
+  const std::int64_t past = (q.end - tokens.begin + kMostRows - 1) / kMostRows * kMostRows;
+  const Range rows = {begin, std::min(tokens.size(), past)};
   if (q.empty()) return;
   const bool first = rotation.rows == 0;
   const std::int64_t end = first ? rows.end : std::max(rotation.begin + rotation.rows, rows.end);
@@ -135,9 +136,9 @@ Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
   return call;
 }
 
-Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side) {
+Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side, int rows) {
   const int heads = side == Side::queries ? 1 : shape.group();
-  UnitList made = make_units(shape, buffer_tokens(list, side), list.tasks, {side, kRows, heads});
+  UnitList made = make_units(shape, buffer_tokens(list, side), list.tasks, {side, rows, heads});
   Units units;
   units.order = std::move(made.entries);
   for (const kernels::Unit& unit : made.units) {

@@ -35,7 +35,8 @@ struct Units {
   std::vector<int> order;
 };
 
-/// Forward and dQ: Side::queries; dK and dV: Side::keys.
-Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side);
+/// Units of `rows` rows, which divide kMostRows. Forward and dQ: Side::queries; dK and dV:
+/// Side::keys.
+Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side, int rows);
 
 }  // namespace cadenza::kernels::mma

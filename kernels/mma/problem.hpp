@@ -19,8 +19,9 @@ namespace cadenza::kernels::mma {
 
 using Bits = std::uint16_t;  ///< of a bfloat16
 
-inline constexpr int kThreads = 128;  ///< of a block: four warps of 16 rows each
-inline constexpr int kRows = 64;      ///< of a tile of queries or of keys
+inline constexpr int kThreads = 128;   ///< of a block: four warps of 16 rows each
+inline constexpr int kRows = 64;       ///< of a tile of queries or of keys
+inline constexpr int kMostRows = 128;  ///< of a unit of any pass, a multiple of every pass' rows
 /// Tiles of queries after which sums of dK and dV go to memory: a sum of sums of 4096 terms loses
 /// far less than the rounding of its factors.
 inline constexpr int kTilesPerFlush = 64;
@@ -76,7 +77,7 @@ struct Entry {
 /// A tile of rows that one block owns, for one query head (forward, dQ) or for the query heads of a
 /// key-value head (dK, dV). Nothing is written by two blocks.
 struct Unit {
-  std::int64_t begin = 0, end = 0;  ///< tokens, at most kRows
+  std::int64_t begin = 0, end = 0;  ///< tokens, at most the rows of a unit
   int buffer = 0;
   int kv_head = 0;
   int head_begin = 0, head_end = 0;

@@ -72,7 +72,7 @@ struct Prepared {
   template <template <int, typename> typename Pass, template <int> typename Shared>
   void run(const kernels::AttentionShape& shape, const kernels::TaskList<bfloat16>& list,
            kernels::Side side, int planted) {
-    const mma::Units units = mma::units_of(shape, list, side);
+    const mma::Units units = mma::units_of(shape, list, side, mma::kRows);
     mma::Problem problem = call.problem;
     problem.order = units.order.data();
     with_head_dim(shape.head_dim, [&](auto dim) {
