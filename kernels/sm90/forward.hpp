@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward pass on Hopper: a unit is 128 queries of one head, 64 for each computing warpgroup, which
+// keeps their maximum, sum and O in registers (FlashAttention-2, algorithm 1). The logits of the
+// next tile are multiplied before the probabilities of this one, so that a warpgroup's exponentials
+// run beside products; and the two warpgroups take turns in issuing products, so that one computes
+// exponentials while the other multiplies (FlashAttention-3, section 3).
+#pragma once
+
+#include "query_units.hpp"
+
+namespace cadenza::kernels::sm90 {
+
+template <int kDim>
+using ForwardLayout = SharedLayout<kDim, 1, 2, kKeys, 2, 0>;
+
+template <int kDim, typename Thread>
+using ForwardLoader = QueryUnitLoader<ForwardLayout<kDim>, Thread>;
+
+template <int kDim, typename Thread>
+class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
+  using Layout = ForwardLayout<kDim>;
+  using Base = Consumer<Layout, Thread>;
+  using Base::first_row, Base::group, Base::problem_, Base::row, Base::thread_, Base::tiles_;
+
+ public:
+  using Base::Base;
+
+  CADENZA_MMA void run() {
+    if (group() == 1) end_turn();  // the first turn is the other's
+    for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
+      attend(tile);
+      const Unit& unit = problem_.units[tile.unit];
+      merge(unit);
+    }
+  }
+
+ private:
+  static constexpr int kTiles = kKeys / 8;
+
+  // The warpgroups' turns: barrier 1 + group is its own.
+  CADENZA_MMA void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
+  CADENZA_MMA void end_turn() { thread_.arrive(2 - group(), kConsumers * kWarpgroup); }
+
+  /// All tiles of a unit, from its first one on, which is there.
+  CADENZA_MMA void attend(TileInfo tile) {
+    clear(out_);
+    peak_[0] = peak_[1] = -mma::kInfinity;
+    sum_[0] = sum_[1] = 0;
+    float scores[kTiles][4];
+    unsigned probabilities[kTiles / 2][4];
+    float decay[2];
+    begin_scores(tile, scores);
+    thread_.template wait_products<0>(scores);
+    end_scores(tile);
+    soften(tile.visible, scores, decay);
+    pack(thread_, scores, probabilities);
+    while (!tile.ends_unit) {
+      Ring<Layout::kTileSlots> before = tiles_;
+      tiles_.advance();
+      tile = this->next_tile();
+      begin_turn();
+      begin_scores(tile, scores);
+      begin_out(before, probabilities);
+      end_turn();
+      thread_.template wait_products<1>(scores);
+      end_scores(tile);
+      soften(tile.visible, scores, decay);
+      thread_.template wait_products<0>(out_);
+      this->release(Layout::empty(before.slot(), 1));
+      scale_out(decay);
+      pack(thread_, scores, probabilities);
+    }
+    begin_out(tiles_, probabilities);
+    thread_.template wait_products<0>(out_);
+    this->release(Layout::empty(tiles_.slot(), 1));
+    tiles_.advance();
+  }
+
+  CADENZA_MMA void begin_scores(const TileInfo& tile, float (&scores)[kTiles][4]) {
+    if (tile.begins_segment) this->wait_segment();
+    thread_.begin_products();
+    multiply_rows<kDim>(thread_, this->segment(0), first_row(), this->tile(tiles_.slot(), 0),
+                        scores);
+    thread_.commit_products();
+  }
+  CADENZA_MMA void end_scores(const TileInfo& tile) {
+    this->release(Layout::empty(tiles_.slot(), 0));
+    if (tile.ends_segment) this->release_segment();
+  }
+  CADENZA_MMA void begin_out(const Ring<Layout::kTileSlots>& at,
+                             const unsigned (&probabilities)[kTiles / 2][4]) {
+    thread_.wait(this->barrier(Layout::full(at.slot(), 1)), at.parity());
+    thread_.begin_products();
+    multiply_columns<kDim>(thread_, probabilities, this->tile(at.slot(), 1), out_);
+    thread_.commit_products();
+  }
+
+  /// Scores to probabilities. What was summed before decays by the growth of a row's maximum. A row
+  /// that sees nothing keeps its state.
+  CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4], float (&decay)[2]) {
+    const float scale = problem_.scale * mma::kLog2e;
+    if (!visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys)) hide(visible, scores);
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float highest = peak_[half];
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          highest = scores[tile][i] > highest ? scores[tile][i] : highest;
+        }
+      }
+      CADENZA_MMA_UNROLL
+      for (int bits = 1; bits < 4; bits *= 2) {
+        const float other = thread_.exchanged(highest, bits);
+        highest = other > highest ? other : highest;
+      }
+      const float shift = highest == -mma::kInfinity ? 0 : highest * scale;
+      decay[half] = thread_.exp2(thread_.multiply_add(peak_[half], scale, -shift));
+      float added = 0;
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          scores[tile][i] = thread_.exp2(thread_.multiply_add(scores[tile][i], scale, -shift));
+          added += scores[tile][i];
+        }
+      }
+      peak_[half] = highest;
+      sum_[half] = sum_[half] * decay[half] + added;
+    }
+  }
+
+  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kTiles][4]) const {
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const SeenColumns seen = keys_of(visible, row(half));
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const int key = tile * 8 + sum_column(thread_.index()) + i;
+          if (!seen.has(key)) scores[tile][2 * half + i] = -mma::kInfinity;
+        }
+      }
+    }
+  }
+
+  CADENZA_MMA void scale_out(const float (&decay)[2]) {
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kDim / 8; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) out_[tile][i] *= decay[i / 2];
+    }
+  }
+
+  /// With what an earlier call left in memory.
+  CADENZA_MMA void merge(const Unit& unit) {
+    const Queries& buffer = problem_.queries[unit.buffer];
+    const auto out = mma::head_rows<kDim>(buffer.out, buffer, unit.begin, unit.head_begin);
+    const auto lse = mma::head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
+    float before[2];
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const bool inside = row(half) < unit.end - unit.begin;
+      before[half] = inside ? lse.data[row(half) * lse.stride] : -mma::kInfinity;
+    }
+    thread_.warp_barrier();  // all lanes of a row have read its lse
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float total = sum_[half];
+      total += thread_.exchanged(total, 1);
+      total += thread_.exchanged(total, 2);
+      if (row(half) >= unit.end - unit.begin || total == 0) continue;
+      const float here = peak_[half] * problem_.scale + thread_.log(total);
+      const float highest = before[half] > here ? before[half] : here;
+      const float old_weight = thread_.exp(before[half] - highest);  // 0: nothing was there
+      const float new_weight = thread_.exp(here - highest);
+      const float both = old_weight + new_weight;
+      const float scale = new_weight / (both * total);
+      const float keep = old_weight / both;
+      float* to = out.data + row(half) * out.stride + sum_column(thread_.index());
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kDim / 8; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const float old = keep > 0 ? to[tile * 8 + i] * keep : 0;
+          to[tile * 8 + i] = old + out_[tile][2 * half + i] * scale;
+        }
+      }
+      if (thread_.index() % 4 == 0) {
+        lse.data[row(half) * lse.stride] = highest + thread_.log(both);
+      }
+    }
+  }
+
+  float peak_[2];  ///< largest score so far, not scaled
+  float sum_[2];   ///< this thread's part of the sum of e^(logit - peak)
+  float out_[kDim / 8][4];
+};
+
+}  // namespace cadenza::kernels::sm90

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Second of two backward passes on Hopper: a unit is 128 keys of one key-value head and sums dK and
+// dV over the queries that see them, of all heads of its group. Rows of all products are keys, so
+// that probabilities and their gradients are left factors in registers as they come.
+#pragma once
+
+#include "pipeline.hpp"
+#include "query_gradient.hpp"
+
+namespace cadenza::kernels::sm90 {
+
+/// Numbers of a tile: lse, then delta.
+template <int kDim>
+using KeyGradientLayout = SharedLayout<kDim, 2, 2, kQueries, 2, 2 * kQueries>;
+
+template <int kDim, typename Thread>
+class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
+  using Base = Loader<KeyGradientLayout<kDim>, Thread>;
+  using Base::lane, Base::problem_, Base::thread_;
+
+ public:
+  using Base::Base;
+
+  CADENZA_MMA void run() {
+    for (int unit = thread_.take(problem_.next_unit); unit < problem_.unit_count;
+         unit = thread_.take(problem_.next_unit)) {
+      load_unit(unit);
+    }
+    this->end();
+  }
+
+ private:
+  CADENZA_MMA void load_unit(int unit) {
+    const Unit& of = problem_.units[unit];
+    int last_entry = -1;
+    for (QueryWalk walk(problem_, of); !walk.done();) {
+      const int entry = walk.entry();
+      const int row = walk.row();
+      const int head = walk.head();
+      walk.advance();
+      const bool begins = last_entry < 0;
+      if (begins) load_keys(of);
+      this->load_tile(
+          [&](TileInfo& info) {
+            const Entry& task = problem_.entries[entry];
+            info.visible = mma::visible_in(task, task.q_begin + row, of.begin);
+            info.unit = unit;
+            info.begins_segment = begins;
+            info.ends_segment = info.ends_unit = walk.done();
+          },
+          [&](int array, int to, Barrier* full) {
+            const EntryMaps& maps = problem_.entry_maps[entry];
+            const TensorMap* map = array == 0 ? &maps.q : &maps.dout;
+            if (entry != last_entry) thread_.acquire(map);
+            const Queries& buffer = problem_.queries[problem_.entries[entry].queries];
+            this->template copy<kQueries>(to, map, full, head - buffer.first_head, row);
+          },
+          [&](int slot, Barrier* full) {
+            copy_statistics(problem_.entries[entry], row, head, this->numbers(slot));
+            thread_.arrive_when_copied(full);
+          });
+      last_entry = entry;
+    }
+  }
+
+  CADENZA_MMA void load_keys(const Unit& of) {
+    this->load_segment([&](int array, int to, Barrier* full) {
+      const Keys& buffer = problem_.keys[of.buffer];
+      const TensorMap* map = (array == 0 ? problem_.k_maps : problem_.v_maps) + of.buffer;
+      thread_.acquire(map);
+      this->template copy<kUnitRows>(to, map, full, of.kv_head - buffer.first_head,
+                                     static_cast<int>(of.begin - buffer.begin));
+    });
+  }
+
+  CADENZA_MMA void copy_statistics(const Entry& task, int row, int head, float* to) const {
+    const Queries& buffer = problem_.queries[task.queries];
+    const std::int64_t first =
+        (task.q_begin + row - buffer.begin) * buffer.heads + head - buffer.first_head;
+    for (int query = lane(); query < kQueries; query += 32) {
+      const bool inside = task.q_begin + row + query < task.q_end;
+      const std::int64_t at = first + (inside ? query * buffer.heads : 0);
+      thread_.copy_number(to + query, buffer.lse + at, inside);
+      thread_.copy_number(to + kQueries + query, buffer.delta + at, inside);
+    }
+  }
+};
+
+template <int kDim, typename Thread>
+class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
+  static constexpr int kTiles = kQueries / 8;
+  using Layout = KeyGradientLayout<kDim>;
+  using Base = Consumer<Layout, Thread>;
+  using Base::first_row, Base::problem_, Base::row, Base::thread_, Base::tiles_;
+
+ public:
+  using Base::Base;
+
+  CADENZA_MMA void run() {
+    int tiles = 0;
+    for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
+      if (tile.begins_segment) {
+        clear(dk_);
+        clear(dv_);
+        tiles = 0;
+        this->wait_segment();
+      }
+      this->wait_second();
+      if (!tile.visible.sees_none(0, kQueries, first_row(), kWarpgroupRows)) {
+        differentiate(tile.visible);
+      }
+      this->release(Layout::empty(tiles_.slot(), 0));
+      this->release(Layout::empty(tiles_.slot(), 1));
+      tiles_.advance();
+      if (tile.ends_segment) this->release_segment();
+      if (tile.ends_segment || ++tiles % (kQueriesPerFlush / kQueries) == 0) {
+        add_sums(problem_.units[tile.unit]);
+      }
+    }
+  }
+
+ private:
+  CADENZA_MMA void differentiate(const Visible& visible) {
+    const unsigned queries = this->tile(tiles_.slot(), 0);
+    const unsigned dout = this->tile(tiles_.slot(), 1);
+    float scores[kTiles][4];
+    float dscores[kTiles][4];
+    unsigned packed[kTiles / 2][4];
+    unsigned dpacked[kTiles / 2][4];
+    thread_.begin_products();
+    multiply_rows<kDim>(thread_, this->segment(0), first_row(), queries, scores);
+    thread_.commit_products();
+    multiply_rows<kDim>(thread_, this->segment(1), first_row(), dout, dscores);
+    thread_.commit_products();
+    thread_.template wait_products<1>(scores);
+    soften(visible, scores);
+    pack(thread_, scores, packed);
+    thread_.begin_products();
+    multiply_columns<kDim>(thread_, packed, dout, dv_);
+    thread_.commit_products();
+    thread_.template wait_products<1>(dscores);
+    subtract_delta(scores, dscores);
+    pack(thread_, dscores, dpacked);
+    thread_.begin_products();
+    multiply_columns<kDim>(thread_, dpacked, queries, dk_);
+    thread_.commit_products();
+    thread_.template wait_products<0>(dv_);
+    thread_.pin(dk_);
+  }
+
+  /// Columns are queries: a thread meets two for every eight.
+  CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4]) const {
+    const float scale = problem_.scale * mma::kLog2e;
+    const float* lse = this->numbers(tiles_.slot());
+    const bool all = visible.sees_all(0, kQueries, first_row(), kWarpgroupRows);
+    const SeenColumns seen[2] = {queries_of(visible, row(0)), queries_of(visible, row(1))};
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int query = tile * 8 + sum_column(thread_.index()) + i;
+        const float lse_of_query = usable_lse(lse[query]);
+        CADENZA_MMA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          float& score = scores[tile][2 * half + i];
+          const float p = probability(thread_, score, scale, lse_of_query);
+          score = all || seen[half].has(query) ? p : 0;
+        }
+      }
+    }
+  }
+
+  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
+                                  float (&dscores)[kTiles][4]) const {
+    const float* delta = this->numbers(tiles_.slot()) + kQueries;
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float delta_of_query = delta[tile * 8 + sum_column(thread_.index()) + i % 2];
+        dscores[tile][i] = scores[tile][i] * (dscores[tile][i] - delta_of_query);
+      }
+    }
+  }
+
+  /// Adds the sums to memory and begins new ones.
+  CADENZA_MMA void add_sums(const Unit& unit) {
+    const Keys& buffer = problem_.keys[unit.buffer];
+    const auto dk = mma::head_rows<kDim>(buffer.dk, buffer, unit.begin, unit.kv_head);
+    const auto dv = mma::head_rows<kDim>(buffer.dv, buffer, unit.begin, unit.kv_head);
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      if (row(half) >= unit.end - unit.begin) continue;
+      float* to_dk = dk.data + row(half) * dk.stride + sum_column(thread_.index());
+      float* to_dv = dv.data + row(half) * dv.stride + sum_column(thread_.index());
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kDim / 8; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          to_dk[tile * 8 + i] += dk_[tile][2 * half + i] * problem_.scale;
+          to_dv[tile * 8 + i] += dv_[tile][2 * half + i];
+        }
+      }
+    }
+    clear(dk_);
+    clear(dv_);
+  }
+
+  float dk_[kDim / 8][4];
+  float dv_[kDim / 8][4];
+};
+
+}  // namespace cadenza::kernels::sm90

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a tile lies in shared memory, and how a product names it (PTX ISA, "Asynchronous warpgroup
+// level matrix shared memory layout").
+//
+// A tile [rows, D] is D/64 panels [rows, 64], one after another; a row of a panel is 128 bytes. The
+// copy engine exchanges the eight 16-byte chunks of a row by its number modulo 8 (128-byte
+// swizzle): bits 4 to 6 of an address are exclusive-or'ed with bits 7 to 9, so panels begin at 1024
+// bytes.
+#pragma once
+
+#include "problem.hpp"
+
+namespace cadenza::kernels::sm90 {
+
+inline constexpr int kPanel = 64;        ///< elements of a row of a panel
+inline constexpr int kRowBytes = 128;    ///< of a panel
+inline constexpr int kAtomBytes = 1024;  ///< eight rows: the swizzle's period
+inline constexpr int kDepth = 16;        ///< of one multiplication
+
+CADENZA_MMA constexpr int panel_bytes(int rows) {
+  return rows * kRowBytes;
+}
+CADENZA_MMA constexpr int tile_bytes(int rows, int head_dim) {
+  return head_dim / kPanel * panel_bytes(rows);
+}
+
+/// Where the byte that would be at `address` without the exchange is.
+CADENZA_MMA constexpr unsigned swizzled(unsigned address) {
+  return address ^ ((address >> 7 & 7) << 4);
+}
+
+/// Matrix descriptor with the 128-byte swizzle. Offsets in bytes, see below.
+CADENZA_MMA constexpr std::uint64_t descriptor(unsigned address, unsigned leading,
+                                               unsigned stride) {
+  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+  return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
+         static_cast<std::uint64_t>(leading >> 4) << 16 |
+         static_cast<std::uint64_t>(stride >> 4) << 32 | kSwizzle128;
+}
+
+/// Rows of a tile as a factor whose depth is head_dim ("K-major"): from row `row` on, elements
+/// [depth, depth + 16) of each. Stride: from eight rows to the next eight; leading: not used.
+CADENZA_MMA constexpr std::uint64_t rows_factor(unsigned tile, int tile_rows, int row, int depth) {
+  return descriptor(tile + static_cast<unsigned>(depth / kPanel * panel_bytes(tile_rows) +
+                                                 row * kRowBytes + depth % kPanel * 2),
+                    16, kAtomBytes);
+}
+
+/// A tile as a right factor whose depth is its rows ("MN-major"): rows [depth, depth + 16), all
+/// elements. Leading: from a panel to the next; stride: from eight rows to the next eight.
+CADENZA_MMA constexpr std::uint64_t columns_factor(unsigned tile, int tile_rows, int depth) {
+  return descriptor(tile + static_cast<unsigned>(depth * kRowBytes),
+                    static_cast<unsigned>(panel_bytes(tile_rows)), kAtomBytes);
+}
+
+/// Of the sums that a thread has of a result [64, N], in groups of four for every eight columns: 0
+/// and 1 are in row sum_row, 2 and 3 eight rows on; columns are sum_column and the next. The same
+/// as for a left factor in registers, 16 columns at a time.
+CADENZA_MMA constexpr int sum_row(int thread) {
+  return thread % kWarpgroup / 32 * 16 + thread % 32 / 4;
+}
+CADENZA_MMA constexpr int sum_column(int thread) {
+  return thread % 4 * 2;
+}
+
+}  // namespace cadenza::kernels::sm90

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the loading warp and the two computing warpgroups of a block work together.
+//
+// A unit's own rows (a *segment*: queries, or keys and values) stay in shared memory while tiles of
+// the other side pass by: pairs of arrays, K and V or Q and dO. Segments and tiles have rings of
+// slots. Every slot has a barrier `full`, on which the copy engine counts bytes, and a barrier
+// `empty`, on which every computing warp arrives when it has read the slot for the last time. What
+// a tile is (TileInfo) lies beside it, so only the loading warp walks over tasks.
+//
+// A block stays for the whole launch: units are handed out by a counter, the longest first, and the
+// loading warp is already at the next unit while the last one is computed.
+#pragma once
+
+#include "../mma/tiles.hpp"
+#include "layout.hpp"
+#include "walks.hpp"
+
+namespace cadenza::kernels::sm90 {
+
+using Barrier = std::uint64_t;
+using mma::Visible;
+
+/// What the computing warpgroups have to know of a tile.
+struct TileInfo {
+  Visible visible;
+  int unit = 0;      ///< -1: there are no more
+  int rotation = 0;  ///< of the segment's queries
+  bool begins_segment = false;
+  bool ends_segment = false;
+  bool ends_unit = false;
+};
+
+/// Shared memory of a pass. A segment has kSegmentArrays tiles of kUnitRows rows, a slot of tiles
+/// two of kRows rows and kNumbers numbers.
+template <int kDim, int kSegmentArrays, int kSegments, int kRows, int kStages, int kNumbers>
+struct SharedLayout {
+  static constexpr int kHeadDim = kDim;
+  static constexpr int kTileRows = kRows;
+  static constexpr int kSegmentTile = tile_bytes(kUnitRows, kDim);
+  static constexpr int kTile = tile_bytes(kRows, kDim);
+  static constexpr int kArrays = kSegmentArrays;
+  static constexpr int kSegmentSlots = kSegments;
+  static constexpr int kTileSlots = kStages;
+  static constexpr int kNumbersOfTile = kNumbers;
+
+  CADENZA_MMA static constexpr int segment(int slot, int array) {
+    return (slot * kSegmentArrays + array) * kSegmentTile;
+  }
+  CADENZA_MMA static constexpr int tile(int slot, int array) {
+    return kSegments * kSegmentArrays * kSegmentTile + (slot * 2 + array) * kTile;
+  }
+  CADENZA_MMA static constexpr int numbers(int slot) {
+    return tile(kStages, 0) + slot * kNumbers * static_cast<int>(sizeof(float));
+  }
+  CADENZA_MMA static constexpr int info(int slot) {
+    return numbers(kStages) + slot * static_cast<int>(sizeof(TileInfo));
+  }
+  CADENZA_MMA static constexpr int barrier(int which) {
+    return (info(kStages) + 7) / 8 * 8 + which * static_cast<int>(sizeof(Barrier));
+  }
+  CADENZA_MMA static constexpr int segment_full(int slot) { return barrier(slot); }
+  CADENZA_MMA static constexpr int segment_empty(int slot) { return barrier(kSegments + slot); }
+  CADENZA_MMA static constexpr int full(int slot, int array) {
+    return barrier(2 * kSegments + 2 * slot + array);
+  }
+  CADENZA_MMA static constexpr int empty(int slot, int array) {
+    return barrier(2 * kSegments + 2 * (kStages + slot) + array);
+  }
+  static constexpr int kBytes = barrier(2 * kSegments + 4 * kStages);
+};
+
+/// Position in a ring of slots that are used in turn: the nth use of a slot has parity n % 2.
+template <int kSlots>
+class Ring {
+ public:
+  CADENZA_MMA int slot() const { return slot_; }
+  CADENZA_MMA int parity() const { return parity_; }
+  CADENZA_MMA void advance() {
+    if (++slot_ < kSlots) return;
+    slot_ = 0;
+    parity_ ^= 1;
+  }
+
+ private:
+  int slot_ = 0;
+  int parity_ = 0;
+};
+
+/// A thread's view of its block.
+template <typename Layout, typename Thread>
+class Block {
+ public:
+  CADENZA_MMA Block(const Thread& thread, const Problem& problem, unsigned char* shared)
+      : thread_(thread), problem_(problem), shared_(shared) {}
+
+ protected:
+  CADENZA_MMA int lane() const { return thread_.index() % 32; }
+  CADENZA_MMA Barrier* barrier(int at) const { return reinterpret_cast<Barrier*>(shared_ + at); }
+  CADENZA_MMA TileInfo& info(int slot) const {
+    return *reinterpret_cast<TileInfo*>(shared_ + Layout::info(slot));
+  }
+  CADENZA_MMA float* numbers(int slot) const {
+    return reinterpret_cast<float*>(shared_ + Layout::numbers(slot));
+  }
+
+  const Thread& thread_;
+  const Problem& problem_;
+  unsigned char* shared_;
+};
+
+/// All barriers, by one thread, before the block parts into its roles.
+template <typename Layout, typename Thread>
+CADENZA_MMA void initialize_barriers(const Thread& thread, unsigned char* shared) {
+  constexpr int kReaders = kConsumers * kWarpgroup / 32;
+  const auto at = [&](int place) { return reinterpret_cast<Barrier*>(shared + place); };
+  if (thread.index() == 0) {
+    for (int slot = 0; slot < Layout::kSegmentSlots; ++slot) {
+      thread.initialize(at(Layout::segment_full(slot)), 1);
+      thread.initialize(at(Layout::segment_empty(slot)), kReaders);
+    }
+    for (int slot = 0; slot < Layout::kTileSlots; ++slot) {
+      // Where there are numbers, every lane of the loading warp arrives for its own.
+      thread.initialize(at(Layout::full(slot, 0)), Layout::kNumbersOfTile > 0 ? 1 + 32 : 1);
+      thread.initialize(at(Layout::full(slot, 1)), 1);
+      thread.initialize(at(Layout::empty(slot, 0)), kReaders);
+      thread.initialize(at(Layout::empty(slot, 1)), kReaders);
+    }
+    thread.publish_barriers();
+  }
+  thread.block_barrier();
+}
+
+/// The loading warp: all lanes walk, the first one loads.
+template <typename Layout, typename Thread>
+class Loader : public Block<Layout, Thread> {
+ protected:
+  using Base = Block<Layout, Thread>;
+  using Base::Base, Base::barrier, Base::info, Base::lane, Base::shared_, Base::thread_;
+
+  /// A tile of kRows rows from `row` on.
+  template <int kRows>
+  CADENZA_MMA void copy(int to, const TensorMap* map, Barrier* full, int head, int row) {
+    CADENZA_MMA_UNROLL
+    for (int column = 0; column < Layout::kHeadDim; column += kPanel) {
+      thread_.copy_panel(shared_ + to + column / kPanel * panel_bytes(kRows), map, full, column,
+                         head, row);
+    }
+  }
+
+  /// copy_array(array, to, full) for every array of the next segment, once its slot is empty.
+  template <typename CopyArray>
+  CADENZA_MMA void load_segment(const CopyArray& copy_array) {
+    const int slot = segments_.slot();
+    wait_empty(Layout::segment_empty(slot), segments_.parity());
+    if (lane() == 0) {
+      Barrier* full = barrier(Layout::segment_full(slot));
+      thread_.arrive_expecting(full, Layout::kArrays * Layout::kSegmentTile);
+      for (int array = 0; array < Layout::kArrays; ++array) {
+        copy_array(array, Layout::segment(slot, array), full);
+      }
+    }
+    segments_.advance();
+  }
+
+  /// describe(info) and copy_array(array, to, full) for the two arrays of the next tile.
+  /// copy_numbers(slot, full) is called by all lanes.
+  template <typename Describe, typename CopyArray, typename CopyNumbers>
+  CADENZA_MMA void load_tile(const Describe& describe, const CopyArray& copy_array,
+                             const CopyNumbers& copy_numbers) {
+    const int slot = tiles_.slot();
+    CADENZA_MMA_UNROLL
+    for (int array = 0; array < 2; ++array) {
+      wait_empty(Layout::empty(slot, array), tiles_.parity());
+      Barrier* full = barrier(Layout::full(slot, array));
+      if (lane() == 0) {
+        if (array == 0) describe(info(slot));
+        thread_.arrive_expecting(full, Layout::kTile);
+        copy_array(array, Layout::tile(slot, array), full);
+      }
+      if (array == 0) copy_numbers(slot, full);
+    }
+    tiles_.advance();
+  }
+
+  /// Tells the computing warpgroups that there are no more units.
+  CADENZA_MMA void end() {
+    const int slot = tiles_.slot();
+    wait_empty(Layout::empty(slot, 0), tiles_.parity());
+    if (lane() == 0) {
+      info(slot).unit = -1;
+      thread_.arrive(barrier(Layout::full(slot, 0)));
+    }
+    if (Layout::kNumbersOfTile > 0) thread_.arrive_when_copied(barrier(Layout::full(slot, 0)));
+  }
+
+ private:
+  /// A slot's nth use waits for its (n - 1)th to end. A lane that came late could take the end of
+  /// the use after that for it, so none goes on before all have seen it.
+  CADENZA_MMA void wait_empty(int empty, int parity) {
+    thread_.wait(barrier(empty), parity ^ 1);
+    thread_.warp_barrier();
+  }
+
+  Ring<Layout::kSegmentSlots> segments_;
+  Ring<Layout::kTileSlots> tiles_;
+};
+
+/// A thread of a computing warpgroup.
+template <typename Layout, typename Thread>
+class Consumer : public Block<Layout, Thread> {
+ protected:
+  using Base = Block<Layout, Thread>;
+  using Base::Base, Base::barrier, Base::info, Base::lane, Base::problem_, Base::shared_,
+      Base::thread_;
+
+  CADENZA_MMA int group() const { return thread_.index() / kWarpgroup - 1; }
+  /// Of a unit: the first row of this warpgroup, and the row of this thread's sums 0 and 1 (half 0)
+  /// or 2 and 3 of every four.
+  CADENZA_MMA int first_row() const { return group() * kWarpgroupRows; }
+  CADENZA_MMA int row(int half) const { return first_row() + sum_row(thread_.index()) + 8 * half; }
+
+  /// Waits for the next tile's first array.
+  CADENZA_MMA TileInfo next_tile() {
+    thread_.wait(barrier(Layout::full(tiles_.slot(), 0)), tiles_.parity());
+    return info(tiles_.slot());
+  }
+  CADENZA_MMA void wait_second() {
+    thread_.wait(barrier(Layout::full(tiles_.slot(), 1)), tiles_.parity());
+  }
+  CADENZA_MMA void wait_segment() {
+    thread_.wait(barrier(Layout::segment_full(segments_.slot())), segments_.parity());
+  }
+  CADENZA_MMA void release_segment() {
+    release(Layout::segment_empty(segments_.slot()));
+    segments_.advance();
+  }
+  CADENZA_MMA void release(int empty) {
+    thread_.warp_barrier();  // all lanes have read
+    if (lane() == 0) thread_.arrive(barrier(empty));
+  }
+
+  /// As products take it.
+  CADENZA_MMA unsigned segment(int array) const {
+    return thread_.shared_address(shared_ + Layout::segment(segments_.slot(), array));
+  }
+  CADENZA_MMA unsigned tile(int slot, int array) const {
+    return thread_.shared_address(shared_ + Layout::tile(slot, array));
+  }
+
+  Ring<Layout::kTileSlots> tiles_;  ///< the slot that next_tile names
+
+ private:
+  Ring<Layout::kSegmentSlots> segments_;
+};
+
+/// sums [64, 8 kTiles] = rows [left_row, +64) of a unit's tile times rows of `right`, over kDim
+/// columns.
+template <int kDim, int kTiles, typename Thread>
+CADENZA_MMA void multiply_rows(const Thread& thread, unsigned left, int left_row, unsigned right,
+                               float (&sums)[kTiles][4]) {
+  CADENZA_MMA_UNROLL
+  for (int depth = 0; depth < kDim; depth += kDepth) {
+    thread.multiply(sums, rows_factor(left, kUnitRows, left_row, depth),
+                    rows_factor(right, kTiles * 8, 0, depth), depth > 0);
+  }
+}
+
+/// sums [64, kDim] += left [64, 16 kSteps] times `right` [16 kSteps, kDim].
+template <int kDim, int kSteps, typename Thread>
+CADENZA_MMA void multiply_columns(const Thread& thread, const unsigned (&left)[kSteps][4],
+                                  unsigned right, float (&sums)[kDim / 8][4]) {
+  CADENZA_MMA_UNROLL
+  for (int step = 0; step < kSteps; ++step) {
+    thread.multiply(sums, left[step], columns_factor(right, kSteps * kDepth, step * kDepth));
+  }
+}
+
+/// Sums rounded to bfloat16: in their places as a left factor.
+template <int kTiles, typename Thread>
+CADENZA_MMA void pack(const Thread& thread, const float (&sums)[kTiles][4],
+                      unsigned (&packed)[kTiles / 2][4]) {
+  CADENZA_MMA_UNROLL
+  for (int step = 0; step < kTiles / 2; ++step) {
+    CADENZA_MMA_UNROLL
+    for (int part = 0; part < 4; ++part) {
+      const float* pair = &sums[2 * step + part / 2][part % 2 * 2];
+      packed[step][part] = thread.pack(pair[0], pair[1]);
+    }
+  }
+}
+
+template <int kTiles>
+CADENZA_MMA void clear(float (&sums)[kTiles][4]) {
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 4; ++i) sums[tile][i] = 0;
+  }
+}
+
+/// Of a tile's columns those that a row sees: [begin, begin + size).
+struct SeenColumns {
+  int begin = 0;
+  unsigned size = 0;
+  CADENZA_MMA bool has(int column) const { return static_cast<unsigned>(column - begin) < size; }
+};
+
+CADENZA_MMA SeenColumns columns_between(bool row_counts, int begin, int end) {
+  return {begin, row_counts && begin < end ? static_cast<unsigned>(end - begin) : 0u};
+}
+CADENZA_MMA SeenColumns keys_of(const Visible& of, int query) {
+  const int begin = of.k_begin > query + of.low ? of.k_begin : query + of.low;
+  const int end = of.k_end < query + of.high + 1 ? of.k_end : query + of.high + 1;
+  return columns_between(query >= of.q_begin && query < of.q_end, begin, end);
+}
+CADENZA_MMA SeenColumns queries_of(const Visible& of, int key) {
+  const int begin = of.q_begin > key - of.high ? of.q_begin : key - of.high;
+  const int end = of.q_end < key - of.low + 1 ? of.q_end : key - of.low + 1;
+  return columns_between(key >= of.k_begin && key < of.k_end, begin, end);
+}
+
+}  // namespace cadenza::kernels::sm90

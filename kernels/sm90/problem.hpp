@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of attention as the kernels for Hopper read it: the problem of mma/, and a tensor map for
+// every array of rows that the copy engine (TMA) reads. Plain numbers, for nvcc and the host's
+// compiler.
+#pragma once
+
+#include "../mma/problem.hpp"
+
+namespace cadenza::kernels::sm90 {
+
+using mma::Bits;
+using mma::Entry;
+using mma::Keys;
+using mma::Queries;
+using mma::Rotation;
+using mma::Unit;
+
+inline constexpr int kHeadDims[] = {64, 128};
+inline constexpr int kWarpgroup = 128;  ///< threads that multiply together
+inline constexpr int kConsumers = 2;    ///< warpgroups that compute; one more loads for them
+inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+inline constexpr int kWarpgroupRows = 64;                      ///< of a product's result
+inline constexpr int kUnitRows = kConsumers * kWarpgroupRows;  ///< queries or keys of a unit
+inline constexpr int kKeys = 128;                              ///< of a tile that queries meet
+/// Queries after which sums of dK and dV go to memory: a sum of sums of so many terms loses far
+/// less than the rounding of its factors.
+inline constexpr int kQueriesPerFlush = 4096;
+
+inline constexpr int kQueries = 64;  ///< of a tile that keys meet: what registers have room for
+
+/// Place and form of an array of rows as the copy engine takes it: a CUtensorMap on a device.
+struct alignas(64) TensorMap {
+  std::uint64_t words[16];
+};
+
+/// What a tensor map says: rows [rows, heads, head_dim] of bfloat16 from `data` on, of which a copy
+/// takes `tile` rows of one head and 64 elements of each. Rows outside are zeros.
+struct MappedRows {
+  const Bits* data = nullptr;
+  std::int64_t rows = 0;
+  int heads = 0;
+  int head_dim = 0;
+  int tile = 0;
+};
+
+/// Maps of an entry: only its own rows, so that a tile's rows outside it are zeros.
+struct EntryMaps {
+  TensorMap k, v;     ///< tiles of kKeys: forward, dQ
+  TensorMap q, dout;  ///< tiles of kQueries: dK and dV
+};
+
+struct Problem : mma::Problem {
+  int unit_count = 0;
+  int* next_unit = nullptr;  ///< counter of units that blocks took; 0 before the launch
+  const EntryMaps* entry_maps = nullptr;     ///< of every entry
+  const TensorMap* rotation_maps = nullptr;  ///< rotated queries of every rotation, tiles of units
+  const TensorMap* dout_maps = nullptr;      ///< of every buffer of queries, tiles of units
+  const TensorMap* k_maps = nullptr;         ///< of every buffer of keys, tiles of units
+  const TensorMap* v_maps = nullptr;
+};
+
+}  // namespace cadenza::kernels::sm90

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tiles the loading warp brings for a unit, one after another.
+#pragma once
+
+#include "../mma/tiles.hpp"
+#include "problem.hpp"
+
+namespace cadenza::kernels::sm90 {
+
+using mma::larger;
+using mma::smaller;
+
+/// Over the tiles of keys that some query of a unit sees, entry after entry.
+class KeyWalk {
+ public:
+  CADENZA_MMA KeyWalk(const Problem& problem, const Unit& unit)
+      : problem_(problem), unit_(unit), at_(unit.first_entry - 1) {
+    next_entry();
+  }
+
+  CADENZA_MMA bool done() const { return at_ >= unit_.last_entry; }
+  CADENZA_MMA int entry() const { return problem_.order[at_]; }
+  /// First row of the tile among the entry's keys.
+  CADENZA_MMA int row() const { return row_; }
+  CADENZA_MMA void advance() {
+    row_ += kKeys;
+    if (row_ >= end_) next_entry();
+  }
+
+ private:
+  CADENZA_MMA void next_entry() {
+    for (++at_; at_ < unit_.last_entry; ++at_) {
+      const Entry& of = problem_.entries[entry()];
+      if (of.head_begin > unit_.head_begin || of.head_end <= unit_.head_begin) continue;
+      const std::int64_t first = larger(of.q_begin, unit_.begin);
+      const std::int64_t last = smaller(of.q_end, unit_.end) - 1;
+      row_ = static_cast<int>(larger(0, first + of.low - of.k_begin));
+      end_ = static_cast<int>(smaller(of.k_end, last + of.high + 1) - of.k_begin);
+      if (first <= last && row_ < end_) return;
+    }
+  }
+
+  const Problem& problem_;
+  const Unit& unit_;
+  int at_;
+  int row_ = 0;
+  int end_ = 0;
+};
+
+/// Over the tiles of queries that see some key of a unit: entries, their tiles, the heads.
+class QueryWalk {
+ public:
+  CADENZA_MMA QueryWalk(const Problem& problem, const Unit& unit)
+      : problem_(problem), unit_(unit), at_(unit.first_entry - 1) {
+    next_entry();
+  }
+
+  CADENZA_MMA bool done() const { return at_ >= unit_.last_entry; }
+  CADENZA_MMA int entry() const { return problem_.order[at_]; }
+  /// First row of the tile among the entry's queries.
+  CADENZA_MMA int row() const { return row_; }
+  CADENZA_MMA int head() const { return head_; }
+  CADENZA_MMA void advance() {
+    if (++head_ < last_head_) return;
+    head_ = first_head_;
+    row_ += kQueries;
+    if (row_ >= end_) next_entry();
+  }
+
+ private:
+  CADENZA_MMA void next_entry() {
+    for (++at_; at_ < unit_.last_entry; ++at_) {
+      const Entry& of = problem_.entries[entry()];
+      const std::int64_t first = larger(of.k_begin, unit_.begin);
+      const std::int64_t last = smaller(of.k_end, unit_.end) - 1;
+      row_ = static_cast<int>(larger(0, first - of.high - of.q_begin));
+      end_ = static_cast<int>(smaller(of.q_end, last - of.low + 1) - of.q_begin);
+      head_ = first_head_ = of.head_begin > unit_.head_begin ? of.head_begin : unit_.head_begin;
+      last_head_ = of.head_end < unit_.head_end ? of.head_end : unit_.head_end;
+      if (head_ < last_head_ && first <= last && row_ < end_) return;
+    }
+  }
+
+  const Problem& problem_;
+  const Unit& unit_;
+  int at_;
+  int head_ = 0, first_head_ = 0, last_head_ = 0;
+  int row_ = 0;
+  int end_ = 0;
+};
+
+}  // namespace cadenza::kernels::sm90
