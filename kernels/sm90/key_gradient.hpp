@@ -77,6 +77,7 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
     const Queries& buffer = problem_.queries[task.queries];
     const std::int64_t first =
         (task.q_begin + row - buffer.begin) * buffer.heads + head - buffer.first_head;
+    CADENZA_MMA_ROLL
     for (int query = lane(); query < kQueries; query += 32) {
       const bool inside = task.q_begin + row + query < task.q_end;
       const std::int64_t at = first + (inside ? query * buffer.heads : 0);
@@ -97,30 +98,34 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   using Base::Base;
 
   CADENZA_MMA void run() {
-    int tiles = 0;
-    for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
-      if (tile.begins_segment) {
+    while (next_tile()) {
+      if (tile_->begins_segment) {
         clear(dk_);
         clear(dv_);
-        tiles = 0;
+        summed_ = 0;
         this->wait_segment();
       }
       this->wait_second();
-      if (!tile.visible.sees_none(0, kQueries, first_row(), kWarpgroupRows)) {
-        differentiate(tile.visible);
-      }
+      if (!tile_->visible.sees_none(0, kQueries, first_row(), kWarpgroupRows)) differentiate();
+      const int unit = tile_->unit;
+      const bool ends = tile_->ends_segment;
       this->release(Layout::empty(tiles_.slot(), 0));
       this->release(Layout::empty(tiles_.slot(), 1));
       tiles_.advance();
-      if (tile.ends_segment) this->release_segment();
-      if (tile.ends_segment || ++tiles % (kQueriesPerFlush / kQueries) == 0) {
-        add_sums(problem_.units[tile.unit]);
-      }
+      if (ends) this->release_segment();
+      summed_ += kQueries;
+      if (ends || summed_ % kQueriesPerFlush == 0) add_sums(problem_.units[unit]);
     }
   }
 
  private:
-  CADENZA_MMA void differentiate(const Visible& visible) {
+  /// Whether there is one.
+  CADENZA_MMA bool next_tile() {
+    tile_ = &Base::next_tile();
+    return tile_->unit >= 0;
+  }
+
+  CADENZA_MMA void differentiate() {
     const unsigned queries = this->tile(tiles_.slot(), 0);
     const unsigned dout = this->tile(tiles_.slot(), 1);
     float scores[kTiles][4];
@@ -133,13 +138,13 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     multiply_rows<kDim>(thread_, this->segment(1), first_row(), dout, dscores);
     thread_.commit_products();
     thread_.template wait_products<1>(scores);
-    soften(visible, scores);
+    soften(tile_->visible, scores);
     pack(thread_, scores, packed);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, packed, dout, dv_);
     thread_.commit_products();
     thread_.template wait_products<1>(dscores);
-    subtract_delta(scores, dscores);
+    subtract_delta(tile_->visible, scores, dscores);
     pack(thread_, dscores, dpacked);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, dpacked, queries, dk_);
@@ -170,15 +175,19 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     }
   }
 
-  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
+  CADENZA_MMA void subtract_delta(const Visible& visible, const float (&scores)[kTiles][4],
                                   float (&dscores)[kTiles][4]) const {
     const float* delta = this->numbers(tiles_.slot()) + kQueries;
+    // What no task of the tile names may be anything, also NaN.
+    const bool counts[2] = {queries_of(visible, row(0)).size > 0,
+                            queries_of(visible, row(1)).size > 0};
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_MMA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const float delta_of_query = delta[tile * 8 + sum_column(thread_.index()) + i % 2];
-        dscores[tile][i] = scores[tile][i] * (dscores[tile][i] - delta_of_query);
+        const int query = tile * 8 + sum_column(thread_.index()) + i % 2;
+        const float dscore = scores[tile][i] * (dscores[tile][i] - delta[query]);
+        dscores[tile][i] = counts[i / 2] ? dscore : 0;
       }
     }
   }
@@ -206,6 +215,8 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     clear(dv_);
   }
 
+  const TileInfo* tile_ = nullptr;
+  int summed_ = 0;  ///< queries since the sums began
   float dk_[kDim / 8][4];
   float dv_[kDim / 8][4];
 };

@@ -219,8 +219,8 @@ class Consumer : public Block<Layout, Thread> {
   CADENZA_MMA int first_row() const { return group() * kWarpgroupRows; }
   CADENZA_MMA int row(int half) const { return first_row() + sum_row(thread_.index()) + 8 * half; }
 
-  /// Waits for the next tile's first array.
-  CADENZA_MMA TileInfo next_tile() {
+  /// Waits for the next tile's first array. What it is may be read until that is released.
+  CADENZA_MMA const TileInfo& next_tile() {
     thread_.wait(barrier(Layout::full(tiles_.slot(), 0)), tiles_.parity());
     return info(tiles_.slot());
   }

@@ -89,11 +89,16 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     soften(visible, scores);
     thread_.template wait_products<0>(dscores);
     CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int half = 0; half < 2; ++half) {
+      // What no task of the tile names may be anything, also NaN.
+      const bool counts = keys_of(visible, row(half)).size > 0;
       CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float p = scores[tile][i];
-        dscores[tile][i] = p * (dscores[tile][i] - delta_[i / 2]);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          const float dscore = scores[tile][i] * (dscores[tile][i] - delta_[half]);
+          dscores[tile][i] = counts ? dscore : 0;
+        }
       }
     }
     pack(thread_, dscores, packed);

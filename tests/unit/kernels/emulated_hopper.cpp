@@ -75,10 +75,8 @@ void EmulatedHopper::settle(BarrierState& barrier) {
 }
 
 /// Of `threads` threads; who does not `stay` does not wait for the others.
-void EmulatedHopper::meet(NamedBarrier& barrier, int threads, bool stay, int weight) {
-  barrier.arrived += weight;
-  if (barrier.arrived > threads) throw std::runtime_error("more threads than a barrier expects");
-  if (barrier.arrived == threads) {
+void EmulatedHopper::meet(NamedBarrier& barrier, int threads, bool stay) {
+  if (++barrier.arrived == threads) {
     barrier.arrived = 0;
     for (const int waiting : std::exchange(barrier.waiting, {})) fibers_.make_ready(waiting);
     return;
@@ -192,14 +190,13 @@ void EmulatedHopper::execute_groups(int warpgroup, int groups) {
 }
 
 void HopperThread::block_barrier() const {
-  block_->meet(block_->named_[0], EmulatedHopper::kThreads, true);
+  block_->meet(block_->named_[0], EmulatedHopper::kThreads);
 }
 void HopperThread::warp_barrier() const {
-  block_->meet(block_->warps_[static_cast<std::size_t>(index_ / 32)], 32, true);
+  block_->meet(block_->warps_[static_cast<std::size_t>(index_ / 32)], 32);
 }
 void HopperThread::sync(int barrier, int threads) const {
-  const bool stay = !block_->left_out(HopperFault::Kind::turn);
-  block_->meet(block_->named_[barrier], threads, stay);
+  block_->meet(block_->named_[barrier], threads);
 }
 void HopperThread::arrive(int barrier, int threads) const {
   block_->meet(block_->named_[barrier], threads, false);
@@ -232,7 +229,7 @@ void HopperThread::arrive_when_copied(Barrier* barrier) const {
 void HopperThread::wait(Barrier* barrier, int parity) const {
   if (block_->left_out(HopperFault::Kind::wait)) return;
   auto& state = block_->state(barrier);
-  if (block_->fibers_.random() % 4 == 0) block_->something_happens();
+  if (block_->fibers_.random() % 256 == 0) block_->something_happens();
   while (state.phase % 2 == parity) {
     state.waiting.push_back(index_);
     block_->fibers_.stop();
@@ -279,7 +276,7 @@ void HopperThread::issue(int tiles, float* sums, std::uint64_t left, const unsig
       block_->execute_groups(index_ / sm90::kWarpgroup, product.group + 1);
     }
   }
-  block_->meet(block_->named_[barrier], sm90::kWarpgroup, true);
+  block_->meet(block_->named_[barrier], sm90::kWarpgroup);
 }
 void HopperThread::commit_products() const {
   ++block_->running().committed;
@@ -291,18 +288,18 @@ void HopperThread::wait_groups(int later) const {
 
 int HopperThread::take(int* counter) const {
   auto& warp = block_->warps_[static_cast<std::size_t>(index_ / 32)];
-  block_->meet(warp, 32, true);
+  block_->meet(warp, 32);
   const auto first = static_cast<std::size_t>(index_ / 32 * 32);
   if (index_ % 32 == 0) block_->threads_[first].bits = (*counter)++;
-  block_->meet(warp, 32, true);
+  block_->meet(warp, 32);
   return block_->threads_[first].bits;
 }
 float HopperThread::exchanged(float value, int bits) const {
   auto& warp = block_->warps_[static_cast<std::size_t>(index_ / 32)];
   block_->running().value = value;
-  block_->meet(warp, 32, true);
+  block_->meet(warp, 32);
   const float other = block_->threads_[static_cast<std::size_t>(index_ ^ bits)].value;
-  block_->meet(warp, 32, true);
+  block_->meet(warp, 32);
   return other;
 }
 unsigned HopperThread::shared_address(const void* shared) const {

@@ -86,7 +86,7 @@ class HopperThread {
 
 /// A wait or an arrival that is left out: the nth of its kind by every thread of the role.
 struct HopperFault {
-  enum class Kind { none, wait, arrival, products, turn };
+  enum class Kind { none, wait, arrival, products };
   Kind kind = Kind::none;
   bool by_loader = false;  ///< else by computing threads
   int nth = 0;
@@ -144,7 +144,7 @@ class EmulatedHopper {
   };
   struct Thread {
     int committed = 0;
-    int counts[5] = {};  ///< of every kind of fault
+    int counts[4] = {};  ///< of every kind of fault
     std::vector<Number> numbers;
     float value = 0;  ///< what it gives to its warp
     int bits = 0;
@@ -155,7 +155,7 @@ class EmulatedHopper {
   Thread& running() { return threads_[static_cast<std::size_t>(fibers_.running())]; }
   BarrierState& state(std::uint64_t* barrier);
   void settle(BarrierState& barrier);
-  void meet(NamedBarrier& barrier, int threads, bool stay, int weight = 1);
+  void meet(NamedBarrier& barrier, int threads, bool stay = true);
   void later(std::function<void()> happening);
   bool something_happens();
   void copy(unsigned char* panel, const kernels::sm90::MappedRows& rows, int column, int head,
