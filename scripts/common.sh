@@ -106,17 +106,20 @@ install_analysis() {
 # test_environment SCRATCH_FOLDER: Python with what the tests' requirements and the analysis package ask
 # for comes first on the path, analysis/ itself from the tree.
 test_environment() {
-  local scratch=$1 needs=("$root"/tests/*/requirements.txt) key arguments=() file copy
+  local scratch=$1 needs=("$root"/tests/*/requirements.txt) key arguments=() file folder
   key=$(cat "${needs[@]}" "$root/analysis/pyproject.toml" <(python3 --version) | sha256sum | cut -c1-12)
   test_python=$cache/test-python-$key
   for file in "${needs[@]}"; do
-    cp "$file" "$scratch/$(basename "$(dirname "$file")").txt"
-    arguments+=(--requirement "$scratch/$(basename "$(dirname "$file")").txt")
+    folder=$(basename "$(dirname "$file")")
+    cp "$file" "$scratch/$folder.txt"
+    arguments+=(--requirement "$folder.txt")
   done
-  copy=$scratch/analysis   # pip writes beside what it builds
-  cp -r "$root/analysis" "$copy"
-  with_lock test-python python_environment "$test_python" "${arguments[@]}" "${copy}[test]" ||
+  cp -r "$root/analysis" "$scratch/analysis"   # pip writes beside what it builds
+  # Paths from there: what is installed does not depend on where the scratch folder is.
+  pushd "$scratch" >/dev/null
+  with_lock test-python python_environment "$test_python" "${arguments[@]}" "./analysis[test]" ||
     die "the Python environment of the tests could not be made (see above)"
-  rm -rf "$copy"
+  popd >/dev/null
+  rm -rf "$scratch/analysis"
   export PATH=$test_python/bin:$PATH PYTHONPATH=$root/analysis PYTHONDONTWRITEBYTECODE=1
 }
