@@ -20,7 +20,7 @@ namespace cadenza::kernels::mma {
 namespace {
 
 /// A pass over one unit. kBlocks of them are to fit on a multiprocessor: what bounds registers.
-template <template <int, typename> typename Pass, int kDim, int kBlocks>
+template <template <int, typename> typename Pass, int kDim, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem problem) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) unsigned char shared[];
@@ -48,41 +48,30 @@ void check(cudaError_t status, const char* call) {
   }
 }
 
-template <typename Kernel>
-void start(Kernel kernel, int shared, const Problem& problem, int units, cudaStream_t stream) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "shared memory of attention on tensor cores");
-  kernel<<<static_cast<unsigned>(units), kThreads, static_cast<std::size_t>(shared), stream>>>(
-      problem);
-  check(cudaGetLastError(), "attention on tensor cores");
-}
+/// Shared memory of a multiprocessor of sm_90; a block has 1 KiB of the system's with it.
+constexpr int kMultiprocessor = 228 * 1024;
+constexpr int kMostOfABlock = 163 * 1024;  // of sm_80, which is less than that of sm_90
 
-/// Blocks of a pass that a multiprocessor of sm_90 has room for, each with 1 KiB of the system's.
-/// sm_80 has 164 KiB: two forward blocks at head_dim 128, one of the backward passes.
-template <template <int> typename Shared, int kDim, int kBlocks>
-void check_room() {
-  constexpr int kMultiprocessor = 228 * 1024;
-  constexpr int kMostOfABlock = 99 * 1024;  // on every device from sm_80 on
-  static_assert(Shared<kDim>::kBytes <= kMostOfABlock);
-  static_assert((Shared<kDim>::kBytes + 1024) * kBlocks <= kMultiprocessor);
+template <template <int, typename> typename Pass, int kDim, typename Shape>
+void start(const Problem& problem, int units, cudaStream_t stream) {
+  static_assert(Shape::kBytes <= kMostOfABlock);
+  static_assert((Shape::kBytes + 1024) * Shape::kBlocks <= kMultiprocessor);
+  const auto kernel = run_units<Pass, kDim, Shape::kThreads, Shape::kBlocks>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
+        "shared memory of attention on tensor cores");
+  kernel<<<static_cast<unsigned>(units), Shape::kThreads, Shape::kBytes, stream>>>(problem);
+  check(cudaGetLastError(), "attention on tensor cores");
 }
 
 template <int kDim>
 void launch_dim(Grid grid, const Problem& problem, int units, cudaStream_t stream) {
-  constexpr int kBlocks = kDim > 64 ? 2 : 3;
-  check_room<ForwardShared, kDim, kBlocks>();
-  check_room<QueryGradientShared, kDim, kBlocks>();
-  check_room<KeyGradientShared, kDim, kBlocks>();
   switch (grid) {
     case Grid::forward:
-      return start(run_units<Forward, kDim, kBlocks>, ForwardShared<kDim>::kBytes, problem, units,
-                   stream);
+      return start<Forward, kDim, ForwardShape<kDim>>(problem, units, stream);
     case Grid::query_gradient:
-      return start(run_units<QueryGradient, kDim, kBlocks>, QueryGradientShared<kDim>::kBytes,
-                   problem, units, stream);
+      return start<QueryGradient, kDim, QueryGradientShape<kDim>>(problem, units, stream);
     case Grid::key_gradient:
-      return start(run_units<KeyGradient, kDim, kBlocks>, KeyGradientShared<kDim>::kBytes, problem,
-                   units, stream);
+      return start<KeyGradient, kDim, KeyGradientShape<kDim>>(problem, units, stream);
   }
 }
 

@@ -59,7 +59,7 @@ struct Prepared {
     call.problem.keys = call.keys.data();
     call.problem.rotations = call.rotations.data();
     call.problem.entries = call.entries.data();
-    EmulatedBlock block(16, 1);
+    EmulatedBlock block(32, 16, 1);
     const EmulatedThread thread(block, 0);
     for (const mma::Rotation& rotation : call.rotations) {
       for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
@@ -69,14 +69,15 @@ struct Prepared {
   }
 
   /// Runs Pass<kDim, EmulatedThread> for all units of a side.
-  template <template <int, typename> typename Pass, template <int> typename Shared>
+  template <template <int, typename> typename Pass, template <int> typename Shape>
   void run(const kernels::AttentionShape& shape, const kernels::TaskList<bfloat16>& list,
            kernels::Side side, int planted) {
-    const mma::Units units = mma::units_of(shape, list, side, mma::kRows);
+    const mma::Units units = mma::units_of(shape, list, side, mma::kUnitRows);
     mma::Problem problem = call.problem;
     problem.order = units.order.data();
     with_head_dim(shape.head_dim, [&](auto dim) {
-      EmulatedBlock block(Shared<dim()>::kBytes, ++seed, planted);
+      using Of = Shape<dim()>;
+      EmulatedBlock block(Of::kThreads, Of::kBytes, ++seed, planted);
       for (const mma::Unit& unit : units.units) {
         block.run([&](const EmulatedThread& thread) {
           Pass<dim(), EmulatedThread>(thread, problem, unit, block.shared()).run();
@@ -99,19 +100,29 @@ auto on_stream(const Pass& pass) {
   };
 }
 
-/// `planted`: as for EmulatedBlock. `seed`: of the order of threads.
-Kernels<bfloat16> emulated(int planted = -1, std::uint64_t seed = 0) {
+/// A barrier that is left out of one pass.
+struct Planted {
+  enum class In { nothing, forward, query_gradient, key_gradient };
+  In in = In::nothing;
+  int barrier = 0;  ///< as for EmulatedBlock
+
+  int of(In pass) const { return in == pass ? barrier : -1; }
+};
+
+/// `seed`: of the order of threads.
+Kernels<bfloat16> emulated(const Planted& planted = {}, std::uint64_t seed = 0) {
   Kernels<bfloat16> by;
   by.forward = on_stream([=](const auto& shape, const auto& rotary, const auto& list) {
     Prepared prepared(shape, rotary, list, seed);
-    prepared.run<mma::Forward, mma::ForwardShared>(shape, list, kernels::Side::queries, planted);
+    prepared.run<mma::Forward, mma::ForwardShape>(shape, list, kernels::Side::queries,
+                                                  planted.of(Planted::In::forward));
   });
   by.backward = on_stream([=](const auto& shape, const auto& rotary, const auto& list) {
     Prepared prepared(shape, rotary, list, seed);
-    prepared.run<mma::QueryGradient, mma::QueryGradientShared>(shape, list, kernels::Side::queries,
-                                                               planted);
-    prepared.run<mma::KeyGradient, mma::KeyGradientShared>(shape, list, kernels::Side::keys,
-                                                           planted);
+    prepared.run<mma::QueryGradient, mma::QueryGradientShape>(
+        shape, list, kernels::Side::queries, planted.of(Planted::In::query_gradient));
+    prepared.run<mma::KeyGradient, mma::KeyGradientShape>(shape, list, kernels::Side::keys,
+                                                          planted.of(Planted::In::key_gradient));
   });
   return by;
 }
@@ -194,7 +205,7 @@ TEST(Mma, SameBitsInWhateverOrderThreadsRun) {
   std::mt19937_64 random(5);
   const Case of = rounded_case({{2, 1, 64}, 10000, {140}, true, 0.1, 0}, random);
   const auto a = computed(of, 1, emulated());
-  const auto b = computed(of, 1, emulated(-1, 1000));
+  const auto b = computed(of, 1, emulated({}, 1000));
   for (std::size_t d = 0; d < a.size(); ++d) {
     EXPECT_EQ(a[d].out, b[d].out);
     EXPECT_EQ(a[d].lse, b[d].lse);
@@ -204,23 +215,40 @@ TEST(Mma, SameBitsInWhateverOrderThreadsRun) {
   }
 }
 
-/// What the emulation is for: a barrier that is left out shows, whichever it is.
+/// A result that differs, or a block that waits for ever.
+bool shows(const Case& of, const std::vector<DocumentResult>& expected, const Planted& planted) {
+  try {
+    const std::vector<DocumentResult> got = computed(of, 1, emulated(planted));
+    return !(relative_difference(got[0].out, expected[0].out) <= kBfloat16.out &&
+             relative_difference(got[0].dq, expected[0].dq) <= kBfloat16.gradients &&
+             relative_difference(got[0].dk, expected[0].dk) <= kBfloat16.gradients &&
+             relative_difference(got[0].dv, expected[0].dv) <= kBfloat16.gradients);
+  } catch (const std::runtime_error&) {
+    return true;
+  }
+}
+
+/// What the emulation is for: a barrier that is left out shows, whichever it is and in which pass.
 TEST(Mma, MissingBarriersAreFound) {
   std::mt19937_64 random(6);
-  const Case of = rounded_case({{1, 1, 64}, 10000, {260}, false, 0, 0}, random);
-  const std::vector<DocumentResult> expected = reference(of);
-  for (int barrier = 0; barrier < 4; ++barrier) {
-    SCOPED_TRACE("without barrier " + std::to_string(barrier));
-    const std::vector<DocumentResult> got = computed(of, 1, emulated(barrier));
-    EXPECT_FALSE(relative_difference(got[0].out, expected[0].out) <= kBfloat16.out &&
-                 relative_difference(got[0].dq, expected[0].dq) <= kBfloat16.gradients &&
-                 relative_difference(got[0].dk, expected[0].dk) <= kBfloat16.gradients &&
-                 relative_difference(got[0].dv, expected[0].dv) <= kBfloat16.gradients);
+  for (const int head_dim : {64, 128}) {  // one warp has 32 keys, or two share them
+    const Case of = rounded_case({{1, 1, head_dim}, 10000, {200}, false, 0, 0}, random);
+    const std::vector<DocumentResult> expected = reference(of);
+    EXPECT_FALSE(shows(of, expected, {}));
+    for (const auto in : {Planted::In::forward, Planted::In::query_gradient,
+                          Planted::In::key_gradient}) {
+      for (int barrier = 0; barrier < 4; ++barrier) {
+        EXPECT_TRUE(shows(of, expected, {in, barrier}))
+            << "head_dim " << head_dim << ", pass " << static_cast<int>(in) << ", without barrier "
+            << barrier;
+      }
+    }
   }
 }
 
 TEST(EmulatedBlock, SaysWhatADeviceWouldHangOn) {
-  EmulatedBlock block(64, 1);
+  constexpr int kThreads = 64;
+  EmulatedBlock block(kThreads, 64, 1);
   const auto some_wait = [](const EmulatedThread& thread) {
     if (thread.index() > 0) thread.barrier();
   };
@@ -236,7 +264,7 @@ TEST(EmulatedBlock, SaysWhatADeviceWouldHangOn) {
   EXPECT_THROW(block.run(outside), std::runtime_error);
   int ended = 0;
   block.run([&](const EmulatedThread&) { ++ended; });
-  EXPECT_EQ(ended, mma::kThreads);
+  EXPECT_EQ(ended, kThreads);
 }
 
 /// Every element of a tile has a place of its own, and the eight rows that are read at once lie in
