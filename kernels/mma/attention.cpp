@@ -43,7 +43,7 @@ class DeviceCall {
   }
 
   void run(Grid grid, Side side) const {
-    const Units made = units_of(shape_, list_, side, kUnitRows);
+    const Units made = units_of(shape_, list_, side, unit_rows(grid, shape_.head_dim));
     const StreamArray<Unit> units(made.units, stream_);
     const StreamArray<int> order(made.order, stream_);
     Problem problem = call_.problem;

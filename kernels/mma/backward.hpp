@@ -23,16 +23,19 @@ CADENZA_MMA float probability(const Thread& thread, float score, float scale, fl
 
 template <int kDim>
 struct QueryGradientShape {
-  static constexpr int kThreads = 128;
-  static constexpr int kBlocks = kDim > 32 ? 2 : 3;
+  /// Of a unit: queries. On sm_80, eight warps are to be on a multiprocessor: one block has them
+  /// where two do not fit into shared memory.
+  static constexpr int kRows = kDim > 96 ? 256 : 128;
+  static constexpr int kThreads = kRows / kWarpRows * 32;
+  static constexpr int kBlocks = kDim > 96 ? 1 : kDim > 32 ? 2 : 3;
   static constexpr int kTile = 32;  ///< keys at once: sums of two products in registers
   static constexpr int kQueries = 0;
-  static constexpr int kDout = kUnitRows * kDim;
+  static constexpr int kDout = kRows * kDim;
   CADENZA_MMA static constexpr int keys(int stage) {
-    return 2 * (kUnitRows + stage * kTile) * kDim;
+    return 2 * (kRows + stage * kTile) * kDim;
   }
   CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
-  static constexpr int kWalk = 2 * (kUnitRows + 2 * kTile) * kDim;
+  static constexpr int kWalk = 2 * (kRows + 2 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
 
@@ -142,20 +145,21 @@ struct KeyGradientShape {
   /// registers of one: two compute the probabilities of half of the queries each, which pass
   /// through shared memory, and sum half of the columns.
   static constexpr int kShare = kDim > 64 ? 2 : 1;
-  static constexpr int kThreads = kShare * kUnitRows / kWarpRows * 32;
+  static constexpr int kRows = 128;  ///< of a unit: keys
+  static constexpr int kThreads = kShare * kRows / kWarpRows * 32;
   static constexpr int kBlocks = kDim > 64 ? 1 : kDim > 32 ? 2 : 3;
-  static constexpr int kTile = kRows;  ///< queries at once
+  static constexpr int kTile = kQueryTile;
   static constexpr int kPart = 32;     ///< of them, sums of two products in registers
   static constexpr int kColumns = kDim / kShare;
   static constexpr int kKeys = 0;
-  static constexpr int kValues = kUnitRows * kDim;
+  static constexpr int kValues = kRows * kDim;
   CADENZA_MMA static constexpr int queries(int stage) {
-    return 2 * (kUnitRows + stage * kTile) * kDim;
+    return 2 * (kRows + stage * kTile) * kDim;
   }
   CADENZA_MMA static constexpr int dout(int stage) { return queries(stage) + kTile * kDim; }
-  /// Probabilities [kUnitRows, kTile] and their gradients, of warps that share keys.
-  static constexpr int kScores = 2 * (kUnitRows + 2 * kTile) * kDim;
-  static constexpr int kDscores = kScores + (kShare > 1 ? kUnitRows * kTile : 0);
+  /// Probabilities [kRows, kTile] and their gradients, of warps that share keys.
+  static constexpr int kScores = 2 * (kRows + 2 * kTile) * kDim;
+  static constexpr int kDscores = kScores + (kShare > 1 ? kRows * kTile : 0);
   static constexpr int kWalk = 2 * kDscores - kScores;
   /// Two arrays of floats for every stage, behind the tiles.
   CADENZA_MMA static constexpr int statistics(int stage) {
@@ -270,7 +274,7 @@ class KeyGradient
 
   CADENZA_MMA void copy_keys(const Bits* array, int to) {
     const Keys& buffer = problem_.keys[unit_.buffer];
-    copy_tile<kDim, kUnitRows, Shape::kThreads>(
+    copy_tile<kDim, Shape::kRows, Shape::kThreads>(
         thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.kv_head), rows(), shared_ + to);
   }
 
@@ -355,7 +359,7 @@ class KeyGradient
     }
   }
 
-  /// Rounded, to columns [part, + kPart) of an array [kUnitRows, kTile].
+  /// Rounded, to columns [part, + kPart) of an array [kRows, kTile].
   CADENZA_MMA void store(const Scores& scores, int part, Bits* to) const {
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
@@ -369,7 +373,7 @@ class KeyGradient
     }
   }
 
-  /// sums += columns [query, + 16) of an array [kUnitRows, kTile] in shared memory times rows of
+  /// sums += columns [query, + 16) of an array [kRows, kTile] in shared memory times rows of
   /// `right`.
   CADENZA_MMA void add_product(int left, const Bits* right, int query,
                                Sums<Shape::kColumns>& sums) const {

@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "backward.hpp"
 #include "cadenza/base/error.hpp"
@@ -48,9 +49,10 @@ void check(cudaError_t status, const char* call) {
   }
 }
 
-/// Shared memory of a multiprocessor of sm_90; a block has 1 KiB of the system's with it.
-constexpr int kMultiprocessor = 228 * 1024;
-constexpr int kMostOfABlock = 163 * 1024;  // of sm_80, which is less than that of sm_90
+/// Shared memory of a multiprocessor of sm_80, which has less than sm_90 and sm_100, and what a
+/// block may have of it. With every block goes 1 KiB of the system's.
+constexpr int kMultiprocessor = 164 * 1024;
+constexpr int kMostOfABlock = kMultiprocessor - 1024;
 
 template <template <int, typename> typename Pass, int kDim, typename Shape>
 void start(const Problem& problem, int units, cudaStream_t stream) {
@@ -63,40 +65,61 @@ void start(const Problem& problem, int units, cudaStream_t stream) {
   check(cudaGetLastError(), "attention on tensor cores");
 }
 
-template <int kDim>
-void launch_dim(Grid grid, const Problem& problem, int units, cudaStream_t stream) {
-  switch (grid) {
-    case Grid::forward:
-      return start<Forward, kDim, ForwardShape<kDim>>(problem, units, stream);
-    case Grid::query_gradient:
-      return start<QueryGradient, kDim, QueryGradientShape<kDim>>(problem, units, stream);
-    case Grid::key_gradient:
-      return start<KeyGradient, kDim, KeyGradientShape<kDim>>(problem, units, stream);
+/// Calls work(Dim) with a constant.
+template <typename Work>
+auto with_head_dim(int head_dim, const Work& work) {
+  switch (head_dim) {
+    case 32:
+      return work(std::integral_constant<int, 32>());
+    case 64:
+      return work(std::integral_constant<int, 64>());
+    case 96:
+      return work(std::integral_constant<int, 96>());
+    default:
+      return work(std::integral_constant<int, 128>());
   }
 }
 
 }  // namespace
 
 bool is_available() {
-  int device = 0;
-  int major = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+  const auto attribute = [](cudaDeviceAttr which) {
+    int device = 0;
+    int value = 0;
+    const bool there = cudaGetDevice(&device) == cudaSuccess &&
+                       cudaDeviceGetAttribute(&value, which, device) == cudaSuccess;
+    return there ? value : 0;
+  };
+  return attribute(cudaDevAttrComputeCapabilityMajor) >= 8 &&
+         attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kMostOfABlock;
+}
+
+int unit_rows(Grid grid, int head_dim) {
+  return with_head_dim(head_dim, [grid](auto dim) {
+    switch (grid) {
+      case Grid::forward:
+        return ForwardShape<dim()>::kRows;
+      case Grid::query_gradient:
+        return QueryGradientShape<dim()>::kRows;
+      default:
+        return KeyGradientShape<dim()>::kRows;
+    }
+  });
 }
 
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream) {
   if (units == 0) return;
-  switch (head_dim) {
-    case 32:
-      return launch_dim<32>(grid, problem, units, stream);
-    case 64:
-      return launch_dim<64>(grid, problem, units, stream);
-    case 96:
-      return launch_dim<96>(grid, problem, units, stream);
-    default:
-      return launch_dim<128>(grid, problem, units, stream);
-  }
+  with_head_dim(head_dim, [&](auto dim) {
+    constexpr int kDim = dim();
+    switch (grid) {
+      case Grid::forward:
+        return start<Forward, kDim, ForwardShape<kDim>>(problem, units, stream);
+      case Grid::query_gradient:
+        return start<QueryGradient, kDim, QueryGradientShape<kDim>>(problem, units, stream);
+      case Grid::key_gradient:
+        return start<KeyGradient, kDim, KeyGradientShape<kDim>>(problem, units, stream);
+    }
+  });
 }
 
 void launch_rotation(const Problem& problem, int rotations, std::int64_t pairs,

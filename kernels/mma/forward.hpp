@@ -13,15 +13,16 @@ namespace cadenza::kernels::mma {
 
 template <int kDim>
 struct ForwardShape {
-  static constexpr int kThreads = 128;
+  static constexpr int kRows = 128;  ///< of a unit: queries
+  static constexpr int kThreads = kRows / kWarpRows * 32;
   static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< of a multiprocessor, by registers
-  static constexpr int kTile = 64;                   ///< keys at once
+  static constexpr int kTile = kDim > 96 ? 32 : 64;  ///< keys at once: two blocks fit on sm_80
   static constexpr int kQueries = 0;
   CADENZA_MMA static constexpr int keys(int stage) {
-    return (kUnitRows + 2 * stage * kTile) * kDim;
+    return (kRows + 2 * stage * kTile) * kDim;
   }
   CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
-  static constexpr int kWalk = (kUnitRows + 4 * kTile) * kDim;
+  static constexpr int kWalk = (kRows + 4 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
 

@@ -19,9 +19,8 @@ namespace cadenza::kernels::mma {
 
 using Bits = std::uint16_t;  ///< of a bfloat16
 
-inline constexpr int kRows = 64;       ///< of a tile of queries or of keys
-inline constexpr int kMostRows = 128;  ///< of a unit of any pass, a multiple of every pass' rows
-inline constexpr int kUnitRows = 128;  ///< of a unit of the passes of this folder
+inline constexpr int kMostRows = 256;  ///< of a unit of any pass, a multiple of every pass' rows
+inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
 /// Tiles of queries after which sums of dK and dV go to memory: a sum of sums of 4096 terms loses
 /// far less than the rounding of its factors.
 inline constexpr int kTilesPerFlush = 64;

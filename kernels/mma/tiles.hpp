@@ -371,7 +371,7 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
   /// Begins to copy the unit's rows of an array [rows, heads, kDim] to `to` in shared memory.
   CADENZA_MMA void copy_rows(const Bits* array, int to) {
     const Queries& buffer = problem_.queries[unit_.buffer];
-    copy_tile<kDim, kUnitRows, Shape::kThreads>(
+    copy_tile<kDim, Shape::kRows, Shape::kThreads>(
         thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.head_begin), rows(),
         shared_ + to);
   }
