@@ -35,6 +35,7 @@ struct Queries {
   const Bits* dout = nullptr;
   const float* delta = nullptr;
   float* dq = nullptr;
+  friend bool operator==(const Queries&, const Queries&) = default;
 };
 
 /// Rows of keys and values of one document; as kernels::KeyRows.
@@ -46,6 +47,7 @@ struct Keys {
   const Bits* v = nullptr;
   float* dk = nullptr;
   float* dv = nullptr;
+  friend bool operator==(const Keys&, const Keys&) = default;
 };
 
 /// Queries of one buffer under one map of positions, rotated once for a whole call: of its rows
@@ -61,6 +63,7 @@ struct Rotation {
   std::int64_t first = 0;
   std::int64_t step = 0;
   std::int64_t last = 0;
+  friend bool operator==(const Rotation&, const Rotation&) = default;
 };
 
 /// A task: queries [q_begin, q_end) see keys of [k_begin, k_end) with low <= key - query <= high.
@@ -71,6 +74,7 @@ struct Entry {
   int queries = 0;                   ///< indices of buffers
   int keys = 0;
   int rotation = 0;
+  friend bool operator==(const Entry&, const Entry&) = default;
 };
 
 /// A tile of rows that one block owns, for one query head (forward, dQ) or for the query heads of a
@@ -81,6 +85,7 @@ struct Unit {
   int kv_head = 0;
   int head_begin = 0, head_end = 0;
   int first_entry = 0, last_entry = 0;  ///< in `order`
+  friend bool operator==(const Unit&, const Unit&) = default;
 };
 
 struct Problem {
