@@ -31,9 +31,7 @@ struct QueryGradientShape {
   static constexpr int kTile = 32;  ///< keys at once: sums of two products in registers
   static constexpr int kQueries = 0;
   static constexpr int kDout = kRows * kDim;
-  CADENZA_MMA static constexpr int keys(int stage) {
-    return 2 * (kRows + stage * kTile) * kDim;
-  }
+  CADENZA_MMA static constexpr int keys(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
   CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
   static constexpr int kWalk = 2 * (kRows + 2 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
@@ -98,8 +96,7 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
         CADENZA_MMA_UNROLL
         for (int i = 0; i < 2; ++i) {
           float& dscore = dscores[r / 2][tile][r % 2 * 2 + i];
-          const float p =
-              probability(thread_, scores[r / 2][tile][r % 2 * 2 + i], scale, lse_[r]);
+          const float p = probability(thread_, scores[r / 2][tile][r % 2 * 2 + i], scale, lse_[r]);
           dscore = p * (dscore - delta_[r]);
         }
       }
@@ -149,13 +146,11 @@ struct KeyGradientShape {
   static constexpr int kThreads = kShare * kRows / kWarpRows * 32;
   static constexpr int kBlocks = kDim > 64 ? 1 : kDim > 32 ? 2 : 3;
   static constexpr int kTile = kQueryTile;
-  static constexpr int kPart = 32;     ///< of them, sums of two products in registers
+  static constexpr int kPart = 32;  ///< of them, sums of two products in registers
   static constexpr int kColumns = kDim / kShare;
   static constexpr int kKeys = 0;
   static constexpr int kValues = kRows * kDim;
-  CADENZA_MMA static constexpr int queries(int stage) {
-    return 2 * (kRows + stage * kTile) * kDim;
-  }
+  CADENZA_MMA static constexpr int queries(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
   CADENZA_MMA static constexpr int dout(int stage) { return queries(stage) + kTile * kDim; }
   /// Probabilities [kRows, kTile] and their gradients, of warps that share keys.
   static constexpr int kScores = 2 * (kRows + 2 * kTile) * kDim;
@@ -225,8 +220,8 @@ struct QueryTile {
       heads = static_cast<int>(smaller(of.head_end, unit.head_end)) - first_head;
       if (heads <= 0 || first > last || query >= end) continue;
       const Queries& buffer = problem.queries[of.queries];
-      rotated = head_rows<kDim>(problem.rotations[of.rotation].rotated, buffer, query, first_head)
-                    .data;
+      rotated =
+          head_rows<kDim>(problem.rotations[of.rotation].rotated, buffer, query, first_head).data;
       dout = head_rows<kDim>(buffer.dout, buffer, query, first_head).data;
       lse = head_rows<1>(buffer.lse, buffer, query, first_head).data;
       delta = head_rows<1>(buffer.delta, buffer, query, first_head).data;
@@ -263,8 +258,7 @@ class KeyGradient
           copy_keys(buffer.v, Shape::kValues);
         },
         [this](const Tile& tile, int stage) { copy_queries(tile, stage); },
-        [this](int turn) { differentiate(tile(turn).visible, turn % 2); },
-        [this] { add_sums(); });
+        [this](int turn) { differentiate(tile(turn).visible, turn % 2); }, [this] { add_sums(); });
   }
 
  private:
@@ -367,8 +361,7 @@ class KeyGradient
       for (int tile = 0; tile < Shape::kPart / 8; ++tile) {
         const float(&of)[4] = scores[r / 2][tile];
         const int place = at<Shape::kTile>(row(r), part + tile * 8 + sum_column(lane()));
-        *reinterpret_cast<unsigned*>(to + place) =
-            thread_.pack(of[r % 2 * 2], of[r % 2 * 2 + 1]);
+        *reinterpret_cast<unsigned*>(to + place) = thread_.pack(of[r % 2 * 2], of[r % 2 * 2 + 1]);
       }
     }
   }

@@ -96,14 +96,9 @@ bool is_available() {
 
 int unit_rows(Grid grid, int head_dim) {
   return with_head_dim(head_dim, [grid](auto dim) {
-    switch (grid) {
-      case Grid::forward:
-        return ForwardShape<dim()>::kRows;
-      case Grid::query_gradient:
-        return QueryGradientShape<dim()>::kRows;
-      default:
-        return KeyGradientShape<dim()>::kRows;
-    }
+    return grid == Grid::forward          ? ForwardShape<dim()>::kRows
+           : grid == Grid::query_gradient ? QueryGradientShape<dim()>::kRows
+                                          : KeyGradientShape<dim()>::kRows;
   });
 }
 

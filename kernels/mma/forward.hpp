@@ -18,9 +18,7 @@ struct ForwardShape {
   static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< of a multiprocessor, by registers
   static constexpr int kTile = kDim > 96 ? 32 : 64;  ///< keys at once: two blocks fit on sm_80
   static constexpr int kQueries = 0;
-  CADENZA_MMA static constexpr int keys(int stage) {
-    return (kRows + 2 * stage * kTile) * kDim;
-  }
+  CADENZA_MMA static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
   CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
   static constexpr int kWalk = (kRows + 4 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
@@ -76,8 +74,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     clear(scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
     if (!visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile)) {
-      this->hide(scores, -kInfinity,
-                 [&](int query, int key) { return visible.sees(query, key); });
+      this->hide(scores, -kInfinity, [&](int query, int key) { return visible.sees(query, key); });
     }
     soften(scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);

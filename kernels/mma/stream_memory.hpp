@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of attention on the device's stream: taken, filled and given back in the stream's order, so
-// that the host waits for nothing and nothing is freed under a kernel.
+// Memory of attention on the device's stream: taken, filled and given back in the stream's order,
+// so that the host waits for nothing and nothing is freed under a kernel.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -380,19 +380,19 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
   /// compute(visible, keys, values) for every tile, once all that was copied is there.
   template <typename Begin, typename End, typename Compute>
   CADENZA_MMA void for_each_tile(const Begin& begin, const End& end, const Compute& compute) {
-    const int turns = Base::for_each_tile(
-        [&] { begin(rotation(0)); },
-        [this](const Tile& tile, int stage) { copy_keys(tile, stage); },
-        [&](int turn) {
-          if (turn > 0 && tile(turn).rotation != tile(turn - 1).rotation) {
-            end(rotation(turn - 1));
-            begin(rotation(turn));
-            this->wait_for_copies();
-          }
-          compute(tile(turn).visible, shared_ + Shape::keys(turn % 2),
-                  shared_ + Shape::values(turn % 2));
-        },
-        [] {});
+    const int turns =
+        Base::for_each_tile([&] { begin(rotation(0)); },
+                            [this](const Tile& tile, int stage) { copy_keys(tile, stage); },
+                            [&](int turn) {
+                              if (turn > 0 && tile(turn).rotation != tile(turn - 1).rotation) {
+                                end(rotation(turn - 1));
+                                begin(rotation(turn));
+                                this->wait_for_copies();
+                              }
+                              compute(tile(turn).visible, shared_ + Shape::keys(turn % 2),
+                                      shared_ + Shape::values(turn % 2));
+                            },
+                            [] {});
     if (turns > 0) end(rotation(turns - 1));
   }
 

@@ -18,8 +18,7 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& ro
   const UnitShape keys{Side::keys, kKeyTile, shape.group()};
   run_units<Real>("attention_query_gradient",
                   QueryGradientPass<Real>(kept.problem(shape, list, queries)));
-  run_units<Real>("attention_key_gradient",
-                  KeyGradientPass<Real>(kept.problem(shape, list, keys)));
+  run_units<Real>("attention_key_gradient", KeyGradientPass<Real>(kept.problem(shape, list, keys)));
 }
 
 template void attention_backward<float>(const AttentionShape&, const RotaryTable<float>&,

@@ -37,8 +37,7 @@ class ListKey {
  public:
   /// Whether the call before had the same; otherwise this one's is taken.
   /// @param positions  of the rotary table
-  bool is_that_of(const AttentionShape& shape, std::int64_t positions,
-                  const TaskList<Real>& list) {
+  bool is_that_of(const AttentionShape& shape, std::int64_t positions, const TaskList<Real>& list) {
     const auto same_place = [](const Place& place, const auto& rows) {
       return place == Place{rows.tokens, rows.heads, rows.positions};
     };

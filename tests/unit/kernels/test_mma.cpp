@@ -122,8 +122,8 @@ Kernels<bfloat16> emulated(const Planted& planted = {}, std::uint64_t seed = 0) 
     if (planted.in == Only::forward) return;
     Prepared prepared(shape, rotary, list, seed);
     if (planted.runs(Only::query_gradient)) {
-      prepared.run<mma::QueryGradient, mma::QueryGradientShape>(
-          shape, list, kernels::Side::queries, planted.barrier);
+      prepared.run<mma::QueryGradient, mma::QueryGradientShape>(shape, list, kernels::Side::queries,
+                                                                planted.barrier);
     }
     if (planted.runs(Only::key_gradient)) {
       prepared.run<mma::KeyGradient, mma::KeyGradientShape>(shape, list, kernels::Side::keys,
