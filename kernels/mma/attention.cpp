@@ -6,73 +6,41 @@
 #include <algorithm>
 
 #include "cadenza/kernels/device.hpp"
-#include "call.hpp"
 #include "cuda_kernels.hpp"
+#include "kept_call.hpp"
 #include "stream_memory.hpp"
 
 namespace cadenza::kernels::mma {
 namespace {
 
-/// A call's arrays in device memory.
-class DeviceCall {
- public:
-  DeviceCall(const AttentionShape& shape, const RotaryTable<float>& rotary,
-             const TaskList<bfloat16>& list, cudaStream_t stream)
-      : shape_(shape),
-        list_(list),
-        stream_(stream),
-        call_(make_call(shape, rotary, list)),
-        rotated_(static_cast<std::size_t>(call_.rotated_elements), stream),
-        rotations_((call_.place_rotated(rotated_.data()), call_.rotations), stream),
-        queries_(call_.queries, stream),
-        keys_(call_.keys, stream),
-        entries_(call_.entries, stream) {
-    call_.problem.queries = queries_.data();
-    call_.problem.keys = keys_.data();
-    call_.problem.rotations = rotations_.data();
-    call_.problem.entries = entries_.data();
-  }
-
-  void rotate() const {
-    if (call_.problem.half == 0) return;
-    std::int64_t most = 0;
-    for (const Rotation& rotation : call_.rotations) {
-      most = std::max(most, rotation.pairs);
-    }
-    launch_rotation(call_.problem, static_cast<int>(call_.rotations.size()), most, stream_);
-  }
-
-  void run(Grid grid, Side side) const {
-    const Units made = units_of(shape_, list_, side, kRows);
-    const StreamArray<Unit> units(made.units, stream_);
-    const StreamArray<int> order(made.order, stream_);
-    Problem problem = call_.problem;
-    problem.units = units.data();
-    problem.order = order.data();
-    launch(grid, shape_.head_dim, problem, static_cast<int>(made.units.size()), stream_);
-  }
-
- private:
-  const AttentionShape& shape_;
-  const TaskList<bfloat16>& list_;
-  cudaStream_t stream_;
-  Call call_;
-  StreamArray<Bits> rotated_;
-  StreamArray<Rotation> rotations_;
-  StreamArray<Queries> queries_;
-  StreamArray<Keys> keys_;
-  StreamArray<Entry> entries_;
-};
+void rotate(const Problem& problem, const std::vector<Rotation>& rotations, cudaStream_t stream) {
+  if (problem.half == 0) return;
+  std::int64_t most = 0;
+  for (const Rotation& rotation : rotations) most = std::max(most, rotation.pairs);
+  launch_rotation(problem, static_cast<int>(rotations.size()), most, stream);
+}
 
 }  // namespace
 
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list) {
-  const DeviceCall call(shape, rotary, list, Device().cuda_stream());
-  call.rotate();
-  if (pass == Pass::forward) return call.run(Grid::forward, Side::queries);
-  call.run(Grid::query_gradient, Side::queries);
-  call.run(Grid::key_gradient, Side::keys);
+  cudaStream_t stream = Device().cuda_stream();
+  auto& kept = kept_of<KeptCall<StreamMemory>>(list, StreamMemory{stream});
+  kept.take(shape, rotary, list);
+  const StreamArray<Bits> rotated(static_cast<std::size_t>(kept.call().rotated_elements), stream);
+  kept.place_rotated(rotated.data());
+  const auto problem = [&](Grid grid) {
+    const Side side = grid == Grid::key_gradient ? Side::keys : Side::queries;
+    return kept.problem(shape, list, side, unit_rows(grid, shape.head_dim));
+  };
+  const auto run = [&](Grid grid) {
+    const PassProblem of = problem(grid);
+    launch(grid, shape.head_dim, of.problem, of.units, stream);
+  };
+  const Grid first = pass == Pass::forward ? Grid::forward : Grid::query_gradient;
+  rotate(problem(first).problem, kept.call().rotations, stream);
+  run(first);
+  if (pass == Pass::backward) run(Grid::key_gradient);
 }
 
 }  // namespace cadenza::kernels::mma

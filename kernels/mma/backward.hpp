@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward pass on tensor cores, in two passes so that no sum needs atomics: a block of the first
-// owns 64 queries and sums dQ; a block of the second owns 64 keys and sums dK and dV over all query
-// heads of their group. Both compute the logits, which makes seven products. Probabilities come
-// from the merged lse, so gradients of tasks simply add (FlashAttention-2, algorithm 2).
+// owns 128 queries and sums dQ; a block of the second owns 128 keys and sums dK and dV over all
+// query heads of their group. Both compute the logits, which makes seven products. Probabilities
+// come from the merged lse, so gradients of tasks simply add (FlashAttention-2, algorithm 2).
 #pragma once
 
 #include "tiles.hpp"
@@ -14,25 +14,33 @@ CADENZA_MMA float usable(float lse) {
   return lse == -kInfinity ? kInfinity : lse;
 }
 
+/// e^(score * scale - lse); both factors have log2(e) in them.
 template <typename Thread>
-CADENZA_MMA float probability(const Thread& thread, float logit, float lse) {
-  const float above = (logit - lse) * kLog2e;
+CADENZA_MMA float probability(const Thread& thread, float score, float scale, float lse) {
+  const float above = score * scale - lse;
   return thread.exp2(above > 0 ? 0 : above);  // above 0 by rounding alone; NaN stays
 }
 
 template <int kDim>
-struct QueryGradientShared {
-  static constexpr int kTile = kRows * kDim;
+struct QueryGradientShape {
+  /// Of a unit: queries. On sm_80, eight warps are to be on a multiprocessor: one block has them
+  /// where two do not fit into shared memory.
+  static constexpr int kRows = kDim > 96 ? 256 : 128;
+  static constexpr int kThreads = kRows / kWarpRows * 32;
+  static constexpr int kBlocks = kDim > 96 ? 1 : kDim > 32 ? 2 : 3;
+  static constexpr int kTile = 32;  ///< keys at once: sums of two products in registers
   static constexpr int kQueries = 0;
-  static constexpr int kDout = kTile;
-  CADENZA_MMA static constexpr int keys(int stage) { return (2 + 2 * stage) * kTile; }
-  CADENZA_MMA static constexpr int values(int stage) { return (3 + 2 * stage) * kTile; }
-  static constexpr int kBytes = 6 * kTile * static_cast<int>(sizeof(Bits));
+  static constexpr int kDout = kRows * kDim;
+  CADENZA_MMA static constexpr int keys(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
+  CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
+  static constexpr int kWalk = 2 * (kRows + 2 * kTile) * kDim;
+  static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
 
 template <int kDim, typename Thread>
-class QueryGradient : public PassOverQueries<kDim, QueryGradientShared<kDim>, Thread> {
-  using Base = PassOverQueries<kDim, QueryGradientShared<kDim>, Thread>;
+class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thread> {
+  using Shape = QueryGradientShape<kDim>;
+  using Base = PassOverQueries<kDim, Shape, Thread>;
   using Base::lane, Base::warp_row, Base::row, Base::rows;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
 
@@ -40,24 +48,17 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShared<kDim>, Th
   using Base::Base;
 
   CADENZA_MMA void run() {
-    using Shared = QueryGradientShared<kDim>;
     load_statistics();
-    const KeyWalk walk(problem_, unit_);
-    if (walk.done()) return;
-    this->copy_rows(problem_.queries[unit_.buffer].dout, Shared::kDout);
-    const Rotation* rotation = nullptr;
+    this->copy_rows(problem_.queries[unit_.buffer].dout, Shape::kDout);
     this->for_each_tile(
-        walk,
-        [&](const Rotation& next) {
-          if (rotation != nullptr) add_gradient(*rotation);
-          rotation = &next;
-          this->copy_rows(next.rotated, Shared::kQueries);
+        [this](const Rotation& rotation) {
+          this->copy_rows(rotation.rotated, Shape::kQueries);
           clear(dq_);
         },
+        [this](const Rotation& rotation) { add_gradient(rotation); },
         [this](const Visible& visible, const Bits* keys, const Bits* values) {
           differentiate(visible, keys, values);
         });
-    add_gradient(*rotation);
   }
 
  private:
@@ -66,40 +67,41 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShared<kDim>, Th
     const auto lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
     const auto delta = head_rows<1>(buffer.delta, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool inside = row(half) < rows();
-      lse_[half] = inside ? usable(lse.data[row(half) * lse.stride]) : kInfinity;
-      delta_[half] = inside ? delta.data[row(half) * delta.stride] : 0;
+    for (int r = 0; r < 4; ++r) {
+      const bool inside = row(r) < rows();
+      lse_[r] = inside ? usable(lse.data[row(r) * lse.stride]) * kLog2e : kInfinity;
+      delta_[r] = inside ? delta.data[row(r) * delta.stride] : 0;
     }
   }
 
   CADENZA_MMA void differentiate(const Visible& visible, const Bits* keys, const Bits* values) {
-    using Shared = QueryGradientShared<kDim>;
-    constexpr int kPart = kRows / 2;  // keys at once: two products' sums in registers
+    constexpr int kTile = Shape::kTile;
+    if (visible.sees_none(warp_row(), kWarpRows, 0, kTile)) return;
+    Sums<kTile> scores;
+    Sums<kTile> dscores;
+    clear(scores);
+    clear(dscores);
+    add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
+    add_product_of_rows<kDim>(thread_, shared_ + Shape::kDout, warp_row(), values, 0, dscores);
+    if (!visible.sees_all(warp_row(), kWarpRows, 0, kTile)) {
+      const auto sees = [&](int query, int key) { return visible.sees(query, key); };
+      this->hide(scores, -kInfinity, sees);
+      this->hide(dscores, 0, sees);
+    }
+    const float scale = problem_.scale * kLog2e;
     CADENZA_MMA_UNROLL
-    for (int part = 0; part < kRows; part += kPart) {
-      if (visible.sees_none(warp_row(), 16, part, kPart)) continue;
-      float scores[kPart / 8][4];
-      float dscores[kPart / 8][4];
-      clear(scores);
-      clear(dscores);
-      add_product_of_rows<kDim>(thread_, shared_ + Shared::kQueries, warp_row(), keys, part,
-                                scores);
-      add_product_of_rows<kDim>(thread_, shared_ + Shared::kDout, warp_row(), values, part,
-                                dscores);
-      const bool all = visible.sees_all(warp_row(), 16, part, kPart);
+    for (int r = 0; r < 4; ++r) {
       CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kPart / 8; ++tile) {
+      for (int tile = 0; tile < kTile / 8; ++tile) {
         CADENZA_MMA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int key = part + tile * 8 + sum_column(lane()) + i % 2;
-          const float p = probability(thread_, scores[tile][i] * problem_.scale, lse_[i / 2]);
-          const bool seen = all || visible.sees(row(i / 2), key);
-          dscores[tile][i] = seen ? p * (dscores[tile][i] - delta_[i / 2]) : 0;
+        for (int i = 0; i < 2; ++i) {
+          float& dscore = dscores[r / 2][tile][r % 2 * 2 + i];
+          const float p = probability(thread_, scores[r / 2][tile][r % 2 * 2 + i], scale, lse_[r]);
+          dscore = p * (dscore - delta_[r]);
         }
       }
-      add_product_of_sums<kDim>(thread_, dscores, keys, part, dq_);
     }
+    add_product_of_sums<kDim>(thread_, dscores, keys, 0, dq_);
   }
 
   /// Adds scale * (dQ turned back) to memory: the gradient of the queries that were not rotated.
@@ -108,18 +110,18 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShared<kDim>, Th
     const Queries& buffer = problem_.queries[unit_.buffer];
     const auto to = head_rows<kDim>(buffer.dq, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      if (row(half) >= rows()) continue;
-      float* dq = to.data + row(half) * to.stride;
+    for (int r = 0; r < 4; ++r) {
+      if (row(r) >= rows()) continue;
+      float* dq = to.data + row(r) * to.stride;
       const std::int64_t table =
-          table_at(rotation, unit_.begin - buffer.begin + row(half), problem_.half);
+          table_at(rotation, unit_.begin - buffer.begin + row(r), problem_.half);
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kDim / 16; ++tile) {
         CADENZA_MMA_UNROLL
         for (int i = 0; i < 2; ++i) {
           const int d = tile * 8 + sum_column(lane()) + i;
-          const float low = dq_[tile][2 * half + i] * problem_.scale;
-          const float high = dq_[tile + kDim / 16][2 * half + i] * problem_.scale;
+          const float low = dq_[r / 2][tile][r % 2 * 2 + i] * problem_.scale;
+          const float high = dq_[r / 2][tile + kDim / 16][r % 2 * 2 + i] * problem_.scale;
           const float cos = problem_.half > 0 ? problem_.cos[table + d] : 1;
           const float sin = problem_.half > 0 ? problem_.sin[table + d] : 0;
           dq[d] += low * cos + high * sin;
@@ -129,166 +131,248 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShared<kDim>, Th
     }
   }
 
-  float lse_[2];
-  float delta_[2];
-  float dq_[kDim / 8][4];  ///< of the rotated queries
+  float lse_[4];  ///< times log2(e)
+  float delta_[4];
+  Sums<kDim> dq_;  ///< of the rotated queries
 };
 
 template <int kDim>
-struct KeyGradientShared {
-  static constexpr int kTile = kRows * kDim;
+struct KeyGradientShape {
+  /// Warps of the same 32 keys. Sums of dK and dV over more than 64 columns would not fit into the
+  /// registers of one: two compute the probabilities of half of the queries each, which pass
+  /// through shared memory, and sum half of the columns.
+  static constexpr int kShare = kDim > 64 ? 2 : 1;
+  static constexpr int kRows = 128;  ///< of a unit: keys
+  static constexpr int kThreads = kShare * kRows / kWarpRows * 32;
+  static constexpr int kBlocks = kDim > 64 ? 1 : kDim > 32 ? 2 : 3;
+  static constexpr int kTile = kQueryTile;
+  static constexpr int kPart = 32;  ///< of them, sums of two products in registers
+  static constexpr int kColumns = kDim / kShare;
   static constexpr int kKeys = 0;
-  static constexpr int kValues = kTile;
-  CADENZA_MMA static constexpr int queries(int stage) { return (2 + 2 * stage) * kTile; }
-  CADENZA_MMA static constexpr int dout(int stage) { return (3 + 2 * stage) * kTile; }
+  static constexpr int kValues = kRows * kDim;
+  CADENZA_MMA static constexpr int queries(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
+  CADENZA_MMA static constexpr int dout(int stage) { return queries(stage) + kTile * kDim; }
+  /// Probabilities [kRows, kTile] and their gradients, of warps that share keys.
+  static constexpr int kScores = 2 * (kRows + 2 * kTile) * kDim;
+  static constexpr int kDscores = kScores + (kShare > 1 ? kRows * kTile : 0);
+  static constexpr int kWalk = 2 * kDscores - kScores;
   /// Two arrays of floats for every stage, behind the tiles.
   CADENZA_MMA static constexpr int statistics(int stage) {
-    return 6 * kTile + stage * 2 * kRows * static_cast<int>(sizeof(float) / sizeof(Bits));
+    return kWalk + kWalkBits + stage * 2 * kTile * kFloat;
   }
-  static constexpr int kBytes =
-      6 * kTile * static_cast<int>(sizeof(Bits)) + 4 * kRows * static_cast<int>(sizeof(float));
+  static constexpr int kBytes = statistics(2) * static_cast<int>(sizeof(Bits));
+
+ private:
+  static constexpr int kFloat = sizeof(float) / sizeof(Bits);
 };
 
-/// Walks over the tiles of queries that see some key of a unit: entries, their tiles, the heads.
-class QueryWalk {
- public:
-  CADENZA_MMA QueryWalk(const Problem& problem, const Unit& unit)
-      : problem_(&problem), unit_(&unit), at_(unit.first_entry - 1) {
-    next_entry();
-  }
+/// A tile of queries of one head that see some key of a unit: one of a walk over the unit's
+/// entries, their tiles, the heads.
+template <int kDim, int kTile>
+struct QueryTile {
+  const Bits* rotated = nullptr;  ///< first row, of the tile's head
+  const Bits* dout = nullptr;
+  const float* lse = nullptr;
+  const float* delta = nullptr;
+  int stride = 0;  ///< in heads
+  int head = 0;    ///< of `heads`, those of the entry and the unit
+  int heads = 0;
+  int left = 0;  ///< queries from the first one on, until the entry's end; 0: there is no tile
+  int entry = 0;
+  Visible visible;
 
-  CADENZA_MMA bool done() const { return at_ >= unit_->last_entry; }
-  CADENZA_MMA const Entry& entry() const { return problem_->entries[problem_->order[at_]]; }
-  CADENZA_MMA std::int64_t query() const { return query_; }
-  CADENZA_MMA int queries() const { return static_cast<int>(smaller(kRows, end_ - query_)); }
-  CADENZA_MMA int head() const { return head_; }
-  CADENZA_MMA void advance() {
-    if (++head_ < smaller(entry().head_end, unit_->head_end)) return;
-    head_ = first_head();
-    query_ += kRows;
-    if (query_ >= end_) next_entry();
+  CADENZA_MMA bool done() const { return left <= 0; }
+  CADENZA_MMA int queries() const { return left < kTile ? left : kTile; }
+  /// The first tile of a unit.
+  CADENZA_MMA void start(const Problem& problem, const Unit& unit) {
+    enter(problem, unit, unit.first_entry);
+  }
+  CADENZA_MMA void advance(const Problem& problem, const Unit& unit) {
+    if (head + 1 < heads) {
+      ++head;
+      return pass(1);
+    }
+    left -= kTile;
+    if (left <= 0) return enter(problem, unit, entry + 1);
+    pass(kTile * stride - head);
+    head = 0;
+    visible.pass_queries(kTile);
   }
 
  private:
-  CADENZA_MMA int first_head() const {
-    return static_cast<int>(larger(entry().head_begin, unit_->head_begin));
-  }
-  CADENZA_MMA void next_entry() {
-    for (++at_; at_ < unit_->last_entry; ++at_) {
-      const Entry& of = entry();
-      const std::int64_t first = larger(of.k_begin, unit_->begin);
-      const std::int64_t last = smaller(of.k_end, unit_->end) - 1;
-      query_ = larger(of.q_begin, first - of.high);
-      end_ = smaller(of.q_end, last - of.low + 1);
-      head_ = first_head();
-      const bool heads = head_ < smaller(of.head_end, unit_->head_end);
-      if (heads && first <= last && query_ < end_) return;
-    }
+  CADENZA_MMA void pass(int rows_of_heads) {
+    rotated += rows_of_heads * kDim;
+    dout += rows_of_heads * kDim;
+    lse += rows_of_heads;
+    delta += rows_of_heads;
   }
 
-  const Problem* problem_;
-  const Unit* unit_;
-  int at_ = 0;
-  int head_ = 0;
-  std::int64_t query_ = 0;
-  std::int64_t end_ = 0;
+  /// The first tile of the first entry from `from` on that has one.
+  CADENZA_MMA void enter(const Problem& problem, const Unit& unit, int from) {
+    left = 0;
+    for (entry = from; entry < unit.last_entry; ++entry) {
+      const Entry& of = problem.entries[problem.order[entry]];
+      const std::int64_t first = larger(of.k_begin, unit.begin);
+      const std::int64_t last = smaller(of.k_end, unit.end) - 1;
+      const std::int64_t query = larger(of.q_begin, first - of.high);
+      const std::int64_t end = smaller(of.q_end, last - of.low + 1);
+      const auto first_head = static_cast<int>(larger(of.head_begin, unit.head_begin));
+      heads = static_cast<int>(smaller(of.head_end, unit.head_end)) - first_head;
+      if (heads <= 0 || first > last || query >= end) continue;
+      const Queries& buffer = problem.queries[of.queries];
+      rotated =
+          head_rows<kDim>(problem.rotations[of.rotation].rotated, buffer, query, first_head).data;
+      dout = head_rows<kDim>(buffer.dout, buffer, query, first_head).data;
+      lse = head_rows<1>(buffer.lse, buffer, query, first_head).data;
+      delta = head_rows<1>(buffer.delta, buffer, query, first_head).data;
+      stride = buffer.heads;
+      head = 0;
+      left = near(end - query);
+      visible = visible_in(of, query, unit.begin);
+      return;
+    }
+  }
 };
 
 template <int kDim, typename Thread>
-class KeyGradient : public PassOverUnit<Thread> {
-  using Base = PassOverUnit<Thread>;
-  using Base::lane, Base::warp_row, Base::row, Base::rows;
+class KeyGradient
+    : public PassOverUnit<KeyGradientShape<kDim>, QueryTile<kDim, KeyGradientShape<kDim>::kTile>,
+                          Thread, KeyGradientShape<kDim>::kShare> {
+  using Shape = KeyGradientShape<kDim>;
+  using Tile = QueryTile<kDim, Shape::kTile>;
+  using Base = PassOverUnit<Shape, Tile, Thread, Shape::kShare>;
+  using Scores = Sums<Shape::kPart>;
+  using Base::lane, Base::warp_row, Base::share, Base::row, Base::rows, Base::tile;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
 
  public:
   using Base::Base;
 
   CADENZA_MMA void run() {
-    using Shared = KeyGradientShared<kDim>;
-    QueryWalk now(problem_, unit_);
-    if (now.done()) return;
-    const Keys& buffer = problem_.keys[unit_.buffer];
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.k, buffer, unit_.begin, unit_.kv_head),
-                           rows(), shared_ + Shared::kKeys);
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.v, buffer, unit_.begin, unit_.kv_head),
-                           rows(), shared_ + Shared::kValues);
-    copy_queries(now, 0);
-    thread_.commit();
     clear(dk_);
     clear(dv_);
-    int tiles = 0;
-    for (int stage = 0; !now.done(); stage ^= 1) {
-      QueryWalk next = now;
-      next.advance();
-      if (!next.done()) copy_queries(next, stage ^ 1);
-      thread_.commit();
-      thread_.template wait<1>();
-      thread_.barrier();
-      differentiate(now, stage);
-      thread_.barrier();  // all have read the stage that the next turn fills
-      now = next;
-      if (++tiles % kTilesPerFlush == 0) add_sums();
-    }
-    add_sums();
+    this->for_each_tile(
+        [this] {
+          const Keys& buffer = problem_.keys[unit_.buffer];
+          copy_keys(buffer.k, Shape::kKeys);
+          copy_keys(buffer.v, Shape::kValues);
+        },
+        [this](const Tile& tile, int stage) { copy_queries(tile, stage); },
+        [this](int turn) { differentiate(tile(turn).visible, turn % 2); }, [this] { add_sums(); });
   }
 
  private:
-  CADENZA_MMA float* statistics(int stage) const {
-    return reinterpret_cast<float*>(shared_ + KeyGradientShared<kDim>::statistics(stage));
+  CADENZA_MMA const float* statistics(int stage) const {
+    return reinterpret_cast<const float*>(shared_ + Shape::statistics(stage));
   }
 
-  CADENZA_MMA void copy_queries(const QueryWalk& walk, int stage) {
-    using Shared = KeyGradientShared<kDim>;
-    const Entry& entry = walk.entry();
-    const Queries& buffer = problem_.queries[entry.queries];
-    const Bits* rotated = problem_.rotations[entry.rotation].rotated;
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(rotated, buffer, walk.query(), walk.head()),
-                           walk.queries(), shared_ + Shared::queries(stage));
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.dout, buffer, walk.query(), walk.head()),
-                           walk.queries(), shared_ + Shared::dout(stage));
-    const int row = thread_.index();
-    if (row >= kRows) return;
-    const bool inside = row < walk.queries();
-    const auto lse = head_rows<1>(buffer.lse, buffer, walk.query(), walk.head());
-    const auto delta = head_rows<1>(buffer.delta, buffer, walk.query(), walk.head());
-    statistics(stage)[row] = inside ? usable(lse.data[row * lse.stride]) : kInfinity;
-    statistics(stage)[kRows + row] = inside ? delta.data[row * delta.stride] : 0;
+  CADENZA_MMA void copy_keys(const Bits* array, int to) {
+    const Keys& buffer = problem_.keys[unit_.buffer];
+    copy_tile<kDim, Shape::kRows, Shape::kThreads>(
+        thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.kv_head), rows(), shared_ + to);
+  }
+
+  CADENZA_MMA void copy_queries(const Tile& tile, int stage) {
+    constexpr int kTile = Shape::kTile;
+    const std::int64_t stride = std::int64_t{tile.stride} * kDim;
+    copy_tile<kDim, kTile, Shape::kThreads>(thread_, {tile.rotated, stride}, tile.queries(),
+                                            shared_ + Shape::queries(stage));
+    copy_tile<kDim, kTile, Shape::kThreads>(thread_, {tile.dout, stride}, tile.queries(),
+                                            shared_ + Shape::dout(stage));
+    if (thread_.index() >= 2 * kTile) return;
+    const float* from = thread_.index() < kTile ? tile.lse : tile.delta;
+    const int query = thread_.index() % kTile;
+    const bool inside = query < tile.queries();
+    auto* to = reinterpret_cast<float*>(shared_ + Shape::statistics(stage)) + thread_.index();
+    thread_.copy_word(to, from + (inside ? query * tile.stride : 0), inside);
   }
 
   /// Rows of the products are keys, columns are queries.
-  CADENZA_MMA void differentiate(const QueryWalk& walk, int stage) {
-    using Shared = KeyGradientShared<kDim>;
-    constexpr int kPart = kDim > 64 ? 16 : 32;  // queries at once: what fits into registers
-    const Visible visible = visible_in(walk.entry(), walk.query(), unit_.begin);
-    const float* lse = statistics(stage);
-    const float* delta = lse + kRows;
-    CADENZA_MMA_ROLL
-    for (int part = 0; part < kRows; part += kPart) {
-      if (visible.sees_none(part, kPart, warp_row(), 16)) continue;
-      float scores[kPart / 8][4];
-      float dscores[kPart / 8][4];
-      clear(scores);
-      clear(dscores);
-      add_product_of_rows<kDim>(thread_, shared_ + Shared::kKeys, warp_row(),
-                                shared_ + Shared::queries(stage), part, scores);
-      add_product_of_rows<kDim>(thread_, shared_ + Shared::kValues, warp_row(),
-                                shared_ + Shared::dout(stage), part, dscores);
-      const bool all = visible.sees_all(part, kPart, warp_row(), 16);
+  CADENZA_MMA void differentiate(const Visible& visible, int stage) {
+    constexpr int kPart = Shape::kPart;
+    if constexpr (Shape::kShare == 1) {
+      CADENZA_MMA_ROLL
+      for (int part = 0; part < Shape::kTile; part += kPart) {
+        if (visible.sees_none(part, kPart, warp_row(), kWarpRows)) continue;
+        Scores scores;
+        Scores dscores;
+        compute(visible, stage, part, scores, dscores);
+        add_product_of_sums<kDim>(thread_, scores, shared_ + Shape::dout(stage), part, dv_);
+        add_product_of_sums<kDim>(thread_, dscores, shared_ + Shape::queries(stage), part, dk_);
+      }
+    } else {
+      static_assert(Shape::kTile == Shape::kShare * kPart);
+      const int part = share() * kPart;
+      if (!visible.sees_none(part, kPart, warp_row(), kWarpRows)) {
+        Scores scores;
+        Scores dscores;
+        compute(visible, stage, part, scores, dscores);
+        store(scores, part, shared_ + Shape::kScores);
+        store(dscores, part, shared_ + Shape::kDscores);
+      }
+      thread_.barrier();  // the other half of the probabilities is there
+      CADENZA_MMA_ROLL
+      for (int query = 0; query < Shape::kTile; query += 16) {
+        if (visible.sees_none(query / kPart * kPart, kPart, warp_row(), kWarpRows)) continue;
+        add_product(Shape::kScores, shared_ + Shape::dout(stage), query, dv_);
+        add_product(Shape::kDscores, shared_ + Shape::queries(stage), query, dk_);
+      }
+    }
+  }
+
+  /// Probabilities of queries [part, + kPart) and their gradients.
+  CADENZA_MMA void compute(const Visible& visible, int stage, int part, Scores& scores,
+                           Scores& dscores) {
+    clear(scores);
+    clear(dscores);
+    add_product_of_rows<kDim>(thread_, shared_ + Shape::kKeys, warp_row(),
+                              shared_ + Shape::queries(stage), part, scores);
+    add_product_of_rows<kDim>(thread_, shared_ + Shape::kValues, warp_row(),
+                              shared_ + Shape::dout(stage), part, dscores);
+    if (!visible.sees_all(part, Shape::kPart, warp_row(), kWarpRows)) {
+      const auto sees = [&](int key, int query) { return visible.sees(part + query, key); };
+      this->hide(scores, -kInfinity, sees);
+      this->hide(dscores, 0, sees);
+    }
+    const float scale = problem_.scale * kLog2e;
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < Shape::kPart / 8; ++tile) {
       CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kPart / 8; ++tile) {
+      for (int i = 0; i < 2; ++i) {
+        const int query = part + tile * 8 + sum_column(lane()) + i;
+        const float lse = usable(statistics(stage)[query]) * kLog2e;
+        const float delta = statistics(stage)[Shape::kTile + query];
         CADENZA_MMA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int query = part + tile * 8 + sum_column(lane()) + i % 2;
-          const bool seen = all || visible.sees(query, row(i / 2));
-          const float p =
-              seen ? probability(thread_, scores[tile][i] * problem_.scale, lse[query]) : 0;
-          scores[tile][i] = p;
-          dscores[tile][i] = seen ? p * (dscores[tile][i] - delta[query]) : 0;
+        for (int r = 0; r < 4; ++r) {
+          float& score = scores[r / 2][tile][r % 2 * 2 + i];
+          float& dscore = dscores[r / 2][tile][r % 2 * 2 + i];
+          score = probability(thread_, score, scale, lse);
+          dscore = score * (dscore - delta);
         }
       }
-      add_product_of_sums<kDim>(thread_, scores, shared_ + Shared::dout(stage), part, dv_);
-      add_product_of_sums<kDim>(thread_, dscores, shared_ + Shared::queries(stage), part, dk_);
     }
+  }
+
+  /// Rounded, to columns [part, + kPart) of an array [kRows, kTile].
+  CADENZA_MMA void store(const Scores& scores, int part, Bits* to) const {
+    CADENZA_MMA_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < Shape::kPart / 8; ++tile) {
+        const float(&of)[4] = scores[r / 2][tile];
+        const int place = at<Shape::kTile>(row(r), part + tile * 8 + sum_column(lane()));
+        *reinterpret_cast<unsigned*>(to + place) = thread_.pack(of[r % 2 * 2], of[r % 2 * 2 + 1]);
+      }
+    }
+  }
+
+  /// sums += columns [query, + 16) of an array [kRows, kTile] in shared memory times rows of
+  /// `right`.
+  CADENZA_MMA void add_product(int left, const Bits* right, int query,
+                               Sums<Shape::kColumns>& sums) const {
+    unsigned a[2][4];
+    load_left<Shape::kTile>(thread_, shared_ + left, warp_row(), query, a);
+    add_product_of_columns<kDim>(thread_, a, right, query, share() * Shape::kColumns, sums);
   }
 
   /// Adds the sums to memory and begins new ones.
@@ -296,17 +380,18 @@ class KeyGradient : public PassOverUnit<Thread> {
     const Keys& buffer = problem_.keys[unit_.buffer];
     const auto dk = head_rows<kDim>(buffer.dk, buffer, unit_.begin, unit_.kv_head);
     const auto dv = head_rows<kDim>(buffer.dv, buffer, unit_.begin, unit_.kv_head);
+    const int column = share() * Shape::kColumns + sum_column(lane());
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      if (row(half) >= rows()) continue;
-      float* to_dk = dk.data + row(half) * dk.stride + sum_column(lane());
-      float* to_dv = dv.data + row(half) * dv.stride + sum_column(lane());
+    for (int r = 0; r < 4; ++r) {
+      if (row(r) >= rows()) continue;
+      float* to_dk = dk.data + row(r) * dk.stride + column;
+      float* to_dv = dv.data + row(r) * dv.stride + column;
       CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 8; ++tile) {
+      for (int tile = 0; tile < Shape::kColumns / 8; ++tile) {
         CADENZA_MMA_UNROLL
         for (int i = 0; i < 2; ++i) {
-          to_dk[tile * 8 + i] += dk_[tile][2 * half + i] * problem_.scale;
-          to_dv[tile * 8 + i] += dv_[tile][2 * half + i];
+          to_dk[tile * 8 + i] += dk_[r / 2][tile][r % 2 * 2 + i] * problem_.scale;
+          to_dv[tile * 8 + i] += dv_[r / 2][tile][r % 2 * 2 + i];
         }
       }
     }
@@ -314,8 +399,8 @@ class KeyGradient : public PassOverUnit<Thread> {
     clear(dv_);
   }
 
-  float dk_[kDim / 8][4];
-  float dv_[kDim / 8][4];
+  Sums<Shape::kColumns> dk_;
+  Sums<Shape::kColumns> dv_;
 };
 
 }  // namespace cadenza::kernels::mma

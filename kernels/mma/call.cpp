@@ -47,8 +47,6 @@ Rotation rotation_of(const QueryRows<bfloat16>& rows, const PositionMap& map, in
                      std::int64_t positions) {
   Rotation rotation;
   rotation.queries = buffer;
-  rotation.from = bits(rows.q);
-  rotation.rotated = const_cast<Bits*>(rotation.from);  // read alone, unless rotated elsewhere
   if (positions > 0) {
     const TableRows table = table_rows(rows, rows.tokens.begin, map, positions);
     rotation.first = table.first;
@@ -92,27 +90,33 @@ void Call::place_rotated(Bits* memory) {
   }
 }
 
+void Call::take_rows(const AttentionShape& shape, const RotaryTable<float>& rotary,
+                     const TaskList<bfloat16>& list) {
+  problem.half = rotary.enabled() ? rotary.half : 0;
+  problem.cos = rotary.cos.data();
+  problem.sin = rotary.sin.data();
+  queries.clear();
+  for (const auto& rows : list.queries) {
+    queries.push_back(copy_of(rows, shape.heads));
+    check_alignment(bits(rows.q), "q");
+    check_alignment(bits(rows.dout), "dout");
+  }
+  keys.clear();
+  for (const auto& rows : list.keys) {
+    keys.push_back(copy_of(rows, shape.kv_heads));
+    check_alignment(bits(rows.k), "k");
+    check_alignment(bits(rows.v), "v");
+  }
+  for (Rotation& rotation : rotations) {
+    rotation.from = bits(list.queries[static_cast<std::size_t>(rotation.queries)].q);
+    rotation.rotated = const_cast<Bits*>(rotation.from);  // read alone, unless rotated elsewhere
+  }
+}
+
 Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list) {
   Call call;
   call.problem.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
-  std::int64_t positions = 0;
-  if (rotary.enabled()) {
-    call.problem.half = rotary.half;
-    call.problem.cos = rotary.cos.data();
-    call.problem.sin = rotary.sin.data();
-    positions = static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half;
-  }
-  for (const auto& rows : list.queries) {
-    call.queries.push_back(copy_of(rows, shape.heads));
-    check_alignment(bits(rows.q), "q");
-    check_alignment(bits(rows.dout), "dout");
-  }
-  for (const auto& rows : list.keys) {
-    call.keys.push_back(copy_of(rows, shape.kv_heads));
-    check_alignment(bits(rows.k), "k");
-    check_alignment(bits(rows.v), "v");
-  }
   std::map<std::pair<int, PositionMap>, int> rotations;
   for (const TaskRows& rows : list.tasks) {
     const Task& task = rows.task;
@@ -120,7 +124,8 @@ Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                                                    static_cast<int>(call.rotations.size()));
     const auto& buffer = list.queries[static_cast<std::size_t>(rows.query_rows)];
     if (added) {
-      call.rotations.push_back(rotation_of(buffer, task.q_positions, rows.query_rows, positions));
+      call.rotations.push_back(
+          rotation_of(buffer, task.q_positions, rows.query_rows, positions_of(rotary)));
     }
     take_in(call.rotations[static_cast<std::size_t>(at->second)], task.q, buffer.tokens);
     call.entries.push_back({task.q.begin, task.q.end, task.k.begin, task.k.end, task.band.low,
@@ -128,12 +133,17 @@ Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                             static_cast<int>(task.heads.end), rows.query_rows, rows.key_rows,
                             at->second});
   }
+  call.take_rows(shape, rotary, list);
   for (Rotation& rotation : call.rotations) {
     const Queries& of = call.queries[static_cast<std::size_t>(rotation.queries)];
     rotation.pairs = rotation.rows * of.heads * call.problem.half;
     call.rotated_elements += 2 * rotation.pairs;
   }
   return call;
+}
+
+std::int64_t positions_of(const RotaryTable<float>& rotary) {
+  return rotary.enabled() ? static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half : 0;
 }
 
 Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side, int rows) {

@@ -23,9 +23,15 @@ struct Call {
   std::vector<Entry> entries;
   std::int64_t rotated_elements = 0;  ///< of the rotated queries of all rotations
 
+  /// The rows and the table of a call of the same tasks.
+  void take_rows(const AttentionShape& shape, const RotaryTable<float>& rotary,
+                 const TaskList<bfloat16>& list);
   /// Where they are to be rotated: room for rotated_elements.
   void place_rotated(Bits* memory);
 };
+
+/// Of its table; 0: no rotation.
+std::int64_t positions_of(const RotaryTable<float>& rotary);
 
 Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list);

@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "backward.hpp"
 #include "cadenza/base/error.hpp"
@@ -20,7 +21,7 @@ namespace cadenza::kernels::mma {
 namespace {
 
 /// A pass over one unit. kBlocks of them are to fit on a multiprocessor: what bounds registers.
-template <template <int, typename> typename Pass, int kDim, int kBlocks>
+template <template <int, typename> typename Pass, int kDim, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem problem) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) unsigned char shared[];
@@ -48,66 +49,72 @@ void check(cudaError_t status, const char* call) {
   }
 }
 
-template <typename Kernel>
-void start(Kernel kernel, int shared, const Problem& problem, int units, cudaStream_t stream) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+/// Shared memory of a multiprocessor of sm_80, which has less than sm_90 and sm_100, and what a
+/// block may have of it. With every block goes 1 KiB of the system's.
+constexpr int kMultiprocessor = 164 * 1024;
+constexpr int kMostOfABlock = kMultiprocessor - 1024;
+
+template <template <int, typename> typename Pass, int kDim, typename Shape>
+void start(const Problem& problem, int units, cudaStream_t stream) {
+  static_assert(Shape::kBytes <= kMostOfABlock);
+  static_assert((Shape::kBytes + 1024) * Shape::kBlocks <= kMultiprocessor);
+  const auto kernel = run_units<Pass, kDim, Shape::kThreads, Shape::kBlocks>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
         "shared memory of attention on tensor cores");
-  kernel<<<static_cast<unsigned>(units), kThreads, static_cast<std::size_t>(shared), stream>>>(
-      problem);
+  kernel<<<static_cast<unsigned>(units), Shape::kThreads, Shape::kBytes, stream>>>(problem);
   check(cudaGetLastError(), "attention on tensor cores");
 }
 
-/// Blocks of a pass that a multiprocessor of sm_90 has room for, each with 1 KiB of the system's.
-/// sm_80 has 164 KiB: two forward blocks at head_dim 128, one of the backward passes.
-template <template <int> typename Shared, int kDim, int kBlocks>
-void check_room() {
-  constexpr int kMultiprocessor = 228 * 1024;
-  constexpr int kMostOfABlock = 99 * 1024;  // on every device from sm_80 on
-  static_assert(Shared<kDim>::kBytes <= kMostOfABlock);
-  static_assert((Shared<kDim>::kBytes + 1024) * kBlocks <= kMultiprocessor);
-}
-
-template <int kDim>
-void launch_dim(Grid grid, const Problem& problem, int units, cudaStream_t stream) {
-  constexpr int kBlocks = kDim > 64 ? 2 : 3;
-  check_room<ForwardShared, kDim, kBlocks>();
-  check_room<QueryGradientShared, kDim, kBlocks>();
-  check_room<KeyGradientShared, kDim, kBlocks>();
-  switch (grid) {
-    case Grid::forward:
-      return start(run_units<Forward, kDim, kBlocks>, ForwardShared<kDim>::kBytes, problem, units,
-                   stream);
-    case Grid::query_gradient:
-      return start(run_units<QueryGradient, kDim, kBlocks>, QueryGradientShared<kDim>::kBytes,
-                   problem, units, stream);
-    case Grid::key_gradient:
-      return start(run_units<KeyGradient, kDim, kBlocks>, KeyGradientShared<kDim>::kBytes, problem,
-                   units, stream);
+/// Calls work(Dim) with a constant.
+template <typename Work>
+auto with_head_dim(int head_dim, const Work& work) {
+  switch (head_dim) {
+    case 32:
+      return work(std::integral_constant<int, 32>());
+    case 64:
+      return work(std::integral_constant<int, 64>());
+    case 96:
+      return work(std::integral_constant<int, 96>());
+    default:
+      return work(std::integral_constant<int, 128>());
   }
 }
 
 }  // namespace
 
 bool is_available() {
-  int device = 0;
-  int major = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+  const auto attribute = [](cudaDeviceAttr which) {
+    int device = 0;
+    int value = 0;
+    const bool there = cudaGetDevice(&device) == cudaSuccess &&
+                       cudaDeviceGetAttribute(&value, which, device) == cudaSuccess;
+    return there ? value : 0;
+  };
+  return attribute(cudaDevAttrComputeCapabilityMajor) >= 8 &&
+         attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kMostOfABlock;
+}
+
+int unit_rows(Grid grid, int head_dim) {
+  return with_head_dim(head_dim, [grid](auto dim) {
+    return grid == Grid::forward          ? ForwardShape<dim()>::kRows
+           : grid == Grid::query_gradient ? QueryGradientShape<dim()>::kRows
+                                          : KeyGradientShape<dim()>::kRows;
+  });
 }
 
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream) {
   if (units == 0) return;
-  switch (head_dim) {
-    case 32:
-      return launch_dim<32>(grid, problem, units, stream);
-    case 64:
-      return launch_dim<64>(grid, problem, units, stream);
-    case 96:
-      return launch_dim<96>(grid, problem, units, stream);
-    default:
-      return launch_dim<128>(grid, problem, units, stream);
-  }
+  with_head_dim(head_dim, [&](auto dim) {
+    constexpr int kDim = dim();
+    switch (grid) {
+      case Grid::forward:
+        return start<Forward, kDim, ForwardShape<kDim>>(problem, units, stream);
+      case Grid::query_gradient:
+        return start<QueryGradient, kDim, QueryGradientShape<kDim>>(problem, units, stream);
+      case Grid::key_gradient:
+        return start<KeyGradient, kDim, KeyGradientShape<kDim>>(problem, units, stream);
+    }
+  });
 }
 
 void launch_rotation(const Problem& problem, int rotations, std::int64_t pairs,

@@ -10,8 +10,12 @@ namespace cadenza::kernels::mma {
 
 enum class Grid { forward, query_gradient, key_gradient };
 
-/// Whether the device has bfloat16 in its tensor cores: sm_80 and newer.
+/// Whether the device has bfloat16 in its tensor cores, and shared memory as sm_80 has: devices for
+/// data centres from sm_80 on.
 bool is_available();
+
+/// Rows of a unit of a pass.
+int unit_rows(Grid grid, int head_dim);
 
 /// One block for each of `units` units.
 /// @throws Error(internal) where the device refuses

@@ -12,13 +12,26 @@ namespace cadenza::kernels::mma {
 /// PTX of sm_80 and newer.
 class DeviceThread {
  public:
-  __device__ __forceinline__ int index() const { return static_cast<int>(threadIdx.x); }
-  __device__ __forceinline__ void barrier() const { __syncthreads(); }
+  __device__ __forceinline__ DeviceThread() : index_(static_cast<int>(threadIdx.x)) {}
+  __device__ __forceinline__ int index() const { return index_; }
+  __device__ __forceinline__ void barrier() const {
+    __syncthreads();
+    // To the compiler it is another number now. It would keep all addresses of a tile for the next
+    // one otherwise, in registers that sums need.
+    asm volatile("" : "+r"(index_));
+  }
 
   /// 16 bytes to shared memory, there after the group's wait; zeros where they are not `inside`.
   __device__ __forceinline__ void copy(Bits* to, const Bits* from, bool inside) const {
     const int bytes = inside ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address(to)), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  }
+  /// The same for 4 bytes.
+  __device__ __forceinline__ void copy_word(float* to, const float* from, bool inside) const {
+    const int bytes = inside ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(address(to)), "l"(from),
                  "r"(bytes)
                  : "memory");
   }
@@ -58,6 +71,8 @@ class DeviceThread {
   __device__ __forceinline__ float exchanged(float value, int bits) const {
     return __shfl_xor_sync(0xffffffffu, value, bits);
   }
+  /// Whether it is true for some lane of the warp.
+  __device__ __forceinline__ bool any(bool of) const { return __any_sync(0xffffffffu, of) != 0; }
 
   /// Within two units in the last place; 0 where the result would be subnormal.
   __device__ __forceinline__ float exp2(float x) const {
@@ -73,7 +88,9 @@ class DeviceThread {
   }
 
  private:
-  __device__ __forceinline__ static unsigned address(const Bits* shared) {
+  mutable int index_;
+
+  __device__ __forceinline__ static unsigned address(const void* shared) {
     return static_cast<unsigned>(__cvta_generic_to_shared(shared));
   }
 };

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward pass on tensor cores: a block owns 64 queries of one head and walks over the keys that
-// they see; a warp has 16 of the queries, their maximum, sum and O in registers (FlashAttention-2,
-// algorithm 1). Keys and values of the next tile arrive while this one is computed.
+// Forward pass on tensor cores: a block owns 128 queries of one head and walks over the keys that
+// they see; a warp has 32 of the queries, their maximum, sum and O in registers (FlashAttention-2,
+// algorithm 1, and its shape for sm_80). Keys and values of the next tile arrive while this one is
+// computed.
 #pragma once
+
+#include <cmath>
 
 #include "tiles.hpp"
 
 namespace cadenza::kernels::mma {
 
 template <int kDim>
-struct ForwardShared {
-  static constexpr int kTile = kRows * kDim;
+struct ForwardShape {
+  static constexpr int kRows = 128;  ///< of a unit: queries
+  static constexpr int kThreads = kRows / kWarpRows * 32;
+  static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< of a multiprocessor, by registers
+  static constexpr int kTile = kDim > 96 ? 32 : 64;  ///< keys at once: two blocks fit on sm_80
   static constexpr int kQueries = 0;
-  CADENZA_MMA static constexpr int keys(int stage) { return (1 + 2 * stage) * kTile; }
-  CADENZA_MMA static constexpr int values(int stage) { return (2 + 2 * stage) * kTile; }
-  static constexpr int kBytes = 5 * kTile * static_cast<int>(sizeof(Bits));
+  CADENZA_MMA static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
+  CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
+  static constexpr int kWalk = (kRows + 4 * kTile) * kDim;
+  static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
 
 template <int kDim, typename Thread>
-class Forward : public PassOverQueries<kDim, ForwardShared<kDim>, Thread> {
-  using Base = PassOverQueries<kDim, ForwardShared<kDim>, Thread>;
+class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
+  using Shape = ForwardShape<kDim>;
+  using Base = PassOverQueries<kDim, Shape, Thread>;
+  using Scores = Sums<Shape::kTile>;
   using Base::lane, Base::warp_row, Base::row, Base::rows;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
 
@@ -28,13 +37,9 @@ class Forward : public PassOverQueries<kDim, ForwardShared<kDim>, Thread> {
 
   CADENZA_MMA void run() {
     load_state();
-    const KeyWalk walk(problem_, unit_);
-    if (walk.done()) return;
     this->for_each_tile(
-        walk,
-        [this](const Rotation& rotation) {
-          this->copy_rows(rotation.rotated, ForwardShared<kDim>::kQueries);
-        },
+        [this](const Rotation& rotation) { this->copy_rows(rotation.rotated, Shape::kQueries); },
+        [](const Rotation&) {},
         [this](const Visible& visible, const Bits* keys, const Bits* values) {
           attend(visible, keys, values);
         });
@@ -48,80 +53,93 @@ class Forward : public PassOverQueries<kDim, ForwardShared<kDim>, Thread> {
     const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
     const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool inside = row(half) < rows();
-      peak_[half] = inside ? lse.data[row(half) * lse.stride] : -kInfinity;
-      const bool empty = peak_[half] == -kInfinity;
-      sum_[half] = empty || lane() % 4 != 0 ? 0 : 1;  // four lanes have parts of it
-      const float* from = out.data + row(half) * out.stride + sum_column(lane());
+    for (int r = 0; r < 4; ++r) {
+      const bool inside = row(r) < rows();
+      peak_[r] = inside ? lse.data[row(r) * lse.stride] : -kInfinity;
+      const bool empty = peak_[r] == -kInfinity;
+      sum_[r] = empty || lane() % 4 != 0 ? 0 : 1;  // four lanes have parts of it
+      const float* from = out.data + row(r) * out.stride + sum_column(lane());
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kDim / 8; ++tile) {
-        out_[tile][2 * half] = empty ? 0 : from[tile * 8];
-        out_[tile][2 * half + 1] = empty ? 0 : from[tile * 8 + 1];
+        float* to = out_[r / 2][tile] + r % 2 * 2;
+        to[0] = empty ? 0 : from[tile * 8];
+        to[1] = empty ? 0 : from[tile * 8 + 1];
       }
     }
   }
 
   CADENZA_MMA void attend(const Visible& visible, const Bits* keys, const Bits* values) {
-    if (visible.sees_none(warp_row(), 16, 0, kRows)) return;
-    float scores[kRows / 8][4];
+    if (visible.sees_none(warp_row(), kWarpRows, 0, Shape::kTile)) return;
+    Scores scores;
     clear(scores);
-    add_product_of_rows<kDim>(thread_, shared_ + ForwardShared<kDim>::kQueries, warp_row(), keys, 0,
-                              scores);
-    if (!visible.sees_all(warp_row(), 16, 0, kRows)) hide(visible, scores);
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) soften(half, scores);
+    add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
+    if (!visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile)) {
+      this->hide(scores, -kInfinity, [&](int query, int key) { return visible.sees(query, key); });
+    }
+    soften(scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
   }
 
-  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kRows / 8][4]) const {
+  /// Scores to probabilities. What was summed before decays by the maximum's growth; where no row
+  /// of the warp has a new maximum, and that is soon the rule, it stays as it is.
+  CADENZA_MMA void soften(Scores& scores) {
+    float decay[4];
+    bool grows = false;
     CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kRows / 8; ++tile) {
+    for (int r = 0; r < 4; ++r) {
+      const float before = peak_[r];
+      peak_[r] = highest(r, scores);
+      decay[r] = thread_.exp2((before - shift(r)) * kLog2e);
+      grows = grows || peak_[r] != before;
+    }
+    if (thread_.any(grows)) {
       CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int key = tile * 8 + sum_column(lane()) + i % 2;
-        if (!visible.sees(row(i / 2), key)) scores[tile][i] = -kInfinity;
-      }
+      for (int r = 0; r < 4; ++r) scale_state(r, decay[r]);
+    }
+    CADENZA_MMA_UNROLL
+    for (int r = 0; r < 4; ++r) sum_[r] += to_probabilities(r, scores);
+  }
+
+  /// The row's largest logit so far, past those that are NaN: these show in the sum.
+  CADENZA_MMA float highest(int r, const Scores& scores) const {
+    float score = -kInfinity;
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 2; ++i) score = fmaxf(scores[r / 2][tile][r % 2 * 2 + i], score);
+    }
+    score = fmaxf(thread_.exchanged(score, 1), score);
+    score = fmaxf(thread_.exchanged(score, 2), score);
+    return fmaxf(score * problem_.scale, peak_[r]);
+  }
+
+  /// A row that saw nothing has no maximum: its probabilities are 0 by their logits.
+  CADENZA_MMA float shift(int r) const { return peak_[r] == -kInfinity ? 0 : peak_[r]; }
+
+  CADENZA_MMA void scale_state(int r, float by) {
+    sum_[r] *= by;
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kDim / 8; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 2; ++i) out_[r / 2][tile][r % 2 * 2 + i] *= by;
     }
   }
 
-  /// Scores of one row to probabilities; what was summed before decays by the maximum's growth. A
-  /// row that sees nothing keeps its state.
-  CADENZA_MMA void soften(int half, float (&scores)[kRows / 8][4]) {
-    float highest = peak_[half];
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kRows / 8; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        float& score = scores[tile][2 * half + i];
-        score *= problem_.scale;
-        highest = score > highest ? score : highest;
-      }
-    }
-    CADENZA_MMA_UNROLL
-    for (int bits = 1; bits < 4; bits *= 2) {
-      const float other = thread_.exchanged(highest, bits);
-      highest = other > highest ? other : highest;
-    }
-    const float shift = highest == -kInfinity ? 0 : highest;
-    const float decay = thread_.exp2((peak_[half] - shift) * kLog2e);
+  /// Of this lane's scores of a row; returns their sum. One rounding for product and difference.
+  CADENZA_MMA float to_probabilities(int r, Scores& scores) const {
+    const float scale = problem_.scale * kLog2e;
+    const float subtracted = shift(r) * kLog2e;
     float added = 0;
     CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kRows / 8; ++tile) {
+    for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
       CADENZA_MMA_UNROLL
       for (int i = 0; i < 2; ++i) {
-        float& score = scores[tile][2 * half + i];
-        score = thread_.exp2((score - shift) * kLog2e);
+        float& score = scores[r / 2][tile][r % 2 * 2 + i];
+        score = thread_.exp2(score * scale - subtracted);
         added += score;
       }
     }
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kDim / 8; ++tile) {
-      out_[tile][2 * half] *= decay;
-      out_[tile][2 * half + 1] *= decay;
-    }
-    peak_[half] = highest;
-    sum_[half] = sum_[half] * decay + added;
+    return added;
   }
 
   CADENZA_MMA void store_state() {
@@ -129,25 +147,25 @@ class Forward : public PassOverQueries<kDim, ForwardShared<kDim>, Thread> {
     const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
     const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float total = sum_[half];
+    for (int r = 0; r < 4; ++r) {
+      float total = sum_[r];
       total += thread_.exchanged(total, 1);
       total += thread_.exchanged(total, 2);
-      if (row(half) >= rows() || total == 0) continue;
+      if (row(r) >= rows() || total == 0) continue;
       const float weight = 1 / total;
-      float* to = out.data + row(half) * out.stride + sum_column(lane());
+      float* to = out.data + row(r) * out.stride + sum_column(lane());
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kDim / 8; ++tile) {
-        to[tile * 8] = out_[tile][2 * half] * weight;
-        to[tile * 8 + 1] = out_[tile][2 * half + 1] * weight;
+        to[tile * 8] = out_[r / 2][tile][r % 2 * 2] * weight;
+        to[tile * 8 + 1] = out_[r / 2][tile][r % 2 * 2 + 1] * weight;
       }
-      if (lane() % 4 == 0) lse.data[row(half) * lse.stride] = peak_[half] + thread_.log(total);
+      if (lane() % 4 == 0) lse.data[row(r) * lse.stride] = peak_[r] + thread_.log(total);
     }
   }
 
-  float peak_[2];  ///< largest logit so far
-  float sum_[2];   ///< this lane's part of the sum of e^(logit - peak)
-  float out_[kDim / 8][4];
+  float peak_[4];  ///< largest logit so far
+  float sum_[4];   ///< this lane's part of the sum of e^(logit - peak)
+  Sums<kDim> out_;
 };
 
 }  // namespace cadenza::kernels::mma

@@ -18,6 +18,15 @@ CADENZA_MMA constexpr int at(int row, int column) {
   return row * kDim + ((column / kChunk) ^ turn) * kChunk + column % kChunk;
 }
 
+/// The element `columns` after that at `place`, where columns are a multiple of 16 and the place is
+/// of one of a row's first 16. Few places of a row differ by more than a number that the compiler
+/// knows, so few registers hold them.
+template <int kDim>
+CADENZA_MMA constexpr int after(int place, int columns) {
+  constexpr int kTurned = kDim % 64 == 0 ? 64 : 32;  // columns that a row's number exchanges
+  return (place ^ columns % kTurned) + columns / kTurned * kTurned;
+}
+
 /// Row and first column that a lane addresses when a warp loads four 8 x 8 matrices.
 struct LaneAddress {
   int row = 0;

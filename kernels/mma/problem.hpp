@@ -19,9 +19,8 @@ namespace cadenza::kernels::mma {
 
 using Bits = std::uint16_t;  ///< of a bfloat16
 
-inline constexpr int kThreads = 128;   ///< of a block: four warps of 16 rows each
-inline constexpr int kRows = 64;       ///< of a tile of queries or of keys
-inline constexpr int kMostRows = 128;  ///< of a unit of any pass, a multiple of every pass' rows
+inline constexpr int kMostRows = 256;  ///< of a unit of any pass, a multiple of every pass' rows
+inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
 /// Tiles of queries after which sums of dK and dV go to memory: a sum of sums of 4096 terms loses
 /// far less than the rounding of its factors.
 inline constexpr int kTilesPerFlush = 64;
@@ -36,6 +35,7 @@ struct Queries {
   const Bits* dout = nullptr;
   const float* delta = nullptr;
   float* dq = nullptr;
+  friend bool operator==(const Queries&, const Queries&) = default;
 };
 
 /// Rows of keys and values of one document; as kernels::KeyRows.
@@ -47,6 +47,7 @@ struct Keys {
   const Bits* v = nullptr;
   float* dk = nullptr;
   float* dv = nullptr;
+  friend bool operator==(const Keys&, const Keys&) = default;
 };
 
 /// Queries of one buffer under one map of positions, rotated once for a whole call: of its rows
@@ -62,6 +63,7 @@ struct Rotation {
   std::int64_t first = 0;
   std::int64_t step = 0;
   std::int64_t last = 0;
+  friend bool operator==(const Rotation&, const Rotation&) = default;
 };
 
 /// A task: queries [q_begin, q_end) see keys of [k_begin, k_end) with low <= key - query <= high.
@@ -72,6 +74,7 @@ struct Entry {
   int queries = 0;                   ///< indices of buffers
   int keys = 0;
   int rotation = 0;
+  friend bool operator==(const Entry&, const Entry&) = default;
 };
 
 /// A tile of rows that one block owns, for one query head (forward, dQ) or for the query heads of a
@@ -82,6 +85,7 @@ struct Unit {
   int kv_head = 0;
   int head_begin = 0, head_end = 0;
   int first_entry = 0, last_entry = 0;  ///< in `order`
+  friend bool operator==(const Unit&, const Unit&) = default;
 };
 
 struct Problem {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of one call on the device's stream: taken, filled and given back in the stream's order, so
-// that the host waits for nothing and nothing is freed under a kernel.
+// Memory of attention on the device's stream: taken, filled and given back in the stream's order,
+// so that the host waits for nothing and nothing is freed under a kernel.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "cadenza/base/error.hpp"
@@ -15,27 +16,32 @@ namespace cadenza::kernels::mma {
 template <typename T>
 class StreamArray {
  public:
+  StreamArray() = default;
   StreamArray(std::size_t count, cudaStream_t stream) : stream_(stream) {
     if (count == 0) return;
     keep_pool();
     check(cudaMallocAsync(reinterpret_cast<void**>(&data_), count * sizeof(T), stream),
           "memory of attention");
   }
-  /// A copy: `items` may go when the call returns.
-  StreamArray(const std::vector<T>& items, cudaStream_t stream)
-      : StreamArray(items.size(), stream) {
-    if (items.empty()) return;
-    check(cudaMemcpyAsync(data_, items.data(), items.size() * sizeof(T), cudaMemcpyHostToDevice,
-                          stream),
-          "tasks of attention");
-  }
   ~StreamArray() {
     if (data_ != nullptr) cudaFreeAsync(data_, stream_);
   }
-  StreamArray(const StreamArray&) = delete;
-  StreamArray& operator=(const StreamArray&) = delete;
+  StreamArray(StreamArray&& from) noexcept
+      : stream_(from.stream_), data_(std::exchange(from.data_, nullptr)) {}
+  StreamArray& operator=(StreamArray&& from) noexcept {
+    std::swap(stream_, from.stream_);
+    std::swap(data_, from.data_);
+    return *this;
+  }
 
   T* data() const { return data_; }
+  /// A copy: `items` may go when the call returns.
+  void copy(const std::vector<T>& items) {
+    if (items.empty()) return;
+    check(cudaMemcpyAsync(data_, items.data(), items.size() * sizeof(T), cudaMemcpyHostToDevice,
+                          stream_),
+          "tasks of attention");
+  }
 
  private:
   static void check(cudaError_t status, const char* what) {
@@ -57,8 +63,24 @@ class StreamArray {
     static_cast<void>(kept);
   }
 
-  cudaStream_t stream_;
+  cudaStream_t stream_ = nullptr;
   T* data_ = nullptr;
+};
+
+/// As KeptArray takes it.
+struct StreamMemory {
+  cudaStream_t stream = nullptr;
+
+  template <typename T>
+  using Array = StreamArray<T>;
+  template <typename T>
+  Array<T> allocate(std::size_t count) const {
+    return {count, stream};
+  }
+  template <typename T>
+  void copy(Array<T>& to, const std::vector<T>& items) const {
+    to.copy(items);
+  }
 };
 
 }  // namespace cadenza::kernels::mma

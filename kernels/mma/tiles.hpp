@@ -10,6 +10,14 @@ namespace cadenza::kernels::mma {
 inline constexpr float kInfinity = __builtin_huge_valf();
 inline constexpr float kLog2e = 1.4426950408889634f;
 
+/// Rows of a unit that a warp computes: twice those of an instruction, so that what is read from
+/// shared memory for the right factor of a product is multiplied twice.
+inline constexpr int kWarpRows = 32;
+
+/// A lane's part of a result [kWarpRows, kColumns]: by 16 rows, by 8 columns.
+template <int kColumns>
+using Sums = float[2][kColumns / 8][4];
+
 CADENZA_MMA std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
@@ -34,7 +42,7 @@ CADENZA_MMA HeadRows<Element> head_rows(Element* array, const Buffer& buffer, st
 
 /// Begins to copy `rows` rows to a tile [kCount, kDim]; the others become zeros. A thread has one
 /// column of chunks, every kStep-th row: chunks lie there in the same order.
-template <int kDim, int kCount, typename Thread>
+template <int kDim, int kCount, int kThreads, typename Thread>
 CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& from, int rows,
                            Bits* to) {
   constexpr int kChunks = kDim / kChunk;
@@ -50,6 +58,7 @@ CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& fro
       thread.copy(to, inside ? source : from.data, inside);
     }
   } else {
+    static_assert(kCount * kChunks % kThreads == 0);
     CADENZA_MMA_ROLL
     for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
       const int chunk = i * kThreads + thread.index();
@@ -63,57 +72,97 @@ CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& fro
 }
 
 template <int kTiles>
-CADENZA_MMA void clear(float (&sums)[kTiles][4]) {
+CADENZA_MMA void clear(float (&sums)[2][kTiles][4]) {
   CADENZA_MMA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
+  for (int block = 0; block < 2; ++block) {
     CADENZA_MMA_UNROLL
-    for (int i = 0; i < 4; ++i) sums[tile][i] = 0;
+    for (int tile = 0; tile < kTiles; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) sums[block][tile][i] = 0;
+    }
   }
 }
 
-/// sums [16, 8 kTiles] += rows [left_row, +16) of `left` times rows [right_row, + 8 kTiles) of
-/// `right`, over their kDim columns.
+/// Adds the products of two left factors with 16 columns of right factors.
+template <int kTiles, typename Thread>
+CADENZA_MMA void multiply_add(const Thread& thread, const unsigned (&left)[2][4],
+                              const unsigned (&right)[4], int tile, float (&sums)[2][kTiles][4]) {
+  CADENZA_MMA_UNROLL
+  for (int block = 0; block < 2; ++block) {
+    thread.multiply_add(sums[block][tile], left[block], right[0], right[1]);
+    thread.multiply_add(sums[block][tile + 1], left[block], right[2], right[3]);
+  }
+}
+
+/// The left factors of rows [row, + kWarpRows), 16 columns from `column` on.
+template <int kDim, typename Thread>
+CADENZA_MMA void load_left(const Thread& thread, const Bits* tile, int row, int column,
+                           unsigned (&left)[2][4]) {
+  const LaneAddress l = left_address(thread.index() % 32);
+  const int place = after<kDim>(at<kDim>(row + l.row, l.column), column);
+  CADENZA_MMA_UNROLL
+  for (int block = 0; block < 2; ++block) {
+    thread.load(left[block], tile + place + 16 * block * kDim);
+  }
+}
+
+/// sums [kWarpRows, 8 kTiles] += rows [left_row, + kWarpRows) of `left` times rows [right_row,
+/// + 8 kTiles) of `right`, over their kDim columns.
 template <int kDim, int kTiles, typename Thread>
 CADENZA_MMA void add_product_of_rows(const Thread& thread, const Bits* left, int left_row,
-                                     const Bits* right, int right_row, float (&sums)[kTiles][4]) {
+                                     const Bits* right, int right_row,
+                                     float (&sums)[2][kTiles][4]) {
   static_assert(kTiles % 2 == 0);
-  const int lane = thread.index() % 32;
-  const LaneAddress l = left_address(lane);
-  const LaneAddress r = right_address(lane);
+  const LaneAddress r = right_address(thread.index() % 32);
+  const int place = at<kDim>(right_row + r.row, r.column);
   CADENZA_MMA_UNROLL
   for (int depth = 0; depth < kDim; depth += 16) {
-    unsigned a[4];
-    thread.load(a, left + at<kDim>(left_row + l.row, depth + l.column));
+    unsigned a[2][4];
+    load_left<kDim>(thread, left, left_row, depth, a);
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kTiles; tile += 2) {
       unsigned b[4];
-      thread.load(b, right + at<kDim>(right_row + tile * 8 + r.row, depth + r.column));
-      thread.multiply_add(sums[tile], a, b[0], b[1]);
-      thread.multiply_add(sums[tile + 1], a, b[2], b[3]);
+      thread.load(b, right + after<kDim>(place, depth) + tile * 8 * kDim);
+      multiply_add(thread, a, b, tile, sums);
     }
   }
 }
 
-/// sums [16, kDim] += left [16, 8 kTiles] times rows [right_row, + 8 kTiles) of `right`. The left
-/// factor is what a warp has in registers as sums: rounded to bfloat16 they are in their places.
+/// sums [kWarpRows, 8 kTiles] += left [kWarpRows, 16] times rows [right_row, + 16) of `right`, of
+/// which it takes the columns from `column` on.
 template <int kDim, int kTiles, typename Thread>
-CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[kTiles][4],
-                                     const Bits* right, int right_row, float (&sums)[kDim / 8][4]) {
+CADENZA_MMA void add_product_of_columns(const Thread& thread, const unsigned (&left)[2][4],
+                                        const Bits* right, int right_row, int column,
+                                        float (&sums)[2][kTiles][4]) {
   static_assert(kTiles % 2 == 0);
   const LaneAddress r = transposed_address(thread.index() % 32);
+  const int place = at<kDim>(right_row + r.row, r.column);
   CADENZA_MMA_UNROLL
   for (int tile = 0; tile < kTiles; tile += 2) {
-    const unsigned a[4] = {thread.pack(left[tile][0], left[tile][1]),
-                           thread.pack(left[tile][2], left[tile][3]),
-                           thread.pack(left[tile + 1][0], left[tile + 1][1]),
-                           thread.pack(left[tile + 1][2], left[tile + 1][3])};
+    unsigned b[4];
+    thread.load_transposed(b, right + after<kDim>(place, column + tile * 8));
+    multiply_add(thread, left, b, tile, sums);
+  }
+}
+
+/// The same for a left factor [kWarpRows, 8 kDepth] that a warp has in registers as sums: rounded
+/// to bfloat16 they are in their places.
+template <int kDim, int kDepth, int kTiles, typename Thread>
+CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[2][kDepth][4],
+                                     const Bits* right, int right_row,
+                                     float (&sums)[2][kTiles][4]) {
+  CADENZA_MMA_UNROLL
+  for (int depth = 0; depth < kDepth; depth += 2) {
+    unsigned a[2][4];
     CADENZA_MMA_UNROLL
-    for (int column = 0; column < kDim; column += 16) {
-      unsigned b[4];
-      thread.load_transposed(b, right + at<kDim>(right_row + tile * 8 + r.row, column + r.column));
-      thread.multiply_add(sums[column / 8], a, b[0], b[1]);
-      thread.multiply_add(sums[column / 8 + 1], a, b[2], b[3]);
+    for (int block = 0; block < 2; ++block) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float(&of)[4] = left[block][depth + i / 2];
+        a[block][i] = thread.pack(of[i % 2 * 2], of[i % 2 * 2 + 1]);
+      }
     }
+    add_product_of_columns<kDim>(thread, a, right, right_row + depth * 8, 0, sums);
   }
 }
 
@@ -123,25 +172,39 @@ struct Visible {
   int q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   int low = 0, high = 0;
 
+  // `&` and `|`, since a comparison is cheaper than a branch around it.
   CADENZA_MMA bool sees(int query, int key) const {
-    return query >= q_begin && query < q_end && key >= k_begin && key < k_end &&
-           key - query >= low && key - query <= high;
+    return (query >= q_begin) & (query < q_end) & (key >= k_begin) & (key < k_end) &
+           (key - query >= low) & (key - query <= high);
   }
   /// Of queries [q, q + queries) and keys [k, k + keys): every pair counts.
   CADENZA_MMA bool sees_all(int q, int queries, int k, int keys) const {
-    return q >= q_begin && q + queries <= q_end && k >= k_begin && k + keys <= k_end &&
-           k - (q + queries - 1) >= low && k + keys - 1 - q <= high;
+    return (q >= q_begin) & (q + queries <= q_end) & (k >= k_begin) & (k + keys <= k_end) &
+           (k - (q + queries - 1) >= low) & (k + keys - 1 - q <= high);
   }
   /// No pair does.
   CADENZA_MMA bool sees_none(int q, int queries, int k, int keys) const {
-    return q >= q_end || q + queries <= q_begin || k >= k_end || k + keys <= k_begin ||
-           k + keys - 1 - q < low || k - (q + queries - 1) > high;
+    return (q >= q_end) | (q + queries <= q_begin) | (k >= k_end) | (k + keys <= k_begin) |
+           (k + keys - 1 - q < low) | (k - (q + queries - 1) > high);
+  }
+  /// Of the tile that begins so many keys, or queries, later.
+  CADENZA_MMA void pass_keys(int keys) {
+    k_begin -= keys;
+    k_end -= keys;
+    low -= keys;
+    high -= keys;
+  }
+  CADENZA_MMA void pass_queries(int queries) {
+    q_begin -= queries;
+    q_end -= queries;
+    low += queries;
+    high += queries;
   }
 };
 
-/// Anything beyond a tile is as far as any other.
+/// Anything beyond the rows of a buffer is as far as any other: they are fewer than this.
 CADENZA_MMA int near(std::int64_t distance) {
-  constexpr std::int64_t kFar = 1 << 20;
+  constexpr std::int64_t kFar = 1 << 30;
   return static_cast<int>(smaller(larger(distance, -kFar), kFar));
 }
 
@@ -152,46 +215,59 @@ CADENZA_MMA Visible visible_in(const Entry& entry, std::int64_t query, std::int6
           near(entry.low + query - key), near(entry.high + query - key)};
 }
 
-/// Walks over the tiles of keys that some query of a unit sees, entry after entry.
-class KeyWalk {
- public:
-  CADENZA_MMA KeyWalk(const Problem& problem, const Unit& unit)
-      : problem_(&problem), unit_(&unit), at_(unit.first_entry - 1) {
-    next_entry();
-  }
+/// A tile of keys that some query of a unit sees: one of a walk over the unit's entries.
+template <int kDim, int kTile>
+struct KeyTile {
+  const Bits* k = nullptr;  ///< first row
+  const Bits* v = nullptr;
+  int stride = 0;
+  int left = 0;  ///< keys from the first one on, until the entry's end; 0: there is no tile
+  int entry = 0;
+  int rotation = 0;
+  Visible visible;
 
-  CADENZA_MMA bool done() const { return at_ >= unit_->last_entry; }
-  CADENZA_MMA const Entry& entry() const { return problem_->entries[problem_->order[at_]]; }
-  CADENZA_MMA std::int64_t key() const { return key_; }
-  CADENZA_MMA int keys() const { return static_cast<int>(smaller(kRows, end_ - key_)); }
-  CADENZA_MMA void advance() {
-    key_ += kRows;
-    if (key_ >= end_) next_entry();
+  CADENZA_MMA bool done() const { return left <= 0; }
+  CADENZA_MMA int keys() const { return left < kTile ? left : kTile; }
+  /// The first tile of a unit.
+  CADENZA_MMA void start(const Problem& problem, const Unit& unit) {
+    enter(problem, unit, unit.first_entry);
+  }
+  CADENZA_MMA void advance(const Problem& problem, const Unit& unit) {
+    left -= kTile;
+    if (left <= 0) return enter(problem, unit, entry + 1);
+    visible.pass_keys(kTile);
+    k += kTile * stride;
+    v += kTile * stride;
   }
 
  private:
-  CADENZA_MMA void next_entry() {
-    for (++at_; at_ < unit_->last_entry; ++at_) {
-      const Entry& of = entry();
-      if (of.head_begin > unit_->head_begin || of.head_end <= unit_->head_begin) continue;
-      const std::int64_t first = larger(of.q_begin, unit_->begin);
-      const std::int64_t last = smaller(of.q_end, unit_->end) - 1;
-      key_ = larger(of.k_begin, first + of.low);
-      end_ = smaller(of.k_end, last + of.high + 1);
-      if (first <= last && key_ < end_) return;
+  /// The first tile of the first entry from `from` on that has one.
+  CADENZA_MMA void enter(const Problem& problem, const Unit& unit, int from) {
+    left = 0;
+    for (entry = from; entry < unit.last_entry; ++entry) {
+      const Entry& of = problem.entries[problem.order[entry]];
+      if (of.head_begin > unit.head_begin || of.head_end <= unit.head_begin) continue;
+      const std::int64_t first = larger(of.q_begin, unit.begin);
+      const std::int64_t last = smaller(of.q_end, unit.end) - 1;
+      const std::int64_t key = larger(of.k_begin, first + of.low);
+      const std::int64_t end = smaller(of.k_end, last + of.high + 1);
+      if (first > last || key >= end) continue;
+      const Keys& buffer = problem.keys[of.keys];
+      k = head_rows<kDim>(buffer.k, buffer, key, unit.kv_head).data;
+      v = head_rows<kDim>(buffer.v, buffer, key, unit.kv_head).data;
+      stride = buffer.heads * kDim;
+      left = near(end - key);
+      rotation = of.rotation;
+      visible = visible_in(of, unit.begin, key);
+      return;
     }
   }
-
-  const Problem* problem_;
-  const Unit* unit_;
-  int at_ = 0;
-  std::int64_t key_ = 0;
-  std::int64_t end_ = 0;
 };
 
-/// What every pass has: its thread of a block, the unit that the block owns, and which of the
-/// unit's rows the thread's sums belong to.
-template <typename Thread>
+/// What every pass has: its thread of a block, the unit that the block owns, which of the unit's
+/// rows the thread's sums belong to, and the walk over tiles of the other side. kShare warps have
+/// the same rows.
+template <typename Shape, typename Tile, typename Thread, int kShare = 1>
 class PassOverUnit {
  public:
   CADENZA_MMA PassOverUnit(const Thread& thread, const Problem& problem, const Unit& unit,
@@ -200,72 +276,139 @@ class PassOverUnit {
 
  protected:
   CADENZA_MMA int lane() const { return thread_.index() % 32; }
-  CADENZA_MMA int warp_row() const { return thread_.index() / 32 * 16; }
-  /// Row of the unit of this lane's first two sums (0) or last two (1).
-  CADENZA_MMA int row(int half) const { return warp_row() + sum_row(lane()) + 8 * half; }
+  CADENZA_MMA int warp_row() const { return thread_.index() / 32 / kShare * kWarpRows; }
+  /// Which of the warps of the same rows.
+  CADENZA_MMA int share() const { return thread_.index() / 32 % kShare; }
+  /// Row of the unit of a lane's sums [r / 2][...][r % 2 * 2] and the next, for r of 0 to 3.
+  CADENZA_MMA int row(int r) const { return warp_row() + sum_row(lane()) + 8 * r; }
   CADENZA_MMA int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
+
+  /// Sums whose sees(row, column) is false become `value`.
+  template <int kTiles, typename Sees>
+  CADENZA_MMA void hide(float (&sums)[2][kTiles][4], float value, const Sees& sees) const {
+    CADENZA_MMA_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          float& sum = sums[r / 2][tile][r % 2 * 2 + i];
+          if (!sees(row(r), tile * 8 + sum_column(lane()) + i)) sum = value;
+        }
+      }
+    }
+  }
+
+  /// Waits for what all threads copied.
+  CADENZA_MMA void wait_for_copies() const {
+    thread_.commit();
+    thread_.template wait<0>();
+    thread_.barrier();
+  }
+
+  /// Of the turn before, of this turn, and of the next two.
+  CADENZA_MMA Tile& tile(int turn) const {
+    return reinterpret_cast<Tile*>(shared_ + Shape::kWalk)[turn % 4];
+  }
+
+  /// first() before the first tile, then, for every tile, copy(tile, stage) and, once it is there,
+  /// compute(turn), whose stage is turn % 2; flush() after every kTilesPerFlush tiles and after the
+  /// last. The next tile arrives while one is computed: there are two stages. The walk is in shared
+  /// memory, where it takes no registers: one thread goes on while the tile that it found last is
+  /// copied. Returns the number of turns.
+  template <typename First, typename Copy, typename Compute, typename Flush>
+  CADENZA_MMA int for_each_tile(const First& first, const Copy& copy, const Compute& compute,
+                                const Flush& flush) {
+    if (thread_.index() == 0) {
+      tile(0).start(problem_, unit_);
+      find_after(0);
+    }
+    thread_.barrier();
+    if (tile(0).done()) return 0;
+    first();
+    copy(tile(0), 0);
+    int turn = 0;
+    CADENZA_MMA_ROLL
+    while (!tile(turn).done()) {
+      CADENZA_MMA_ROLL
+      do {
+        wait_for_copies();  // of this tile; and all have read the one before
+        if (!tile(turn + 1).done()) {
+          copy(tile(turn + 1), (turn + 1) % 2);
+          if (thread_.index() == 0) find_after(turn + 1);
+        }
+        compute(turn);
+      } while (++turn % kTilesPerFlush != 0 && !tile(turn).done());
+      flush();
+    }
+    return turn;
+  }
 
   const Thread& thread_;
   const Problem& problem_;
   const Unit& unit_;
   Bits* shared_;
+
+ private:
+  CADENZA_MMA void find_after(int turn) const {
+    tile(turn + 1) = tile(turn);
+    if (!tile(turn).done()) tile(turn + 1).advance(problem_, unit_);
+  }
 };
 
-/// A pass over queries of one head, which meets the keys that they see tile by tile. Keys and
-/// values of the next tile arrive while one is computed: `Shared` has two stages for them.
-template <int kDim, typename Shared, typename Thread>
-class PassOverQueries : public PassOverUnit<Thread> {
+/// A pass over queries of one head, which meets the keys that they see.
+template <int kDim, typename Shape, typename Thread>
+class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, Thread> {
+  using Tile = KeyTile<kDim, Shape::kTile>;
+  using Base = PassOverUnit<Shape, Tile, Thread>;
+
  public:
-  using PassOverUnit<Thread>::PassOverUnit;
+  using Base::Base;
 
  protected:
-  using PassOverUnit<Thread>::problem_;
-  using PassOverUnit<Thread>::rows;
-  using PassOverUnit<Thread>::shared_;
-  using PassOverUnit<Thread>::thread_;
-  using PassOverUnit<Thread>::unit_;
+  using Base::thread_, Base::problem_, Base::unit_, Base::shared_, Base::rows, Base::tile;
 
   /// Begins to copy the unit's rows of an array [rows, heads, kDim] to `to` in shared memory.
   CADENZA_MMA void copy_rows(const Bits* array, int to) {
     const Queries& buffer = problem_.queries[unit_.buffer];
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.head_begin),
-                           rows(), shared_ + to);
+    copy_tile<kDim, Shape::kRows, Shape::kThreads>(
+        thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.head_begin), rows(),
+        shared_ + to);
   }
 
-  /// begin(rotation) before tiles under another rotation, and compute(visible, keys, values) for
-  /// every tile, once all that was copied is there.
-  template <typename Begin, typename Compute>
-  CADENZA_MMA void for_each_tile(KeyWalk now, const Begin& begin, const Compute& compute) {
-    copy_keys(now, 0);
-    int rotation = -1;
-    for (int stage = 0; !now.done(); stage ^= 1) {
-      if (now.entry().rotation != rotation) {
-        rotation = now.entry().rotation;
-        begin(problem_.rotations[rotation]);
-      }
-      thread_.commit();
-      KeyWalk next = now;
-      next.advance();
-      if (!next.done()) copy_keys(next, stage ^ 1);
-      thread_.commit();
-      thread_.template wait<1>();
-      thread_.barrier();
-      compute(visible_in(now.entry(), unit_.begin, now.key()), shared_ + Shared::keys(stage),
-              shared_ + Shared::values(stage));
-      thread_.barrier();  // all have read the stage that the next turn fills
-      now = next;
-    }
+  /// begin(rotation) before tiles under one rotation, end(rotation) after them, and
+  /// compute(visible, keys, values) for every tile, once all that was copied is there.
+  template <typename Begin, typename End, typename Compute>
+  CADENZA_MMA void for_each_tile(const Begin& begin, const End& end, const Compute& compute) {
+    const int turns =
+        Base::for_each_tile([&] { begin(rotation(0)); },
+                            [this](const Tile& tile, int stage) { copy_keys(tile, stage); },
+                            [&](int turn) {
+                              if (turn > 0 && tile(turn).rotation != tile(turn - 1).rotation) {
+                                end(rotation(turn - 1));
+                                begin(rotation(turn));
+                                this->wait_for_copies();
+                              }
+                              compute(tile(turn).visible, shared_ + Shape::keys(turn % 2),
+                                      shared_ + Shape::values(turn % 2));
+                            },
+                            [] {});
+    if (turns > 0) end(rotation(turns - 1));
   }
 
  private:
-  CADENZA_MMA void copy_keys(const KeyWalk& walk, int stage) {
-    const Keys& buffer = problem_.keys[walk.entry().keys];
-    const int head = unit_.kv_head;
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.k, buffer, walk.key(), head),
-                           walk.keys(), shared_ + Shared::keys(stage));
-    copy_tile<kDim, kRows>(thread_, head_rows<kDim>(buffer.v, buffer, walk.key(), head),
-                           walk.keys(), shared_ + Shared::values(stage));
+  CADENZA_MMA const Rotation& rotation(int turn) const {
+    return problem_.rotations[tile(turn).rotation];
+  }
+  CADENZA_MMA void copy_keys(const Tile& tile, int stage) {
+    copy_tile<kDim, Shape::kTile, Shape::kThreads>(thread_, {tile.k, tile.stride}, tile.keys(),
+                                                   shared_ + Shape::keys(stage));
+    copy_tile<kDim, Shape::kTile, Shape::kThreads>(thread_, {tile.v, tile.stride}, tile.keys(),
+                                                   shared_ + Shape::values(stage));
   }
 };
+
+/// Bytes of the tiles of a walk, in Bits.
+inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
 
 }  // namespace cadenza::kernels::mma

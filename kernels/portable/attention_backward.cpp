@@ -13,11 +13,12 @@ namespace cadenza::kernels::portable {
 template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                         const TaskList<Real>& list) {
-  auto problem = make_problem(shape, rotary, list);
-  set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
-  run_units<Real>("attention_query_gradient", QueryGradientPass<Real>(problem));
-  set_units(problem, shape, list, {Side::keys, kKeyTile, shape.group()});
-  run_units<Real>("attention_key_gradient", KeyGradientPass<Real>(problem));
+  KeptProblem<Real>& kept = kept_problem(shape, rotary, list);
+  const UnitShape queries{Side::queries, kQueryTile, kMaxGroupHeads};
+  const UnitShape keys{Side::keys, kKeyTile, shape.group()};
+  run_units<Real>("attention_query_gradient",
+                  QueryGradientPass<Real>(kept.problem(shape, list, queries)));
+  run_units<Real>("attention_key_gradient", KeyGradientPass<Real>(kept.problem(shape, list, keys)));
 }
 
 template void attention_backward<float>(const AttentionShape&, const RotaryTable<float>&,

@@ -210,9 +210,9 @@ struct ForwardPass {
 template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                        const TaskList<Real>& list) {
-  auto problem = make_problem(shape, rotary, list);
-  set_units(problem, shape, list, {Side::queries, kQueryTile, kMaxGroupHeads});
-  run_units<Real>("attention_forward", ForwardPass<Real>(problem));
+  KeptProblem<Real>& kept = kept_problem(shape, rotary, list);
+  const UnitShape queries{Side::queries, kQueryTile, kMaxGroupHeads};
+  run_units<Real>("attention_forward", ForwardPass<Real>(kept.problem(shape, list, queries)));
 }
 
 template void attention_forward<float>(const AttentionShape&, const RotaryTable<float>&,

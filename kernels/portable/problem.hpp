@@ -4,10 +4,12 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <string>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "../tasks/buffers.hpp"
+#include "../tasks/kept_tasks.hpp"
 #include "../tasks/work_units.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "tile_product.hpp"
@@ -24,13 +26,21 @@ inline constexpr int kMaxGroupHeads = 8;
 template <typename T>
 using DeviceList = Kokkos::View<T*, DeviceMemory>;
 
-template <typename T>
-DeviceList<T> to_device(const std::string& label, const std::vector<T>& items) {
-  DeviceList<T> list(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), items.size());
-  using Host = Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  copy_and_wait(list, Host(items.data(), items.size()));
-  return list;
-}
+/// As KeptArray takes it. Copies go on the stream: what is copied from pages of the host has left
+/// them when the call returns.
+struct ListMemory {
+  template <typename T>
+  using Array = DeviceList<T>;
+  template <typename T>
+  Array<T> allocate(std::size_t count) const {
+    return Array<T>(Kokkos::view_alloc("attention_tasks", Kokkos::WithoutInitializing), count);
+  }
+  template <typename T>
+  void copy(const Array<T>& to, const std::vector<T>& items) const {
+    using Host = Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(Device(), to, Host(items.data(), items.size()));
+  }
+};
 
 template <typename Real>
 struct Problem {
@@ -51,36 +61,75 @@ struct Problem {
   DeviceList<int> entries;
 };
 
-/// What both sides share; units are set per pass (set_units).
+/// A list's arrays on the device, kept with it.
 template <typename Real>
-Problem<Real> make_problem(const AttentionShape& shape, const RotaryTable<Real>& rotary,
-                           const TaskList<Real>& list) {
-  Problem<Real> problem;
-  problem.heads = shape.heads;
-  problem.kv_heads = shape.kv_heads;
-  problem.group = shape.group();
-  problem.dim = shape.head_dim;
-  problem.dim_pitch = pitch(shape.head_dim);
-  problem.scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
-  if (rotary.enabled()) {
-    problem.half = rotary.half;
-    problem.cos = rotary.cos.data();
-    problem.sin = rotary.sin.data();
-    problem.positions = static_cast<std::int64_t>(rotary.cos.extent(0)) / std::max(1, rotary.half);
-  }
-  problem.queries = to_device("attention_queries", list.queries);
-  problem.keys = to_device("attention_keys", list.keys);
-  problem.tasks = to_device("attention_tasks", list.tasks);
-  return problem;
-}
+class KeptProblem : public KeptTasks {
+ public:
+  explicit KeptProblem(const ListMemory& memory) : memory_(memory) {}
 
+  /// A call begins: what all its passes share.
+  void take(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+            const TaskList<Real>& list) {
+    Problem<Real> problem;
+    problem.heads = shape.heads;
+    problem.kv_heads = shape.kv_heads;
+    problem.group = shape.group();
+    problem.dim = shape.head_dim;
+    problem.dim_pitch = pitch(shape.head_dim);
+    problem.scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+    if (rotary.enabled()) {
+      problem.half = rotary.half;
+      problem.cos = rotary.cos.data();
+      problem.sin = rotary.sin.data();
+      problem.positions =
+          static_cast<std::int64_t>(rotary.cos.extent(0)) / std::max(1, rotary.half);
+    }
+    if (!key_.is_that_of(shape, problem.positions, list)) units_.clear();
+    queries_.set(memory_, list.queries);
+    keys_.set(memory_, list.keys);
+    tasks_.set(memory_, list.tasks);
+    problem.queries = queries_.array();
+    problem.keys = keys_.array();
+    problem.tasks = tasks_.array();
+    problem_ = problem;
+  }
+
+  /// Of a pass.
+  Problem<Real> problem(const AttentionShape& shape, const TaskList<Real>& list,
+                        const UnitShape& unit_shape) {
+    const auto [at, added] = units_.try_emplace(unit_shape);
+    auto& [units, entries] = at->second;
+    if (added) {
+      const UnitList made =
+          make_units(shape, buffer_tokens(list, unit_shape.side), list.tasks, unit_shape);
+      units.set(memory_, made.units);
+      entries.set(memory_, made.entries);
+    }
+    problem_.units = units.array();
+    problem_.entries = entries.array();
+    return problem_;
+  }
+
+ private:
+  template <typename T>
+  using List = KeptArray<T, ListMemory>;
+
+  ListMemory memory_;
+  ListKey<Real> key_;
+  Problem<Real> problem_;
+  List<QueryRows<Real>> queries_;
+  List<KeyRows<Real>> keys_;
+  List<TaskRows> tasks_;
+  std::map<UnitShape, std::pair<List<Unit>, List<int>>> units_;
+};
+
+/// The arrays of a call's list.
 template <typename Real>
-void set_units(Problem<Real>& problem, const AttentionShape& shape, const TaskList<Real>& list,
-               const UnitShape& unit_shape) {
-  const UnitList units =
-      make_units(shape, buffer_tokens(list, unit_shape.side), list.tasks, unit_shape);
-  problem.units = to_device("attention_units", units.units);
-  problem.entries = to_device("attention_entries", units.entries);
+KeptProblem<Real>& kept_problem(const AttentionShape& shape, const RotaryTable<Real>& rotary,
+                                const TaskList<Real>& list) {
+  auto& kept = kept_of<KeptProblem<Real>>(list, ListMemory());
+  kept.take(shape, rotary, list);
+  return kept;
 }
 
 /// Offsets into a team's scratch memory, in elements; every matrix begins on a cache line.

@@ -22,6 +22,7 @@ struct Unit {
   int head_end = 0;
   int first_entry = 0;  ///< its tasks: entries[first_entry, last_entry)
   int last_entry = 0;
+  friend bool operator==(const Unit&, const Unit&) = default;
 };
 
 /// Tiles of queries whose gradients of keys are summed in scratch before they go to memory: a sum
@@ -56,6 +57,7 @@ struct UnitShape {
   Side side = Side::queries;
   int tile = 1;       ///< rows of a unit
   int max_heads = 1;  ///< query heads of a unit; the rest of a larger group are units of their own
+  friend auto operator<=>(const UnitShape&, const UnitShape&) = default;
 };
 
 /// Tokens of the buffers of one side.

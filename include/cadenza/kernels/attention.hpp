@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct AttentionShape {
   int head_dim = 1;
   AttentionKernel kernel = AttentionKernel::automatic;  ///< what is to compute them, on a host
   int group() const { return heads / kv_heads; }
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
 /// Text positions of the rows of a buffer: row r is at first + r * step. Read by the rotation,
@@ -53,6 +55,7 @@ struct Positions {
   /// Keys alone: wherever they come to a multiple of `run`, `gap` positions are left out. 0: none.
   std::int64_t run = 0;
   std::int64_t gap = 0;
+  friend bool operator==(const Positions&, const Positions&) = default;
 };
 
 /// Rows of queries of one document and what belongs to them. Device pointers to the row of
@@ -69,6 +72,7 @@ struct QueryRows {
   Sum* dq = nullptr;           ///< [rows, h, D]   backward: added to; gradient of the un-rotated Q
   Range heads = {};            ///< query heads that the rows hold; empty: all H
   Positions positions = {};
+  friend bool operator==(const QueryRows&, const QueryRows&) = default;
 };
 
 /// Rows of keys and values of one document. g = heads.size(), or G where it is empty.
@@ -82,6 +86,7 @@ struct KeyRows {
   Sum* dv = nullptr;        ///< [rows, g, D]   backward: added to
   Range heads = {};         ///< key-value heads that the rows hold; empty: all G
   Positions positions = {};
+  friend bool operator==(const KeyRows&, const KeyRows&) = default;
 };
 
 /// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains
@@ -90,12 +95,22 @@ struct TaskRows {
   Task task;
   int query_rows = 0;
   int key_rows = 0;
+  friend bool operator==(const TaskRows&, const TaskRows&) = default;
 };
 
 /// What the calling thread does now and then while a call computes, such as moving messages on.
 struct ProgressHook {
   void (*call)(void* context) = nullptr;  ///< null: nothing
   void* context = nullptr;
+};
+
+/// What kernels keep of a list from one call to the next, such as its tasks in device memory.
+class KeptTasks {
+ public:
+  KeptTasks() = default;
+  virtual ~KeptTasks() = default;
+  KeptTasks(const KeptTasks&) = delete;
+  KeptTasks& operator=(const KeptTasks&) = delete;
 };
 
 /// Tasks of one call. Tasks may share buffers: tasks with the same (query, head) merge, tasks with
@@ -114,6 +129,9 @@ struct TaskList {
   const SparseIndex* index = nullptr;
   /// [documents, heads] of `index`: what a pass computes adds its pairs here; null: nobody asks.
   std::int64_t* pairs = nullptr;
+  /// Of the kernels, which also see whether it still fits: a list may change in any way. Calls with
+  /// one list come one after another.
+  mutable std::shared_ptr<KeptTasks> kept = {};
 };
 
 /// Kernels for data stored as Real on this host, the one that `automatic` prefers first. They

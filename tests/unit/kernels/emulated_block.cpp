@@ -56,11 +56,14 @@ float number(unsigned pair, int which) {
 
 }  // namespace
 
-EmulatedBlock::EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted)
+EmulatedBlock::EmulatedBlock(int threads, int shared_bytes, std::uint64_t seed, int planted)
     : bytes_(shared_bytes),
       planted_(planted),
       shared_((static_cast<std::size_t>(shared_bytes) + sizeof(Line) - 1) / sizeof(Line)),
-      random_(seed) {
+      random_(seed),
+      fibers_(static_cast<std::size_t>(threads)),
+      asking_(fibers_.size() / kLanes),
+      ready_(asking_.size()) {
   for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<char[]>(kStackBytes);
 }
 
@@ -70,9 +73,9 @@ void EmulatedBlock::run(const Body& body) {
   current = this;
   failure_ = nullptr;
   waiting_ = 0;
-  asking_.fill(0);
+  std::ranges::fill(asking_, 0);
   for (auto& warp : ready_) warp.clear();
-  for (int index = 0; index < kThreads; ++index) {
+  for (int index = 0; index < std::ssize(fibers_); ++index) {
     prepare(fibers_[static_cast<std::size_t>(index)]);
     make_ready(index);
   }
@@ -145,23 +148,23 @@ void EmulatedBlock::fail(const std::string& why) {
   throw std::runtime_error(why);
 }
 
-void EmulatedBlock::check_inside(const Bits* row) const {
-  const auto* begin = reinterpret_cast<const unsigned char*>(row);
-  const auto* first = reinterpret_cast<const unsigned char*>(shared_.data());
-  if (begin < first || begin + 16 > first + bytes_) {
-    throw std::runtime_error("16 bytes outside shared memory");
+void EmulatedBlock::check_inside(const void* first, std::size_t bytes) const {
+  const auto* begin = static_cast<const unsigned char*>(first);
+  const auto* memory = reinterpret_cast<const unsigned char*>(shared_.data());
+  if (begin < memory || begin + bytes > memory + bytes_) {
+    throw std::runtime_error("bytes outside shared memory");
   }
-  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
-    throw std::runtime_error("shared memory that does not begin at 16 bytes");
+  if (reinterpret_cast<std::uintptr_t>(first) % bytes != 0) {
+    throw std::runtime_error("shared memory that does not begin at a multiple of its bytes");
   }
 }
 
 void EmulatedBlock::at_barrier(int index) {
   Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
   if (fiber.barriers++ == planted_) return;
-  if (++waiting_ < kThreads) return stop();
+  if (++waiting_ < std::ssize(fibers_)) return stop();
   waiting_ = 0;
-  for (int other = 0; other < kThreads; ++other) {
+  for (int other = 0; other < std::ssize(fibers_); ++other) {
     if (other != index) make_ready(other);
   }
 }
@@ -177,7 +180,7 @@ void EmulatedBlock::ask(int index, const Request& request) {
   }
 }
 
-/// PTX ISA: "ldmatrix", "mma" (m16n8k16, bfloat16) and "shfl.sync" (bfly).
+/// PTX ISA: "ldmatrix", "mma" (m16n8k16, bfloat16), "shfl.sync" (bfly) and "vote.sync" (any).
 void EmulatedBlock::answer(int warp) {
   const auto of = [&](int lane) -> Request& {
     return fibers_[static_cast<std::size_t>(warp * kLanes + lane)].request;
@@ -187,7 +190,7 @@ void EmulatedBlock::answer(int warp) {
   }
   const Kind kind = of(0).kind;
   if (kind == Kind::load || kind == Kind::load_transposed) {
-    for (int lane = 0; lane < kLanes; ++lane) check_inside(of(lane).row);
+    for (int lane = 0; lane < kLanes; ++lane) check_inside(of(lane).row, 16);
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int matrix = 0; matrix < 4; ++matrix) {
         const auto element = [&](int row, int column) -> unsigned {
@@ -208,6 +211,10 @@ void EmulatedBlock::answer(int warp) {
     for (int lane = 0; lane < kLanes; ++lane) {
       *of(lane).value = values[static_cast<std::size_t>(lane ^ of(lane).bits)];
     }
+  } else if (kind == Kind::any) {
+    bool some = false;
+    for (int lane = 0; lane < kLanes; ++lane) some = some || *of(lane).flag;
+    for (int lane = 0; lane < kLanes; ++lane) *of(lane).flag = some;
   } else {
     float a[16][16];
     float b[16][8];
@@ -238,21 +245,21 @@ void EmulatedThread::barrier() const {
   block_->at_barrier(index_);
 }
 
-void EmulatedThread::copy(Bits* to, const Bits* from, bool inside) const {
-  block_->check_inside(to);
-  if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
-    block_->fail("a copy that does not begin at 16 bytes");
+void EmulatedThread::copy_bytes(void* to, const void* from, std::size_t bytes, bool inside) const {
+  block_->check_inside(to, bytes);
+  if (reinterpret_cast<std::uintptr_t>(from) % bytes != 0) {
+    block_->fail("a copy that does not begin at a multiple of its bytes");
   }
-  const EmulatedBlock::Copy copy{to, from, inside};
+  const EmulatedBlock::Copy copy{to, from, bytes, inside};
   if (block_->random_() % 2 == 0) return EmulatedBlock::arrive(copy);
   block_->fibers_[static_cast<std::size_t>(index_)].groups.back().push_back(copy);
 }
 
 void EmulatedBlock::arrive(const Copy& copy) {
   if (copy.inside) {
-    std::memcpy(copy.to, copy.from, 16);
+    std::memcpy(copy.to, copy.from, copy.bytes);
   } else {
-    std::memset(copy.to, 0, 16);
+    std::memset(copy.to, 0, copy.bytes);
   }
 }
 
@@ -287,6 +294,11 @@ void EmulatedThread::multiply_add(float (&sum)[4], const unsigned (&left)[4], un
 float EmulatedThread::exchanged(float value, int bits) const {
   block_->ask(index_, {.kind = EmulatedBlock::Kind::exchange, .value = &value, .bits = bits});
   return value;
+}
+
+bool EmulatedThread::any(bool of) const {
+  block_->ask(index_, {.kind = EmulatedBlock::Kind::any, .flag = &of});
+  return of;
 }
 
 float EmulatedThread::exp2(float x) const {

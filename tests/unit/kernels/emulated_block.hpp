@@ -11,6 +11,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
@@ -33,7 +34,10 @@ class EmulatedThread {
   EmulatedThread(EmulatedBlock& block, int index) : block_(&block), index_(index) {}
   int index() const { return index_; }
   void barrier() const;
-  void copy(Bits* to, const Bits* from, bool inside) const;
+  void copy(Bits* to, const Bits* from, bool inside) const { copy_bytes(to, from, 16, inside); }
+  void copy_word(float* to, const float* from, bool inside) const {
+    copy_bytes(to, from, 4, inside);
+  }
   void commit() const;
   template <int kLater>
   void wait() const {
@@ -44,11 +48,13 @@ class EmulatedThread {
   void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
                     unsigned right1) const;
   float exchanged(float value, int bits) const;
+  bool any(bool of) const;
   float exp2(float x) const;
   float log(float x) const;
   unsigned pack(float low, float high) const;
 
  private:
+  void copy_bytes(void* to, const void* from, std::size_t bytes, bool inside) const;
   void wait_but(std::size_t later) const;
   EmulatedBlock* block_;
   int index_;
@@ -58,20 +64,20 @@ class EmulatedBlock {
  public:
   using Body = std::function<void(const EmulatedThread&)>;
 
-  /// `planted`: nth barrier of every thread that is left out, to see that it is missed; -1: none.
-  EmulatedBlock(int shared_bytes, std::uint64_t seed, int planted = -1);
+  /// Of whole warps. `planted`: nth barrier of every thread that is left out, to see that it is
+  /// missed; -1: none.
+  EmulatedBlock(int threads, int shared_bytes, std::uint64_t seed, int planted = -1);
 
   Bits* shared() { return reinterpret_cast<Bits*>(shared_.data()); }
 
-  /// Runs kThreads threads to their ends. @throws std::runtime_error where they cannot all end.
+  /// Runs all threads to their ends. @throws std::runtime_error where they cannot all end.
   void run(const Body& body);
 
  private:
   friend class EmulatedThread;
-  static constexpr int kThreads = kernels::mma::kThreads;
   static constexpr int kLanes = 32;
 
-  enum class Kind { load, load_transposed, multiply_add, exchange };
+  enum class Kind { load, load_transposed, multiply_add, exchange, any };
   /// What a lane asks its warp for; pointers lead to its own stack, where it waits.
   struct Request {
     Kind kind;
@@ -82,13 +88,15 @@ class EmulatedBlock {
     unsigned right[2] = {};
     float* value = nullptr;
     int bits = 0;
+    bool* flag = nullptr;
   };
   struct alignas(128) Line {
     unsigned char bytes[128];
   };
   struct Copy {
-    Bits* to = nullptr;
-    const Bits* from = nullptr;
+    void* to = nullptr;
+    const void* from = nullptr;
+    std::size_t bytes = 0;
     bool inside = false;
   };
   struct Fiber {
@@ -110,18 +118,18 @@ class EmulatedBlock {
   void ask(int index, const Request& request);
   void answer(int warp);
   void at_barrier(int index);
-  void check_inside(const Bits* row) const;
+  void check_inside(const void* first, std::size_t bytes) const;
   [[noreturn]] void fail(const std::string& why);
 
   int bytes_;
   int planted_;
   std::vector<Line> shared_;
   std::mt19937_64 random_;
-  std::array<Fiber, kThreads> fibers_;
-  std::array<int, kThreads / kLanes> asking_{};
-  int waiting_ = 0;                                        ///< at the barrier
-  std::array<std::vector<int>, kThreads / kLanes> ready_;  ///< threads, by warp
-  std::size_t favoured_ = 0;                               ///< warp that runs ahead for a while
+  std::vector<Fiber> fibers_;
+  std::vector<int> asking_;              ///< by warp
+  std::vector<std::vector<int>> ready_;  ///< threads, by warp
+  int waiting_ = 0;                      ///< at the barrier
+  std::size_t favoured_ = 0;             ///< warp that runs ahead for a while
   int running_ = -1;
   const Body* body_ = nullptr;
   ucontext_t scheduler_;

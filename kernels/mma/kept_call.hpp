@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call's arrays where its passes read them, kept with the list: a call of the same tasks copies
+// what points to other rows than before, and nothing else.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "../tasks/kept_tasks.hpp"
+#include "call.hpp"
+
+namespace cadenza::kernels::mma {
+
+/// A problem with its units, whose arrays are in memory of the kernels.
+struct PassProblem {
+  Problem problem;
+  int units = 0;
+};
+
+template <typename Memory>
+class KeptCall : public KeptTasks {
+ public:
+  explicit KeptCall(const Memory& memory) : memory_(memory) {}
+
+  /// A call begins: before all else.
+  void take(const AttentionShape& shape, const RotaryTable<float>& rotary,
+            const TaskList<bfloat16>& list) {
+    if (key_.is_that_of(shape, positions_of(rotary), list)) {
+      call_.take_rows(shape, rotary, list);
+    } else {
+      call_ = make_call(shape, rotary, list);
+      units_.clear();
+      entries_.set(memory_, call_.entries);
+    }
+    queries_.set(memory_, call_.queries);
+    keys_.set(memory_, call_.keys);
+  }
+  const Call& call() const { return call_; }
+
+  /// Where queries are to be rotated: room for the call's rotated_elements.
+  void place_rotated(Bits* memory) {
+    call_.place_rotated(memory);
+    rotations_.set(memory_, call_.rotations);
+  }
+
+  /// Of units of `rows` rows, once the rotated queries have their place.
+  PassProblem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side,
+                      int rows) {
+    const auto [at, added] = units_.try_emplace({side, rows});
+    auto& [units, order] = at->second;
+    if (added) {
+      const Units made = units_of(shape, list, side, rows);
+      units.set(memory_, made.units);
+      order.set(memory_, made.order);
+    }
+    PassProblem pass{call_.problem, static_cast<int>(units.size())};
+    pass.problem.queries = queries_.array().data();
+    pass.problem.keys = keys_.array().data();
+    pass.problem.rotations = rotations_.array().data();
+    pass.problem.entries = entries_.array().data();
+    pass.problem.units = units.array().data();
+    pass.problem.order = order.array().data();
+    return pass;
+  }
+
+ private:
+  template <typename T>
+  using Array = KeptArray<T, Memory>;
+
+  Memory memory_;
+  ListKey<bfloat16> key_;
+  Call call_;
+  Array<Queries> queries_;
+  Array<Keys> keys_;
+  Array<Rotation> rotations_;
+  Array<Entry> entries_;
+  std::map<std::pair<Side, int>, std::pair<Array<Unit>, Array<int>>> units_;
+};
+
+}  // namespace cadenza::kernels::mma

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels keep of a task list from one call to the next (TaskList::kept): arrays where the
+// kernels read them, which are copied where they are others than in the call before. Layers of a
+// step differ in pointers to rows; tasks and units are made and copied once for all of them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "cadenza/kernels/attention.hpp"
+
+namespace cadenza::kernels {
+
+/// An array in memory of the kernels, with what was copied there last. Memory has Array<T>,
+/// allocate<T>(count) and copy(array, items), which is done with `items` when it returns.
+template <typename T, typename Memory>
+class KeptArray {
+ public:
+  void set(Memory& memory, const std::vector<T>& items) {
+    if (items == there_) return;
+    if (items.size() != there_.size()) array_ = memory.template allocate<T>(items.size());
+    memory.copy(array_, items);
+    there_ = items;
+  }
+  const auto& array() const { return array_; }
+  std::size_t size() const { return there_.size(); }
+
+ private:
+  typename Memory::template Array<T> array_;
+  std::vector<T> there_;
+};
+
+/// What units and entries are made of: all of a call but its pointers.
+template <typename Real>
+class ListKey {
+ public:
+  /// Whether the call before had the same; otherwise this one's is taken.
+  /// @param positions  of the rotary table
+  bool is_that_of(const AttentionShape& shape, std::int64_t positions, const TaskList<Real>& list) {
+    const auto same_place = [](const Place& place, const auto& rows) {
+      return place == Place{rows.tokens, rows.heads, rows.positions};
+    };
+    if (shape_ == shape && positions_ == positions && tasks_ == list.tasks &&
+        std::ranges::equal(queries_, list.queries, same_place) &&
+        std::ranges::equal(keys_, list.keys, same_place)) {
+      return true;
+    }
+    shape_ = shape;
+    positions_ = positions;
+    tasks_ = list.tasks;
+    queries_ = places_of(list.queries);
+    keys_ = places_of(list.keys);
+    return false;
+  }
+
+ private:
+  struct Place {
+    Range tokens;
+    Range heads;
+    Positions positions;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  template <typename Rows>
+  static std::vector<Place> places_of(const std::vector<Rows>& buffers) {
+    std::vector<Place> places;
+    for (const Rows& rows : buffers) places.push_back({rows.tokens, rows.heads, rows.positions});
+    return places;
+  }
+
+  AttentionShape shape_{.heads = 0, .kv_heads = 0, .head_dim = 0};  // of no call
+  std::int64_t positions_ = 0;
+  std::vector<TaskRows> tasks_;
+  std::vector<Place> queries_;
+  std::vector<Place> keys_;
+};
+
+/// What the list keeps for these kernels, made of `memory` at first.
+template <typename Kept, typename Real, typename Memory>
+Kept& kept_of(const TaskList<Real>& list, const Memory& memory) {
+  if (auto* there = dynamic_cast<Kept*>(list.kept.get())) return *there;
+  auto made = std::make_shared<Kept>(memory);
+  list.kept = made;
+  return *made;
+}
+
+}  // namespace cadenza::kernels
