@@ -3,12 +3,12 @@
 // in strided rows, with at most two diagonal edges. No cuDNN here, so that every build tests it.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <vector>
 
 #include "cadenza/base/pass.hpp"
 #include "cadenza/kernels/attention.hpp"
+#include "sdpa.hpp"
 
 namespace cadenza::kernels::cudnn {
 
@@ -17,27 +17,7 @@ inline constexpr int kDimStep = 8;
 inline constexpr int kLargestDim = 128;
 bool fits(const AttentionShape& shape);
 
-/// All that a plan of cuDNN depends on. Both diagonals are aligned at the bottom right: the last
-/// query stands at the last key.
-struct SdpaShape {
-  int heads = 1;
-  int kv_heads = 1;
-  int head_dim = 1;
-  std::int64_t queries = 0;
-  std::int64_t keys = 0;
-  std::int64_t q_row = 0;  ///< elements from one row of q and dO to the next
-  std::int64_t k_row = 0;  ///< the same of k and v
-  bool causal = false;     ///< no key after the query's own
-  std::int64_t left = 0;   ///< so many keys up to the query's own at most; 0: no such edge
-
-  bool sees(std::int64_t query, std::int64_t key) const {
-    const std::int64_t own = query + keys - queries;
-    return (!causal || key <= own) && (left == 0 || key > own - left);
-  }
-  friend auto operator<=>(const SdpaShape&, const SdpaShape&) = default;
-};
-
-/// Where its rows are. Heads and rows count from the first that a buffer holds.
+/// A call and where its rows are: heads and rows count from the first that a buffer holds.
 struct SdpaCall {
   SdpaShape shape;
   int task = 0;  ///< index in the list: names the buffers and the map of positions

@@ -14,21 +14,6 @@
 
 namespace cadenza::kernels::cudnn {
 
-/// Device pointers to the first row and head of a call. Rows of q and dout are shape.q_row apart,
-/// those of k and v shape.k_row; out, dq, dk and dv hold the call's rows and heads alone:
-/// [rows, heads, D]. stats: log of the sum of a row's exponentials, [heads, queries].
-struct SdpaRows {
-  const bfloat16* q = nullptr;
-  const bfloat16* k = nullptr;
-  const bfloat16* v = nullptr;
-  bfloat16* out = nullptr;  ///< forward: written; backward: read
-  float* stats = nullptr;   ///< the same
-  const bfloat16* dout = nullptr;
-  bfloat16* dq = nullptr;  ///< written, as dk and dv
-  bfloat16* dk = nullptr;
-  bfloat16* dv = nullptr;
-};
-
 /// Puts one call on the stream.
 using Sdpa = std::function<void(const SdpaShape&, const SdpaRows&)>;
 
