@@ -5,10 +5,15 @@
 #include <fmt/format.h>
 
 #include "../cpu/attention.hpp"
+#include "../cudnn/attention.hpp"
+#include "../cudnn/sdpa_calls.hpp"
 #include "../mma/attention.hpp"
 #include "../mma/call.hpp"
 #include "../mma/cuda_kernels.hpp"
 #include "../portable/attention.hpp"
+#include "../sm90/attention.hpp"
+#include "../sm90/call.hpp"
+#include "../sm90/cuda_kernels.hpp"
 #include "../tasks/check_list.hpp"
 #include "../tasks/sparse_rows.hpp"
 #include "cadenza/base/error.hpp"
@@ -87,13 +92,53 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   return nullptr;
 }
 
-void require_mma(const AttentionShape& shape) {
-  const bool named = shape.kernel == AttentionKernel::mma;
-  if (!named && shape.kernel != AttentionKernel::automatic) refuse_kernel<bfloat16>(shape.kernel);
-  if (!mma::fits(shape)) {
-    fail(ExitCode::usage, "attention in bfloat16 on a device: found head_dim {}; valid: {}",
-         shape.head_dim, fmt::join(mma::kHeadDims, ", "));
+/// What a device has for bfloat16.
+struct DeviceKernels {
+  AttentionKernel name;
+  bool is_automatic;  ///< otherwise by name alone
+  bool (*is_available)();
+  bool (*fits)(const AttentionShape&);
+  std::string head_dims;  ///< those that fit
+  void (*attention)(Pass, const AttentionShape&, const RotaryTable<float>&,
+                    const TaskList<bfloat16>&);
+};
+
+/// In the order of preference.
+template <typename Real>
+const std::vector<DeviceKernels>& device_kernels() {
+  if constexpr (kMma<Real>) {
+    static const std::vector<DeviceKernels> all = {
+        {AttentionKernel::mma, true, mma::is_available, mma::fits,
+         fmt::format("{}", fmt::join(mma::kHeadDims, ", ")), mma::attention},
+        {AttentionKernel::sm90, false, sm90::is_available, sm90::fits,
+         fmt::format("{}", fmt::join(sm90::kHeadDims, ", ")), sm90::attention},
+#ifdef CADENZA_CUDNN
+        {AttentionKernel::cudnn, false, mma::is_available, cudnn::fits,
+         fmt::format("a multiple of {} up to {}", cudnn::kDimStep, cudnn::kLargestDim),
+         cudnn::attention},
+#endif
+    };
+    return all;
+  } else {
+    static const std::vector<DeviceKernels> none;
+    return none;
   }
+}
+
+/// Those that compute the shape on a device: the ones that it names, or the first that fit.
+template <typename Real>
+const DeviceKernels& device_kernels_for(const AttentionShape& shape) {
+  const bool any = shape.kernel == AttentionKernel::automatic;
+  const DeviceKernels* last = nullptr;
+  for (const DeviceKernels& each : device_kernels<Real>()) {
+    if (any ? !each.is_automatic : each.name != shape.kernel) continue;
+    if (each.fits(shape)) return each;
+    last = &each;
+  }
+  if (last == nullptr) refuse_kernel<Real>(shape.kernel);
+  fail(ExitCode::usage, "{} on a device: found head_dim {}; valid: {}",
+       any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(last->name)),
+       shape.head_dim, last->head_dims);
 }
 
 template <typename Real>
@@ -139,8 +184,8 @@ template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels() {
   std::vector<AttentionKernel> here;
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) here.push_back(each.name);
-  if constexpr (kMma<Real>) {
-    if (mma::is_available()) here.push_back(AttentionKernel::mma);
+  for (const DeviceKernels& each : device_kernels<Real>()) {
+    if (each.is_available()) here.push_back(each.name);
   }
   if (kPortable<Real>) here.push_back(AttentionKernel::portable);
   return here;
@@ -149,8 +194,7 @@ std::vector<AttentionKernel> available_attention_kernels() {
 template <typename Real>
 AttentionKernel attention_kernel(const AttentionShape& shape) {
   if constexpr (kMma<Real>) {
-    require_mma(shape);
-    return AttentionKernel::mma;
+    return device_kernels_for<Real>(shape).name;
   }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   return tuned != nullptr ? tuned->name : AttentionKernel::portable;
@@ -159,8 +203,7 @@ AttentionKernel attention_kernel(const AttentionShape& shape) {
 template <typename Real>
 std::string describe_attention_kernel(const AttentionShape& shape) {
   if constexpr (kMma<Real>) {
-    require_mma(shape);
-    return std::string(word(AttentionKernel::mma));
+    return std::string(word(device_kernels_for<Real>(shape).name));
   }
   if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
     return tuned->table->name + second_choice<Real>();
@@ -176,8 +219,7 @@ void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulato
   check_list(shape, rotary, list);
   if (list.index != nullptr) return sparse_pass(Pass::forward, shape, rotary, list);
   if constexpr (kMma<Real>) {
-    require_mma(shape);
-    return mma::attention(Pass::forward, shape, rotary, list);
+    return device_kernels_for<Real>(shape).attention(Pass::forward, shape, rotary, list);
   }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
@@ -195,8 +237,7 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulat
   check_list(shape, rotary, list);
   if (list.index != nullptr) return sparse_pass(Pass::backward, shape, rotary, list);
   if constexpr (kMma<Real>) {
-    require_mma(shape);
-    return mma::attention(Pass::backward, shape, rotary, list);
+    return device_kernels_for<Real>(shape).attention(Pass::backward, shape, rotary, list);
   }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {

@@ -3,25 +3,12 @@
 
 #ifdef KOKKOS_ENABLE_CUDA
 
-#include <algorithm>
-
 #include "cadenza/kernels/device.hpp"
 #include "cuda_kernels.hpp"
 #include "kept_call.hpp"
 #include "stream_memory.hpp"
 
 namespace cadenza::kernels::mma {
-namespace {
-
-void rotate(const Problem& problem, const std::vector<Rotation>& rotations, cudaStream_t stream) {
-  if (problem.half == 0) return;
-  std::int64_t most = 0;
-  for (const Rotation& rotation : rotations) most = std::max(most, rotation.pairs);
-  launch_rotation(problem, static_cast<int>(rotations.size()), most, stream);
-}
-
-}  // namespace
-
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list) {
   cudaStream_t stream = Device().cuda_stream();
@@ -38,7 +25,7 @@ void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>&
     launch(grid, shape.head_dim, of.problem, of.units, stream);
   };
   const Grid first = pass == Pass::forward ? Grid::forward : Grid::query_gradient;
-  rotate(problem(first).problem, kept.call().rotations, stream);
+  launch_rotation(problem(first).problem, kept.call().rotations, stream);
   run(first);
   if (pass == Pass::backward) run(Grid::key_gradient);
 }

@@ -117,13 +117,16 @@ void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStre
   });
 }
 
-void launch_rotation(const Problem& problem, int rotations, std::int64_t pairs,
+void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotations,
                      cudaStream_t stream) {
   constexpr int kBlock = 256;
   constexpr std::int64_t kMostBlocks = 4096;
-  if (rotations == 0 || pairs == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (pairs + kBlock - 1) / kBlock));
-  rotate<<<dim3(static_cast<unsigned>(rotations), blocks), kBlock, 0, stream>>>(problem);
+  std::int64_t most = 0;
+  for (const Rotation& rotation : rotations) most = std::max(most, rotation.pairs);
+  if (problem.half == 0 || most == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (most + kBlock - 1) / kBlock));
+  const dim3 grid(static_cast<unsigned>(rotations.size()), blocks);
+  rotate<<<grid, kBlock, 0, stream>>>(problem);
   check(cudaGetLastError(), "rotation of queries");
 }
 

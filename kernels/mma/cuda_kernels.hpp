@@ -2,6 +2,8 @@
 // The kernels for tensor cores, put on a stream. Arrays of the problem are the device's.
 #pragma once
 
+#include <vector>
+
 #include "problem.hpp"
 
 using cudaStream_t = struct CUstream_st*;
@@ -21,8 +23,8 @@ int unit_rows(Grid grid, int head_dim);
 /// @throws Error(internal) where the device refuses
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream);
 
-/// Rotates the queries of `rotations` rotations, each of at most `pairs` pairs of elements.
-void launch_rotation(const Problem& problem, int rotations, std::int64_t pairs,
+/// Rotates the queries of a call's rotations, where there is a table.
+void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotations,
                      cudaStream_t stream);
 
 }  // namespace cadenza::kernels::mma

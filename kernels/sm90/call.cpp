@@ -6,38 +6,30 @@
 namespace cadenza::kernels::sm90 {
 namespace {
 
-/// Maps arrays of rows [rows, heads, head_dim].
-class Mapper {
- public:
-  Mapper(int head_dim, TensorMap (*encode)(const MappedRows&))
-      : head_dim_(head_dim), encode_(encode) {}
+/// Rows [first, first + rows) of an array [rows, heads, head_dim].
+MappedRows part(const Bits* array, int heads, int head_dim, std::int64_t first, std::int64_t rows,
+                int tile) {
+  return {array + first * heads * head_dim, rows, heads, head_dim, tile};
+}
 
-  /// Rows [first, first + rows) of an array.
-  TensorMap operator()(const Bits* array, int heads, std::int64_t first, std::int64_t rows,
-                       int tile) const {
-    if (rows == 0) return {};  // nobody reads it
-    return encode_({array + first * heads * head_dim_, rows, heads, head_dim_, tile});
-  }
-
- private:
-  int head_dim_;
-  TensorMap (*encode_)(const MappedRows&);
-};
-
-EntryMaps maps_of(const Entry& entry, const mma::Call& call, Pass pass, const Mapper& map) {
-  EntryMaps maps;
+/// Appends the maps of an entry, in the order of EntryMap.
+void add_entry(const Entry& entry, const mma::Call& call, Pass pass, int head_dim,
+               std::vector<MappedRows>& to) {
   const Keys& keys = call.keys[static_cast<std::size_t>(entry.keys)];
-  const std::int64_t key_rows = entry.k_end - entry.k_begin;
-  maps.k = map(keys.k, keys.heads, entry.k_begin - keys.begin, key_rows, kKeys);
-  maps.v = map(keys.v, keys.heads, entry.k_begin - keys.begin, key_rows, kKeys);
-  if (pass == Pass::forward) return maps;
+  for (const Bits* array : {keys.k, keys.v}) {
+    to.push_back(part(array, keys.heads, head_dim, entry.k_begin - keys.begin,
+                      entry.k_end - entry.k_begin, kKeys));
+  }
   const Queries& queries = call.queries[static_cast<std::size_t>(entry.queries)];
   const Rotation& rotation = call.rotations[static_cast<std::size_t>(entry.rotation)];
-  const std::int64_t first = entry.q_begin - queries.begin;
-  const std::int64_t query_rows = entry.q_end - entry.q_begin;
-  maps.q = map(rotation.rotated, queries.heads, first, query_rows, kQueries);
-  maps.dout = map(queries.dout, queries.heads, first, query_rows, kQueries);
-  return maps;
+  for (const Bits* array : {static_cast<const Bits*>(rotation.rotated), queries.dout}) {
+    if (pass == Pass::forward) {
+      to.emplace_back();
+      continue;
+    }
+    to.push_back(part(array, queries.heads, head_dim, entry.q_begin - queries.begin,
+                      entry.q_end - entry.q_begin, kQueries));
+  }
 }
 
 }  // namespace
@@ -46,26 +38,36 @@ bool fits(const AttentionShape& shape) {
   return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
 }
 
-Maps make_maps(const mma::Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim,
-               TensorMap (*encode)(const MappedRows&)) {
-  const Mapper map(head_dim, encode);
-  Maps maps;
-  for (const Entry& entry : call.entries) maps.entries.push_back(maps_of(entry, call, pass, map));
+CallRows rows_of(const mma::Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim) {
+  CallRows rows;
+  for (const Entry& entry : call.entries) add_entry(entry, call, pass, head_dim, rows.entries);
   for (const Rotation& rotation : call.rotations) {
     const int heads = call.queries[static_cast<std::size_t>(rotation.queries)].heads;
-    maps.rotations.push_back(
-        map(rotation.rotated, heads, rotation.begin, rotation.rows, kUnitRows));
+    rows.rotations.push_back(
+        part(rotation.rotated, heads, head_dim, rotation.begin, rotation.rows, kUnitRows));
   }
-  if (pass == Pass::forward) return maps;
+  if (pass == Pass::forward) return rows;
   for (std::size_t i = 0; i < call.queries.size(); ++i) {
     const Queries& of = call.queries[i];
-    maps.dout.push_back(map(of.dout, of.heads, 0, list.queries[i].tokens.size(), kUnitRows));
+    rows.dout.push_back(
+        part(of.dout, of.heads, head_dim, 0, list.queries[i].tokens.size(), kUnitRows));
   }
   for (std::size_t i = 0; i < call.keys.size(); ++i) {
     const Keys& of = call.keys[i];
-    const std::int64_t rows = list.keys[i].tokens.size();
-    maps.k.push_back(map(of.k, of.heads, 0, rows, kUnitRows));
-    maps.v.push_back(map(of.v, of.heads, 0, rows, kUnitRows));
+    for (const Bits* array : {of.k, of.v}) {
+      rows.keys.push_back(
+          part(array, of.heads, head_dim, 0, list.keys[i].tokens.size(), kUnitRows));
+    }
+  }
+  return rows;
+}
+
+std::vector<TensorMap> encoded(const std::vector<MappedRows>& rows,
+                               TensorMap (*encode)(const MappedRows&)) {
+  std::vector<TensorMap> maps;
+  maps.reserve(rows.size());
+  for (const MappedRows& each : rows) {
+    maps.push_back(each.rows > 0 ? encode(each) : TensorMap{});
   }
   return maps;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task list as the kernels for Hopper read it: a call of mma/ and the maps of its arrays.
+// What the copy engine has to know of a call: the arrays that a pass reads.
 #pragma once
 
 #include <vector>
@@ -13,17 +13,20 @@ namespace cadenza::kernels::sm90 {
 /// Whether the kernels take the shape.
 bool fits(const AttentionShape& shape);
 
-/// Those of a pass; what it does not read stays empty.
-struct Maps {
-  std::vector<EntryMaps> entries;
-  std::vector<TensorMap> rotations;
-  std::vector<TensorMap> dout;
-  std::vector<TensorMap> k;
-  std::vector<TensorMap> v;
+/// In the order of the problem's maps. What a pass does not read is empty, or has no rows.
+struct CallRows {
+  std::vector<MappedRows> entries;    ///< [entries, kEntryMaps]
+  std::vector<MappedRows> rotations;  ///< [rotations]
+  std::vector<MappedRows> dout;       ///< [buffers of queries]
+  std::vector<MappedRows> keys;       ///< [buffers of keys, kBufferMaps]
+  friend bool operator==(const CallRows&, const CallRows&) = default;
 };
 
-/// `call` is of `list`, and its rotated queries have their places. `encode`: tensor_map.
-Maps make_maps(const mma::Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim,
-               TensorMap (*encode)(const MappedRows&));
+/// `call` is of `list`, and its rotated queries have their places.
+CallRows rows_of(const mma::Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim);
+
+/// Maps of rows; those without rows stay empty. `encode`: tensor_map.
+std::vector<TensorMap> encoded(const std::vector<MappedRows>& rows,
+                               TensorMap (*encode)(const MappedRows&));
 
 }  // namespace cadenza::kernels::sm90

@@ -49,8 +49,8 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
             info.ends_segment = info.ends_unit = walk.done();
           },
           [&](int array, int to, Barrier* full) {
-            const EntryMaps& maps = problem_.entry_maps[entry];
-            const TensorMap* map = array == 0 ? &maps.q : &maps.dout;
+            const TensorMap* map =
+                problem_.entry_maps + entry * kEntryMaps + (array == 0 ? kEntryQ : kEntryDout);
             if (entry != last_entry) thread_.acquire(map);
             const Queries& buffer = problem_.queries[problem_.entries[entry].queries];
             this->template copy<kQueries>(to, map, full, head - buffer.first_head, row);
@@ -66,7 +66,8 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
   CADENZA_MMA void load_keys(const Unit& of) {
     this->load_segment([&](int array, int to, Barrier* full) {
       const Keys& buffer = problem_.keys[of.buffer];
-      const TensorMap* map = (array == 0 ? problem_.k_maps : problem_.v_maps) + of.buffer;
+      const TensorMap* map =
+          problem_.key_maps + of.buffer * kBufferMaps + (array == 0 ? kBufferK : kBufferV);
       thread_.acquire(map);
       this->template copy<kUnitRows>(to, map, full, of.kv_head - buffer.first_head,
                                      static_cast<int>(of.begin - buffer.begin));

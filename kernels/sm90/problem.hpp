@@ -41,22 +41,22 @@ struct MappedRows {
   int heads = 0;
   int head_dim = 0;
   int tile = 0;
+  friend bool operator==(const MappedRows&, const MappedRows&) = default;
 };
 
-/// Maps of an entry: only its own rows, so that a tile's rows outside it are zeros.
-struct EntryMaps {
-  TensorMap k, v;     ///< tiles of kKeys: forward, dQ
-  TensorMap q, dout;  ///< tiles of kQueries: dK and dV
-};
+/// Maps of an entry: only its own rows, so that a tile's rows outside it are zeros. Its keys and
+/// values are in tiles of kKeys (forward, dQ), its queries and dO in tiles of kQueries (dK, dV).
+enum EntryMap { kEntryK, kEntryV, kEntryQ, kEntryDout, kEntryMaps };
+/// Maps of a buffer of keys, in tiles of units.
+enum BufferMap { kBufferK, kBufferV, kBufferMaps };
 
 struct Problem : mma::Problem {
   int unit_count = 0;
   int* next_unit = nullptr;  ///< counter of units that blocks took; 0 before the launch
-  const EntryMaps* entry_maps = nullptr;     ///< of every entry
+  const TensorMap* entry_maps = nullptr;     ///< [entries, kEntryMaps]
   const TensorMap* rotation_maps = nullptr;  ///< rotated queries of every rotation, tiles of units
   const TensorMap* dout_maps = nullptr;      ///< of every buffer of queries, tiles of units
-  const TensorMap* k_maps = nullptr;         ///< of every buffer of keys, tiles of units
-  const TensorMap* v_maps = nullptr;
+  const TensorMap* key_maps = nullptr;       ///< [buffers of keys, kBufferMaps]
 };
 
 }  // namespace cadenza::kernels::sm90

@@ -46,8 +46,8 @@ class QueryUnitLoader : public Loader<Layout, Thread> {
             info.ends_segment = walk.done() || problem_.entries[walk.entry()].rotation != rotation;
           },
           [&](int array, int to, Barrier* full) {
-            const EntryMaps& maps = problem_.entry_maps[entry];
-            const TensorMap* map = array == 0 ? &maps.k : &maps.v;
+            const TensorMap* map =
+                problem_.entry_maps + entry * kEntryMaps + (array == 0 ? kEntryK : kEntryV);
             if (entry != last_entry) thread_.acquire(map);
             const Keys& buffer = problem_.keys[problem_.entries[entry].keys];
             this->template copy<kKeys>(to, map, full, of.kv_head - buffer.first_head, row);

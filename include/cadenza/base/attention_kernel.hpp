@@ -8,13 +8,24 @@
 namespace cadenza {
 
 /// In the order of preference, except that `avx512` comes before `avx512_bf16` where the processor
-/// is slow at the latter. `mma`: a device's tensor cores, in bfloat16. `automatic`: the first that
-/// the processor or device and the type allow.
-enum class AttentionKernel { automatic, amx, avx512_bf16, avx512, avx2, sm90, mma, portable };
+/// is slow at the latter. `automatic`: the first that the processor or device and the type allow.
+/// Tensor cores of a device, in bfloat16: `mma` from sm_80 on; `sm90` on Hopper and `cudnn`, which
+/// `automatic` never takes.
+enum class AttentionKernel {
+  automatic,
+  amx,
+  avx512_bf16,
+  avx512,
+  avx2,
+  mma,
+  sm90,
+  cudnn,
+  portable,
+};
 
 /// Their words in experiments and traces.
 inline constexpr auto kAttentionKernelWords = std::to_array<std::string_view>(
-    {"auto", "amx", "avx512_bf16", "avx512", "avx2", "sm90", "mma", "portable"});
+    {"auto", "amx", "avx512_bf16", "avx512", "avx2", "mma", "sm90", "cudnn", "portable"});
 
 constexpr std::string_view word(AttentionKernel kernel) {
   return kAttentionKernelWords[static_cast<std::size_t>(kernel)];

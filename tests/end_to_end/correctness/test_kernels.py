@@ -72,7 +72,8 @@ def test_the_key_chooses_the_portable_kernel(tmp_path):
 
 @pytest.mark.parametrize(
     ("dtype", "kernel", "valid"),
-    [("float64", "avx2", "portable"), ("float32", "amx", ""), ("bfloat16", "portable", "")],
+    [("float64", "avx2", "portable"), ("float32", "amx", ""), ("bfloat16", "portable", ""),
+     ("float32", "cudnn", ""), ("bfloat16", "cudnn", "")],  # fmt: skip
 )
 def test_refuses_a_kernel_that_is_not_there(tmp_path, dtype, kernel, valid):
     experiment = harness.write_experiment(tmp_path / "e.yaml", small(32, dtype, kernel))

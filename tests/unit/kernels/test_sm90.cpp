@@ -48,7 +48,7 @@ void with_head_dim(int dim, const Test& test) {
 /// A call's arrays, rotated, as a device has them.
 struct PreparedCall {
   PreparedCall(const kernels::AttentionShape& of, const kernels::RotaryTable<float>& rotary,
-               const kernels::TaskList<bfloat16>& tasks, Pass of_pass)
+               const kernels::TaskList<bfloat16>& tasks, Pass pass)
       : shape(of),
         list(tasks),
         call(mma::make_call(shape, rotary, list)),
@@ -67,12 +67,15 @@ struct PreparedCall {
         mma::rotate_pair(thread, problem, rotation, pair);
       }
     }
-    maps = sm90::make_maps(call, list, of_pass, shape.head_dim, emulated_map);
-    problem.entry_maps = maps.entries.data();
-    problem.rotation_maps = maps.rotations.data();
-    problem.dout_maps = maps.dout.data();
-    problem.k_maps = maps.k.data();
-    problem.v_maps = maps.v.data();
+    const sm90::CallRows rows = sm90::rows_of(call, list, pass, shape.head_dim);
+    entry_maps = sm90::encoded(rows.entries, emulated_map);
+    rotation_maps = sm90::encoded(rows.rotations, emulated_map);
+    dout_maps = sm90::encoded(rows.dout, emulated_map);
+    key_maps = sm90::encoded(rows.keys, emulated_map);
+    problem.entry_maps = entry_maps.data();
+    problem.rotation_maps = rotation_maps.data();
+    problem.dout_maps = dout_maps.data();
+    problem.key_maps = key_maps.data();
   }
 
   /// All units of a side, by one block.
@@ -104,7 +107,7 @@ struct PreparedCall {
   mma::Call call;
   std::vector<mma::Bits> memory;
   sm90::Problem problem;
-  sm90::Maps maps;
+  std::vector<sm90::TensorMap> entry_maps, rotation_maps, dout_maps, key_maps;
 };
 
 /// Complete when it returns: its tests keep rows in vectors of the host.

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention.hpp"
+
+#ifdef KOKKOS_ENABLE_CUDA
+
+#include <algorithm>
+
+#include "../mma/kept_call.hpp"
+#include "../mma/stream_memory.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "call.hpp"
+#include "cuda_kernels.hpp"
+
+namespace cadenza::kernels::sm90 {
+namespace {
+
+using mma::StreamArray;
+using mma::StreamMemory;
+
+/// The maps of a kind of rows on the device, made where rows are others than in the call before.
+class KeptMaps {
+ public:
+  const TensorMap* of(const std::vector<MappedRows>& rows, cudaStream_t stream) {
+    if (rows != rows_) {
+      if (rows.size() != rows_.size()) maps_ = StreamArray<TensorMap>(rows.size(), stream);
+      maps_.copy(encoded(rows, tensor_map));
+      rows_ = rows;
+    }
+    return maps_.data();
+  }
+
+ private:
+  std::vector<MappedRows> rows_;
+  StreamArray<TensorMap> maps_;
+};
+
+class Kept : public mma::KeptCall<StreamMemory> {
+ public:
+  explicit Kept(const StreamMemory& memory)
+      : KeptCall(memory), stream_(memory.stream), next_unit_(1, memory.stream) {}
+
+  /// Of one grid of the pass, with the maps of the whole pass.
+  Problem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Pass pass,
+                  Side side) {
+    const mma::PassProblem made = KeptCall::problem(shape, list, side, kUnitRows);
+    const CallRows rows = rows_of(call(), list, pass, shape.head_dim);
+    Problem problem;
+    static_cast<mma::Problem&>(problem) = made.problem;
+    problem.unit_count = made.units;
+    problem.next_unit = next_unit_.data();
+    problem.entry_maps = entries_.of(rows.entries, stream_);
+    problem.rotation_maps = rotations_.of(rows.rotations, stream_);
+    problem.dout_maps = dout_.of(rows.dout, stream_);
+    problem.key_maps = keys_.of(rows.keys, stream_);
+    return problem;
+  }
+
+ private:
+  cudaStream_t stream_;
+  StreamArray<int> next_unit_;
+  KeptMaps entries_, rotations_, dout_, keys_;
+};
+
+}  // namespace
+
+void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
+               const TaskList<bfloat16>& list) {
+  cudaStream_t stream = Device().cuda_stream();
+  auto& kept = kept_of<Kept>(list, StreamMemory{stream});
+  kept.take(shape, rotary, list);
+  const StreamArray<Bits> rotated(static_cast<std::size_t>(kept.call().rotated_elements), stream);
+  kept.place_rotated(rotated.data());
+  const auto run = [&](Grid grid, Side side) {
+    const Problem problem = kept.problem(shape, list, pass, side);
+    if (side == Side::queries) mma::launch_rotation(problem, kept.call().rotations, stream);
+    launch(grid, shape.head_dim, problem, stream);
+  };
+  run(pass == Pass::forward ? Grid::forward : Grid::query_gradient, Side::queries);
+  if (pass == Pass::backward) run(Grid::key_gradient, Side::keys);
+}
+
+}  // namespace cadenza::kernels::sm90
+
+#endif
