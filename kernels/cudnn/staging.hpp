@@ -119,8 +119,8 @@ struct PrepareRows {
     factors[item] =
         square > kNothing ? static_cast<float>(static_cast<double>(delta[at]) / square) : 0.0F;
     // A row that has seen no key has no probability: e^(logit - 1e30).
-    stats[window.by_head(item)] = lse[at] == -Kokkos::Experimental::infinity_v<float> ? 1e30F
-                                                                                     : lse[at];
+    stats[window.by_head(item)] =
+        lse[at] == -Kokkos::Experimental::infinity_v<float> ? 1e30F : lse[at];
   }
 };
 

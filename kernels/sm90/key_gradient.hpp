@@ -33,6 +33,7 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
   CADENZA_MMA void load_unit(int unit) {
     const Unit& of = problem_.units[unit];
     int last_entry = -1;
+    int tiles = 0;
     for (QueryWalk walk(problem_, of); !walk.done();) {
       const int entry = walk.entry();
       const int row = walk.row();
@@ -40,13 +41,15 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
       walk.advance();
       const bool begins = last_entry < 0;
       if (begins) load_keys(of);
+      ++tiles;
       this->load_tile(
           [&](TileInfo& info) {
             const Entry& task = problem_.entries[entry];
             info.visible = mma::visible_in(task, task.q_begin + row, of.begin);
             info.unit = unit;
             info.begins_segment = begins;
-            info.ends_segment = info.ends_unit = walk.done();
+            info.ends_segment = walk.done();
+            info.flushes = walk.done() || tiles % (kQueriesPerFlush / kQueries) == 0;
           },
           [&](int array, int to, Barrier* full) {
             const TensorMap* map =
@@ -99,32 +102,27 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   using Base::Base;
 
   CADENZA_MMA void run() {
-    while (next_tile()) {
-      if (tile_->begins_segment) {
+    while (this->next_tile().unit >= 0) {
+      if (tile_info().begins_segment) {
         clear(dk_);
         clear(dv_);
-        summed_ = 0;
         this->wait_segment();
       }
       this->wait_second();
-      if (!tile_->visible.sees_none(0, kQueries, first_row(), kWarpgroupRows)) differentiate();
-      const int unit = tile_->unit;
-      const bool ends = tile_->ends_segment;
+      if (!tile_info().visible.sees_none(0, kQueries, first_row(), kWarpgroupRows)) differentiate();
+      const int unit = tile_info().unit;
+      const bool ends = tile_info().ends_segment;
+      const bool flushes = tile_info().flushes;
       this->release(Layout::empty(tiles_.slot(), 0));
       this->release(Layout::empty(tiles_.slot(), 1));
       tiles_.advance();
       if (ends) this->release_segment();
-      summed_ += kQueries;
-      if (ends || summed_ % kQueriesPerFlush == 0) add_sums(problem_.units[unit]);
+      if (flushes) add_sums(problem_.units[unit]);
     }
   }
 
  private:
-  /// Whether there is one.
-  CADENZA_MMA bool next_tile() {
-    tile_ = &Base::next_tile();
-    return tile_->unit >= 0;
-  }
+  CADENZA_MMA const TileInfo& tile_info() const { return this->info(tiles_.slot()); }
 
   CADENZA_MMA void differentiate() {
     const unsigned queries = this->tile(tiles_.slot(), 0);
@@ -139,13 +137,13 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     multiply_rows<kDim>(thread_, this->segment(1), first_row(), dout, dscores);
     thread_.commit_products();
     thread_.template wait_products<1>(scores);
-    soften(tile_->visible, scores);
+    soften(tile_info().visible, scores);
     pack(thread_, scores, packed);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, packed, dout, dv_);
     thread_.commit_products();
     thread_.template wait_products<1>(dscores);
-    subtract_delta(tile_->visible, scores, dscores);
+    subtract_delta(scores, dscores);
     pack(thread_, dscores, dpacked);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, dpacked, queries, dk_);
@@ -176,19 +174,15 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     }
   }
 
-  CADENZA_MMA void subtract_delta(const Visible& visible, const float (&scores)[kTiles][4],
+  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
                                   float (&dscores)[kTiles][4]) const {
     const float* delta = this->numbers(tiles_.slot()) + kQueries;
-    // What no task of the tile names may be anything, also NaN.
-    const bool counts[2] = {queries_of(visible, row(0)).size > 0,
-                            queries_of(visible, row(1)).size > 0};
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_MMA_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int query = tile * 8 + sum_column(thread_.index()) + i % 2;
-        const float dscore = scores[tile][i] * (dscores[tile][i] - delta[query]);
-        dscores[tile][i] = counts[i / 2] ? dscore : 0;
+        dscores[tile][i] = score_gradient(scores[tile][i], dscores[tile][i], delta[query]);
       }
     }
   }
@@ -216,8 +210,6 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     clear(dv_);
   }
 
-  const TileInfo* tile_ = nullptr;
-  int summed_ = 0;  ///< queries since the sums began
   float dk_[kDim / 8][4];
   float dv_[kDim / 8][4];
 };

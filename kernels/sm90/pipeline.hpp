@@ -27,7 +27,8 @@ struct TileInfo {
   int rotation = 0;  ///< of the segment's queries
   bool begins_segment = false;
   bool ends_segment = false;
-  bool ends_unit = false;
+  bool ends_unit = false;  ///< of queries
+  bool flushes = false;    ///< sums of keys go to memory after it
 };
 
 /// Shared memory of a pass. A segment has kSegmentArrays tiles of kUnitRows rows, a slot of tiles

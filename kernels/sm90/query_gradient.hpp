@@ -23,6 +23,12 @@ CADENZA_MMA float probability(const Thread& thread, float score, float scale, fl
   return thread.exp2(above > 0 ? 0 : above);
 }
 
+/// Gradient of a score times 1 / scale. What is not seen has probability 0 and may be anything,
+/// also NaN.
+CADENZA_MMA float score_gradient(float probability, float dprobability, float delta) {
+  return probability == 0 ? 0 : probability * (dprobability - delta);
+}
+
 template <int kDim>
 using QueryGradientLayout = SharedLayout<kDim, 2, 1, kKeys, 2, 0>;
 
@@ -89,16 +95,10 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     soften(visible, scores);
     thread_.template wait_products<0>(dscores);
     CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      // What no task of the tile names may be anything, also NaN.
-      const bool counts = keys_of(visible, row(half)).size > 0;
+    for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          const float dscore = scores[tile][i] * (dscores[tile][i] - delta_[half]);
-          dscores[tile][i] = counts ? dscore : 0;
-        }
+      for (int i = 0; i < 4; ++i) {
+        dscores[tile][i] = score_gradient(scores[tile][i], dscores[tile][i], delta_[i / 2]);
       }
     }
     pack(thread_, dscores, packed);
