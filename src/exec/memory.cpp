@@ -65,9 +65,10 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
   memory.activations +=
       model::activation_bytes(e.model, part, {rows, program.buffers}, e.run.recompute, e.run.dtype);
-  if (layout.pipeline() > 1) {  // one stream on its way in each direction, one arriving
-    memory.communication += 3 * rows / layout.tensor() * e.model.d_model * sum;
-  }
+  const int streams =
+      program::stream_buffers_of_stage(step_shape, layout.coordinates(program.rank).pipeline)
+          .total();
+  memory.communication += streams * (rows / layout.tensor() * e.model.d_model * sum);
 }
 
 }  // namespace
