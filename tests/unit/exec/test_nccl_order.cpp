@@ -19,15 +19,15 @@ using testing::World;
 
 constexpr int kRounds = 3;
 
-/// Calls judge(experiment) with `rounds` of every placement, on 2 to 8 ranks.
-template <typename Judge>
-void for_random_experiments(int rounds, const Judge& judge) {
+/// Calls check(experiment) with `rounds` of every placement, on 2 to 8 ranks.
+template <typename Check>
+void for_random_experiments(int rounds, const Check& check) {
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t p = 0; p < testing::all_placements().size(); ++p) {
       for (const int ranks : {2, 3, 4, 5, 6, 8}) {
         testing::Draw draw(static_cast<std::uint64_t>(10000 * round) + 100 * p +
                            static_cast<std::uint64_t>(ranks));
-        judge(testing::random_experiment(draw, ranks, testing::all_placements()[p]));
+        check(testing::random_experiment(draw, ranks, testing::all_placements()[p]));
       }
     }
   }
