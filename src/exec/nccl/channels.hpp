@@ -8,18 +8,17 @@
 namespace cadenza::exec::nccl {
 
 /// Not measured. All communicators of a rank together (two of attention for each half, four edges
-/// of a pipeline, gradients, slices) have 72, so that on the smallest device, with 108
+/// of a pipeline, gradients, slices) have 64, so that on the smallest device, with 108
 /// multiprocessors, all of them can run at a time, whatever order the device starts them in.
 /// NCCL_MAX_CTAS replaces them.
 constexpr int most_channels(Purpose purpose) {
   switch (purpose) {
     case Purpose::attention:
     case Purpose::gradients:
+    case Purpose::slices:
       return 8;
     case Purpose::streams:
       return 4;
-    case Purpose::slices:
-      return 16;
   }
   return 1;
 }

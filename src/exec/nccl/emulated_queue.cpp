@@ -198,9 +198,7 @@ class EmulatedQueue final : public Queue {
     return place;
   }
   /// All that the messages of a pair are told apart by is their order.
-  static int next_tag(int& count) {
-    return count++ % kTags;
-  }
+  static int next_tag(int& count) { return count++ % kTags; }
 
   void go_on() {
     while (!groups_.empty()) {

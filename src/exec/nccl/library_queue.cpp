@@ -15,7 +15,8 @@
 #include "cadenza/kernels/device.hpp"
 #include "queue.hpp"
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0), "NCCL before 2.17 has no channel bounds");
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0),
+              "NCCL before 2.17 has no channel bounds");
 
 namespace cadenza::exec::nccl {
 namespace {
