@@ -102,38 +102,19 @@ class RankBuilder {
   using Step = program::Step;
 
   void add(const Step& step) {
-    if (program::is_attention(step.operation)) return add_attention(step);
-    switch (step.operation) {
-      case Operation::send:
-        return send(step);
-      case Operation::post_receive:
-        if (fault_ == Fault::none) post(stream_name(step), {{step.peer, false}});
-        return;
-      case Operation::receive:
-        if (fault_ != Fault::none) post(stream_name(step), {{step.peer, false}});
-        made_.waits.push_back(stream_name(step));
-        return;
-      case Operation::reduce_layer:
-        summed_.push_back(step.layer);
-        return post(gradient_name(0, step.layer), with_all(replicas_));
-      case Operation::reduce_gradients:
-        add_in_slices(step);
-        return sum_gradients();
-      case Operation::gradient_norm: {
-        const auto& owners = shape_.shards_optimizer ? trainers_ : model_;
-        meet({number_of(Kind::hosts, owners.front()), 0, 0, false, 0}, owners);
-        for (auto& sent : sent_) wait_for(sent);
-        return;
-      }
-      case Operation::gather_parameters:
-        for (int bucket = 0; bucket <= layers(); ++bucket) {
-          post(gradient_name(1, bucket), with_all(replicas_));
-          if (replicas_.size() > 1) made_.waits.push_back(gradient_name(1, bucket));
-        }
-        return;
-      default:
-        return add_in_slices(step);
+    const Operation operation = step.operation;
+    const bool early = fault_ == Fault::none;  // receives are posted before they are needed
+    if (program::is_attention(operation)) return add_attention(step);
+    add_in_slices(step);
+    if (operation == Operation::send) send(step);
+    if (operation == (early ? Operation::post_receive : Operation::receive)) {
+      post(stream_name(step), {{step.peer, false}});
     }
+    if (operation == Operation::receive) made_.waits.push_back(stream_name(step));
+    if (operation == Operation::reduce_layer) sum_layer(step.layer);
+    if (operation == Operation::reduce_gradients) sum_gradients();
+    if (operation == Operation::gradient_norm) meet_for_norm();
+    if (operation == Operation::gather_parameters) gather_parameters();
   }
 
   // --- attention ---
@@ -209,6 +190,10 @@ class RankBuilder {
   Name gradient_name(int gathers, int bucket) const {
     return {number_of(Kind::gradients, replicas_.front()), gathers, bucket, false, 0};
   }
+  void sum_layer(int layer) {
+    summed_.push_back(layer);
+    post(gradient_name(0, layer), with_all(replicas_));
+  }
   /// The last bucket is all that is in no layer.
   void sum_gradients() {
     if (replicas_.size() == 1) return;
@@ -219,6 +204,15 @@ class RankBuilder {
     for (int bucket = 0; bucket <= layers(); ++bucket) {
       made_.waits.push_back(gradient_name(0, bucket));
     }
+  }
+  void gather_parameters() {
+    for (int bucket = 0; bucket <= layers(); ++bucket) meet(gradient_name(1, bucket), replicas_);
+  }
+  /// All hosts that add their part; then nobody is without a stream that was sent.
+  void meet_for_norm() {
+    const auto& owners = shape_.shards_optimizer ? trainers_ : model_;
+    meet({number_of(Kind::hosts, owners.front()), 0, 0, false, 0}, owners);
+    for (auto& sent : sent_) wait_for(sent);
   }
   void add_in_slices(const Step& step) {
     const bool meets = program::describe(step.operation).group == program::Group::tensor ||
