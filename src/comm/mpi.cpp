@@ -178,9 +178,10 @@ class MpiCommunicator final : public Communicator {
       });
     }
     for (const Send& message : sends) {
+      const auto send = message.met ? MPI_Issend : MPI_Isend;
       in_pieces(message.data.size(), [&](std::size_t offset, int count) {
-        check(MPI_Isend(message.data.data() + offset, count, MPI_BYTE, message.to, message.tag,
-                        comm_, &next(channel)),
+        check(send(message.data.data() + offset, count, MPI_BYTE, message.to, message.tag, comm_,
+                   &next(channel)),
               "MPI_Isend");
       });
     }

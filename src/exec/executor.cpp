@@ -100,6 +100,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       world_(world),
       groups_(std::make_unique<Groups>(world, outline_, experiment.run.transport)),
       tracer_(tracer),
+      ledger_(ledger),
       activity_(
           world, [&tracer] { return tracer.activity(); },
           [&tracer](std::int64_t now) { tracer.looked(now); }),
@@ -154,12 +155,21 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
     exchange_[static_cast<std::size_t>(part)]->bind(ticks, outline_.layout.tensor(),
                                                     plan.program.buffers * layers);
   }
+  if (uses_nccl(experiment_)) enter_nccl(plan);
   if (!trainer_) return;
   std::int64_t rows = 0;
   for (std::size_t tick = 0; tick < plan.ticks.size() / exchange_.size(); ++tick) {
     rows = std::max(rows, exchange_.front()->binding(static_cast<int>(tick)).home.rows());
   }
   trainer_->begin_step(plan, rows, loss_scale_);
+}
+
+template <typename Real>
+void Executor<Real>::enter_nccl(const program::StepPlan& plan) {
+  const std::int64_t bytes = nccl_bytes(outline_, world_.rank(), plan.ticks);
+  if (bytes <= nccl_bytes_) return;
+  ledger_.add(MemoryKind::communication, bytes - nccl_bytes_);
+  nccl_bytes_ = bytes;
 }
 
 template <typename Real>

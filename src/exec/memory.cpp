@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <utility>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
@@ -13,6 +15,8 @@
 #include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "exec/collectives/gradients.hpp"
+#include "exec/nccl/memory.hpp"
+#include "exec/nccl/queue.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -65,12 +69,66 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
   memory.activations +=
       model::activation_bytes(e.model, part, {rows, program.buffers}, e.run.recompute, e.run.dtype);
-  if (layout.pipeline() > 1) {  // one stream on its way in each direction, one arriving
-    memory.communication += 3 * rows / layout.tensor() * e.model.d_model * sum;
+  const int streams =
+      program::stream_buffers_of_stage(step_shape, layout.coordinates(program.rank).pipeline)
+          .total();
+  memory.communication += streams * (rows / layout.tensor() * e.model.d_model * sum);
+}
+
+/// Of attention, of a half: the other ranks that this one sends to or receives from.
+std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_pool, int part,
+                            bool results) {
+  std::set<std::pair<Rank, bool>> ends;
+  for (const program::TickPlans& tick : ticks) {
+    if (tick.part != part) continue;
+    for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
+      const program::Traffic& traffic = tick.traffic(pass);
+      for (int stage = 0; stage < traffic.stages(); ++stage) {
+        for (const program::Flow& flow : traffic.flows(stage)) {
+          if (flow.results != results) continue;
+          if (flow.from == in_pool) ends.emplace(flow.to, true);
+          if (flow.to == in_pool) ends.emplace(flow.from, false);
+        }
+      }
+    }
   }
+  return static_cast<std::int64_t>(ends.size());
+}
+
+/// Of a pipeline: one for each edge and pass.
+std::int64_t stream_ends(const program::StepShape& step_shape, Rank trainer) {
+  const int stages = step_shape.layout.pipeline();
+  if (stages == 1) return 0;
+  if (step_shape.pipeline.chunks > 1) return 4;
+  const int stage = step_shape.layout.coordinates(trainer).pipeline;
+  return stage == 0 || stage + 1 == stages ? 2 : 4;
 }
 
 }  // namespace
+
+bool uses_nccl(const config::Experiment& e) {
+  using config::Transport;
+  return nccl::kHasLibrary &&
+         (e.run.transport == Transport::nccl || e.run.transport == Transport::automatic);
+}
+
+std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
+                        std::span<const program::TickPlans> ticks) {
+  const program::Layout& layout = step_shape.layout;
+  std::int64_t bytes = 0;
+  for (int part = 0; part < step_shape.parts; ++part) {
+    for (const bool results : {false, true}) {
+      bytes += nccl::buffer_bytes(Purpose::attention,
+                                  attention_ends(ticks, layout.in_pool(rank), part, results));
+    }
+  }
+  if (!layout.trains(rank)) return bytes;
+  bytes += nccl::buffer_bytes(Purpose::streams, stream_ends(step_shape, rank));
+  bytes += nccl::buffer_bytes(Purpose::gradients,
+                              nccl::ends_of_collectives(layout.data() * layout.context()));
+  bytes += nccl::buffer_bytes(Purpose::slices, nccl::ends_of_collectives(layout.tensor()));
+  return bytes;
+}
 
 std::int64_t usual_rows(const config::Experiment& e) {
   const config::Parallel& p = e.parallel;
@@ -82,11 +140,12 @@ std::int64_t table_positions(const config::Experiment& e) {
 }
 
 std::string MemoryEstimate::largest() const {
-  const std::array<std::pair<std::int64_t, const char*>, 4> kinds = {
+  const std::array<std::pair<std::int64_t, const char*>, 5> kinds = {
       {{parameters, "parameters, gradients and moments"},
        {activations, "activations"},
        {attention, "attention workspace"},
-       {communication, "message buffers"}}};
+       {communication - nccl, "message buffers"},
+       {nccl, "buffers of NCCL, which NCCL_MAX_CTAS and NCCL_BUFFSIZE bound, at most"}}};
   const auto top = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.first; });
   return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
 }
@@ -102,6 +161,8 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepS
     add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
   }
   memory.attention += rotation_bytes(e);
+  if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, ticks);
+  memory.communication += memory.nccl;
   if (!layout.trains(program.rank)) return memory;
   add_trainer(e, step_shape, program, std::max(rows, usual_rows(e)), memory);
   return memory;

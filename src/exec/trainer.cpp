@@ -46,7 +46,8 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
                          *groups.replicas))),
       tensor_(*groups.slices, tracer),
       gradients_(parameters_, *groups.gradients, shards_, tracer, ledger),
-      streams_(*groups.streams, world.rank(), tracer, ledger),
+      streams_(*groups.streams, program::stream_buffers_of_stage(step_shape, at_.pipeline),
+               world.rank(), tracer, ledger),
       ledger_(ledger),
       rotary_(rotary),
       shapes_(experiment, step_shape.layout) {}
@@ -64,6 +65,7 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }
   llama_->reserve(rows);
+  streams_.reserve(llama_->boundary_elements({0, std::max(rows, usual_rows(experiment_))}));
   tracer_.time(OtherEvent::zero_gradients, {},
                [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
   loss_scale_ = loss_scale;
@@ -80,6 +82,9 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
       break;
     case Operation::send:
       send(step, all);
+      break;
+    case Operation::post_receive:
+      streams_.post_receive(step, llama_->boundary_elements(all));
       break;
     case Operation::receive:
       receive(step, all);

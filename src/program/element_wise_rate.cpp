@@ -21,6 +21,7 @@ double* rate_of(config::ElementWise& rates, const Step& step) {
     case Operation::optimize:
       return &rates.optimizer;
     case Operation::load:
+    case Operation::post_receive:
     case Operation::receive:
     case Operation::send:
     case Operation::post_index:

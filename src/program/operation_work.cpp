@@ -60,6 +60,7 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
       return {{}, owned_elements(rank) * sum_};
     case Operation::optimize:
       return {{}, optimizer_bytes(rank)};
+    case Operation::post_receive:
     case Operation::receive:
     case Operation::send:
     case Operation::post_index:

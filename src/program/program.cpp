@@ -9,39 +9,13 @@
 
 #include "buffer_pool.hpp"
 #include "exchange.hpp"
+#include "stream_order.hpp"
+#include "units.hpp"
 
 namespace cadenza::program {
 namespace {
 
 constexpr int kPasses = 3;  ///< of attention: forward, backward, recompute, the first phases
-
-/// A pass of a microbatch through a chunk on this rank; microbatch -1: only its attention tasks.
-struct Unit {
-  Pass pass = Pass::forward;
-  int tick = 0;
-  int microbatch = -1;
-  int chunk = 0;
-};
-
-/// What a trainer of a stage, or a dedicated server, runs in a step.
-std::vector<Unit> units_of(const StepShape& outline, bool trainer, int stage) {
-  std::vector<Unit> units;
-  if (outline.layout.pools_stages()) {
-    const std::vector<Tick> ticks = outline.ticks();
-    for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
-      const auto& tick = ticks[static_cast<std::size_t>(t)];
-      const int microbatch = trainer ? tick.microbatch[static_cast<std::size_t>(stage)] : -1;
-      units.push_back({tick.phase, t, microbatch, 0});
-      // With one stage a tick is a microbatch: forward, then backward with the same plans.
-      if (outline.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
-    }
-    return units;
-  }
-  for (const ScheduleEntry& turn : one_f_one_b(outline.pipeline, stage)) {
-    units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
-  }
-  return units;
-}
 
 /// Appends one rank's operations to a program.
 class Builder {
@@ -53,11 +27,15 @@ class Builder {
         at_(trainer_ ? layout_.coordinates(rank) : Coordinates{}),
         ticks_(ticks),
         index_(outline, ticks),
-        program_{rank, 1, {}} {}
+        program_{rank, 1, {}} {
+    if (trainer_ && layout_.pipeline() > 1) streams_ = order_streams(outline, at_.pipeline);
+  }
 
   Program build() {
     for (const Unit& unit : units_of(outline_, trainer_, at_.pipeline)) {
+      if (!streams_.begins.empty()) post_receives({streams_.begins[unit_] + 1});
       unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
+      ++unit_;
     }
     if (trainer_) add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
     if (trainer_) add({.operation = Operation::gradient_norm, .pass = Pass::backward});
@@ -79,21 +57,19 @@ class Builder {
       enter(unit);
     }
     add_layers(unit, Pass::forward);
-    if (unit.microbatch >= 0 && !is_last(unit)) {
-      add(to_peer(of(unit, Operation::send), +1));
-    }
+    if (unit.microbatch >= 0 && !is_last(unit)) send(unit);
   }
 
   void add_backward(const Unit& unit) {
     const bool trains = unit.microbatch >= 0;
     if (trains && is_last(unit)) add_parts(of(unit, Operation::loss));
-    if (trains && !is_last(unit)) add(to_peer(of(unit, Operation::receive), +1));
+    if (trains && !is_last(unit)) add(stream(unit, Operation::receive));
     add_layers(unit, Pass::backward);
     if (!trains) return;
     if (is_first(unit)) {
       add_parts(of(unit, Operation::embed_gradient));
     } else {
-      add(to_peer(of(unit, Operation::send), -1));
+      send(unit);
     }
     buffers_.release(unit.microbatch, unit.chunk);
   }
@@ -102,7 +78,21 @@ class Builder {
     if (is_first(unit)) {
       add_parts(of(unit, Operation::embed));
     } else {
-      add(to_peer(of(unit, Operation::receive), -1));
+      add(stream(unit, Operation::receive));
+    }
+  }
+
+  void send(const Unit& unit) {
+    post_receives(place_of_send(outline_, at_.pipeline, unit, streams_.begins[unit_]));
+    add(stream(unit, Operation::send));
+  }
+
+  /// What comes before in the order of the pipeline.
+  void post_receives(const StreamPlace& place) {
+    for (; posted_ < streams_.arrivals.size(); ++posted_) {
+      const StreamArrival& next = streams_.arrivals[posted_];
+      if (next.place >= place) return;
+      add(stream(next.unit, Operation::post_receive));
     }
   }
 
@@ -212,7 +202,8 @@ class Builder {
     step.plan = index_.plan(unit.tick, 0, -1);
     step.microbatch = unit.microbatch;
     step.chunk = unit.chunk;
-    if (unit.microbatch >= 0) step.buffer = buffers_.of(unit.microbatch, unit.chunk);
+    const bool early = operation == Operation::post_receive;  // for a buffer that is still in use
+    if (unit.microbatch >= 0 && !early) step.buffer = buffers_.of(unit.microbatch, unit.chunk);
     return step;
   }
 
@@ -240,11 +231,14 @@ class Builder {
     return at_.pipeline + 1 == layout_.pipeline() && unit.chunk + 1 == outline_.pipeline.chunks;
   }
 
-  /// The stage before (-1) or after (+1) this one in the order of layers.
-  Step to_peer(Step step, int direction) const {
-    Coordinates peer = at_;
+  /// A send to, or a receive from, a neighbouring stage.
+  Step stream(const Unit& unit, Operation operation) const {
+    Step step = of(unit, operation);
+    const int along = unit.pass == Pass::forward ? 1 : -1;
     const int stages = layout_.pipeline();
-    peer.pipeline = (at_.pipeline + direction + stages) % stages;
+    Coordinates peer = at_;
+    peer.pipeline += operation == Operation::send ? along : -along;
+    peer.pipeline = (peer.pipeline + stages) % stages;
     step.peer = layout_.rank(peer);
     return step;
   }
@@ -257,6 +251,9 @@ class Builder {
   PlanIndex index_;
   std::map<std::pair<int, Pass>, Exchange> exchanges_;
   BufferPool buffers_;
+  StreamOrder streams_;     ///< empty without neighbouring stages
+  std::size_t unit_ = 0;    ///< number of the unit that is added
+  std::size_t posted_ = 0;  ///< arrivals that are posted
   Program program_;
 };
 

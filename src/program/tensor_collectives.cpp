@@ -90,6 +90,7 @@ std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Ran
       sequence.reduce_all(gains(rank));
       break;
     case Operation::load:
+    case Operation::post_receive:
     case Operation::receive:
     case Operation::send:
     case Operation::begin_attention:

@@ -114,16 +114,20 @@ void Traffic::add_ready(const plan::Plan& plan) {
   post_in_order();
 }
 
-/// No stage is posted before an earlier one: NCCL's messages have no tags, and both ends of a pair
-/// must come to them in the same order.
+/// All ranks post a stage at the same place among the results of the others, and none before an
+/// earlier one: NCCL's messages have no tags, and both ends of a pair must come to them in the same
+/// order, also where a device runs inputs and results one after the other.
 void Traffic::post_in_order() {
-  std::vector<int> latest(homes_begin_.size() - 1, -1);  // by rank
+  int latest = -1;
   for (Stage& stage : stages_) {
     for (const Flow& flow : stage.flows) {
       if (flow.results) continue;
+      latest = std::max(latest, stage.ranks[static_cast<std::size_t>(flow.from)].ready);
+    }
+    for (const Flow& flow : stage.flows) {
+      if (flow.results) continue;
       for (const Rank rank : {flow.from, flow.to}) {
-        const auto at = static_cast<std::size_t>(rank);
-        latest[at] = stage.ranks[at].ready = std::max(latest[at], stage.ranks[at].ready);
+        stage.ranks[static_cast<std::size_t>(rank)].ready = latest;
       }
     }
   }

@@ -122,6 +122,8 @@ void Clock::start_operation(std::size_t i) {
       return estimate(i);
     case Operation::attend:
       return attend(i);
+    case Operation::post_receive:  // who sends does not wait for it
+      return next_operation(i);
     case Operation::receive:
       return start_receive(i);
     case Operation::send:

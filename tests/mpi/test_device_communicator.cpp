@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -62,7 +63,7 @@ class DeviceCommunicatorTest : public testing::TestWithParam<Transport> {
     if (GetParam() == Transport::mpi && !host_holds_tensors()) {
       GTEST_SKIP() << "MPI does not read the memory of the preset `separate`";
     }
-    devices_ = make_device_communicator(*world_, GetParam());
+    devices_ = make_device_communicator(*world_, GetParam(), Purpose::attention);
   }
   int rank() const { return world_->rank(); }
   int ranks() const { return world_->size(); }
@@ -208,11 +209,80 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceCommunicatorTest,
                            return line.substr(0, line.find(':'));
                          });
 
+/// Rank 0 sends to rank 1; the others look on.
+class NcclPair : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (kDeviceIsCuda || world_->size() == 1) GTEST_SKIP() << "the emulation's, of several ranks";
+    devices_ = make_device_communicator(*world_, Transport::nccl, Purpose::attention);
+  }
+  void send() {
+    const comm::Send message{std::as_bytes(span_of(sent_)), 1, 0};
+    devices_->post({}, {&message, 1}, 0);
+  }
+  void receive() {
+    const comm::Receive message{std::as_writable_bytes(span_of(received_)), 0, 0};
+    devices_->post({&message, 1}, {}, 0);
+    devices_->wait(0);
+    EXPECT_THAT(on_host(received_), testing::Each(3));
+  }
+  /// For a while, which a slow machine only makes less strict.
+  template <typename Said>
+  static void expect_never(const Said& said) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    while (std::chrono::steady_clock::now() < end) ASSERT_FALSE(said());
+  }
+  void tell(int rank) {
+    world_->post_send({&signal_, 1}, rank, 1, 0);
+    world_->wait(0);
+  }
+  void listen_to(int rank) { world_->post_receive({&signal_, 1}, rank, 1, 0); }
+
+  std::unique_ptr<comm::Communicator> world_ = comm::make_world();
+  std::unique_ptr<DeviceCommunicator> devices_;
+  std::byte signal_{};
+  Array<float> sent_ = on_device(std::vector<float>(8, 3)), received_{"received", 8};
+};
+
+TEST_F(NcclPair, ConnectsWhereBothAre) {
+  if (world_->rank() == 0) {
+    send();
+    tell(1);
+    devices_->wait(0);
+  } else if (world_->rank() == 1) {
+    listen_to(0);
+    expect_never([&] { return world_->test(0); });
+    receive();
+    world_->wait(0);
+  }
+  world_->barrier();
+}
+
+TEST_F(NcclPair, SendsNothingBeforeItIsReceived) {
+  for (int message = 0; message < 2; ++message) {  // the first one connects
+    if (world_->rank() == 0) {
+      send();
+      if (message == 1) {
+        expect_never([&] { return devices_->test(0); });
+        tell(1);
+      }
+      devices_->wait(0);
+    } else if (world_->rank() == 1) {
+      if (message == 1) {
+        listen_to(0);
+        world_->wait(0);
+      }
+      receive();
+    }
+  }
+  world_->barrier();
+}
+
 /// A planted fault: with tags the messages would find their places.
 TEST(NcclOrder, MessagesInAnotherOrderLandInEachOthersPlaces) {
-  if (kDeviceIsCuda) GTEST_SKIP() << "the emulation's";
   const auto world = comm::make_world();
-  const auto devices = make_device_communicator(*world, Transport::nccl);
+  if (kDeviceIsCuda || world->size() == 1) GTEST_SKIP() << "the emulation's, of several ranks";
+  const auto devices = make_device_communicator(*world, Transport::nccl, Purpose::attention);
   const int next = (world->rank() + 1) % world->size();
   const int before = (world->rank() + world->size() - 1) % world->size();
   const auto first = on_device(std::vector<float>(8, 1));

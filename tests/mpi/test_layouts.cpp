@@ -217,7 +217,7 @@ void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator
   world.all_reduce(std::span(&difference, 1), comm::Reduction::sum);
   EXPECT_EQ(difference, 0);
   testing::expect_memory(estimate_memory(e, program::StepShape(e), step.program, step.ticks),
-                         runner.ledger, e.parallel.pipeline > 1);
+                         runner.ledger);
   EXPECT_EQ(runner.recorder.dropped(), 0u);
 }
 

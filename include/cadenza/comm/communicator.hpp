@@ -27,6 +27,7 @@ struct Send {
   std::span<const std::byte> data;
   int to = 0;
   int tag = 0;
+  bool met = false;  ///< complete only when its receive is posted, whatever its size
 };
 
 /// The other end of it: `data` has its size.

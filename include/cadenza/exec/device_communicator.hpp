@@ -13,6 +13,14 @@
 
 namespace cadenza::exec {
 
+/// What a communicator carries: says how much of a device it may take.
+enum class Purpose {
+  attention,  ///< inputs or results
+  streams,    ///< of one edge of a pipeline, in one pass
+  gradients,  ///< and parameters
+  slices,     ///< of matrices: collectives that all wait for
+};
+
 /// As comm::Communicator, with buffers in device memory. A call reads what the kernels wrote that
 /// were on the stream before it; kernels that are started after a call has returned, or after the
 /// wait() for what it posted, read what arrived. Between post and wait nothing on the device may
@@ -72,6 +80,7 @@ std::string describe_transport(config::Transport transport);
 ///                   devices were shared
 /// @throws Error(usage) as choose_transport does
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
-                                                             config::Transport transport);
+                                                             config::Transport transport,
+                                                             Purpose purpose);
 
 }  // namespace cadenza::exec

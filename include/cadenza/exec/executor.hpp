@@ -72,6 +72,7 @@ class Executor {
  private:
   void agree_on_plan(const program::StepPlan& plan);
   void bind(const program::StepPlan& plan);
+  void enter_nccl(const program::StepPlan& plan);
   void run_operation(const program::Step& step, const program::StepPlan& plan);
   AttentionContext<Real> context_of(const program::Step& step);
   void run_attention(const program::Step& step);
@@ -83,10 +84,12 @@ class Executor {
   comm::Communicator& world_;
   std::unique_ptr<Groups> groups_;
   Tracer& tracer_;
+  MemoryLedger& ledger_;
   comm::ActivityScope activity_;
   DeviceWaitScope device_wait_;
   kernels::RotaryTable<Sum> rotary_;
-  int sampled_layer_ = -1;  ///< of the model, whose recall a step asks for; -1: all are dense
+  std::int64_t nccl_bytes_ = 0;  ///< in the ledger: the most that any step's plans asked for
+  int sampled_layer_ = -1;       ///< of the model, whose recall a step asks for; -1: all are dense
   std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: as the plans say
   std::unique_ptr<Trainer<Real>> trainer_;      ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part

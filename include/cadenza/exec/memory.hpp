@@ -22,7 +22,8 @@ struct MemoryEstimate {
   std::int64_t parameters = 0;  ///< with gradients and optimizer moments
   std::int64_t activations = 0;
   std::int64_t attention = 0;      ///< workspace of foreign rows, rotation table
-  std::int64_t communication = 0;  ///< message buffers
+  std::int64_t communication = 0;  ///< message buffers, buffers of NCCL
+  std::int64_t nccl = 0;           ///< of `communication`: at most
   std::int64_t gradients = 0;      ///< of `parameters`
   std::int64_t optimizer = 0;      ///< of `parameters`: moments
   std::int64_t total() const { return parameters + activations + attention + communication; }
@@ -36,6 +37,14 @@ MemoryEstimate estimate_memory(const config::Experiment& experiment,
                                const program::StepShape& step_shape,
                                const program::Program& program,
                                std::span<const program::TickPlans> ticks);
+
+/// What NCCL allocates on the device of a rank, at most, for the pairs that meet in these plans;
+/// pairs that meet in later steps are added to them.
+/// @param ticks  of its pool
+std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
+                        std::span<const program::TickPlans> ticks);
+/// Whether a run allocates that.
+bool uses_nccl(const config::Experiment& experiment);
 
 /// What a trainer needs whatever the plans are: no foreign rows, no messages of attention.
 MemoryEstimate least_memory(const config::Experiment& experiment,

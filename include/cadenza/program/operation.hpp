@@ -16,6 +16,7 @@ namespace cadenza::program {
 enum class Operation : std::uint8_t {
   load,               ///< tokens, positions and targets of a microbatch, into an activation buffer
   embed,              ///< tokens -> first residual stream
+  post_receive,       ///< starts a receive that follows: in an order that all stages have in common
   receive,            ///< residual stream (backward: its gradient) from a neighbouring stage
   send,               ///< ... to the next one; does not wait
   attention_inputs,   ///< norm, Q K V projections, rotation of K (backward: their gradients)

@@ -3,6 +3,7 @@
 // Data only: it is printed, counted and checked for deadlock as it is executed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -126,6 +127,15 @@ Program make_program(const StepShape& outline, Rank rank, std::span<const TickPl
 
 /// Program::buffers of a stage's trainers, which no plan changes.
 int buffers_of_stage(const StepShape& outline, int stage);
+
+/// Residual streams that a trainer of a stage has memory for, which no plan changes.
+struct StreamBuffers {
+  /// On their way, by Pass. Where both are, the one that left first is waited for.
+  std::array<int, 2> sends{};
+  int receives = 0;  ///< posted, and not taken yet
+  int total() const { return sends[0] + sends[1] + receives; }
+};
+StreamBuffers stream_buffers_of_stage(const StepShape& outline, int stage);
 
 /// "tick 0 layer 3 forward attend stage 1".
 std::string to_string(const Step& step);

@@ -375,8 +375,12 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   const comm::ActivityScope activity(world, [&] { return tracer.activity(); });
   Exchanges<Real> exchanges;
   for (const program::TickPlans& part : plans) {
-    auto& inputs = *messages.emplace_back(exec::make_device_communicator(world, transport));
-    auto& results = *messages.emplace_back(exec::make_device_communicator(world, transport));
+    const auto make = [&]() -> exec::DeviceCommunicator& {
+      return *messages.emplace_back(
+          exec::make_device_communicator(world, transport, exec::Purpose::attention));
+    };
+    auto& inputs = make();
+    auto& results = make();
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
         exec::AttentionMessages{inputs, results}, step_shape->layout.members(0), shape, rotary,
         part.part, tracer, ledger));

@@ -283,6 +283,7 @@ class Search {
     memory.activations += more.activations;
     memory.attention += more.attention;
     memory.communication += more.communication;
+    memory.nccl += more.nccl;
     judged.bytes = memory.total();
     judged.fullest = memory.largest();
   }

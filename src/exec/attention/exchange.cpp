@@ -144,6 +144,7 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
       return index_.run(operation, stage, context_);
     case Operation::load:
     case Operation::embed:
+    case Operation::post_receive:
     case Operation::receive:
     case Operation::send:
     case Operation::attention_inputs:

@@ -159,6 +159,7 @@ void IndexExchange<Real>::run(Operation operation, int round,
       return tracer_.time(Operation::estimate, {}, [&] { estimate(which); });
     case Operation::load:
     case Operation::embed:
+    case Operation::post_receive:
     case Operation::receive:
     case Operation::send:
     case Operation::attention_inputs:

@@ -224,10 +224,12 @@ std::string describe_transport(config::Transport transport) {
 }
 
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
-                                                             config::Transport transport) {
+                                                             config::Transport transport,
+                                                             Purpose purpose) {
   switch (choose_transport(transport, transport == config::Transport::automatic)) {
     case config::Transport::nccl:
-      return std::make_unique<nccl::Communicator>(group);
+      if (group.size() > 1) return std::make_unique<nccl::Communicator>(group, purpose);
+      [[fallthrough]];  // to itself a rank sends nothing that is worth a communicator
     case config::Transport::staged:
       return std::make_unique<StagedCommunicator>(group);
     case config::Transport::automatic:

@@ -15,15 +15,15 @@ Groups::Groups(comm::Communicator& world, const program::StepShape& shape,
   replicas = split(at.pipeline * layout.tensor() + at.tensor);
   model = split(at.data * layout.context() + at.context);
   tensor = split(rank / layout.tensor());
-  const auto over = [&](comm::Communicator& group) {
-    return make_device_communicator(group, transport);
+  const auto over = [&](comm::Communicator& group, Purpose purpose) {
+    return make_device_communicator(group, transport, purpose);
   };
   for (int part = 0; part < shape.parts; ++part) {
-    inputs.push_back(over(*pool));
-    results.push_back(over(*pool));
+    inputs.push_back(over(*pool, Purpose::attention));
+    results.push_back(over(*pool, Purpose::attention));
   }
-  gradients = over(*replicas);
-  slices = over(*tensor);
+  gradients = over(*replicas, Purpose::gradients);
+  slices = over(*tensor, Purpose::slices);
   streams = std::make_unique<PipelineEdges>(world, shape, transport);
 }
 

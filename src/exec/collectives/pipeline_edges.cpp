@@ -23,7 +23,7 @@ PipelineEdges::PipelineEdges(comm::Communicator& world, const program::StepShape
       if (!begins && !ends) continue;
       Neighbours& of_pass = passes_[static_cast<std::size_t>(pass)];
       const bool sends = begins == (pass == Pass::forward);
-      auto devices = make_device_communicator(*group, transport);
+      auto devices = make_device_communicator(*group, transport, Purpose::streams);
       (sends ? of_pass.sends : of_pass.receives) = {std::move(group), std::move(devices)};
     }
   }

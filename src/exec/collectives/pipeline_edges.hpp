@@ -13,8 +13,7 @@ namespace cadenza::exec {
 /// An edge leads from a stage to the next one, from the last to the first where the model is in
 /// chunks. Each has a communicator of its two ranks for each pass. With NCCL, a message is under
 /// way until it is received, and what comes after it on its communicator waits for that: on one for
-/// a whole pipeline, stages that each send to the next and then receive from the one before would
-/// wait for one another in a circle.
+/// a whole pipeline, a stage would be held up by a neighbour that it has nothing to ask of yet.
 class PipelineEdges {
  public:
   /// Collective.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline_p2p.hpp"
 
+#include <algorithm>
+
 namespace cadenza::exec {
 namespace {
 
 constexpr int kTag = 2000;
-constexpr int kReceiveChannel = 0;
-constexpr int kFirstSendChannel = 1;
+
+std::size_t index(program::Pass pass) {
+  return static_cast<std::size_t>(pass);
+}
 
 int tag_of(const program::Step& step) {
   return kTag + (step.pass == program::Pass::backward ? 1 : 0);
@@ -15,13 +19,30 @@ int tag_of(const program::Step& step) {
 }  // namespace
 
 template <typename Sum>
-PipelineP2p<Sum>::PipelineP2p(const PipelineEdges& edges, Rank rank, Tracer& tracer,
-                              MemoryLedger& ledger)
-    : edges_(edges),
-      rank_(rank),
-      tracer_(tracer),
-      ledger_(ledger),
-      received_{MessageBuffer(ledger, "stream"), kReceiveChannel} {}
+PipelineP2p<Sum>::PipelineP2p(const PipelineEdges& edges, const program::StreamBuffers& buffers,
+                              Rank rank, Tracer& tracer, MemoryLedger& ledger)
+    : edges_(edges), rank_(rank), tracer_(tracer) {
+  int channel = 0;
+  const auto add = [&](std::vector<Buffer>& list, int count) {
+    for (int i = 0; i < count; ++i) list.push_back({MessageBuffer(ledger, "stream"), channel++});
+  };
+  for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
+    add(sends_[index(pass)].buffers, buffers.sends[index(pass)]);
+  }
+  add(receives_, buffers.receives);
+}
+
+template <typename Sum>
+template <typename Action>
+void PipelineP2p<Sum>::for_each_buffer(Action action) {
+  for (Sends& sends : sends_) std::ranges::for_each(sends.buffers, action);
+  std::ranges::for_each(receives_, action);
+}
+
+template <typename Sum>
+void PipelineP2p<Sum>::reserve(std::int64_t elements) {
+  for_each_buffer([&](Buffer& buffer) { buffer.messages.grow(bytes_of(elements)); });
+}
 
 template <typename Sum>
 Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elements) const {
@@ -29,17 +50,21 @@ Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elem
 }
 
 template <typename Sum>
-typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(std::int64_t elements) {
-  for (Buffer& buffer : sent_) {
-    if (!buffer.over->test(buffer.channel)) continue;
-    buffer.over->wait(buffer.channel);
-    buffer.messages.grow(bytes_of(elements));
-    return buffer;
+typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(const program::Step& step) {
+  Sends& sends = sends_[index(step.pass)];
+  Buffer& buffer = sends.buffers[sends.next];
+  sends.next = (sends.next + 1) % sends.buffers.size();
+  if (buffer.over != nullptr && !buffer.over->test(buffer.channel)) {
+    tracer_.time(program::OtherEvent::wait_for_sends, {}, [&] { complete(buffer); });
   }
-  const int channel = kFirstSendChannel + static_cast<int>(sent_.size()) + 1;
-  Buffer& buffer = sent_.emplace_back(Buffer{MessageBuffer(ledger_, "stream"), channel});
-  buffer.messages.grow(bytes_of(elements));
+  complete(buffer);
   return buffer;
+}
+
+template <typename Sum>
+void PipelineP2p<Sum>::complete(Buffer& buffer) {
+  if (buffer.over != nullptr) buffer.over->wait(buffer.channel);
+  buffer.over = nullptr;
 }
 
 template <typename Sum>
@@ -54,17 +79,26 @@ void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int
 }
 
 template <typename Sum>
-void PipelineP2p<Sum>::arrive(const program::Step& step, std::int64_t elements) {
+void PipelineP2p<Sum>::post_receive(const program::Step& step, std::int64_t elements) {
+  Buffer& buffer = *std::ranges::find(receives_, nullptr, &Buffer::over);  // there are enough
+  buffer.over = &edges_.of(step);
   const Transfer message = transfer(step, elements);
-  MessageBuffer& messages = received_.messages;
-  messages.grow(message.bytes);
+  buffer.messages.post(*buffer.over, one(message), {}, buffer.channel);
+  posted_[index(step.pass)].push_back(&buffer);
+}
+
+template <typename Sum>
+typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::arrive(const program::Step& step,
+                                                            std::int64_t elements) {
+  auto& posted = posted_[index(step.pass)];
+  Buffer& buffer = *posted.front();
+  posted.pop_front();
   const std::int64_t begin = trace::now_ns();
-  DeviceCommunicator& over = edges_.of(step);
-  messages.post(over, one(message), {}, received_.channel);
-  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { over.wait(received_.channel); });
+  tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { complete(buffer); });
   tracer_.message(program::Operation::receive, begin, trace::now_ns(),
-                  {message.bytes, 0, step.peer, next_flow(step.peer, rank_, step)});
-  tracer_.count_received(message.bytes);
+                  {bytes_of(elements), 0, step.peer, next_flow(step.peer, rank_, step)});
+  tracer_.count_received(bytes_of(elements));
+  return buffer;
 }
 
 /// Messages of a pair and a pass arrive in the order in which they were sent.
@@ -78,7 +112,9 @@ std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to, const program::Ste
 
 template <typename Sum>
 void PipelineP2p<Sum>::finish() {
-  for (Buffer& buffer : sent_) buffer.over->wait(buffer.channel);
+  for (Sends& sends : sends_) {
+    for (Buffer& buffer : sends.buffers) complete(buffer);
+  }
 }
 
 template class PipelineP2p<float>;

@@ -2,6 +2,8 @@
 // Residual streams and their gradients between pipeline stages.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -15,23 +17,30 @@ namespace cadenza::exec {
 template <typename Sum>
 class PipelineP2p {
  public:
-  PipelineP2p(const PipelineEdges& edges, Rank rank, Tracer& tracer, MemoryLedger& ledger);
+  PipelineP2p(const PipelineEdges& edges, const program::StreamBuffers& buffers, Rank rank,
+              Tracer& tracer, MemoryLedger& ledger);
 
-  /// Sends `elements` that fill(device pointer) writes; returns at once.
+  /// Makes room for streams of at most so many elements; none may be under way.
+  void reserve(std::int64_t elements);
+
+  /// Sends `elements` that fill(device pointer) writes; waits for an earlier stream only where the
+  /// buffers are all on their way.
   template <typename Fill>
   void send(const program::Step& step, std::int64_t elements, Fill fill) {
-    Buffer& buffer = free_buffer(elements);
+    Buffer& buffer = free_buffer(step);
     tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)},
-                 [&] { fill(buffer.elements()); });
+                 [&] { fill(elements_of(buffer)); });
     start(step, buffer, elements);
   }
 
+  /// Starts the receive() of the same pass, microbatch and chunk.
+  void post_receive(const program::Step& step, std::int64_t elements);
   /// Waits for `elements` and lets take(device pointer) read them.
   template <typename Take>
   void receive(const program::Step& step, std::int64_t elements, Take take) {
-    arrive(step, elements);
+    Buffer& buffer = arrive(step, elements);
     tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)},
-                 [&] { take(static_cast<const Sum*>(received_.elements())); });
+                 [&] { take(static_cast<const Sum*>(elements_of(buffer))); });
   }
 
   /// Completes all sends.
@@ -41,26 +50,36 @@ class PipelineP2p {
   struct Buffer {
     MessageBuffer messages;
     int channel = 0;
-    DeviceCommunicator* over = nullptr;  ///< of the last message
-    Sum* elements() const { return reinterpret_cast<Sum*>(messages.memory()); }
+    DeviceCommunicator* over = nullptr;  ///< of the message in it; null: free
   };
+  /// Used in turn.
+  struct Sends {
+    std::vector<Buffer> buffers;
+    std::size_t next = 0;
+  };
+  static Sum* elements_of(const Buffer& buffer) {
+    return reinterpret_cast<Sum*>(buffer.messages.memory());
+  }
   static std::span<const Transfer> one(const Transfer& transfer) { return {&transfer, 1}; }
   /// The message of a step: a whole buffer's.
   Transfer transfer(const program::Step& step, std::int64_t elements) const;
   static std::int64_t bytes_of(std::int64_t elements) {
     return elements * static_cast<std::int64_t>(sizeof(Sum));
   }
-  Buffer& free_buffer(std::int64_t elements);
+  template <typename Action>
+  void for_each_buffer(Action action);
+  Buffer& free_buffer(const program::Step& step);
+  void complete(Buffer& buffer);
   void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
-  void arrive(const program::Step& step, std::int64_t elements);
+  Buffer& arrive(const program::Step& step, std::int64_t elements);
   std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
 
   const PipelineEdges& edges_;
   Rank rank_;
   Tracer& tracer_;
-  MemoryLedger& ledger_;
-  std::vector<Buffer> sent_;  ///< in flight or free
-  Buffer received_;
+  std::array<Sends, 2> sends_;  ///< by program::Pass
+  std::vector<Buffer> receives_;
+  std::array<std::deque<Buffer*>, 2> posted_;  ///< by program::Pass: they arrive in order
 };
 
 }  // namespace cadenza::exec

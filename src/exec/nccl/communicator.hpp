@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cadenza/exec/device_communicator.hpp"
+#include "channels.hpp"
 #include "queue.hpp"
 
 namespace cadenza::exec::nccl {
@@ -16,8 +17,8 @@ namespace cadenza::exec::nccl {
 class Communicator final : public DeviceCommunicator {
  public:
   /// Collective.
-  explicit Communicator(comm::Communicator& group)
-      : DeviceCommunicator(group), queue_(make_queue(group)) {}
+  Communicator(comm::Communicator& group, Purpose purpose)
+      : DeviceCommunicator(group), queue_(make_queue(group, most_channels(purpose))) {}
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void reduce_scatter(std::span<const float> all, std::span<float> mine) override;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's rules without NCCL: the groups of a communicator run one after another, messages have no
-// tags, and nothing is received before its group runs. What a program gets wrong of that order
-// stops or misleads the emulation as it would stop or mislead the library.
+// tags, nothing is received before its group runs, and nothing is sent before it is received. Pairs
+// connect where they first meet, and their hosts wait for it. What a program gets wrong of that
+// order stops or misleads the emulation as it would stop or mislead the library.
 #ifndef CADENZA_NCCL
 
 #include "queue.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,8 @@ using comm::Reduction;
 using Lease = Staging::Lease;
 
 constexpr int kChannel = 0;  // one group of a communicator is under way at a time
+constexpr int kConnecting = 1;
+constexpr int kTags = 1 << 14;  ///< of messages; connections have the next two
 
 class EmulatedQueue;
 
@@ -50,6 +55,7 @@ class EmulatedQueue final : public Queue {
 
   void start() override { made_ = {}; }
   Ticket end() override {
+    connect();
     fence();  // the copies of what is sent
     groups_.push_back(std::move(made_));
     ++ended_;
@@ -58,16 +64,19 @@ class EmulatedQueue final : public Queue {
   }
 
   void send(std::span<const std::byte> data, int to) override {
+    made_.ends.push_back({to, true});
     made_.calls.push_back([this, copy = keep(staging_.copy_in(data)), to](Group& group) {
-      group.sends.push_back({copy->bytes(), to, next_tag(sent_[to])});
+      group.sends.push_back({copy->bytes(), to, next_tag(sent_[to]), true});
     });
   }
   void receive(std::span<std::byte> data, int from) override {
+    made_.ends.push_back({from, false});
     made_.calls.push_back([this, place = arriving(data), from](Group& group) {
       group.receives.push_back({place->bytes(), from, next_tag(received_[from])});
     });
   }
   void all_reduce(std::span<std::byte> data, Type type, Reduction op) override {
+    made_.is_collective = true;
     const auto copy = keep(staging_.copy_in(data));
     made_.arrivals.push_back({copy, data});
     made_.calls.push_back([this, copy, type, op](Group& group) {
@@ -78,6 +87,7 @@ class EmulatedQueue final : public Queue {
   }
   void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
               int root) override {
+    made_.is_collective = true;
     const auto copy = keep(staging_.copy_in(data));
     const auto place = root == group_->rank() ? arriving(sum) : keep(staging_.take(0));
     made_.calls.push_back([this, copy, place, type, root](Group&) {
@@ -88,6 +98,7 @@ class EmulatedQueue final : public Queue {
     });
   }
   void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) override {
+    made_.is_collective = true;
     const bool mine = root == group_->rank();
     const auto copy = keep(mine ? staging_.copy_in(data) : staging_.take(0));
     const auto place = arriving(all);
@@ -98,6 +109,7 @@ class EmulatedQueue final : public Queue {
   }
   void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
                       Type type) override {
+    made_.is_collective = true;
     const auto copy = keep(staging_.copy_in(all));
     const auto place = arriving(mine);
     made_.calls.push_back([this, copy, place, type](Group&) {
@@ -109,6 +121,7 @@ class EmulatedQueue final : public Queue {
     });
   }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    made_.is_collective = true;
     const auto copy = keep(staging_.copy_in(mine));
     const auto place = arriving(all);
     made_.calls.push_back([this, copy, place](Group&) {
@@ -131,8 +144,16 @@ class EmulatedQueue final : public Queue {
     Kept from;
     std::span<std::byte> to;
   };
+  /// Of a pair: this rank's, which sends or receives.
+  struct End {
+    int peer = 0;
+    bool sends = false;
+    friend auto operator<=>(const End&, const End&) = default;
+  };
   struct Group {
     bool runs = false;
+    std::vector<End> ends;
+    bool is_collective = false;
     std::vector<std::function<void(Group&)>> calls;
     std::vector<comm::Receive> receives;  ///< filled when it runs
     std::vector<comm::Send> sends;
@@ -152,6 +173,24 @@ class EmulatedQueue final : public Queue {
     inside = false;
   }
 
+  /// Waits for the other ranks of what the group is the first to use.
+  void connect() {
+    if (made_.is_collective && !std::exchange(collectives_, true)) group_->barrier();
+    std::vector<comm::Receive> receives;
+    std::vector<comm::Send> sends;
+    const std::byte signal{};
+    std::vector<std::byte> signals(made_.ends.size());
+    for (std::size_t i = 0; i < signals.size(); ++i) {
+      const End& end = made_.ends[i];
+      if (!connected_.insert(end).second) continue;
+      sends.push_back({{&signal, 1}, end.peer, kTags + (end.sends ? 0 : 1)});
+      receives.push_back({{&signals[i], 1}, end.peer, kTags + (end.sends ? 1 : 0)});
+    }
+    if (sends.empty()) return;
+    group_->post(receives, sends, kConnecting);
+    group_->wait(kConnecting);
+  }
+
   static Kept keep(Lease lease) { return std::make_shared<Lease>(std::move(lease)); }
   Kept arriving(std::span<std::byte> to) {
     Kept place = keep(staging_.take(to.size()));
@@ -159,10 +198,7 @@ class EmulatedQueue final : public Queue {
     return place;
   }
   /// All that the messages of a pair are told apart by is their order.
-  static int next_tag(int& count) {
-    constexpr int kTags = 1 << 14;
-    return count++ % kTags;
-  }
+  static int next_tag(int& count) { return count++ % kTags; }
 
   void go_on() {
     while (!groups_.empty()) {
@@ -218,11 +254,13 @@ class EmulatedQueue final : public Queue {
   std::deque<Group> groups_;  ///< ended and not done; the first may run
   Ticket ended_ = 0, done_ = 0;
   std::map<int, int> sent_, received_;  ///< messages by rank
+  std::set<End> connected_;
+  bool collectives_ = false;  ///< are connected
 };
 
 }  // namespace
 
-std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
+std::unique_ptr<Queue> make_queue(comm::Communicator& group, int /*channels*/) {
   return std::make_unique<EmulatedQueue>(group);
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The queue of the library. Its communicators are non-blocking: whatever the library does on the
-// host is waited for where run.timeout is watched.
+// host is waited for where run.timeout is watched. It connects pairs where they are first used.
 #ifdef CADENZA_NCCL
 
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include <array>
 #include <cstdlib>
 #include <deque>
 #include <exception>
@@ -16,7 +15,8 @@
 #include "cadenza/kernels/device.hpp"
 #include "queue.hpp"
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0), "NCCL before 2.14 always blocks");
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0),
+              "NCCL before 2.17 has no channel bounds");
 
 namespace cadenza::exec::nccl {
 namespace {
@@ -49,15 +49,13 @@ ncclRedOp_t operation_of(comm::Reduction op) {
 
 class LibraryQueue final : public Queue {
  public:
-  explicit LibraryQueue(comm::Communicator& group) : group_(group.split(0)) {
-    // All that a communicator may use is connected when it is made: later, both ends would have to
-    // be at the same group. NCCL_LAUNCH_ORDER_IMPLICIT stays off: it makes groups of communicators
-    // that are apart on purpose wait for each other.
-    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  LibraryQueue(comm::Communicator& group, int channels) : group_(group.split(0)) {
+    // Kernels of all communicators start in the order of the calls, which ranks have in common: so
+    // none can hold the multiprocessors that one before it waits for. NCCL from 2.26 on does it.
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    make_stream();
     check(cudaEventCreateWithFlags(&kernels_, cudaEventDisableTiming), "cudaEventCreate");
-    connect();
-    warm_up();
+    connect(channels);
   }
 
   ~LibraryQueue() override {
@@ -158,34 +156,25 @@ class LibraryQueue final : public Queue {
     return state;
   }
 
-  void connect() {
+  /// Before kernels that wait for a multiprocessor as this does.
+  void make_stream() {
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+          "cudaStreamCreate");
+  }
+
+  void connect(int channels) {
     ncclUniqueId id = {};
     if (group_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     group_->broadcast({reinterpret_cast<std::byte*>(&id), sizeof(id)}, 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.maxCTAs = channels;
+    config.cgaClusterSize = 1;  // a larger one waits for multiprocessors side by side
     check(ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank(), &config),
           "ncclCommInitRank");
     wait_for_host("NCCL connection");
-  }
-
-  /// Connections are made where they are first used, by both ends at once. Later the ends could be
-  /// at different groups of different communicators and wait for each other.
-  void warm_up() {
-    constexpr std::size_t kBytes = 16;
-    const auto ranks = static_cast<std::size_t>(group_->size());
-    warm_up_ = Array<std::byte>("nccl_warm_up", 2 * ranks * kBytes);
-    const std::span<std::byte> all(warm_up_.data(), warm_up_.extent(0));
-    start();
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      send(all.subspan(rank * kBytes, kBytes), static_cast<int>(rank));
-      receive(all.subspan((ranks + rank) * kBytes, kBytes), static_cast<int>(rank));
-    }
-    end();
-    start();
-    all_reduce(all, Type::float32, comm::Reduction::sum);
-    const Ticket last = end();
-    group_->wait_until("NCCL warm-up", [&] { return is_done(last); });
   }
 
   void forget_done() {
@@ -217,14 +206,13 @@ class LibraryQueue final : public Queue {
   cudaEvent_t kernels_ = nullptr;  ///< behind the kernels that the next group waits for
   std::deque<Ended> ended_;        ///< groups that may run still, in their order
   std::vector<cudaEvent_t> free_;
-  Array<std::byte> warm_up_;
   Ticket tickets_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Queue> make_queue(comm::Communicator& group) {
-  return std::make_unique<LibraryQueue>(group);
+std::unique_ptr<Queue> make_queue(comm::Communicator& group, int channels) {
+  return std::make_unique<LibraryQueue>(group, channels);
 }
 
 }  // namespace cadenza::exec::nccl

@@ -21,9 +21,11 @@ using Ticket = std::int64_t;
 /// A communicator of NCCL, and the stream that its groups run on, one after another. What lies
 /// between start() and end() is one group: its calls are complete together. NCCL has no tags: the
 /// sends of a rank to another and the receives there match in the order in which they are called,
-/// so all ranks must run the groups that they share in the same order. Buffers are device memory,
-/// and may be used again once kernels wait for the group (let_kernels_wait). Every failure is
-/// Error(communication).
+/// so all ranks must run the groups that they share in the same order. The first group of a pair,
+/// or of a collective, connects: its end() waits until the others are there. That is safe where
+/// ranks end all their groups, whatever the queue, in an order that they have in common. Buffers
+/// are device memory, and may be used again once kernels wait for the group (let_kernels_wait).
+/// Every failure is Error(communication).
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -60,6 +62,7 @@ inline constexpr bool kHasLibrary = false;
 #endif
 
 /// The library's where the build has it, else its emulation. Collective.
-std::unique_ptr<Queue> make_queue(comm::Communicator& group);
+/// @param channels  at most, see channels.hpp
+std::unique_ptr<Queue> make_queue(comm::Communicator& group, int channels);
 
 }  // namespace cadenza::exec::nccl

@@ -34,7 +34,7 @@ class MessageBufferTest : public testing::TestWithParam<Transport> {
     if (GetParam() == Transport::mpi && !host_holds_tensors()) {
       GTEST_SKIP() << "MPI does not read the memory of the preset `separate`";
     }
-    devices_ = make_device_communicator(*self_, GetParam());
+    devices_ = make_device_communicator(*self_, GetParam(), Purpose::attention);
     buffer_.grow(4 * kBytes);
   }
 

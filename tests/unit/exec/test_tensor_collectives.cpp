@@ -36,7 +36,7 @@ class TensorCollectivesTest : public ::testing::Test {
   Tracer tracer_{recorder_, ledger_, true, false};
   std::unique_ptr<comm::Communicator> self_ = comm::make_self();
   std::unique_ptr<DeviceCommunicator> devices_ =
-      make_device_communicator(*self_, config::Transport::automatic);
+      make_device_communicator(*self_, config::Transport::automatic, Purpose::attention);
   TensorCollectives<float> group_{*devices_, tracer_};
 };
 

@@ -83,9 +83,7 @@ struct RankState {
 };
 
 /// A step's high-water marks are what was estimated before it.
-/// @param streams  residual streams travel too: how many at a time depends on who waits for whom
-inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& ledger,
-                          bool streams = false) {
+inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& ledger) {
   EXPECT_EQ(estimate.parameters, ledger.peak(MemoryKind::parameters) +
                                      ledger.peak(MemoryKind::gradients) +
                                      ledger.peak(MemoryKind::optimizer));
@@ -93,9 +91,7 @@ inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& le
   EXPECT_EQ(estimate.optimizer, ledger.peak(MemoryKind::optimizer));
   EXPECT_EQ(estimate.activations, ledger.peak(MemoryKind::activations));
   EXPECT_EQ(estimate.attention, ledger.peak(MemoryKind::attention));
-  if (!streams) {
-    EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
-  }
+  EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
   EXPECT_EQ(ledger.peak(MemoryKind::other), 0);
 }
 

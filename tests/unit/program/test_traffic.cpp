@@ -151,8 +151,8 @@ TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThere) {
   EXPECT_GT(passed_on, 100);
 }
 
-/// Both ends of a pair then have the same order, where each posts when it can.
-TEST(Traffic, NoStageIsPostedBeforeAnEarlierOne) {
+/// Both ends of a pair then have the same order.
+TEST(Traffic, AllPostAStageAtOnePlaceAndNoneBeforeAnEarlierOne) {
   TickPlans plans = one_move();
   plans.forward.workload.ranks = 3;
   plans.forward.stages = {{{move(0, 1, Tensor::k)}, {}},
@@ -164,9 +164,11 @@ TEST(Traffic, NoStageIsPostedBeforeAnEarlierOne) {
   }
   const Traffic traffic(plans.forward, Pass::forward);
   EXPECT_EQ(traffic.of(1, 2).ready, 0) << "passes on what stage 0 brings";
+  EXPECT_EQ(traffic.of(2, 2).ready, 0) << "only receives it, from rank 1";
   EXPECT_EQ(traffic.of(1, 3).ready, 0) << "only receives, after stage 2";
-  EXPECT_EQ(traffic.of(0, 3).ready, -1) << "posts nothing later before it";
-  EXPECT_EQ(traffic.of(2, 2).ready, -1);
+  EXPECT_EQ(traffic.of(0, 3).ready, 0) << "sends it to rank 1";
+  EXPECT_EQ(traffic.of(0, 0).ready, -1);
+  EXPECT_EQ(traffic.of(2, 3).ready, -1) << "has no part in it";
 }
 
 TEST(Traffic, ARankThatPassesOnWhatCameLaterThanItsNeighbourWaitsForTheLatest) {
