@@ -90,10 +90,8 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
 void require_mma(const AttentionShape& shape) {
   const bool named = shape.kernel == AttentionKernel::mma;
   if (!named && shape.kernel != AttentionKernel::automatic) refuse_kernel<bfloat16>(shape.kernel);
-  if (!mma::fits(shape)) {
-    fail(ExitCode::usage, "attention in bfloat16 on a device: found head_dim {}; valid: {}",
-         shape.head_dim, fmt::join(mma::kHeadDims, ", "));
-  }
+  const std::string why = refused_on_devices(shape);
+  if (!why.empty()) fail(ExitCode::usage, "{}", why);
 }
 
 template <typename Real>
@@ -133,6 +131,12 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
 bool supports_bfloat16() {
   if constexpr (kMma<bfloat16>) return mma::is_available();
   return !tuned_tables<bfloat16>().empty();
+}
+
+std::string refused_on_devices(const AttentionShape& shape) {
+  if (mma::fits(shape)) return "";
+  return fmt::format("attention in bfloat16 on a device: found head_dim {}; valid: {}",
+                     shape.head_dim, fmt::join(mma::kHeadDims, ", "));
 }
 
 template <typename Real>
