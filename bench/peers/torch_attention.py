@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's scaled_dot_product_attention, one call a document or task, as a peer of bench_attention.
+"""PyTorch's scaled_dot_product_attention, one call a document or task: a peer of bench_attention.
 
 Q, K and V of a document are contiguous [1, heads, tokens, head_dim]. Grouped heads can be given to
 it in two ways; the faster one on a shorter document of the same kind is taken. "device": "cpu" or

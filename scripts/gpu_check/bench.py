@@ -26,7 +26,8 @@ def measure(program, work):
     samples = [program.ask({"run": "it", "calls": calls})["seconds"] for _ in range(SAMPLES)]
     program.ask({"release": "it"})
     seconds = statistics.median(samples)
-    return {"seconds": seconds, "samples": samples, "calls": calls, "tflops": flops / seconds / 1e12}
+    return {"seconds": seconds, "samples": samples, "calls": calls,
+            "tflops": flops / seconds / 1e12}
 
 
 def works(on_device):
@@ -46,7 +47,8 @@ def attention(check):
     skipped = check.figures["skipped"] = {}
     unreached = 0
     with check.converse(check.place.program(cases.BENCH), "--interactive",
-                        env=check.place.environment) as ours, peer(check, skipped) as torch:
+                        env=check.place.environment) as ours, \
+            peer(check, "torch_attention", skipped) as torch:
         limit = {"kind": "limit", "dtype": "bfloat16" if on_device else "float32"}
         check.figures["product"] = measure(ours, limit)
         ways = [(name, ours, {"kernel": name})
@@ -61,7 +63,9 @@ def attention(check):
                 continue
             try:
                 rows.append({"by": name, **work, **measure(program, {**work, **settings})})
-            except Skipped as error:
+            except (Failed, Skipped) as error:
+                if program is ours and isinstance(error, Failed):
+                    raise
                 skipped[name] = str(error)
             check.save()
     if not rows:
@@ -70,10 +74,10 @@ def attention(check):
         check.note = f"{unreached} measurements were not reached in time"
 
 
-def peer(check, skipped):
+def peer(check, name, skipped):
     """PyTorch in the machine's own environment, or a context of nothing."""
     if check.place.on_device and importlib.util.find_spec("torch"):
-        return check.converse(sys.executable, check.place.peers / "torch_attention.py",
+        return check.converse(sys.executable, check.place.peers / f"{name}.py",
                               env={**os.environ, "OMP_NUM_THREADS": "2"})
     skipped["torch"] = ("PyTorch is not installed here" if check.place.on_device
                         else "measured on devices alone")
@@ -84,17 +88,30 @@ def step(check):
     path = check.scratch / "step.yaml"
     path.write_text(cases.STEP if check.place.on_device else cases.SMALL_STEP)
     runs = check.figures["runs"] = []
+    skipped = check.figures["skipped"] = {}
     for trace in cases.TRACES:
         run = train(check, path, 1, {"trace.events": trace, "trace.memory": trace})
         steps = place.metrics(run)[1:]  # the first one prepares
-        runs.append({"trace": trace == "true", **{
+        runs.append({"by": "trace on" if trace == "true" else "trace off", **{
             key: statistics.median(row[key] for row in steps)
             for key in ("seconds", "tokens_per_second", "model_flops_utilization",
                         "peak_memory_bytes")}})
         check.save()
-    on, off = (min(row["seconds"] for row in runs if row["trace"] == traced)
-               for traced in (True, False))
+    on, off = (min(row["seconds"] for row in runs if row["by"] == by)
+               for by in ("trace on", "trace off"))
     check.figures["tracing"] = on / off - 1
+    with peer(check, "torch_step", skipped) as torch:
+        try:
+            runs += [torch_step(torch)] if torch else []
+        except (Failed, Skipped) as error:  # too little memory, say: nothing is wrong with ours
+            skipped["torch"] = str(error)
+
+
+def torch_step(torch):
+    torch.ask({"prepare": "it", "work": cases.TORCH_STEP})
+    steps = [torch.ask({"run": "it"}) for _ in range(4)][1:]
+    seconds = statistics.median(row["seconds"] for row in steps)
+    return {"by": "torch", "seconds": seconds, "tokens_per_second": steps[0]["tokens"] / seconds}
 
 
 def train(check, experiment, ranks, settings):

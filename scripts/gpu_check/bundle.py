@@ -62,11 +62,10 @@ def gather(files, build):
         strip(build / name, files / "build" / name)
     shutil.copytree(ROOT / "bench/peers", files / "peers", ignore=shutil.ignore_patterns("__*"))
     gather_open_mpi(files / "openmpi")
-    libraries = {name: path for program in files.rglob("*") if program.is_file()
-                 for name, path in place.needs(program).items()
-                 if path and not OF_SYSTEM.match(name) and not place.OF_CUDA.match(name)}
-    for name, path in libraries.items():
-        strip(path, files / "lib" / name)
+    programs = [path for path in files.rglob("*") if path.is_file()]
+    for name, path in place.needs(*programs).items():
+        if path and not OF_SYSTEM.match(name) and not place.OF_CUDA.match(name):
+            strip(path, files / "lib" / name)
 
 
 def gather_open_mpi(target):
@@ -84,7 +83,8 @@ def gather_open_mpi(target):
 def strip(source, target):
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
-    subprocess.run(["strip", "-s", target], stderr=subprocess.DEVNULL, check=False)  # a script: as it is
+    # A script stays as it is.
+    subprocess.run(["strip", "-s", target], stderr=subprocess.DEVNULL, check=False)
 
 
 def check_size(folder, files, limit=LIMIT):
@@ -96,5 +96,5 @@ def check_size(folder, files, limit=LIMIT):
     packed.sort(key=lambda path: -path.stat().st_size)
     named = ", ".join(f"{path.relative_to(files)} {path.stat().st_size / 2**20:.3g}"
                       for path in packed[:5])
-    raise Unfit(f"{folder}: {size / 2**20:.3g} MiB; valid: at most {limit / 2**20:.3g}; its largest "
-                f"parts, in MiB before they were compressed: {named}")
+    raise Unfit(f"{folder}: {size / 2**20:.3g} MiB; valid: at most {limit / 2**20:.3g}; its "
+                f"largest parts, in MiB before they were compressed: {named}")

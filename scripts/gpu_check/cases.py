@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is run: programs, tests, experiments, shapes. Data alone."""
 
+import json
+
 PROGRAM, BENCH = "cadenza", "bench/bench_attention"
 TESTS = [f"tests/test_{name}" for name in (
     "kernels", "attention", "model", "exec", "mpi_communicator", "mpi_device_communicator",
@@ -9,8 +11,9 @@ RANKS = 2  # of the tests of MPI
 PROGRAMS = [PROGRAM, BENCH, *TESTS]
 
 # compute-sanitizer slows kernels down by tens: calls of some hundred tokens.
-SANITIZED = "tests/test_kernels", ("Attention.EqualsDefinitionFor*:Attention.RowsWithoutKeys*:"
-                                   "Attention.Stripes*:Pack*:Matmul*.EqualsDefinition")
+SANITIZED = "tests/test_kernels", ("Mma.EqualsDefinition*:Mma.SumsOfKeys*:"
+                                   "Attention.EqualsDefinitionFor*:Attention.RowsWithoutKeys*:"
+                                   "Pack*:Matmul*.EqualsDefinition")
 TOOLS = ["memcheck", "racecheck", "synccheck"]
 
 LOSSES = """\
@@ -32,20 +35,22 @@ LOSS_CASES = [("staged", 2, "float64"), ("staged", 2, "float32"), ("staged", 2, 
               ("nccl", 1, "float64"), ("nccl", 1, "float32"), ("nccl", 1, "bfloat16")]
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6, "bfloat16": 5e-4}
 
-# A 1.3B Llama on documents of 64K tokens together; where programs compute on a host, a tiny one.
-STEP = """\
+MIXED = [32768, 16384, 8192, 4096, 2048, 1024, 512, 512]  # 64K tokens
+
+# A 1.3B Llama; where programs compute on a host, a tiny one.
+MODEL = {"layers": 24, "d_model": 2048, "heads": 16, "kv_heads": 8, "ffn": 5632, "vocab": 32000}
+STEP = f"""\
 name: step
-model: {layers: 24, d_model: 2048, heads: 16, kv_heads: 8, ffn: 5632, vocab: 32000}
-data:
-  source: synthetic
-  max_document: 65536
-  lengths: {distribution: lognormal, median: 16384, sigma: 1.0}
-batch: {tokens: 65536, microbatch: 65536}
-attention: {placement: colocated, block: 128}
-optimizer: {lr: 3.0e-4, warmup: 10}
-run: {steps: 4, dtype: bfloat16, recompute: layer, timeout: 120}
+model: {json.dumps(MODEL)}
+data: {{source: synthetic, max_document: 32768, lengths: {{distribution: list, values: {MIXED}}}}}
+batch: {{tokens: {sum(MIXED)}, microbatch: {sum(MIXED)}}}
+attention: {{placement: colocated, block: 128}}
+optimizer: {{lr: 3.0e-4, warmup: 10}}
+run: {{steps: 4, dtype: bfloat16, recompute: layer, timeout: 120}}
 """
 SMALL_STEP = LOSSES
+TORCH_STEP = {**MODEL, "documents": MIXED, "dtype": "bfloat16", "compiled": False,
+              "recompute": True, "device": "cuda"}
 TRACES = ["false", "true", "false", "true"]
 
 DEVICE_KERNELS = ["mma", "sm90", "cudnn"]
@@ -56,7 +61,6 @@ PEERS = {"torch flash": {"device": "cuda", "backend": "flash"},
          "torch cudnn": {"device": "cuda", "backend": "cudnn"}}
 
 # Heads, kv_heads, head_dim, documents, queries of a task; the most telling first.
-MIXED = [32768, 16384, 8192, 4096, 2048, 1024, 512, 512]
 DEVICE_SHAPES = [
     *((64, 8, 128, [tokens], 0) for tokens in (32768, 8192, 16384, 65536)),
     (64, 8, 128, MIXED, 0),

@@ -32,9 +32,9 @@ def cuda_folders():
     return [path for path in found if any(map(OF_CUDA.match, os.listdir(path)))]
 
 
-def needs(program, environment=None):
+def needs(*programs, environment=None):
     """What ldd says: {library: path, or None where it is not found}."""
-    out = subprocess.run(["ldd", program], capture_output=True, text=True, env=environment,
+    out = subprocess.run(["ldd", *programs], capture_output=True, text=True, env=environment,
                          check=False).stdout
     rows = re.findall(r"^\s+(\S+) => (\S+)", out, re.MULTILINE)
     return {name: None if path == "not" else path for name, path in rows}
@@ -47,7 +47,7 @@ class Place:
         self.build, self.peers, self.about = build, peers, about
         self.environment = environment(files)
         self.on_device = any(name.startswith("libcuda.so")
-                             for name in needs(build / cases.PROGRAM, self.environment))
+                             for name in needs(build / cases.PROGRAM, environment=self.environment))
 
     @staticmethod
     @contextlib.contextmanager
@@ -75,8 +75,9 @@ def environment(files=None):
     """For our programs; those of others get the machine's own. `files`: of a bundle."""
     env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
            "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-           "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp", "OMP_NUM_THREADS": "1",
-           "OMP_PROC_BIND": "false"}
+           "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp",
+           "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # which containers forbid
+           "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
     libraries = cuda_folders()
     if files:
         mpi = files / "openmpi"
@@ -105,7 +106,8 @@ def host_losses(program):
         path.write_text(cases.LOSSES)
         words = [program, "train", path, "--quiet", "--set", "run.dtype=float64", "--output",
                  Path(folder, "run")]
-        if subprocess.run(words, env=environment(), stdout=subprocess.DEVNULL, check=False).returncode:
+        if subprocess.run(words, env=environment(), stdout=subprocess.DEVNULL,
+                          check=False).returncode:
             raise Unfit(f"{program} did not compute the losses to be met")
         return losses(Path(folder, "run"))
 

@@ -97,12 +97,13 @@ class Conversation:
             kill(self.process)
 
     def ask(self, request):
-        """@throws Skipped where it refuses to prepare a work, Failed where it ends or a work fails"""
+        """@throws Skipped where it refuses to prepare a work, Failed where one fails or it ends"""
         line = ""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-            line = self.process.stdout.readline()
+            while (line := self.process.stdout.readline()) and not line.startswith("{"):
+                pass  # what a library has to say
         if not line and self.clock.left() == 0:
             raise self.clock.over(self.words)
         if not line:

@@ -63,7 +63,8 @@ def run(place, names, out):
     for name in names:
         part = run_stage(name, place, out, lambda part, name=name: keep(name, part))
         keep(name, part)
-        print(f"{name:10} {part['status']:8} {part['seconds']:6.1f} s  {part['reason']}", flush=True)
+        print(f"{name:10} {part['status']:8} {part['seconds']:6.1f} s  {part['reason']}",
+              flush=True)
     print("\n".join(["", *tables(results["stages"]), f"{path}"]))
     return int(any(results["stages"][name]["status"] == "failed" for name in names))
 
@@ -76,14 +77,17 @@ def tables(parts):
         yield ", ".join(row.values())
     rows = attention.get("rows", [])
     names = list(dict.fromkeys(row["by"] for row in rows))
-    yield from [f"{'core attention, TFLOP/s':40}" + "".join(f"{n:>21}" for n in names)] if rows else []
+    if rows:
+        yield f"{'core attention, TFLOP/s':40}" + "".join(f"{name:>21}" for name in names)
     for shape in dict.fromkeys(row["shape"] for row in rows):
         by = {row["by"]: f"{row['tflops']:.3g}" for row in rows if row["shape"] == shape}
         yield f"{shape:40}" + "".join(f"{by.get(name, '-'):>21}" for name in names)
-    for name, reason in attention.get("skipped", {}).items():
-        yield f"not measured: {name}: {reason}"
     for row in step.get("runs", []):
-        yield (f"step, trace {'on' if row['trace'] else 'off'}: {row['seconds']:.4g} s, "
-               f"{row['tokens_per_second']:.4g} tokens/s, MFU {row['model_flops_utilization']:.3f}")
+        share = row.get("model_flops_utilization")
+        yield (f"step, {row['by']}: {row['seconds']:.4g} s, {row['tokens_per_second']:.4g} tokens/s"
+               + (f", MFU {share:.3f}" if share else ""))
     if "tracing" in step:
         yield f"tracing: {100 * step['tracing']:+.2f} % of a step"
+    for part in (attention, step):
+        for name, reason in part.get("skipped", {}).items():
+            yield f"not measured: {name}: {reason}"
