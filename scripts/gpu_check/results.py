@@ -88,6 +88,5 @@ def tables(parts):
                + (f", MFU {share:.3f}" if share else ""))
     if "tracing" in step:
         yield f"tracing: {100 * step['tracing']:+.2f} % of a step"
-    for part in (attention, step):
-        for name, reason in part.get("skipped", {}).items():
-            yield f"not measured: {name}: {reason}"
+    skipped = {**step.get("skipped", {}), **attention.get("skipped", {})}
+    yield from (f"not measured: {name}: {reason}" for name, reason in skipped.items())
