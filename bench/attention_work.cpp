@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention_work.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 
@@ -17,6 +19,15 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 
+AttentionKernel kernel_of(const std::string& name) {
+  const auto found = std::ranges::find(kAttentionKernelWords, name);
+  if (found == kAttentionKernelWords.end()) {
+    fail(ExitCode::usage, "kernel: found {}; valid: {}", name,
+         fmt::join(kAttentionKernelWords, ", "));
+  }
+  return static_cast<AttentionKernel>(found - kAttentionKernelWords.begin());
+}
+
 struct Shape {
   kernels::AttentionShape heads;
   std::vector<std::int64_t> documents;
@@ -29,7 +40,8 @@ struct Shape {
   std::int64_t block = 0;
 
   explicit Shape(const Json& request)
-      : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim")},
+      : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim"),
+              kernel_of(request.value("kernel", "auto"))},
         documents(request.at("documents").get<std::vector<std::int64_t>>()),
         task(request.value("task", 0)),
         backward(request.at("pass") == "backward"),
@@ -113,10 +125,24 @@ struct SetZero {
   }
 };
 
+/// The sum of four uniform numbers of 16 bits: nearly normal, and quick for long documents.
+template <typename T>
+struct SetRandom {
+  Array<T> values;
+  std::uint64_t stream;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::uint64_t bits = random_bits(kSeed, stream, static_cast<std::uint64_t>(i));
+    const auto sum = static_cast<double>((bits & 0xffff) + (bits >> 16 & 0xffff) +
+                                         (bits >> 32 & 0xffff) + (bits >> 48));
+    constexpr double kRootOfThree = 1.7320508075688772;
+    values(static_cast<std::size_t>(i)) =
+        static_cast<T>(static_cast<float>((sum / 65536 - 2) * kRootOfThree));
+  }
+};
+
 template <typename T>
 void set_zero(const Array<T>& values) {
-  Kokkos::parallel_for("set_zero", Kokkos::RangePolicy<Device>(0, values.extent(0)),
-                       SetZero<T>{values});
+  launch("set_zero", Kokkos::RangePolicy<Device>(0, values.extent(0)), SetZero<T>{values});
 }
 
 template <typename Real>
@@ -124,8 +150,10 @@ class AttentionWork final : public Work {
  public:
   using Sum = Accumulator<Real>;
 
+  /// @throws Error(usage) where the kernel that was asked for is not available here
   explicit AttentionWork(const Shape& shape)
-      : shape_(shape),
+      : kernel_(kernels::attention_kernel<Real>(shape.heads)),
+        shape_(shape),
         q_(random("q", shape.heads.heads)),
         k_(random("k", shape.heads.kv_heads)),
         v_(random("v", shape.heads.kv_heads)),
@@ -159,24 +187,18 @@ class AttentionWork final : public Work {
     } else {
       forward();
     }
-    Kokkos::fence();
   }
+  void finish() override { fence(); }
   double flops() const override { return shape_.flops(); }
+  Json report() const override { return {{"kernel", word(kernel_)}}; }
 
  private:
   Array<Real> random(const std::string& label, int heads) {
     const std::int64_t count = shape_.tokens() * heads * shape_.heads.head_dim;
     const Array<Real> values(Kokkos::view_alloc(label, Kokkos::WithoutInitializing),
                              static_cast<std::size_t>(count));
-    const std::uint64_t stream = Hasher().add(label).value();
-    for (std::int64_t i = 0; i < count; ++i) {
-      // Four uniform numbers of 16 bits: nearly normal, and quick for long documents.
-      const std::uint64_t bits = random_bits(kSeed, stream, static_cast<std::uint64_t>(i));
-      const auto sum = static_cast<double>((bits & 0xffff) + (bits >> 16 & 0xffff) +
-                                           (bits >> 32 & 0xffff) + (bits >> 48));
-      values(static_cast<std::size_t>(i)) =
-          static_cast<Real>(static_cast<float>((sum / 65536 - 2) * std::sqrt(3.0)));
-    }
+    launch("set_random", Kokkos::RangePolicy<Device>(0, values.extent(0)),
+           SetRandom<Real>{values, Hasher().add(label).value()});
     return values;
   }
   Array<Sum> zeros(const std::string& label, int heads, int width) {
@@ -227,6 +249,7 @@ class AttentionWork final : public Work {
     kernels::attention_backward(shape_.heads, rotation_, list_);
   }
 
+  AttentionKernel kernel_;
   Shape shape_;
   Array<Real> q_, k_, v_;
   Array<Sum> out_, lse_;

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> documents = {4096};
   std::string pass = "forward";
   std::string dtype = "float32";
+  std::string kernel = "auto";
   app.add_option("--heads", heads, "Query heads")->capture_default_str();
   app.add_option("--kv-heads", kv_heads, "Key-value heads")->capture_default_str();
   app.add_option("--head-dim", head_dim, "Elements of a head")->capture_default_str();
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--pass", pass, "forward or backward")->capture_default_str();
   app.add_option("--dtype", dtype, "float32 or bfloat16")->capture_default_str();
+  app.add_option("--kernel", kernel, "As attention.kernel of an experiment")->capture_default_str();
   bool rotate = false;
   std::int64_t window = 0, chunk = 0, local = 0;
   app.add_flag("--rotate", rotate, "Rotate Q, as training does");
@@ -41,8 +43,8 @@ int main(int argc, char** argv) {
   return run(app, argc, argv, repetitions, cadenza::bench::make_attention, [&] {
     return Json{{"heads", heads},     {"kv_heads", kv_heads},   {"head_dim", head_dim},
                 {"task", task},       {"documents", documents}, {"pass", pass},
-                {"dtype", dtype},     {"rotate", rotate},       {"window", window},
-                {"chunk", chunk},     {"local", local},         {"slashes", slashes},
-                {"columns", columns}, {"block", block}};
+                {"dtype", dtype},     {"kernel", kernel},       {"rotate", rotate},
+                {"window", window},   {"chunk", chunk},         {"local", local},
+                {"slashes", slashes}, {"columns", columns},     {"block", block}};
   });
 }

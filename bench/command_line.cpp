@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/kernels/device_identity.hpp"
 #include "limit.hpp"
 
 namespace cadenza::bench {
@@ -44,6 +45,12 @@ int run(CLI::App& app, int argc, char** argv, const Repetitions& repetitions,
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);  // 0: --help
+  }
+  const std::string no_device = kernels::missing_device();
+  if (!no_device.empty()) {
+    std::fprintf(stderr, "%s: no NVIDIA device here: %s\n", app.get_name().c_str(),
+                 no_device.c_str());
+    return static_cast<int>(ExitCode::usage);
   }
   const Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));
   const MakeWork make = [&](const Json& asked) {

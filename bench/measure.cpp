@@ -41,7 +41,8 @@ Json answer(const Json& request, Works& works, const MakeWork& make_work) {
   }
   if (request.contains("run")) {
     Work& work = find(works, request.at("run"));
-    Json result{{"seconds", seconds(work)}, {"peak_rss_bytes", peak_rss_bytes()}};
+    const double taken = seconds(work, request.value("calls", 1));
+    Json result{{"seconds", taken}, {"peak_rss_bytes", peak_rss_bytes()}};
     result.update(work.report());
     return result;
   }
@@ -54,11 +55,12 @@ Json answer(const Json& request, Works& works, const MakeWork& make_work) {
 
 }  // namespace
 
-double seconds(Work& work) {
+double seconds(Work& work, int calls) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
-  work.run();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  for (int call = 0; call < calls; ++call) work.run();
+  work.finish();
+  return std::chrono::duration<double>(Clock::now() - begin).count() / calls;
 }
 
 Json statistics(std::vector<double> samples) {
@@ -75,7 +77,7 @@ Json statistics(std::vector<double> samples) {
 
 std::vector<Json> measure(const std::vector<Work*>& works, int warm_up, int repetitions) {
   for (Work* work : works) {
-    for (int repetition = 0; repetition < warm_up; ++repetition) work->run();
+    for (int repetition = 0; repetition < warm_up; ++repetition) seconds(*work);
   }
   std::vector<std::vector<double>> samples(works.size());
   for (int repetition = 0; repetition < repetitions; ++repetition) {

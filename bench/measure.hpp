@@ -16,8 +16,10 @@ using Json = nlohmann::json;
 class Work {
  public:
   virtual ~Work() = default;
-  /// One repetition, from its inputs to its finished results.
+  /// One repetition, from its inputs to its results, which on a device need not be finished.
   virtual void run() = 0;
+  /// Waits until all that run() began is finished.
+  virtual void finish() {}
   /// FLOPs that a repetition counts for.
   virtual double flops() const = 0;
   /// What else the last repetition has to say.
@@ -27,8 +29,9 @@ class Work {
 /// Makes the work that a request describes. @throws Error(usage)
 using MakeWork = std::function<std::unique_ptr<Work>(const Json& request)>;
 
-/// Wall-clock seconds of one repetition.
-double seconds(Work& work);
+/// Wall-clock seconds of one of `calls` repetitions in a row, with one finish() at their end: on a
+/// device the wait for a short repetition would otherwise count as much as the repetition.
+double seconds(Work& work, int calls = 1);
 
 /// Statistics of samples: count, min, lower quartile, median, upper quartile, max, and the samples.
 Json statistics(std::vector<double> samples);
@@ -39,7 +42,7 @@ std::vector<Json> measure(const std::vector<Work*>& works, int warm_up, int repe
 
 /// Answers requests, one JSON object a line, with one JSON object a line, until `in` ends:
 ///   {"prepare": NAME, "work": {...}}  ->  {"flops": F}
-///   {"run": NAME}                     ->  {"seconds": S, "peak_rss_bytes": B, ...}
+///   {"run": NAME, "calls": N}         ->  {"seconds": S, "peak_rss_bytes": B, ...}  (N or else 1)
 ///   {"release": NAME}                 ->  {}
 /// A request that fails is answered {"error": MESSAGE}.
 void serve(std::istream& in, std::ostream& out, const MakeWork& make_work);

@@ -29,7 +29,7 @@ def peak_rss_bytes():
     return int(found.group(1)) * 1024 if found else 0
 
 
-def answer(request, works, make_work):
+def answer(request, works, make_work, finish):
     """A work is (repeat, flops, report): a function to time, its FLOPs, what else there is to say
     after it."""
     if "prepare" in request:
@@ -39,22 +39,26 @@ def answer(request, works, make_work):
         return {"flops": flops, **report()}
     if "run" in request:
         repeat, report = works[request["run"]]
+        calls = request.get("calls", 1)
         begin = time.perf_counter()
-        repeat()
+        for _ in range(calls):
+            repeat()
+        finish()
         seconds = time.perf_counter() - begin
-        return {"seconds": seconds, "peak_rss_bytes": peak_rss_bytes(), **report()}
+        return {"seconds": seconds / calls, "peak_rss_bytes": peak_rss_bytes(), **report()}
     if "release" in request:
         works.pop(request["release"], None)
         return {}
     raise ValueError(f"valid requests: prepare, run, release; found {request}")
 
 
-def serve(make_work):
-    """Answers requests, one JSON object a line, until standard input ends."""
+def serve(make_work, finish=lambda: None):
+    """Answers requests, one JSON object a line, until standard input ends. finish() waits for what
+    repetitions have begun, as devices let them."""
     works = {}
     for line in sys.stdin:
         try:
-            result = answer(json.loads(line), works, make_work)
+            result = answer(json.loads(line), works, make_work, finish)
         except Exception as error:  # whoever asked decides what a failure means
             result = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(result), flush=True)

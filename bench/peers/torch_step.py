@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training step of a plain PyTorch Llama as a peer of bench_step: RMSNorm, rotary embedding,
 grouped-query attention by one scaled_dot_product_attention call a document, SwiGLU, cross-entropy,
-fused AdamW; eager or compiled, float32 or under bfloat16 autocast."""
+fused AdamW; eager or compiled, float32 or under bfloat16 autocast. "device": "cpu" or "cuda";
+"recompute": whether the backward pass computes every layer again."""
 
 import contextlib
 import os
@@ -9,6 +10,7 @@ import os
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import protocol
 
@@ -75,6 +77,7 @@ class Llama(nn.Module):
 
     def __init__(self, shape):
         super().__init__()
+        self.recompute = shape.get("recompute", False)
         self.embedding = nn.Embedding(shape["vocab"], shape["d_model"])
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape["layers"]))
         self.norm = nn.RMSNorm(shape["d_model"], eps=1e-5)
@@ -89,14 +92,19 @@ class Llama(nn.Module):
     def forward(self, tokens, targets):
         x = self.embedding(tokens)
         for layer in self.layers:
-            x = layer(x, self.cos, self.sin)
+            if self.recompute:
+                x = checkpoint(layer, x, self.cos, self.sin, use_reentrant=False)
+            else:
+                x = layer(x, self.cos, self.sin)
         return functional.cross_entropy(self.head(self.norm(x)), targets, ignore_index=NO_TARGET)
 
 
 class Step:
     def __init__(self, request):
         torch.manual_seed(1)
-        self.model = Llama(request)
+        device = request.get("device", "cpu")
+        with torch.device(device):
+            self.model = Llama(request)
         for parameter in self.model.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
@@ -106,9 +114,9 @@ class Step:
         )
         self.autocast = contextlib.nullcontext
         if request["dtype"] == "bfloat16":
-            self.autocast = lambda: torch.autocast("cpu", dtype=torch.bfloat16)
+            self.autocast = lambda: torch.autocast(device, dtype=torch.bfloat16)
         documents = request["documents"]
-        self.tokens = torch.randint(request["vocab"], (sum(documents),))
+        self.tokens = torch.randint(request["vocab"], (sum(documents),), device=device)
         self.targets = torch.cat(
             [functional.pad(part[1:], (0, 1), value=NO_TARGET)
              for part in self.tokens.split(documents)]

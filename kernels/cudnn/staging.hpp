@@ -24,7 +24,7 @@ struct Window {
   }
 };
 
-/// Turns pairs (d, d + D/2) of rows by their positions, or back.
+/// Rotates pairs (d, d + D/2) of rows by their positions, or back.
 struct Rotary {
   const float* cos = nullptr;  ///< null: no rotation
   const float* sin = nullptr;

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "../cpu/attention.hpp"
 #include "../cudnn/attention.hpp"
 #include "../cudnn/sdpa_calls.hpp"
@@ -92,53 +94,74 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   return nullptr;
 }
 
-/// What a device has for bfloat16.
+/// What computes bfloat16 on devices.
 struct DeviceKernels {
   AttentionKernel name;
   bool is_automatic;  ///< otherwise by name alone
-  bool (*is_available)();
   bool (*fits)(const AttentionShape&);
   std::string head_dims;  ///< those that fit
-  void (*attention)(Pass, const AttentionShape&, const RotaryTable<float>&,
-                    const TaskList<bfloat16>&);
 };
 
 /// In the order of preference.
-template <typename Real>
 const std::vector<DeviceKernels>& device_kernels() {
-  if constexpr (kMma<Real>) {
-    static const std::vector<DeviceKernels> all = {
-        {AttentionKernel::mma, true, mma::is_available, mma::fits,
-         fmt::format("{}", fmt::join(mma::kHeadDims, ", ")), mma::attention},
-        {AttentionKernel::sm90, false, sm90::is_available, sm90::fits,
-         fmt::format("{}", fmt::join(sm90::kHeadDims, ", ")), sm90::attention},
-#ifdef CADENZA_CUDNN
-        {AttentionKernel::cudnn, false, mma::is_available, cudnn::fits,
-         fmt::format("a multiple of {} up to {}", cudnn::kDimStep, cudnn::kLargestDim),
-         cudnn::attention},
-#endif
-    };
-    return all;
-  } else {
-    static const std::vector<DeviceKernels> none;
-    return none;
-  }
+  static const std::vector<DeviceKernels> all = {
+      {AttentionKernel::mma, true, mma::fits, fmt::format("{}", fmt::join(mma::kHeadDims, ", "))},
+      {AttentionKernel::sm90, false, sm90::fits,
+       fmt::format("{}", fmt::join(sm90::kHeadDims, ", "))},
+      {AttentionKernel::cudnn, false, cudnn::fits,
+       fmt::format("a multiple of {} up to {}", cudnn::kDimStep, cudnn::kLargestDim)},
+  };
+  return all;
 }
 
-/// Those that compute the shape on a device: the ones that it names, or the first that fit.
-template <typename Real>
-const DeviceKernels& device_kernels_for(const AttentionShape& shape) {
+/// Those that the shape names, or the first that fit it.
+struct DeviceChoice {
+  AttentionKernel name = AttentionKernel::mma;
+  std::string refusal;  ///< empty: none
+};
+
+DeviceChoice device_choice(const AttentionShape& shape) {
   const bool any = shape.kernel == AttentionKernel::automatic;
-  const DeviceKernels* last = nullptr;
-  for (const DeviceKernels& each : device_kernels<Real>()) {
+  DeviceChoice choice;
+  choice.refusal = fmt::format("attention.kernel: found {}; a device computes bfloat16 by auto",
+                               word(shape.kernel));
+  for (const DeviceKernels& each : device_kernels()) {
+    if (!any) choice.refusal += fmt::format(", {}", word(each.name));
     if (any ? !each.is_automatic : each.name != shape.kernel) continue;
-    if (each.fits(shape)) return each;
-    last = &each;
+    if (each.fits(shape)) return {each.name, ""};
+    const std::string what =
+        any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(each.name));
+    return {each.name, fmt::format("{} on a device: found head_dim {}; valid: {}", what,
+                                   shape.head_dim, each.head_dims)};
   }
-  if (last == nullptr) refuse_kernel<Real>(shape.kernel);
-  fail(ExitCode::usage, "{} on a device: found head_dim {}; valid: {}",
-       any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(last->name)),
-       shape.head_dim, last->head_dims);
+  return choice;
+}
+
+/// On this device. A name has to be one that it has.
+AttentionKernel device_kernel(const AttentionShape& shape) {
+  const DeviceChoice choice = device_choice(shape);
+  const auto here = available_attention_kernels<bfloat16>();
+  if (shape.kernel != AttentionKernel::automatic &&
+      std::ranges::find(here, shape.kernel) == here.end()) {
+    refuse_kernel<bfloat16>(shape.kernel);
+  }
+  if (!choice.refusal.empty()) fail(ExitCode::usage, "{}", choice.refusal);
+  return choice.name;
+}
+
+template <typename Real>
+void device_attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
+                      const TaskList<Real>& list) {
+  switch (device_kernel(shape)) {
+    case AttentionKernel::sm90:
+      return sm90::attention(pass, shape, rotary, list);
+#ifdef CADENZA_CUDNN
+    case AttentionKernel::cudnn:
+      return cudnn::attention(pass, shape, rotary, list);
+#endif
+    default:
+      return mma::attention(pass, shape, rotary, list);
+  }
 }
 
 template <typename Real>
@@ -180,12 +203,20 @@ bool supports_bfloat16() {
   return !tuned_tables<bfloat16>().empty();
 }
 
+std::string refused_on_devices(const AttentionShape& shape) {
+  return device_choice(shape).refusal;
+}
+
 template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels() {
   std::vector<AttentionKernel> here;
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) here.push_back(each.name);
-  for (const DeviceKernels& each : device_kernels<Real>()) {
-    if (each.is_available()) here.push_back(each.name);
+  if constexpr (kMma<Real>) {
+    if (mma::is_available()) here.push_back(AttentionKernel::mma);
+    if (sm90::is_available()) here.push_back(AttentionKernel::sm90);
+#ifdef CADENZA_CUDNN
+    if (mma::is_available()) here.push_back(AttentionKernel::cudnn);
+#endif
   }
   if (kPortable<Real>) here.push_back(AttentionKernel::portable);
   return here;
@@ -194,7 +225,7 @@ std::vector<AttentionKernel> available_attention_kernels() {
 template <typename Real>
 AttentionKernel attention_kernel(const AttentionShape& shape) {
   if constexpr (kMma<Real>) {
-    return device_kernels_for<Real>(shape).name;
+    return device_kernel(shape);
   }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   return tuned != nullptr ? tuned->name : AttentionKernel::portable;
@@ -203,7 +234,7 @@ AttentionKernel attention_kernel(const AttentionShape& shape) {
 template <typename Real>
 std::string describe_attention_kernel(const AttentionShape& shape) {
   if constexpr (kMma<Real>) {
-    return std::string(word(device_kernels_for<Real>(shape).name));
+    return std::string(word(device_kernel(shape)));
   }
   if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
     return tuned->table->name + second_choice<Real>();
@@ -219,7 +250,7 @@ void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulato
   check_list(shape, rotary, list);
   if (list.index != nullptr) return sparse_pass(Pass::forward, shape, rotary, list);
   if constexpr (kMma<Real>) {
-    return device_kernels_for<Real>(shape).attention(Pass::forward, shape, rotary, list);
+    return device_attention(Pass::forward, shape, rotary, list);
   }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
@@ -237,7 +268,7 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulat
   check_list(shape, rotary, list);
   if (list.index != nullptr) return sparse_pass(Pass::backward, shape, rotary, list);
   if constexpr (kMma<Real>) {
-    return device_kernels_for<Real>(shape).attention(Pass::backward, shape, rotary, list);
+    return device_attention(Pass::backward, shape, rotary, list);
   }
   const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {

@@ -1,20 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/kernels/device_identity.hpp"
 
+#include <fmt/format.h>
+
 #include "cadenza/kernels/device.hpp"
 
 #ifdef KOKKOS_ENABLE_CUDA
 #include <cuda_runtime.h>
-#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "cadenza/base/error.hpp"
 #endif
 
 namespace cadenza::kernels {
 
+std::string describe_old_driver(int driver, int program) {
+  return fmt::format("its driver is for CUDA {}.{}, older than this program's CUDA {}.{}",
+                     driver / 1000, driver % 1000 / 10, program / 1000, program % 1000 / 10);
+}
+
+std::string describe_old_device(const std::string& name, int capability, int least) {
+  if (capability >= least) return "";
+  return fmt::format(
+      "{} has compute capability {}.{}; this program is for {}.{} and newer "
+      "(CMAKE_CUDA_ARCHITECTURES)",
+      name, capability / 10, capability % 10, least / 10, least % 10);
+}
+
 #ifdef KOKKOS_ENABLE_CUDA
 
 namespace {
+
+/// Of what this program was compiled for.
+constexpr int kLeastCapability = std::min({__CUDA_ARCH_LIST__}) / 10;
 
 void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess) fail(ExitCode::internal, "{}: {}", call, cudaGetErrorString(status));
@@ -51,7 +70,20 @@ DeviceIdentity device_identity() {
 std::string missing_device() {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0, program = 0;
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    check(cudaRuntimeGetVersion(&program), "cudaRuntimeGetVersion");
+    return describe_old_driver(driver, program);
+  }
   if (status != cudaSuccess) return cudaGetErrorString(status);
+  for (int device = 0; device < devices; ++device) {
+    cudaDeviceProp properties = {};
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    const std::string why = describe_old_device(
+        properties.name, 10 * properties.major + properties.minor, kLeastCapability);
+    if (!why.empty()) return why;
+  }
   return devices == 0 ? "none is visible" : "";
 }
 

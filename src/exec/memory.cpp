@@ -178,14 +178,20 @@ MemoryEstimate least_memory(const config::Experiment& e, const program::StepShap
   return memory;
 }
 
-void require_memory(const config::Experiment& experiment, Rank rank, const MemoryEstimate& memory) {
-  if (experiment.run.memory == 0 || memory.total() <= experiment.run.memory) return;
+MemoryLimit memory_limit(const config::Run& run, const MemoryLimit& device) {
+  if (run.memory > 0) return {run.memory, "run.memory"};
+  return run.device == config::DeviceKind::cuda ? device : MemoryLimit{};
+}
+
+void require_memory(const MemoryLimit& limit, Rank rank, const MemoryEstimate& memory) {
+  if (limit.bytes == 0 || memory.total() <= limit.bytes) return;
   const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
   fail(ExitCode::usage,
-       "run.memory: found {}, but rank {} needs {} (most of it: {}); valid: at least {}, or a "
+       "{}: found {}, but rank {} needs {} (most of it: {}); valid: at least {}, or a "
        "smaller batch.microbatch, run.recompute = layer, parallel.shard = optimizer, or more ranks "
        "in parallel.tensor, parallel.context or parallel.pipeline",
-       bytes(experiment.run.memory), rank, bytes(memory.total()), memory.largest(), memory.total());
+       limit.source, bytes(limit.bytes), rank, bytes(memory.total()), memory.largest(),
+       memory.total());
 }
 
 }  // namespace cadenza::exec

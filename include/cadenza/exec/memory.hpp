@@ -50,7 +50,16 @@ bool uses_nccl(const config::Experiment& experiment);
 MemoryEstimate least_memory(const config::Experiment& experiment,
                             const program::StepShape& step_shape, Rank trainer);
 
-/// @throws Error(usage) where a rank needs more than run.memory, naming what would help
-void require_memory(const config::Experiment& experiment, Rank rank, const MemoryEstimate& memory);
+/// What a rank may use, and who says so.
+struct MemoryLimit {
+  std::int64_t bytes = 0;  ///< 0: not known
+  std::string source;      ///< "run.memory"
+};
+
+/// run.memory or else, where tensors are on a device, that of the device.
+MemoryLimit memory_limit(const config::Run& run, const MemoryLimit& device);
+
+/// @throws Error(usage) where a rank needs more than that, naming what would help
+void require_memory(const MemoryLimit& limit, Rank rank, const MemoryEstimate& memory);
 
 }  // namespace cadenza::exec

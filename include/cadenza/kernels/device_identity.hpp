@@ -20,4 +20,11 @@ DeviceIdentity device_identity();
 /// Why this build's device cannot be used, before Kokkos is started; empty: it can.
 std::string missing_device();
 
+/// missing_device()'s words for a driver older than the program's CUDA (12040: 12.4) ...
+std::string describe_old_driver(int driver, int program);
+
+/// ... and for a device of a compute capability (90: 9.0) below the least that the program is for;
+/// empty: it is not.
+std::string describe_old_device(const std::string& name, int capability, int least);
+
 }  // namespace cadenza::kernels

@@ -196,6 +196,14 @@ config::Transport announce_devices(comm::Communicator& world, const config::Run&
   return transport;
 }
 
+exec::MemoryLimit device_memory(comm::Communicator& world) {
+  const std::vector<kernels::DeviceIdentity> devices = gather_devices(world);
+  const kernels::DeviceIdentity& mine = devices[static_cast<std::size_t>(world.rank())];
+  const auto sharing = std::ranges::count(devices, mine.uuid, &kernels::DeviceIdentity::uuid);
+  return {mine.bytes / sharing,
+          fmt::format("memory of {}{}", mine.name, sharing > 1 ? ", which ranks share" : "")};
+}
+
 std::string role_name(const config::Experiment& experiment, Rank rank) {
   if (rank >= experiment.parallel.trainers()) return "server";
   const bool serves = experiment.attention.servers == 0 || experiment.attention.mixed;

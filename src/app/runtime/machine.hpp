@@ -7,6 +7,7 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/trace/event.hpp"
 
@@ -35,6 +36,10 @@ std::string announce_kernels(comm::Communicator& world, const kernels::Attention
 /// @throws CollectiveError(usage) where one cannot do what is asked, or shares a device that must
 ///         not be shared
 config::Transport announce_devices(comm::Communicator& world, const config::Run& run);
+
+/// The memory of this rank's device, in equal parts where ranks share it; 0 bytes where tensors are
+/// in host memory. Collective.
+exec::MemoryLimit device_memory(comm::Communicator& world);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"

@@ -6,16 +6,28 @@
 #include "app/plan/forecast.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
+#include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
+#include "cadenza/exec/memory.hpp"
+#include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/estimate.hpp"
+#include "cadenza/model/llama.hpp"
 #include "start.hpp"
 
 namespace cadenza::app {
 namespace {
+
+/// What a run would be refused for on any device.
+void require_devices(const config::Experiment& e) {
+  if (e.run.device != config::DeviceKind::cuda || e.run.dtype != config::Dtype::bfloat16) return;
+  const std::string why =
+      kernels::refused_on_devices(model::attention_shape(e.model, 1, e.attention.kernel));
+  if (!why.empty()) fail(ExitCode::usage, "{}", why);
+}
 
 void print_layout(const config::Experiment& experiment) {
   const config::Parallel& p = experiment.parallel;
@@ -46,6 +58,7 @@ void print_ranks(const Forecast& step) {
 
 void dry_run(const CommandLine& line) {
   config::Experiment experiment = load_experiment(line.experiment, line.overrides);
+  require_devices(experiment);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
   const config::Machine machine = load_machine(experiment.cluster);
@@ -71,7 +84,9 @@ void dry_run(const CommandLine& line) {
                  cost::step_flops(experiment.model, experiment.attention.mask(), batch.lengths())));
 
   const Forecast step = forecast(experiment, batch, machine, estimates.next);
-  exec::require_memory(experiment, step.programs[step.fullest()].rank, step.memory[step.fullest()]);
+  exec::require_memory(
+      exec::memory_limit(experiment.run, {machine.memory, "memory of the machine " + machine.name}),
+      step.programs[step.fullest()].rank, step.memory[step.fullest()]);
   print_ranks(step);
   const plan::StepNotes notes = notes_of(experiment, batch, step, machine);
   fmt::print("\n{}\n{}\n", plan::to_table(step.forward_plans(), notes),

@@ -12,7 +12,6 @@
 #include "app/runtime/terminal.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
-#include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/program/operation_time.hpp"
 #include "plan_rows.hpp"
@@ -78,6 +77,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   const std::string remark = never_sparse(experiment_);
   if (world_.rank() == 0 && !remark.empty()) spdlog::warn("attention {}", remark);
   const config::Transport transport = announce_devices(world_, experiment_.run);
+  require_least_memory();
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.attention_kernel = kernel;
   rank_info_.peak_flops = matmul_rate<Real>(world_);
@@ -91,6 +91,18 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   read_start(from);  // before the run that wrote it is renamed, where this one takes its folder
   open_outputs(output);
   summaries_.resize(static_cast<std::size_t>(world_.size()));
+}
+
+/// Before anything large is allocated; what plans add to it is known a step ahead.
+template <typename Real>
+void Training<Real>::require_least_memory() {
+  memory_limit_ = exec::memory_limit(experiment_.run, device_memory(world_));
+  collectively(world_, [&] {
+    const program::StepShape step_shape(experiment_);
+    if (!step_shape.layout.trains(world_.rank())) return;
+    exec::require_memory(memory_limit_, world_.rank(),
+                         exec::least_memory(experiment_, step_shape, world_.rank()));
+  });
 }
 
 template <typename Real>
@@ -166,9 +178,9 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
   program::StepPlan plan;
   collectively(world_, [&] {
     plan = planned.get();
-    if (experiment_.run.memory == 0) return;
+    if (memory_limit_.bytes == 0) return;
     const program::StepShape step_shape(experiment_);
-    exec::require_memory(experiment_, world_.rank(),
+    exec::require_memory(memory_limit_, world_.rank(),
                          exec::estimate_memory(experiment_, step_shape, plan.program, plan.ticks));
   });
   return plan;

@@ -14,6 +14,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/exec/executor.hpp"
+#include "cadenza/exec/memory.hpp"
 #include "cadenza/trace/writer.hpp"
 #include "kept_checkpoints.hpp"
 #include "step_report.hpp"
@@ -43,6 +44,7 @@ class Training {
   std::int64_t slowest_attention_ns();
   void save_checkpoint(std::int64_t step);
   void measure_clock(trace::ClockPhase phase);
+  void require_least_memory();
   void read_start(const std::string& from);
   bool clock_is_due() const;
   void open_outputs(const std::string& output);
@@ -52,6 +54,7 @@ class Training {
   comm::Communicator& world_;
   config::Experiment experiment_;
   config::Machine machine_;  ///< that plans are predicted for
+  exec::MemoryLimit memory_limit_;
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;
   MemoryLedger ledger_;

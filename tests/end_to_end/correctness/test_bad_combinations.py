@@ -133,6 +133,10 @@ COMBINATIONS = {
         ["run.memory", "most of it", "run.recompute", "parallel.shard"],
         {"run": {"memory": 100000}},
     ),
+    "memory that is not enough for messages": (  # 1.02 MiB without them, 1.11 with them
+        ["run.memory", "most of it", "run.recompute", "parallel.shard"],
+        {"run": {"memory": 1100000}, "attention": {"placement": "cad"}},
+    ),
     "documents without an end": (
         ["data.document_end", "vocab"],
         {"data": {"document_end": None}},
@@ -163,7 +167,7 @@ def test_combination(case, corpus, tmp_path):
     words, values = COMBINATIONS[case]
     base = good(corpus, 1 if "parallel" in values else 2)
     harness.write_experiment(tmp_path / "e.yaml", harness.merged(base, values))
-    if "memory" in values.get("run", {}):  # found when the run's folder is there
+    if case.endswith("for messages"):  # found in the plan, when the run's folder is there
         result = harness.run(2, ["train", tmp_path / "e.yaml", "--output", tmp_path / "run"])
         assert_refused(result, USAGE, words)
         assert (tmp_path / "run/metrics.jsonl").read_text() == ""

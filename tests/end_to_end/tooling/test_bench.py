@@ -83,6 +83,8 @@ def test_command_line(name, arguments):
     (["--heads", 4, "--kv-heads", 3], "kv_heads"),
     (["--documents", "4,0"], "documents"),
     (["--heads", "many"], "--heads"),
+    (["--kernel", "abacus"], "kernel: found abacus; valid: auto, "),
+    (["--kernel", "mma"], "attention.kernel: found mma; valid for float32 here: auto, "),
 ])
 def test_bad_arguments(arguments, complaint):
     result = run("bench_attention", *arguments)
@@ -95,7 +97,8 @@ def test_attention_flops(programs, direction, ratio):
     work = {**ATTENTION, "pass": direction, "dtype": "float32"}
     flops = bench.ask({"prepare": "it", "work": work})["flops"]
     assert flops == ratio * 2 * (100**2 + 1 + 70**2) * 64 * 4
-    assert bench.ask({"run": "it"})["seconds"] > 0
+    answer = bench.ask({"run": "it", "calls": 3})
+    assert answer["seconds"] > 0 and answer["kernel"] != "auto"
 
 
 def test_step_learns(programs):

@@ -374,15 +374,22 @@ TEST(Executor, RecomputationAndHalvesChangeNoResult) {
   }
 }
 
+TEST(Memory, TheLimitIsTheExperimentsOrTheDevices) {
+  const MemoryLimit device{100, "memory of a device"};
+  config::Run run;
+  EXPECT_EQ(memory_limit(run, device).bytes, 0) << "on a host";
+  run.device = config::DeviceKind::cuda;
+  EXPECT_EQ(memory_limit(run, device).source, device.source);
+  run.memory = 7;
+  EXPECT_EQ(memory_limit(run, device).bytes, 7);
+}
+
 TEST(Memory, MoreThanAllowedIsRefusedWithTheLargestPartAndWhatHelps) {
-  config::Experiment e = tiny_experiment();
   const MemoryEstimate memory{1000, 5000, 200, 300};
-  EXPECT_NO_THROW(require_memory(e, 0, memory)) << "no limit";
-  e.run.memory = memory.total();
-  EXPECT_NO_THROW(require_memory(e, 0, memory));
-  e.run.memory = memory.total() - 1;
+  EXPECT_NO_THROW(require_memory({}, 0, memory)) << "no limit";
+  EXPECT_NO_THROW(require_memory({memory.total(), "run.memory"}, 0, memory));
   try {
-    require_memory(e, 3, memory);
+    require_memory({memory.total() - 1, "run.memory"}, 3, memory);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is run: programs, tests, experiments, shapes. Data alone."""
+
+import json
+
+PROGRAM, BENCH = "cadenza", "bench/bench_attention"
+TESTS = [f"tests/test_{name}" for name in (
+    "kernels", "attention", "model", "exec", "mpi_communicator", "mpi_device_communicator",
+    "mpi_layouts", "mpi_training")]
+RANKS = 2  # of the tests of MPI
+PROGRAMS = [PROGRAM, BENCH, *TESTS]
+
+# compute-sanitizer slows kernels down by tens: calls of some hundred tokens.
+SANITIZED = "tests/test_kernels", ("Mma.EqualsDefinition*:Mma.SumsOfKeys*:"
+                                   "Attention.EqualsDefinitionFor*:Attention.RowsWithoutKeys*:"
+                                   "Pack*:Matmul*.EqualsDefinition")
+TOOLS = ["memcheck", "racecheck", "synccheck"]
+
+LOSSES = """\
+name: losses
+seed: 3
+model: {layers: 2, d_model: 64, heads: 2, kv_heads: 1, ffn: 176, vocab: 512}
+data:
+  source: synthetic
+  max_document: 512
+  lengths: {distribution: lognormal, median: 128, sigma: 1.0}
+batch: {tokens: 2048, microbatch: 1024}
+attention: {placement: cad, block: 64, tolerance: 0.05}
+optimizer: {lr: 1.0e-3, warmup: 2}
+run: {steps: 5, timeout: 60}
+"""
+# Transport, ranks, type; and how far a loss may be from the host's in float64, relative: ten and
+# more times what the host's own are (1e-15, 2e-9, 5e-5).
+LOSS_CASES = [("staged", 2, "float64"), ("staged", 2, "float32"), ("staged", 2, "bfloat16"),
+              ("nccl", 1, "float64"), ("nccl", 1, "float32"), ("nccl", 1, "bfloat16")]
+TOLERANCE = {"float64": 1e-11, "float32": 1e-6, "bfloat16": 5e-4}
+
+MIXED = [32768, 16384, 8192, 4096, 2048, 1024, 512, 512]  # 64K tokens
+
+# A 1.3B Llama; where programs compute on a host, a tiny one.
+MODEL = {"layers": 24, "d_model": 2048, "heads": 16, "kv_heads": 8, "ffn": 5632, "vocab": 32000}
+STEP = f"""\
+name: step
+model: {json.dumps(MODEL)}
+data: {{source: synthetic, max_document: 32768, lengths: {{distribution: list, values: {MIXED}}}}}
+batch: {{tokens: {sum(MIXED)}, microbatch: {sum(MIXED)}}}
+attention: {{placement: colocated, block: 128}}
+optimizer: {{lr: 3.0e-4, warmup: 10}}
+run: {{steps: 4, dtype: bfloat16, recompute: layer, timeout: 120}}
+"""
+SMALL_STEP = LOSSES
+TORCH_STEP = {**MODEL, "documents": MIXED, "dtype": "bfloat16", "compiled": False,
+              "recompute": True, "device": "cuda"}
+TRACES = ["false", "true", "false", "true"]
+
+DEVICE_KERNELS = ["mma", "sm90", "cudnn"]
+HOST_KERNELS = ["auto", "mma"]
+# What PyTorch's scaled_dot_product_attention computes with.
+PEERS = {"torch flash": {"device": "cuda", "backend": "flash"},
+         "torch deterministic": {"device": "cuda", "backend": "flash", "deterministic": True},
+         "torch cudnn": {"device": "cuda", "backend": "cudnn"}}
+
+# Heads, kv_heads, head_dim, documents, queries of a task; the most telling first.
+DEVICE_SHAPES = [
+    *((64, 8, 128, [tokens], 0) for tokens in (32768, 8192, 16384, 65536)),
+    (64, 8, 128, MIXED, 0),
+    *((64, 8, 128, [16384], task) for task in (128, 512, 2048)),
+    *((64, 8, 64, [tokens], 0) for tokens in (8192, 32768)),
+    *((32, 8, 128, [tokens], 0) for tokens in (8192, 32768)),
+    (64, 8, 64, MIXED, 0),
+]
+HOST_SHAPES = [(4, 2, 64, [300], 0), (4, 2, 64, [100, 60], 32)]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that end when a stage's time is over, whatever they do."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+
+GRACE = 2.0  # seconds
+
+
+class Failed(Exception):
+    """What was to be shown was not."""
+
+
+class Skipped(Exception):
+    """What is to be shown cannot be, here."""
+
+
+class Clock:
+    """A stage's time."""
+
+    def __init__(self, seconds):
+        self.seconds, self.begin = seconds, time.monotonic()
+
+    def spent(self):
+        return time.monotonic() - self.begin
+
+    def left(self):
+        return max(0.0, self.seconds - self.spent())
+
+    def over(self, words):
+        return Failed(f"{words[0]} was ended: the stage's {self.seconds:g} s were over")
+
+
+def last_line(text):
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()),
+                "it printed nothing")
+
+
+def start(words, **options):
+    try:
+        return subprocess.Popen(list(map(str, words)), text=True, errors="replace",
+                                start_new_session=True, **options)
+    except OSError as error:
+        raise Failed(f"{words[0]} cannot be started: {error.strerror}") from None
+
+
+def kill(process):
+    """With all that it has started: mpirun ends its ranks if it is asked, not if it is killed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        time.sleep(GRACE)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def run(words, clock, log, **options):
+    """@return the exit code and what was printed, which `log` keeps"""
+    process = start(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, **options)
+    timer = threading.Timer(clock.left(), kill, [process])
+    timer.start()
+    out, _ = process.communicate()
+    timer.cancel()
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"== {' '.join(map(str, words))}\n{out}\n== ended with {process.returncode}\n")
+    if clock.left() == 0:
+        raise clock.over(words)
+    return process.returncode, out
+
+
+class Conversation:
+    """A program that answers one JSON object a line with another (bench/measure.hpp)."""
+
+    def __init__(self, words, clock, log, **options):
+        self.words, self.clock, self.log = words, clock, log
+        with open(log, "a", encoding="utf-8") as errors:
+            self.process = start(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=errors, **options)
+        self.timer = threading.Timer(clock.left(), kill, [self.process])
+        self.timer.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.timer.cancel()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            kill(self.process)
+
+    def ask(self, request):
+        """@throws Skipped where it refuses to prepare a work, Failed where one fails or it ends"""
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            while (line := self.process.stdout.readline()) and not line.startswith("{"):
+                pass  # what a library has to say
+        if not line and self.clock.left() == 0:
+            raise self.clock.over(self.words)
+        if not line:
+            said = last_line(self.log.read_text())
+            raise Failed(f"{self.words[-1]} ended with {self.process.wait()}: {said}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise (Skipped if "prepare" in request else Failed)(answer["error"])
+        return answer

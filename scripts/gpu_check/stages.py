@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stages, and those of them that say what must hold on a device."""
+
+import math
+import re
+import shutil
+
+from . import bench, cases, place
+from .process import Failed, Skipped, last_line
+
+QUERY = "name,uuid,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.memory"
+COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) *\] (\d+) tests?[.,]", re.MULTILINE)
+CASE = re.compile(r"^\[  FAILED  \] ([\w/]+\.[\w/]+)", re.MULTILINE)
+
+
+def require_device(check):
+    """@throws Skipped where the programs are for devices and there is none"""
+    if not check.place.on_device:
+        return
+    found = place.needs(*map(check.place.program, cases.PROGRAMS),
+                        environment=check.place.environment)
+    missing = {name for name, path in found.items() if path is None}
+    if "libcuda.so.1" in missing:
+        raise Skipped("no NVIDIA device here: there is no driver (libcuda.so.1)")
+    if missing:
+        folders = ", ".join(place.cuda_folders()) or "no folder of CUDA"
+        raise Skipped(f"not found: {', '.join(sorted(missing))} (looked into {folders})")
+    code, out = check.run(check.place.program(cases.TESTS[0]), "--gtest_list_tests")
+    if code:
+        raise Skipped(last_line(out).removeprefix("skipped: "))
+
+
+def device(check):
+    if not check.place.on_device:
+        raise Skipped("these programs compute on the host")
+    try:
+        require_device(check)
+    except Skipped as error:
+        raise Failed(error) from None
+    describe_device(check)
+
+
+def describe_device(check):
+    """nvidia-smi's words, and which CUDA driver and programs are for."""
+    code, out = check.run("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader")
+    if code:
+        raise Failed(f"nvidia-smi: {last_line(out)}")
+    check.figures["devices"] = [dict(zip(QUERY.split(","), line.split(", ")))
+                                for line in out.splitlines()]
+    driver = re.search(r"CUDA Version: ([\d.]+)", check.run("nvidia-smi")[1])
+    libraries = " ".join(place.needs(check.place.program(cases.PROGRAM)))
+    program = re.search(r"libcublas\.so\.(\d+)", libraries)
+    check.figures["cuda"] = {"driver": driver and driver[1], "programs": program and program[1]}
+
+
+def unit(check):
+    failed = []
+    for name in cases.TESTS:
+        ranks = cases.RANKS if "test_mpi_" in name else None
+        launcher = ["mpirun", "-n", ranks, "--bind-to", "none"] if ranks else []
+        code, out = check.run(*launcher, check.place.program(name), "--gtest_brief=1")
+        failures = sorted(set(CASE.findall(out)))
+        check.figures[name] = {"code": code, "failures": failures, **{
+            word.lower(): int(number) for word, number in COUNT.findall(out)}}
+        check.save()
+        if code:
+            failed.append(f"{name} ({', '.join(failures[:3]) or last_line(out)})")
+    if failed:
+        raise Failed("; ".join(failed))
+
+
+def sanitizer(check):
+    if not check.place.on_device:
+        raise Skipped("these programs compute on the host")
+    tool = shutil.which("compute-sanitizer") or shutil.which(
+        "compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer")
+    if not tool:
+        raise Skipped("there is no compute-sanitizer here")
+    program, tests = cases.SANITIZED
+    failed = []
+    for name in cases.TOOLS:
+        code, out = check.run(tool, "--tool", name, "--error-exitcode", 9,
+                              check.place.program(program), f"--gtest_filter={tests}")
+        said = re.findall(r"^=+ (.* SUMMARY: .*)$", out, re.MULTILINE) or [last_line(out)]
+        check.figures[name] = {"code": code, "said": said[-1]}
+        check.save()
+        if code:
+            failed.append(f"{name}: {said[-1]}")
+    if failed:
+        raise Failed("; ".join(failed))
+
+
+def losses(check):
+    expected = check.place.about["losses"]
+    if not expected:
+        raise Skipped("no losses to compare with: there is no host's program (CADENZA names one)")
+    path = check.scratch / "losses.yaml"
+    path.write_text(cases.LOSSES)
+    failed = []
+    for transport, ranks, dtype in cases.LOSS_CASES:
+        run = bench.train(check, path, ranks, {"run.transport": transport, "run.dtype": dtype,
+                                               "parallel.data": ranks})
+        found = place.losses(run)
+        off = max((abs(a / b - 1) for a, b in zip(found, expected, strict=True)),
+                  key=lambda value: (math.isnan(value), value))
+        name, most = f"{transport} {ranks} {dtype}", cases.TOLERANCE[dtype]
+        check.figures[name] = {"losses": found, "off": off, "tolerance": most}
+        check.save()
+        if not off <= most:
+            failed.append(f"{name}: off by {off:.2g}, at most {most:g}")
+    if failed:
+        raise Failed("; ".join(failed))
+
+
+# With the seconds of each: 19 minutes in all.
+STAGES = {"device": (device, 30), "unit": (unit, 260), "sanitizer": (sanitizer, 240),
+          "losses": (losses, 100), "attention": (bench.attention, 240), "step": (bench.step, 280)}

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu-check where there is no device: its stages with the host's programs, its bundle, and
+the faults that it has to find."""
+
+import contextlib
+import ctypes
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "scripts"))
+from gpu_check import bundle, cases, place, results, stages
+
+CHECK = harness.ROOT / "scripts/gpu-check"
+BENCH = harness.PROGRAM.parent / cases.BENCH
+PASSES = "#!/bin/sh\necho '[  PASSED  ] 3 tests.'\n"
+FAILS = PASSES + "echo '[  FAILED  ] Planted.Fault (1 ms)'\nexit 1\n"
+
+
+def write_program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A build's folder: the host's program, and stubs for the rest."""
+    folder = tmp_path / "build"
+    write_program(folder / cases.PROGRAM, f'#!/bin/sh\nexec {harness.PROGRAM} "$@"\n')
+    bench = f'#!/bin/sh\nexec {BENCH} "$@"\n' if BENCH.is_file() else "#!/bin/sh\nexit 3\n"
+    write_program(folder / cases.BENCH, bench)
+    for name in cases.TESTS:
+        write_program(folder / name, PASSES)
+    return folder
+
+
+def run(*words, program=CHECK, cwd=None, **environment):
+    return subprocess.run(
+        [sys.executable, program, *map(str, words)], cwd=cwd, capture_output=True, text=True,
+        env={**os.environ, "CADENZA": str(harness.PROGRAM), **environment}, check=False,
+        timeout=harness.TIMEOUT)
+
+
+def read(out):
+    return json.loads((out / "results.json").read_text())["stages"]
+
+
+def in_process(build, out, *names, losses=None):
+    """With what a test has changed of the cases or the stages."""
+    here = place.Place(build, harness.ROOT / "bench/peers", {"revision": "r", "losses": losses})
+    code = results.run(here, names, out)
+    return code, read(out)
+
+
+@pytest.fixture(scope="module")
+def losses():
+    return place.host_losses(harness.PROGRAM)
+
+
+def test_stages_one_after_another_and_one_again(build, tmp_path):
+    out = tmp_path / "out"
+    names = ["device", "unit", "sanitizer"]
+    result = run("run", "--build", build, "--out", out, "--stage", *names)
+    assert result.returncode == 0, result.stdout + result.stderr
+    parts = read(out)
+    assert {name: part["status"] for name, part in parts.items()} == {
+        "device": "skipped", "unit": "passed", "sanitizer": "skipped"}
+    assert parts["device"]["reason"] == "these programs compute on the host"
+    assert set(parts["unit"]["figures"]) == set(cases.TESTS)
+    assert all(figures["passed"] == 3 for figures in parts["unit"]["figures"].values())
+    assert all(part["revision"] and part["seconds"] <= part["limit"] for part in parts.values())
+
+    write_program(build / cases.TESTS[1], FAILS)
+    result = run("run", "--build", build, "--out", out, "--stage", "unit")
+    assert result.returncode == 1
+    assert "unit       failed" in result.stdout
+    again = read(out)
+    assert again["unit"]["reason"] == f"{cases.TESTS[1]} (Planted.Fault)"
+    assert {**again, "unit": None} == {**parts, "unit": None}
+    assert "FAILED" in (out / "unit.log").read_text()
+
+
+def test_attention_is_measured_and_what_is_not_is_named(build, tmp_path, monkeypatch):
+    if not BENCH.is_file():
+        pytest.skip(f"{BENCH} is not built")
+    monkeypatch.setattr(cases, "HOST_SHAPES", cases.HOST_SHAPES[1:])
+    code, parts = in_process(build, tmp_path / "out", "attention")
+    figures = parts["attention"]["figures"]
+    if "auto" in figures["skipped"]:
+        pytest.skip(figures["skipped"]["auto"])
+    assert code == 0, parts
+    assert [row["pass"] for row in figures["rows"]] == ["forward", "backward"]
+    assert all(row["tflops"] > 0 and row["shape"].endswith("2 documents, shards of 32")
+               for row in figures["rows"])
+    assert "valid for bfloat16 here" in figures["skipped"]["mma"] and figures["skipped"]["torch"]
+    table = "\n".join(results.tables(parts))
+    assert "core attention, TFLOP/s" in table and "not measured: mma" in table
+
+
+# Answers as bench_attention on a device would; it has no sm90.
+DEVICE_BENCH = '''#!{python}
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    kernel = request.get("work", {{}}).get("kernel")
+    answer = {{"error": "kernel: found sm90"}} if kernel == "sm90" else {{"flops": 4e12}}
+    print(json.dumps({{"seconds": 0.02}} if "run" in request else answer), flush=True)
+'''
+
+
+def test_on_a_device_every_shape_is_asked_of_every_kernel(build, tmp_path, monkeypatch):
+    write_program(build / cases.BENCH, DEVICE_BENCH.format(python=sys.executable))
+    monkeypatch.setattr(stages, "require_device", lambda check: None)
+    monkeypatch.setattr(cases, "PEERS", {})
+    here = place.Place(build, tmp_path / "no peers", {"revision": "r", "losses": None})
+    here.on_device = True
+    assert results.run(here, ["attention"], tmp_path / "out") == 0
+    figures = read(tmp_path / "out")["attention"]["figures"]
+    assert figures["skipped"]["sm90"] == "kernel: found sm90"
+    by = {name: [row for row in figures["rows"] if row["by"] == name] for name in ("mma", "cudnn")}
+    assert len(by["mma"]) == len(by["cudnn"]) == 2 * len(cases.DEVICE_SHAPES)
+    assert len({row["shape"] for row in by["mma"]}) == 2 * len(cases.DEVICE_SHAPES)
+    assert all(row["tflops"] == 200 and row["calls"] == 3 for row in figures["rows"])
+
+
+def test_losses_are_those_of_the_host(build, tmp_path, monkeypatch, losses):
+    monkeypatch.setattr(cases, "LOSS_CASES", [cases.LOSS_CASES[0], cases.LOSS_CASES[-1]])
+    code, parts = in_process(build, tmp_path / "out", "losses", losses=losses)
+    assert code == 0, parts
+    assert set(parts["losses"]["figures"]) == {"staged 2 float64", "nccl 1 bfloat16"}
+
+
+@pytest.mark.parametrize("off", [1e-9, float("nan")])
+def test_a_wrong_loss_is_found(build, tmp_path, monkeypatch, losses, off):
+    monkeypatch.setattr(cases, "LOSS_CASES", [("nccl", 1, "float64")])
+    wrong = [*losses[:3], losses[3] * (1 + off), *losses[4:]]
+    code, parts = in_process(build, tmp_path / "out", "losses", losses=wrong)
+    assert (code, parts["losses"]["status"]) == (1, "failed")
+    assert "nccl 1 float64: off by" in parts["losses"]["reason"]
+
+
+def test_steps_are_measured_with_a_trace_and_without(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(cases, "TRACES", cases.TRACES[:2])
+    code, parts = in_process(build, tmp_path / "out", "step")
+    assert code == 0, parts
+    assert [row["by"] for row in parts["step"]["figures"]["runs"]] == ["trace off", "trace on"]
+    table = "\n".join(results.tables(parts))
+    assert "tracing: " in table and "tokens/s, MFU" in table and "not measured: torch" in table
+
+
+def test_a_program_that_ends_badly_is_found(build, tmp_path):
+    write_program(build / cases.PROGRAM,
+                  "#!/bin/sh\necho 'cadenza: rank 1: NCCL says no' >&2\nexit 5\n")
+    code, parts = in_process(build, tmp_path / "out", "losses", "step", losses=[1.0])
+    assert code == 1
+    assert [part["reason"] for part in parts.values()] == ["cadenza: rank 1: NCCL says no"] * 2
+
+
+CHILD, ITSELF = "sleep 1000 & echo $! >{mark}; wait", "echo $$ >{mark}; exec sleep 1000"
+
+
+@pytest.mark.parametrize("name, program, sleeps", [
+    ("unit", cases.TESTS[0], CHILD), ("unit", cases.TESTS[4], ITSELF),
+    ("attention", cases.BENCH, CHILD)], ids=["program", "ranks", "conversation"])
+def test_what_hangs_is_ended_with_all_that_it_started(build, tmp_path, monkeypatch, name, program,
+                                                      sleeps):
+    mark = tmp_path / "mark"
+    write_program(build / program, "#!/bin/sh\necho begun\n" + sleeps.format(mark=mark))
+    monkeypatch.setitem(stages.STAGES, name, (stages.STAGES[name][0], 3))
+    code, parts = in_process(build, tmp_path / "out", name)
+    assert (code, parts[name]["status"]) == (1, "failed"), parts
+    assert "was ended: the stage's 3 s were over" in parts[name]["reason"]
+    sleeping = int(mark.read_text())
+    with contextlib.suppress(ProcessLookupError):
+        for _ in range(100):  # mpirun ends its ranks in its own time
+            os.kill(sleeping, 0)
+            time.sleep(0.1)
+        os.kill(sleeping, 9)
+        pytest.fail("what it had started was left")
+
+
+def test_what_was_ended_from_outside_is_no_success(tmp_path, build, monkeypatch):
+    monkeypatch.setitem(stages.STAGES, "unit", (lambda check: sys.exit(9), 5))
+    with pytest.raises(SystemExit):
+        in_process(build, tmp_path / "out", "unit")
+    assert read(tmp_path / "out")["unit"]["status"] == "failed"
+
+
+def for_a_device(build, folder):
+    """Makes the program of the build one that needs a driver."""
+    folder.mkdir()
+    (folder / "none.c").write_text("int cuInit(unsigned flags) { return (int)flags; }\n")
+    (folder / "main.c").write_text("int cuInit(unsigned); int main(void) { return cuInit(0); }\n")
+    library = folder / "libcuda.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library,
+                    folder / "none.c"], check=True)
+    subprocess.run(["cc", "-o", build / cases.PROGRAM, folder / "main.c", library], check=True)
+    return library
+
+
+def test_without_a_device_one_line_says_so(build, tmp_path):
+    library = for_a_device(build, tmp_path / "driver")
+    write_program(build / cases.TESTS[0],
+                  "#!/bin/sh\necho 'skipped: no NVIDIA device here: none is visible'\nexit 77\n")
+    out = tmp_path / "out"
+    result = run("--build", build, "--out", out, LD_LIBRARY_PATH=str(library.parent))
+    assert result.returncode == 1
+    assert "device     failed" in result.stdout
+    parts = read(out)
+    assert {name: part["status"] for name, part in parts.items()} == {
+        name: "failed" if name == "device" else "skipped" for name in stages.STAGES}
+    assert {part["reason"] for part in parts.values()} == {
+        "no NVIDIA device here: none is visible"}
+
+    library.unlink()
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+        pytest.skip("this machine has a driver")
+    assert run("--build", build, "--out", out, "--stage", "device").returncode == 1
+    assert read(out)["device"]["reason"] == (
+        "no NVIDIA device here: there is no driver (libcuda.so.1)")
+
+
+def test_a_bundle_runs_where_it_was_copied_to(build, tmp_path):
+    folder = tmp_path / "bundle"
+    result = run("bundle", folder, "--build", build)
+    assert result.returncode == 0, result.stderr
+    assert 0 < bundle.check_size(folder, folder) < bundle.LIMIT
+    copied = folder.rename(tmp_path / "elsewhere")
+    build.rename(tmp_path / "gone")
+    result = run("--stage", "device", "unit", program=copied / "gpu-check", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert read(tmp_path / "gpu-check-results")["unit"]["status"] == "passed"
+    log = (tmp_path / "gpu-check-results/unit.log").read_text()
+    assert log.count("3 tests") == len(cases.TESTS) + 4  # four of them on two ranks
+
+
+def test_a_bundle_too_large_or_of_nothing_is_refused(build, tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(7):
+        (files / f"part{number}").write_bytes(b"x" * 1000 * number)
+    with pytest.raises(place.Unfit, match=r"at most 0.00954; .* part6 .*, part2 \S+$"):
+        bundle.check_size(files, files, 10000)
+    (build / cases.TESTS[2]).unlink()
+    result = run("bundle", tmp_path / "bundle", "--build", build)
+    assert result.returncode == 2
+    assert result.stderr == f"gpu-check: {build}: has no {cases.TESTS[2]}; build it first\n"
+    result = run("run", "--build", tmp_path)
+    assert result.returncode == 2 and "there is no such program" in result.stderr
+
+
+def test_what_it_names_is_there():
+    unit = harness.ROOT / "tests/unit"
+    for name in cases.TESTS:
+        stem = name.removeprefix("tests/test_")
+        mpi = harness.ROOT / f"tests/mpi/test_{stem.removeprefix('mpi_')}.cpp"
+        assert mpi.is_file() if stem.startswith("mpi_") else (unit / stem).is_dir(), name
+    program, tests = cases.SANITIZED
+    text = "".join(path.read_text() for path in (unit / program[len("tests/test_"):]).glob("*.cpp"))
+    there = [f"{suite}.{name}" for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", text, re.M)]
+    there += [f"{suite}/0.{name}"
+              for suite, name in re.findall(r"^TYPED_TEST\((\w+), (\w+)\)", text, re.M)]
+    for pattern in tests.split(":"):
+        assert fnmatch.filter(there, pattern), pattern
+    assert sum(seconds for _, seconds in stages.STAGES.values()) <= 20 * 60
+    assert max(seconds for _, seconds in stages.STAGES.values()) <= 8 * 60
