@@ -11,6 +11,7 @@
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/exec/index_exchange.hpp"
+#include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "exec/collectives/gradients.hpp"
 
@@ -59,6 +60,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
     }
     memory.gradients += owned * sum;  // their summed share
   }
+  memory.other = kernels::product_workspace_bytes();
   memory.parameters += memory.gradients;
   memory.gradients += table.elements * sum;
   memory.optimizer += 2 * owned * sum;
@@ -82,11 +84,12 @@ std::int64_t table_positions(const config::Experiment& e) {
 }
 
 std::string MemoryEstimate::largest() const {
-  const std::array<std::pair<std::int64_t, const char*>, 4> kinds = {
+  const std::array<std::pair<std::int64_t, const char*>, 5> kinds = {
       {{parameters, "parameters, gradients and moments"},
        {activations, "activations"},
        {attention, "attention workspace"},
-       {communication, "message buffers"}}};
+       {communication, "message buffers"},
+       {other, "libraries of the device"}}};
   const auto top = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.first; });
   return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
 }

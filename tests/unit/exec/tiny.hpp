@@ -96,7 +96,7 @@ inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& le
   if (!streams) {
     EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
   }
-  EXPECT_EQ(ledger.peak(MemoryKind::other), 0);
+  EXPECT_EQ(estimate.other, ledger.peak(MemoryKind::other));
 }
 
 }  // namespace cadenza::exec::testing
