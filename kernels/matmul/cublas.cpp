@@ -19,15 +19,29 @@ void check(cublasStatus_t status, const char* call) {
   }
 }
 
-/// The process's one handle; destroyed before Kokkos ends, while the device still exists.
+/// Aligned as cuBLAS asks, which arrays of Kokkos are not.
+void* allocate_workspace() {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, kProductWorkspace);
+  if (status == cudaSuccess) return memory;
+  fail(ExitCode::internal, "memory of cuBLAS: {}", cudaGetErrorString(status));
+}
+
+/// The process's one handle, on Kokkos' one stream; destroyed before Kokkos ends, while the device
+/// still exists.
 cublasHandle_t handle() {
   static cublasHandle_t instance = [] {
     cublasHandle_t made = nullptr;
     check(cublasCreate(&made), "cublasCreate");
-    Kokkos::push_finalize_hook([made] { cublasDestroy(made); });
+    check(cublasSetStream(made, Device().cuda_stream()), "cublasSetStream");
+    void* workspace = allocate_workspace();  // after the stream, which takes it away
+    check(cublasSetWorkspace(made, workspace, kProductWorkspace), "cublasSetWorkspace");
+    Kokkos::push_finalize_hook([made, workspace] {
+      cublasDestroy(made);
+      cudaFree(workspace);
+    });
     return made;
   }();
-  check(cublasSetStream(instance, Device().cuda_stream()), "cublasSetStream");
   return instance;
 }
 

@@ -33,6 +33,10 @@ void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std:
   enqueue([=] { multiply({a_op, b_op, m, n, k}, alpha, a, b, beta, c); });
 }
 
+std::int64_t product_workspace_bytes() {
+  return kDeviceIsCuda ? kProductWorkspace : 0;
+}
+
 #define CADENZA_INSTANTIATE(In, Out)                                                            \
   template void matmul<In, Out>(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, \
                                 Accumulator<In>, const In*, const In*, Accumulator<In>, Out*);

@@ -19,6 +19,9 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
+/// Of cuBLAS: as much as it takes by itself on Hopper. Given to it, so that somebody knows of it.
+inline constexpr std::int64_t kProductWorkspace = std::int64_t{32} << 20;
+
 /// As matmul, with m, n and k at least 1.
 void multiply(const ProductShape& shape, float alpha, const float* a, const float* b, float beta,
               float* c);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -190,6 +191,25 @@ std::function<void()> take_next() {
   return next;
 }
 
+/// Runs so many pieces of work, or all that there are. @returns how many
+std::int64_t run(std::int64_t most) {
+  if (running) return 0;  // within one of them
+  const std::lock_guard lock(stream().runs);
+  std::function<void()> next = take_next();
+  if (!next) return 0;
+  const DeviceAccess access;
+  struct Running {
+    Running() { running = true; }
+    ~Running() { running = false; }
+  } const now;
+  std::int64_t ran = 0;
+  for (; next; next = ran < most ? take_next() : nullptr) {
+    next();
+    ++ran;
+  }
+  return ran;
+}
+
 }  // namespace
 
 void defer(std::function<void()> work) {
@@ -198,17 +218,12 @@ void defer(std::function<void()> work) {
   stream().work.push_back(std::move(work));
 }
 
+bool run_next() {
+  return run(1) > 0;
+}
+
 void run_deferred() {
-  if (running) return;
-  const std::lock_guard lock(stream().runs);
-  std::function<void()> next = take_next();
-  if (!next) return;
-  const DeviceAccess access;
-  struct Running {
-    Running() { running = true; }
-    ~Running() { running = false; }
-  } const now;
-  for (; next; next = take_next()) next();
+  run(std::numeric_limits<std::int64_t>::max());
 }
 
 }  // namespace separate_memory

@@ -4,6 +4,7 @@
 #include <Kokkos_Core.hpp>
 
 #include "cadenza/kernels/simd.hpp"
+#include "head_loops.hpp"
 
 namespace cadenza::attention {
 namespace {
@@ -33,10 +34,12 @@ struct Initialise {
   Real* lse;
   int head_dim;
   Heads heads;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+  template <typename Lanes>
+  KOKKOS_FUNCTION void operator()(const Lanes& lanes, std::int64_t i) const {
     const std::int64_t at = heads(i);
-    lse[at] = -Kokkos::Experimental::infinity_v<Real>;
-    for (int d = 0; d < head_dim; ++d) out[at * head_dim + d] = 0;
+    Real* to = out + at * head_dim;
+    for_elements(lanes, head_dim, [=](const int d) { to[d] = 0; });
+    write_once(lanes, -Kokkos::Experimental::infinity_v<Real>, lse + at);
   }
 };
 
@@ -50,7 +53,8 @@ struct Merge {
   const Real* part_lse;
   int head_dim;
   Heads heads;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+  template <typename Lanes>
+  KOKKOS_FUNCTION void operator()(const Lanes& lanes, std::int64_t i) const {
     const Real empty = -Kokkos::Experimental::infinity_v<Real>;
     const std::int64_t at = heads(i);
     const Real old = lse[at];
@@ -59,16 +63,16 @@ struct Merge {
     Real* to = out + at * head_dim;
     const Real* from = part_out + i * head_dim;
     if (old == empty) {  // takes the part as it is, except that an empty one is zero
-      for (int d = 0; d < head_dim; ++d) to[d] = part == empty ? 0 : from[d];
-      lse[at] = part;
+      for_elements(lanes, head_dim, [=](const int d) { to[d] = part == empty ? 0 : from[d]; });
+      write_once(lanes, part, lse + at);
       return;
     }
     const Real high = old > part ? old : part;
     const Real sum = Kokkos::exp(old - high) + Kokkos::exp(part - high);
     const Real keep = Kokkos::exp(old - high) / sum;
     const Real take = Kokkos::exp(part - high) / sum;
-    for (int d = 0; d < head_dim; ++d) to[d] = keep * to[d] + take * from[d];
-    lse[at] = high + Kokkos::log(sum);
+    for_elements(lanes, head_dim, [=](const int d) { to[d] = keep * to[d] + take * from[d]; });
+    write_once(lanes, high + Kokkos::log(sum), lse + at);
   }
 };
 
@@ -79,13 +83,13 @@ struct Delta {
   const Real* dout;
   Sum* delta;
   int head_dim;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+  template <typename Lanes>
+  KOKKOS_FUNCTION void operator()(const Lanes& lanes, std::int64_t i) const {
     const Sum* left = out + i * head_dim;
     const Real* right = dout + i * head_dim;
-    Sum sum = 0;
-    CADENZA_SIMD(reduction(+ : sum))
-    for (int d = 0; d < head_dim; ++d) sum += left[d] * widen(right[d]);
-    delta[i] = sum;
+    const Sum sum =
+        sum_elements<Sum>(lanes, head_dim, [=](const int d) { return left[d] * widen(right[d]); });
+    write_once(lanes, sum, delta + i);
   }
 };
 
@@ -104,19 +108,20 @@ struct FillTable {
   }
 };
 
-/// OrderedAccumulation the pairs of a head: to = from * (cos + i sin), both as pairs (d, d + half).
-/// `to` may be `from`.
-template <typename From, typename To, typename Sum>
-KOKKOS_INLINE_FUNCTION void rotate(const From* from, const Sum* cos, const Sum* sin, Sum sign,
-                                   int half, int head_dim, To* to) {
-  CADENZA_SIMD()
-  for (int d = 0; d < half; ++d) {
+/// Rotates the pairs of a head: to = from * (cos + i sin), both as pairs (d, d + half). `to` may be
+/// `from`.
+template <typename Lanes, typename From, typename To, typename Sum>
+KOKKOS_INLINE_FUNCTION void rotate(const Lanes& lanes, const From* from, const Sum* cos,
+                                   const Sum* sin, Sum sign, int half, int head_dim, To* to) {
+  for_elements(lanes, half, [=](const int d) {
     const Sum low = widen(from[d]);
     const Sum high = widen(from[d + half]);
     narrow(low * cos[d] - high * (sign * sin[d]), to[d]);
     narrow(high * cos[d] + low * (sign * sin[d]), to[d + half]);
-  }
-  for (int d = 2 * half; d < head_dim; ++d) narrow(widen(from[d]), to[d]);
+  });
+  const int rest = 2 * half;
+  for_elements(lanes, head_dim - rest,
+               [=](const int d) { narrow(widen(from[rest + d]), to[rest + d]); });
 }
 
 /// One (row, head). Sign -1 turns back.
@@ -131,10 +136,11 @@ struct RotateKeys {
   Array<std::int32_t> positions;
   int kv_heads;
   int head_dim;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+  template <typename Lanes>
+  KOKKOS_FUNCTION void operator()(const Lanes& lanes, std::int64_t i) const {
     const std::int64_t at = static_cast<std::int64_t>(positions(i / kv_heads)) * half;
     Real* head = k + i * head_dim;
-    rotate(head, cos + at, sin + at, sign, half, head_dim, head);
+    rotate(lanes, head, cos + at, sin + at, sign, half, head_dim, head);
   }
 };
 
@@ -149,7 +155,8 @@ struct JoinGradients {
   InputGradients<Sum> gradients;
   Array<std::int32_t> positions;
   Real* joined;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+  template <typename Lanes>
+  KOKKOS_FUNCTION void operator()(const Lanes& lanes, std::int64_t i) const {
     const int all = shape.heads + 2 * shape.kv_heads;
     const std::int64_t row = i / all;
     const int head = static_cast<int>(i % all);
@@ -157,18 +164,18 @@ struct JoinGradients {
     const int value = key - shape.kv_heads;
     Real* to = joined + i * shape.head_dim;
     if (key < 0) {
-      copy(gradients.dq + (row * shape.heads + head) * shape.head_dim, to);
+      copy(lanes, gradients.dq + (row * shape.heads + head) * shape.head_dim, to);
     } else if (value >= 0) {
-      copy(gradients.dv + (row * shape.kv_heads + value) * shape.head_dim, to);
+      copy(lanes, gradients.dv + (row * shape.kv_heads + value) * shape.head_dim, to);
     } else {
       const Sum* from = gradients.dk + (row * shape.kv_heads + key) * shape.head_dim;
       const std::int64_t at = static_cast<std::int64_t>(positions(row)) * half;
-      rotate(from, cos + at, sin + at, Sum(-1), half, shape.head_dim, to);
+      rotate(lanes, from, cos + at, sin + at, Sum(-1), half, shape.head_dim, to);
     }
   }
-  KOKKOS_FUNCTION void copy(const Sum* from, Real* to) const {
-    CADENZA_SIMD()
-    for (int d = 0; d < shape.head_dim; ++d) narrow(from[d], to[d]);
+  template <typename Lanes>
+  KOKKOS_FUNCTION void copy(const Lanes& lanes, const Sum* from, Real* to) const {
+    for_elements(lanes, shape.head_dim, [=](const int d) { narrow(from[d], to[d]); });
   }
 };
 
@@ -176,34 +183,34 @@ struct JoinGradients {
 
 template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, int heads, int head_dim) {
-  launch("attention_initialise", Items(0, rows * heads),
-         Initialise<Real, AllHeads>{out, lse, head_dim, {}});
+  for_heads("attention_initialise", rows * heads,
+            Initialise<Real, AllHeads>{out, lse, head_dim, {}});
 }
 
 template <typename Real>
 void initialise(Real* out, Real* lse, std::int64_t rows, const HeadSlice& slice, int head_dim) {
-  launch("attention_initialise", Items(0, rows * slice.heads.size()),
-         Initialise<Real, SomeHeads>{out, lse, head_dim, SomeHeads(slice)});
+  for_heads("attention_initialise", rows * slice.heads.size(),
+            Initialise<Real, SomeHeads>{out, lse, head_dim, SomeHeads(slice)});
 }
 
 template <typename Real>
 void merge_partial(Real* out, Real* lse, const Real* part_out, const Real* part_lse,
                    std::int64_t rows, int heads, int head_dim) {
-  launch("attention_merge", Items(0, rows * heads),
-         Merge<Real, AllHeads>{out, lse, part_out, part_lse, head_dim, {}});
+  for_heads("attention_merge", rows * heads,
+            Merge<Real, AllHeads>{out, lse, part_out, part_lse, head_dim, {}});
 }
 
 template <typename Real>
 void merge_partial(Real* out, Real* lse, const HeadSlice& slice, const Real* part_out,
                    const Real* part_lse, std::int64_t rows, int head_dim) {
-  launch("attention_merge", Items(0, rows * slice.heads.size()),
-         Merge<Real, SomeHeads>{out, lse, part_out, part_lse, head_dim, SomeHeads(slice)});
+  for_heads("attention_merge", rows * slice.heads.size(),
+            Merge<Real, SomeHeads>{out, lse, part_out, part_lse, head_dim, SomeHeads(slice)});
 }
 
 template <typename Real>
 void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
            int head_dim, Accumulator<Real>* delta) {
-  launch("attention_delta", Items(0, rows * heads), Delta<Real>{out, dout, delta, head_dim});
+  for_heads("attention_delta", rows * heads, Delta<Real>{out, dout, delta, head_dim});
 }
 
 template <typename Sum>
@@ -230,9 +237,9 @@ void rotate_keys(const kernels::RotaryTable<Accumulator<Real>>& table, Real* k,
                  const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
                  int head_dim) {
   if (!table.enabled()) return;
-  launch("rotate_keys", Items(0, rows * kv_heads),
-         RotateKeys<Real>{table.cos.data(), table.sin.data(), 1, table.half, k, positions, kv_heads,
-                          head_dim});
+  for_heads("rotate_keys", rows * kv_heads,
+            RotateKeys<Real>{table.cos.data(), table.sin.data(), 1, table.half, k, positions,
+                             kv_heads, head_dim});
 }
 
 template <typename Sum>
@@ -240,9 +247,9 @@ void turn_back_keys(const kernels::RotaryTable<Sum>& table, Sum* dk,
                     const Array<std::int32_t>& positions, std::int64_t rows, int kv_heads,
                     int head_dim) {
   if (!table.enabled()) return;
-  launch("turn_back_keys", Items(0, rows * kv_heads),
-         RotateKeys<Sum>{table.cos.data(), table.sin.data(), -1, table.half, dk, positions,
-                         kv_heads, head_dim});
+  for_heads("turn_back_keys", rows * kv_heads,
+            RotateKeys<Sum>{table.cos.data(), table.sin.data(), -1, table.half, dk, positions,
+                            kv_heads, head_dim});
 }
 
 template <typename Real>
@@ -250,9 +257,10 @@ void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
                     const kernels::AttentionShape& shape,
                     const InputGradients<Accumulator<Real>>& gradients,
                     const Array<std::int32_t>& positions, std::int64_t rows, Real* joined) {
-  launch("join_gradients", Items(0, rows * (shape.heads + 2 * shape.kv_heads)),
-         JoinGradients<Real>{table.cos.data(), table.sin.data(), table.enabled() ? table.half : 0,
-                             shape, gradients, positions, joined});
+  for_heads(
+      "join_gradients", rows * (shape.heads + 2 * shape.kv_heads),
+      JoinGradients<Real>{table.cos.data(), table.sin.data(), table.enabled() ? table.half : 0,
+                          shape, gradients, positions, joined});
 }
 
 #define CADENZA_INSTANTIATE(Sum)                                                                \

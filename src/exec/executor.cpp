@@ -8,6 +8,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/memory.hpp"
+#include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/rotary.hpp"
 #include "exec/collectives/groups.hpp"
 #include "trainer.hpp"
@@ -117,6 +118,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
         rotary_, part, tracer, ledger));
   }
   if (!outline_.layout.trains(world.rank())) return;
+  ledger.add(MemoryKind::other, kernels::product_workspace_bytes());
   rules_ = head_rules(experiment_, outline_, world.rank());
   trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,
                                              corpus, tracer, ledger);
@@ -146,6 +148,8 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 
 template <typename Real>
 void Executor<Real>::bind(const program::StepPlan& plan) {
+  fence();  // what grows is released first, and a release waits for the device without being
+            // watched
   const int layers = outline_.layers * outline_.pipeline.chunks;
   for (int part = 0; part < outline_.parts; ++part) {
     std::vector<const program::TickPlans*> ticks;

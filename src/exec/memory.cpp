@@ -13,6 +13,7 @@
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/exec/index_exchange.hpp"
+#include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "exec/collectives/gradients.hpp"
 #include "exec/nccl/memory.hpp"
@@ -63,6 +64,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
     }
     memory.gradients += owned * sum;  // their summed share
   }
+  memory.other = kernels::product_workspace_bytes();
   memory.parameters += memory.gradients;
   memory.gradients += table.elements * sum;
   memory.optimizer += 2 * owned * sum;
@@ -140,12 +142,13 @@ std::int64_t table_positions(const config::Experiment& e) {
 }
 
 std::string MemoryEstimate::largest() const {
-  const std::array<std::pair<std::int64_t, const char*>, 5> kinds = {
+  const std::array<std::pair<std::int64_t, const char*>, 6> kinds = {
       {{parameters, "parameters, gradients and moments"},
        {activations, "activations"},
        {attention, "attention workspace"},
        {communication - nccl, "message buffers"},
-       {nccl, "buffers of NCCL, which NCCL_MAX_CTAS and NCCL_BUFFSIZE bound, at most"}}};
+       {nccl, "buffers of NCCL, which NCCL_MAX_CTAS and NCCL_BUFFSIZE bound, at most"},
+       {other, "libraries of the device"}}};
   const auto top = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.first; });
   return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
 }

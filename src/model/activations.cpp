@@ -73,6 +73,11 @@ class Builder {
     make_(buffer.tokens, "tokens", rows_);
     make_(buffer.positions, "positions", rows_);
     make_(buffer.targets, "targets", rows_);
+    if (part_.embedding) {
+      make_(buffer.run_rows, "run_rows", rows_);
+      make_(buffer.run_tokens, "run_tokens", rows_);
+      make_(buffer.run_begins, "run_begins", rows_ + 1);
+    }
     for (std::int64_t layer = 0; layer < shape_.chunk_layers; ++layer) {
       LayerActivations<Real>& l = buffer.layers.emplace_back(shared);
       make_(l.input, "input", held_ * shape_.width);

@@ -53,10 +53,17 @@ void Llama<Real>::reserve(std::int64_t rows) {
 
 template <typename Real>
 void Llama<Real>::set_batch(int buffer, const TokenBatch& batch) {
-  at(buffer).rows = static_cast<std::int64_t>(batch.tokens.size());
-  copy_in(batch.tokens, at(buffer).tokens);
-  copy_in(batch.positions, at(buffer).positions);
-  copy_in(batch.targets, at(buffer).targets);
+  ActivationBuffer<Real>& to = at(buffer);
+  to.rows = static_cast<std::int64_t>(batch.tokens.size());
+  copy_in(batch.tokens, to.tokens);
+  copy_in(batch.positions, to.positions);
+  copy_in(batch.targets, to.targets);
+  if (!part_.embedding) return;
+  const RowsByToken sorted = rows_by_token(batch.tokens, shape_.vocab);
+  to.run_count = std::ssize(sorted.tokens);
+  copy_in(sorted.rows, to.run_rows);
+  copy_in(sorted.tokens, to.run_tokens);
+  copy_in(sorted.begins, to.run_begins);
 }
 
 template <typename Real>

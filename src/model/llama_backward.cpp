@@ -157,8 +157,11 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
             std::span(work_.partial.data(), held * static_cast<std::size_t>(part_.tensor_size))));
     dx = work_.partial.data();
   }
-  model::embed_gradient(dx, shape_.vocab, at(buffer).tokens.data() + s.begin, s.count, shape_.width,
-                        gradient_of(parameters_.table.embedding));
+  const ActivationBuffer<Real>& of = at(buffer);
+  model::embed_gradient(
+      dx, {of.run_rows.data(), of.run_tokens.data(), of.run_begins.data(), of.run_count},
+      {s.begin, s.begin + s.count}, shape_.vocab, shape_.width,
+      gradient_of(parameters_.table.embedding));
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                              \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Root-mean-square normalisation with the addition to the residual stream that precedes it.
+#include <algorithm>
 #include <type_traits>
 
 #include "cadenza/model/layers.hpp"
@@ -8,9 +9,16 @@
 namespace cadenza::model {
 namespace {
 
-/// Rows whose contributions to the weight's gradient are added in Real's accumulator; such sums are
-/// added in double.
+/// At least so many rows are a block: their contributions to the weight's gradient are added in
+/// Real's accumulator; such sums are added in double.
 constexpr std::int64_t kBlockRows = 32;
+/// Bounds, on a device, what a thread of a column adds: there are fewer columns than threads.
+constexpr std::int64_t kMostBlocks = 512;
+
+std::int64_t block_rows(std::int64_t rows) {
+  if (!kDeviceIsCuda) return kBlockRows;
+  return std::max(kBlockRows, (rows + kMostBlocks - 1) / kMostBlocks);
+}
 
 template <typename Real>
 struct Norm {
@@ -49,7 +57,7 @@ struct Norm {
   }
 };
 
-/// Rows [block * kBlockRows, ...): dx = residual + rstd * (dy w - x rstd^2 mean(dy w x)), the mean
+/// Rows [block * block_rows, ...): dx = residual + rstd * (dy w - x rstd^2 mean(dy w x)), the mean
 /// over the width, and the block's sum of dy x rstd.
 template <typename Real>
 struct NormGradient {
@@ -58,10 +66,11 @@ struct NormGradient {
   NormGradients<Real> out;
   std::int64_t rows;
   std::int64_t width;
+  std::int64_t block_rows;
 
   KOKKOS_FUNCTION void operator()(const Team& team) const {
-    const std::int64_t first = team.league_rank() * kBlockRows;
-    const std::int64_t last = first + kBlockRows < rows ? first + kBlockRows : rows;
+    const std::int64_t first = team.league_rank() * block_rows;
+    const std::int64_t last = first + block_rows < rows ? first + block_rows : rows;
     Sum* partial = out.partials + team.league_rank() * width;
     for_columns(team, width, [=](const std::int64_t c) { partial[c] = 0; });
     for (std::int64_t row = first; row < last; ++row) {
@@ -122,8 +131,10 @@ std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {
 template <typename Real>
 void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width) {
-  launch("rms_norm_gradient", teams(rows, kBlockRows), NormGradient<Real>{in, out, rows, width});
-  const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const std::int64_t per_block = block_rows(rows);
+  launch("rms_norm_gradient", teams(rows, per_block),
+         NormGradient<Real>{in, out, rows, width, per_block});
+  const std::int64_t blocks = (rows + per_block - 1) / per_block;
   const Accumulator<Real>* partials = out.partials;
   Accumulator<Real>* dweight = out.dweight;
   for_elements(

@@ -24,9 +24,12 @@ struct MemoryEstimate {
   std::int64_t attention = 0;      ///< workspace of foreign rows, rotation table
   std::int64_t communication = 0;  ///< message buffers, buffers of NCCL
   std::int64_t nccl = 0;           ///< of `communication`: at most
+  std::int64_t other = 0;          ///< of the libraries on a device
   std::int64_t gradients = 0;      ///< of `parameters`
   std::int64_t optimizer = 0;      ///< of `parameters`: moments
-  std::int64_t total() const { return parameters + activations + attention + communication; }
+  std::int64_t total() const {
+    return parameters + activations + attention + communication + other;
+  }
   /// "activations 1.2 GB": the largest of them.
   std::string largest() const;
 };

@@ -28,6 +28,13 @@ inline constexpr bool kDeviceIsCuda = true;
 inline constexpr bool kDeviceIsCuda = false;
 #endif
 
+/// Whether kernels run behind the calls that start them: the host's clock does not time them then.
+#ifdef CADENZA_SEPARATE_MEMORY
+inline constexpr bool kStreamRunsLater = true;
+#else
+inline constexpr bool kStreamRunsLater = kDeviceIsCuda;
+#endif
+
 /// Contiguous elements on the device.
 template <typename T>
 using Array = Kokkos::View<T*, DeviceMemory>;
@@ -35,6 +42,9 @@ using Array = Kokkos::View<T*, DeviceMemory>;
 /// host's).
 template <typename T>
 using HostArray = typename Array<T>::HostMirror;
+
+/// Takes note of work that was put on a late stream.
+void count_work();
 
 /// Puts work(inputs...) on the device's stream: it runs after what was put there before it. Where
 /// device memory is separate it need not have begun when the call returns, and the inputs are
@@ -46,6 +56,7 @@ void enqueue(const Work& work, const Inputs&... inputs) {
 #else
   work(inputs...);
 #endif
+  if constexpr (kStreamRunsLater) count_work();
 }
 
 /// A kernel on the stream. All kernels start here.
@@ -56,6 +67,7 @@ void launch(const char* label, const Policy& policy, const Functor& functor) {
 #else
   Kokkos::parallel_for(label, policy, functor);
 #endif
+  if constexpr (kStreamRunsLater) count_work();
 }
 
 /// How a host waits for its device where it is watched: returns when done(), which is asked again
@@ -63,7 +75,9 @@ void launch(const char* label, const Policy& policy, const Functor& functor) {
 using DeviceWait = std::function<void(const std::function<bool()>& done)>;
 
 /// Fences wait as it says, as long as it lives; one at a time. A device that waits for another rank
-/// for ever would otherwise stop its host where nobody sees it.
+/// for ever would otherwise stop its host where nobody sees it. A fence is several waits, one after
+/// another, each for some more of the work on the stream: no limit of a wait is one of all the
+/// work.
 class DeviceWaitScope {
  public:
   explicit DeviceWaitScope(DeviceWait wait);
@@ -72,23 +86,20 @@ class DeviceWaitScope {
   DeviceWaitScope& operator=(const DeviceWaitScope&) = delete;
 };
 
-/// fence() of a CUDA build.
+/// fence() where the stream runs later.
 void wait_for_device();
 
 /// Waits for the stream: before the host or MPI reads what kernels wrote. Copies with
-/// Kokkos::deep_copy wait by themselves. Free where device memory is the host's.
+/// Kokkos::deep_copy wait by themselves, as a fence does. Free where device memory is the host's.
 inline void fence() {
-#ifdef CADENZA_SEPARATE_MEMORY
-  separate_memory::run_deferred();
-#else
-  if constexpr (kDeviceIsCuda) wait_for_device();
-#endif
+  if constexpr (kStreamRunsLater) wait_for_device();
 }
 
 /// Copies, after the kernels that were put on the stream before, and waits for that: for nothing
 /// else that the device has under way, as Kokkos' copies without a stream do.
 template <typename To, typename From>
 void copy_and_wait(const To& to, const From& from) {
+  fence();  // a copy to memory that is not pinned would wait for the stream itself, unwatched
   Kokkos::deep_copy(Device(), to, from);
   fence();
 }
@@ -97,6 +108,7 @@ void copy_and_wait(const To& to, const From& from) {
 template <typename T>
 Array<T> allocate(MemoryLedger& ledger, MemoryKind kind, const std::string& label,
                   std::int64_t count) {
+  fence();  // an allocation may wait for the device, unwatched
   ledger.add(kind, count * static_cast<std::int64_t>(sizeof(T)));
   return Array<T>(label, static_cast<std::size_t>(count));
 }

@@ -22,4 +22,8 @@ template <typename In, typename Out>
 void matmul(Transpose a_op, Transpose b_op, std::int64_t m, std::int64_t n, std::int64_t k,
             Accumulator<In> alpha, const In* a, const In* b, Accumulator<In> beta, Out* c);
 
+/// Memory of the device that the library works in, once for the process: allocated with the first
+/// product. None on the host, whose libraries take theirs from the host's memory.
+std::int64_t product_workspace_bytes();
+
 }  // namespace cadenza::kernels

@@ -50,7 +50,9 @@ namespace separate_memory {
 /// without waiting, or frees or changes on the host what kernels still need, fails in every run, as
 /// it would now and then on a device.
 void defer(std::function<void()> work);
-/// Runs all that was deferred, in order.
+/// Runs the next of what was deferred. @returns false where nothing is left
+bool run_next();
+/// Runs all of it, in order.
 void run_deferred();
 
 /// Kokkos constructs one per copy of bytes, with an execution space before them or without.

@@ -11,13 +11,6 @@
 
 namespace cadenza {
 
-/// Whether kernels run behind the calls that start them: the host's clock does not time them then.
-#ifdef CADENZA_SEPARATE_MEMORY
-inline constexpr bool kStreamRunsLater = true;
-#else
-inline constexpr bool kStreamRunsLater = kDeviceIsCuda;
-#endif
-
 /// Marks on the stream, each with the time at which all that was put there before it has ended.
 class StreamTimes {
  public:

@@ -40,8 +40,11 @@ template <typename Real>
 struct ActivationBuffer {
   std::int64_t rows = 0;                           ///< of the microbatch, at most R
   Array<std::int32_t> tokens, positions, targets;  ///< [R]
-  std::vector<LayerActivations<Real>> layers;      ///< of the chunk
-  Array<Accumulator<Real>> last;                   ///< [r, C] output of the chunk's last layer
+  std::int64_t run_count = 0;                  ///< as TokenRuns, where the part has the embedding
+  Array<std::int32_t> run_rows, run_tokens;    ///< [R]
+  Array<std::int32_t> run_begins;              ///< [R + 1]
+  std::vector<LayerActivations<Real>> layers;  ///< of the chunk
+  Array<Accumulator<Real>> last;               ///< [r, C] output of the chunk's last layer
 };
 
 template <typename Real>

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "cadenza/base/range.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
@@ -66,9 +68,27 @@ template <typename Sum>
 void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
            std::int64_t width, Sum* x);
 
-/// dtable[tokens[t] - vocab.begin] += dx[t], in token order; other tokens are left out.
+/// The rows of a microbatch whose tokens are in `vocab`, in the order of their tokens; the rows of
+/// a token, in their own order, are [begins[i], begins[i + 1]) for the i-th token that there is.
+struct RowsByToken {
+  std::vector<std::int32_t> rows;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> begins;
+};
+RowsByToken rows_by_token(std::span<const std::int32_t> tokens, Range vocab);
+
+/// The same on the device.
+struct TokenRuns {
+  const std::int32_t* rows = nullptr;
+  const std::int32_t* tokens = nullptr;
+  const std::int32_t* begins = nullptr;
+  std::int64_t count = 0;  ///< of tokens
+};
+
+/// dtable[token - vocab.begin] += dx[t - rows.begin] for those of the microbatch's `rows` that are
+/// in `runs`, in the order of the rows. dx [rows, C].
 template <typename Sum>
-void embed_gradient(const Sum* dx, Range vocab, const std::int32_t* tokens, std::int64_t rows,
+void embed_gradient(const Sum* dx, const TokenRuns& runs, Range rows, Range vocab,
                     std::int64_t width, Sum* dtable);
 
 /// What becomes of each target, where somebody asks: device pointers, [rows] each, or null. Rows

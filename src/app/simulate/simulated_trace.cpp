@@ -44,6 +44,7 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
   set(MemoryKind::activations, memory.activations);
   set(MemoryKind::attention, memory.attention);
   set(MemoryKind::communication, memory.communication);
+  set(MemoryKind::other, memory.other);
   marks.peak_total = memory.total();
   return marks;
 }

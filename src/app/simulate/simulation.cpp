@@ -15,6 +15,7 @@ exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEst
           std::max(a.activations, b.activations),
           std::max(a.attention, b.attention),
           std::max(a.communication, b.communication),
+          std::max(a.other, b.other),
           b.gradients,
           b.optimizer};
 }

@@ -44,12 +44,13 @@ void print_layout(const config::Experiment& experiment) {
 
 void print_ranks(const Forecast& step) {
   const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
-  fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", "rank", "parameters",
-             "activations", "attention", "messages", "memory", "operations");
+  fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", "rank", "parameters",
+             "activations", "attention", "messages", "libraries", "memory", "operations");
   for (std::size_t rank = 0; rank < step.memory.size(); ++rank) {
     const exec::MemoryEstimate& m = step.memory[rank];
-    fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", rank, bytes(m.parameters),
-               bytes(m.activations), bytes(m.attention), bytes(m.communication), bytes(m.total()),
+    fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", rank,
+               bytes(m.parameters), bytes(m.activations), bytes(m.attention),
+               bytes(m.communication), bytes(m.other), bytes(m.total()),
                step.programs[rank].steps.size());
   }
 }

@@ -66,10 +66,13 @@ class DirectCommunicator final : public DeviceCommunicator {
   }
 };
 
-/// MPI is given copies in host memory.
+/// MPI is given copies in host memory. Every call waits for the stream before MPI touches a block,
+/// and so for the copies from that block that an earlier call left on the stream; nothing waits for
+/// copies to the device, which are before the kernels that read them.
 class StagedCommunicator final : public DeviceCommunicator {
  public:
   using DeviceCommunicator::DeviceCommunicator;
+  ~StagedCommunicator() override { fence(); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     const Staging::Lease from = staging_.copy_in(mine);
@@ -77,7 +80,6 @@ class StagedCommunicator final : public DeviceCommunicator {
     fence();
     group().all_gather(from.bytes(), to.bytes());
     Staging::copy_out(to, all);
-    fence();
   }
   void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
     scatter(all, mine);
@@ -128,7 +130,6 @@ class StagedCommunicator final : public DeviceCommunicator {
     const auto pending = pending_.find(channel);
     if (pending == pending_.end()) return;
     for (const Arrival& each : pending->second.arrivals) Staging::copy_out(each.from, each.to);
-    fence();  // before the next message overwrites what is copied
     pending_.erase(pending);
   }
   bool test(int channel) override { return group().test(channel); }
@@ -157,7 +158,6 @@ class StagedCommunicator final : public DeviceCommunicator {
     fence();
     group().reduce_scatter(std::span<const T>(from.as<T>()), to.as<T>());
     Staging::copy_out(to, std::as_writable_bytes(mine));
-    fence();
   }
   template <typename T>
   void reduce(std::span<T> data, Reduction op) {
@@ -165,7 +165,6 @@ class StagedCommunicator final : public DeviceCommunicator {
     fence();
     group().all_reduce(copy.as<T>(), op);
     Staging::copy_out(copy, std::as_writable_bytes(data));
-    fence();
   }
   template <typename T>
   void post_reduction(std::span<T> data, int channel) {

@@ -28,8 +28,10 @@ class Staging {
   template <typename To, typename From>
   static void copy(std::span<std::byte> to, std::span<const std::byte> from) {
     if (from.empty()) return;
-    Kokkos::deep_copy(Device(), Unmanaged<std::byte, To>(to.data(), to.size()),
-                      Unmanaged<const std::byte, From>(from.data(), from.size()));
+    enqueue([=] {
+      Kokkos::deep_copy(Device(), Unmanaged<std::byte, To>(to.data(), to.size()),
+                        Unmanaged<const std::byte, From>(from.data(), from.size()));
+    });
   }
 
  public:
@@ -64,6 +66,7 @@ class Staging {
     const std::size_t size = std::bit_ceil(std::max(bytes, kLeast));
     std::vector<Memory>& free = free_[size];
     if (free.empty()) {
+      fence();  // pinning may wait for the device, unwatched
       free.emplace_back(Kokkos::view_alloc("staging", Kokkos::WithoutInitializing), size);
     }
     Memory block = std::move(free.back());
@@ -76,7 +79,8 @@ class Staging {
     copy<Pinned, DeviceMemory>(lease.bytes(), device);
     return lease;
   }
-  /// A copy into device memory, put on the stream: fence() before the lease ends.
+  /// A copy into device memory, put on the stream: fence() before the host writes to the block
+  /// again, under whatever lease.
   static void copy_out(const Lease& from, std::span<std::byte> device) {
     copy<DeviceMemory, Pinned>(device, from.bytes());
   }

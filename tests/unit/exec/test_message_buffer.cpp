@@ -69,6 +69,19 @@ TEST_P(MessageBufferTest, CopiesAreMadeByPostAndByWait) {
   EXPECT_EQ(first_of(buffer_, 3 * kBytes), 1);
 }
 
+/// What arrived is copied behind the kernels that are on the stream: the host waits for none.
+TEST_P(MessageBufferTest, AWaitForMessagesIsNoneForKernels) {
+  if (GetParam() != Transport::staged) GTEST_SKIP() << "nothing is copied by the host";
+  fill(buffer_.memory(), 1);
+  buffer_.post(*devices_, receives_, sends_, 0);
+  bool ran = false;
+  enqueue([&ran] { ran = true; });
+  devices_->wait(0);
+  EXPECT_EQ(ran, !kStreamRunsLater);
+  EXPECT_EQ(first_of(buffer_, 3 * kBytes), 1);
+  EXPECT_TRUE(ran);
+}
+
 TEST_P(MessageBufferTest, GrowsAndIsInTheLedger) {
   EXPECT_EQ(ledger_.current(MemoryKind::communication), 4 * kBytes);
   buffer_.grow(kBytes);

@@ -92,7 +92,7 @@ inline void expect_memory(const MemoryEstimate& estimate, const MemoryLedger& le
   EXPECT_EQ(estimate.activations, ledger.peak(MemoryKind::activations));
   EXPECT_EQ(estimate.attention, ledger.peak(MemoryKind::attention));
   EXPECT_EQ(estimate.communication, ledger.peak(MemoryKind::communication));
-  EXPECT_EQ(ledger.peak(MemoryKind::other), 0);
+  EXPECT_EQ(estimate.other, ledger.peak(MemoryKind::other));
 }
 
 }  // namespace cadenza::exec::testing

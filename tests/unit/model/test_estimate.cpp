@@ -101,7 +101,7 @@ TEST(Estimate, RecomputationKeepsWhatItSays) {
   config::Model model = test::small_model(false);  // C 16, H 4, G 2, D 4
   model.ffn = 12;
   model.layers = 6;
-  const std::int64_t rows = 8, ids = 3 * 4 * rows;
+  const std::int64_t rows = 8, ids = 4 * (6 * rows + 1);  // the tokens also sorted
   for (const int size : {1, 2}) {
     ModelPart part = whole_model(model);
     part.head = false;

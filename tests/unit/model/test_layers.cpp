@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "unit/model/support.hpp"
 
 namespace cadenza::model {
@@ -14,13 +16,15 @@ using test::normal;
 using test::upload_as;
 using test::Vector;
 using testing::download;
+using ::testing::ElementsAre;
 using testing::upload;
 
 struct Shape {
   std::int64_t rows, width;
   std::size_t elements() const { return static_cast<std::size_t>(rows * width); }
 };
-const std::vector<Shape> kShapes = {{1, 1}, {1, 7}, {5, 1}, {3, 17}, {4, 16}, {7, 33}, {131, 5}};
+const std::vector<Shape> kShapes = {{1, 1},  {1, 7},  {5, 1},   {3, 17},
+                                    {4, 16}, {7, 33}, {131, 5}, {9, 1100}};
 
 /// Slices of a vocabulary of six: all, its ends, its middle, none.
 const std::vector<Range> kSlices = {{0, 6}, {0, 2}, {3, 6}, {2, 4}, {4, 4}};
@@ -48,6 +52,32 @@ TEST(Embed, CopiesTheRowsOfTheSlicesTokens) {
   }
 }
 
+struct DeviceRuns {
+  explicit DeviceRuns(const RowsByToken& sorted)
+      : rows(upload(sorted.rows)), tokens(upload(sorted.tokens)), begins(upload(sorted.begins)) {}
+  TokenRuns on_device() const {
+    return {rows.data(), tokens.data(), begins.data(), static_cast<std::int64_t>(tokens.extent(0))};
+  }
+  Array<std::int32_t> rows, tokens, begins;
+};
+
+/// Of a microbatch, as in ping-pong.
+std::array<Range, 2> halves(std::int64_t rows) {
+  return {Range{0, rows / 2}, Range{rows / 2, rows}};
+}
+
+TEST(Embed, SortsRowsByTheTokensOfTheSlice) {
+  const std::vector<std::int32_t> tokens = {5, 2, 3, 2, 9, 5, 2};
+  const RowsByToken all = rows_by_token(tokens, {0, 10});
+  EXPECT_THAT(all.rows, ElementsAre(1, 3, 6, 2, 0, 5, 4));
+  EXPECT_THAT(all.tokens, ElementsAre(2, 3, 5, 9));
+  EXPECT_THAT(all.begins, ElementsAre(0, 3, 4, 6, 7));
+  const RowsByToken some = rows_by_token(tokens, {3, 9});
+  EXPECT_THAT(some.rows, ElementsAre(2, 0, 5));
+  EXPECT_THAT(some.tokens, ElementsAre(3, 5));
+  EXPECT_THAT(some.begins, ElementsAre(0, 1, 3));
+}
+
 TEST(Embed, GradientAddsTheRowsInTheirOrder) {
   std::mt19937_64 random(9);
   for (const Shape shape : kShapes) {
@@ -57,8 +87,11 @@ TEST(Embed, GradientAddsTheRowsInTheirOrder) {
       const auto tokens = test::ids(shape.rows, 0, 5, random);
       const auto grad = upload(dx);
       const auto dtable = upload(start);
-      const auto at = upload(tokens);
-      embed_gradient<float>(grad.data(), slice, at.data(), shape.rows, shape.width, dtable.data());
+      const DeviceRuns runs(rows_by_token(tokens, slice));
+      for (const Range& rows : halves(shape.rows)) {
+        embed_gradient<float>(grad.data() + rows.begin * shape.width, runs.on_device(), rows, slice,
+                              shape.width, dtable.data());
+      }
       fence();
       std::vector<float> expected = start;
       for (std::int64_t i = 0; i < shape.rows * shape.width; ++i) {

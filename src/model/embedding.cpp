@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The embedding. Many rows share a token: their gradients are added token by token, so that tokens
+// may be taken at the same time and nothing is added from two sides.
+#include <algorithm>
+
+#include "cadenza/model/layers.hpp"
+#include "vector_loops.hpp"
+
+namespace cadenza::model {
+namespace {
+
+/// Columns of a token that a thread adds up: one on a device. On the host its share of them, in
+/// whole cache lines.
+std::int64_t columns_per_item(std::int64_t width) {
+  if (kDeviceIsCuda) return 1;
+  const std::int64_t share = (width + Device().concurrency() - 1) / Device().concurrency();
+  return (share + 15) / 16 * 16;
+}
+
+/// Some columns of one token.
+template <typename Sum>
+struct EmbedGradient {
+  const Sum* dx;
+  TokenRuns runs;
+  Range rows;
+  Range vocab;
+  std::int64_t width;
+  std::int64_t columns;  ///< of an item
+  std::int64_t items;    ///< of a token
+  Sum* dtable;
+
+  /// On a device neighbours are columns of a token, and read a row together. On the host they are
+  /// tokens: a thread keeps to its columns, whatever the tokens are.
+  KOKKOS_FUNCTION void operator()(const std::int64_t item) const {
+    if constexpr (kDeviceIsCuda) {
+      add_column(item / items, item % items);
+    } else {
+      add_columns(item % runs.count, item / runs.count * columns);
+    }
+  }
+
+  KOKKOS_FUNCTION void add_column(std::int64_t run, std::int64_t c) const {
+    Sum* to = row_of_table(run) + c;
+    Sum sum = *to;  // in a register: the rows may be read before those before them are added
+    for_each_row(run, [&](const Sum* from) { sum += from[c]; });
+    *to = sum;
+  }
+
+  KOKKOS_FUNCTION void add_columns(std::int64_t run, std::int64_t first) const {
+    const std::int64_t last = first + columns < width ? first + columns : width;
+    Sum* to = row_of_table(run);
+    for_each_row(run, [=](const Sum* from) {
+      CADENZA_SIMD()
+      for (std::int64_t c = first; c < last; ++c) to[c] += from[c];
+    });
+  }
+
+  KOKKOS_FUNCTION Sum* row_of_table(std::int64_t run) const {
+    return dtable + (runs.tokens[run] - vocab.begin) * width;
+  }
+
+  template <typename F>
+  KOKKOS_FUNCTION void for_each_row(std::int64_t run, const F& f) const {
+    for (std::int64_t at = runs.begins[run]; at < runs.begins[run + 1]; ++at) {
+      const std::int64_t row = runs.rows[at];
+      if (row >= rows.begin && row < rows.end) f(dx + (row - rows.begin) * width);
+    }
+  }
+};
+
+}  // namespace
+
+RowsByToken rows_by_token(std::span<const std::int32_t> tokens, Range vocab) {
+  const auto token_of = [&](std::int32_t row) { return tokens[static_cast<std::size_t>(row)]; };
+  RowsByToken sorted;
+  for (std::int32_t row = 0; row < std::ssize(tokens); ++row) {
+    if (vocab.contains({token_of(row), token_of(row) + 1})) sorted.rows.push_back(row);
+  }
+  std::ranges::stable_sort(sorted.rows, {}, token_of);
+  for (std::size_t at = 0; at < sorted.rows.size(); ++at) {
+    const std::int32_t token = token_of(sorted.rows[at]);
+    if (!sorted.tokens.empty() && sorted.tokens.back() == token) continue;
+    sorted.tokens.push_back(token);
+    sorted.begins.push_back(static_cast<std::int32_t>(at));
+  }
+  sorted.begins.push_back(static_cast<std::int32_t>(sorted.rows.size()));
+  return sorted;
+}
+
+template <typename Sum>
+void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
+           std::int64_t width, Sum* x) {
+  for_rows(
+      "embed", rows, KOKKOS_LAMBDA(const Team& team, const std::int64_t row) {
+        const std::int64_t token = tokens[row];
+        Sum* to = x + row * width;
+        if (token < vocab.begin || token >= vocab.end) {
+          for_columns(team, width, [=](const std::int64_t c) { to[c] = 0; });
+          return;
+        }
+        const Sum* from = table + (token - vocab.begin) * width;
+        for_columns(team, width, [=](const std::int64_t c) { to[c] = from[c]; });
+      });
+}
+
+template <typename Sum>
+void embed_gradient(const Sum* dx, const TokenRuns& runs, Range rows, Range vocab,
+                    std::int64_t width, Sum* dtable) {
+  const std::int64_t columns = columns_per_item(width);
+  const std::int64_t items = (width + columns - 1) / columns;
+  launch("embed_gradient",
+         Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0, runs.count * items),
+         EmbedGradient<Sum>{dx, runs, rows, vocab, width, columns, items, dtable});
+}
+
+#define CADENZA_INSTANTIATE(Sum)                                                                 \
+  template void embed(const Sum*, Range, const std::int32_t*, std::int64_t, std::int64_t, Sum*); \
+  template void embed_gradient(const Sum*, const TokenRuns&, Range, Range, std::int64_t, Sum*);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+#undef CADENZA_INSTANTIATE
+
+}  // namespace cadenza::model
