@@ -75,8 +75,8 @@ void set_stats(const Tensor& tensor, const SdpaShape& shape) {
 
 template <typename Options>
 void set_options(Options& options, const SdpaShape& shape) {
-  options.set_name("attention").set_attn_scale(
-      static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim))));
+  options.set_name("attention")
+      .set_attn_scale(static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim))));
   if (!shape.causal && shape.left == 0) return;
   // A square has one diagonal; from the top left more of cuDNN's engines know it.
   options.set_diagonal_alignment(shape.queries == shape.keys
@@ -158,7 +158,8 @@ cudnnHandle_t handle() {
     cudnnHandle_t made = nullptr;
     const cudnnStatus_t status = cudnnCreate(&made);
     if (status != CUDNN_STATUS_SUCCESS) {
-      fail(ExitCode::usage, "attention.kernel: cudnn: cudnnCreate: {}", cudnnGetErrorString(status));
+      fail(ExitCode::usage, "attention.kernel: cudnn: cudnnCreate: {}",
+           cudnnGetErrorString(status));
     }
     return made;
   }();

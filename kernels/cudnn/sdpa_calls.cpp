@@ -89,8 +89,8 @@ std::vector<SdpaCall> sdpa_calls(Pass pass, const AttentionShape& shape,
     for (const Task& part : cut_at_edges(task)) {
       if (pass == Pass::backward && part.q.size() == 1 && part.k.size() == 1) {
         fail(ExitCode::usage,
-             "attention.kernel: cudnn has no gradient of one query and one key: tokens {} and {} of "
-             "document {}",
+             "attention.kernel: cudnn has no gradient of one query and one key: tokens {} and {} "
+             "of document {}",
              part.q.begin, part.k.begin, task.document);
       }
       for (const Range heads : cut_at_groups(task.heads, shape.group())) {

@@ -127,8 +127,7 @@ void StagedPass::run(unsigned char* memory, const Sdpa& sdpa) const {
 void StagedPass::rotate(unsigned char* memory, const RotatedRows& rows) const {
   const auto& buffer = list_.queries[static_cast<std::size_t>(rows.query_rows)];
   const std::int64_t heads = held_heads(buffer.heads, shape_.heads).size();
-  const Rotary rotary =
-      rotary_of(rotary_, shape_.head_dim, buffer, rows.tokens.begin, rows.map);
+  const Rotary rotary = rotary_of(rotary_, shape_.head_dim, buffer, rows.tokens.begin, rows.map);
   const std::int64_t first = rows.tokens.begin - buffer.tokens.begin;
   for_each("rotate queries", rows.tokens.size() * heads * rotary.half,
            RotateQueries{rotary, heads, buffer.q + first * heads * shape_.head_dim,
@@ -194,9 +193,8 @@ void StagedPass::add_gradients(const SdpaCall& call, const SdpaRows& rows) const
   const std::int64_t dim = shape_.head_dim;
   const Task& task = list_.tasks[static_cast<std::size_t>(call.task)].task;
   const Window window = query_window(call.shape);
-  const Rotary rotary =
-      rotary_of(rotary_, shape_.head_dim, queries, queries.tokens.begin + call.q_begin,
-                task.q_positions);
+  const Rotary rotary = rotary_of(rotary_, shape_.head_dim, queries,
+                                  queries.tokens.begin + call.q_begin, task.q_positions);
   for_each("add dq", window.size() * rotary.half,
            AddQueryGradient{window, rotary, rows.dq, queries.dq + first_query(call) * dim});
   const Window key_rows = key_window(call.shape);

@@ -24,7 +24,7 @@ struct Window {
   }
 };
 
-/// Turns pairs (d, d + D/2) of rows by their positions, or back.
+/// Rotates pairs (d, d + D/2) of rows by their positions; direction -1: back.
 struct Rotary {
   const float* cos = nullptr;  ///< null: no rotation
   const float* sin = nullptr;
@@ -34,8 +34,8 @@ struct Rotary {
   struct Pair {
     float low, high;
   };
-  KOKKOS_INLINE_FUNCTION Pair turned(Pair from, std::int64_t row, std::int64_t d,
-                                     float direction) const {
+  KOKKOS_INLINE_FUNCTION Pair rotated(Pair from, std::int64_t row, std::int64_t d,
+                                      float direction) const {
     if (cos == nullptr) return from;
     const std::int64_t at = table.of(row) * half + d;
     const float c = cos[at];
@@ -55,8 +55,8 @@ struct RotateQueries {
     const std::int64_t row_and_head = item / rotary.half;
     const std::int64_t at = row_and_head * 2 * rotary.half + d;
     const Rotary::Pair pair =
-        rotary.turned({static_cast<float>(q[at]), static_cast<float>(q[at + rotary.half])},
-                      row_and_head / heads, d, 1);
+        rotary.rotated({static_cast<float>(q[at]), static_cast<float>(q[at + rotary.half])},
+                       row_and_head / heads, d, 1);
     rotated[at] = bfloat16(pair.low);
     rotated[at + rotary.half] = bfloat16(pair.high);
   }
@@ -119,8 +119,8 @@ struct PrepareRows {
     factors[item] =
         square > kNothing ? static_cast<float>(static_cast<double>(delta[at]) / square) : 0.0F;
     // A row that has seen no key has no probability: e^(logit - 1e30).
-    stats[window.by_head(item)] = lse[at] == -Kokkos::Experimental::infinity_v<float> ? 1e30F
-                                                                                     : lse[at];
+    stats[window.by_head(item)] =
+        lse[at] == -Kokkos::Experimental::infinity_v<float> ? 1e30F : lse[at];
   }
 };
 
@@ -151,8 +151,8 @@ struct AddQueryGradient {
     const std::int64_t from = row_and_head * 2 * half + d;
     const std::int64_t to = window.in_buffer(row_and_head) * 2 * half + d;
     const Rotary::Pair pair =
-        rotary.turned({static_cast<float>(own[from]), static_cast<float>(own[from + half])},
-                      row_and_head / window.heads, d, -1);
+        rotary.rotated({static_cast<float>(own[from]), static_cast<float>(own[from + half])},
+                       row_and_head / window.heads, d, -1);
     dq[to] += pair.low;
     dq[to + half] += pair.high;
   }
