@@ -247,6 +247,23 @@ TEST(Cudnn, WrongDiagonalIsFound) {
 
 #endif
 
+#ifndef CADENZA_CUDNN
+
+TEST(Cudnn, AskedForWhereItIsNotBuiltSaysSo) {
+  kernels::AttentionShape shape{2, 1, 64};
+  shape.kernel = AttentionKernel::cudnn;
+  try {
+    kernels::attention_kernel<bfloat16>(shape);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_THAT(error.what(), ::testing::StartsWith("attention.kernel: found cudnn; valid for "
+                                                    "bfloat16 here: auto, "));
+  }
+}
+
+#endif
+
 /// How often calls compute each pair of a task of one head.
 std::vector<int> visits(const Task& task, std::int64_t planted = 0) {
   const auto width = static_cast<std::size_t>(task.k.size());
