@@ -90,8 +90,9 @@ struct MergeOut {
   const float* old_factors;
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t item) const {
     const std::int64_t row_and_head = item / dim;
+    const float old = old_factors[row_and_head];
     float& merged = out[window.in_buffer(row_and_head) * dim + item % dim];
-    merged = old_factors[row_and_head] * merged +
+    merged = (old == 0 ? 0 : old * merged) +  // nobody may have written it yet
              own_factors[window.by_head(row_and_head)] * static_cast<float>(own[item]);
   }
 };

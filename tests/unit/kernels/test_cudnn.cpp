@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "../../../kernels/cudnn/staged_pass.hpp"
+#include "../../../kernels/cudnn/staging.hpp"
 #include "cadenza/base/error.hpp"
 #include "unit/kernels/kernel_sets.hpp"
 #include "unit/sanitized.hpp"
@@ -229,6 +230,17 @@ TEST(Cudnn, DeltaSurvivesItsStandIn) {
   expect_within(computed(of, 1, by), expected, kBfloat16);
   EXPECT_GT(relative_difference(computed(of, 1, around({}))[0].dq, expected[0].dq),
             kBfloat16.gradients);
+}
+
+TEST(Cudnn, OutIsNotReadBeforeItIsWritten) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  float lse = -infinity, stats = 3, old = 0, out = std::nanf("");
+  const bfloat16 own(2.0F);
+  const cudnn::Window window{1, 1, 1};
+  cudnn::MergeLse{window, &lse, &stats, &old}(0);
+  cudnn::MergeOut{window, 1, &out, &own, &stats, &old}(0);
+  EXPECT_EQ(lse, 3);
+  EXPECT_EQ(out, 2);
 }
 
 /// What these tests are for: a diagonal that is off by one shows, to whichever side.
