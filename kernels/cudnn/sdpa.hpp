@@ -30,6 +30,8 @@ struct SdpaShape {
     return (!causal || key <= own) && (left == 0 || key > own - left);
   }
   friend auto operator<=>(const SdpaShape&, const SdpaShape&) = default;
+  /// Said as well: nvcc calls one that it has not made.
+  friend bool operator==(const SdpaShape&, const SdpaShape&) = default;
 };
 
 /// Device pointers to the first row and head of a call. Rows of q and dout are shape.q_row apart,

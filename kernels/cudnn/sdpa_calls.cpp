@@ -88,11 +88,10 @@ std::vector<SdpaCall> sdpa_calls(Pass pass, const AttentionShape& shape,
     const Task& task = list.tasks[i].task;
     for (const Task& part : cut_at_edges(task)) {
       if (pass == Pass::backward && part.q.size() == 1 && part.k.size() == 1) {
-        fail(
-            ExitCode::usage,
-            "attention.kernel: cudnn has no gradient of one query and one key: tokens {} and {} of "
-            "document {}",
-            part.q.begin, part.k.begin, task.document);
+        fail(ExitCode::usage,
+             "attention.kernel: cudnn has no gradient of one query and one key: tokens {} and {} "
+             "of document {}",
+             part.q.begin, part.k.begin, task.document);
       }
       for (const Range heads : cut_at_groups(task.heads, shape.group())) {
         calls.push_back(call_of(shape, list, static_cast<int>(i), part, heads));

@@ -24,7 +24,7 @@ struct Window {
   }
 };
 
-/// Rotates pairs (d, d + D/2) of rows by their positions, or back.
+/// Rotates pairs (d, d + D/2) of rows by their positions; direction -1: back.
 struct Rotary {
   const float* cos = nullptr;  ///< null: no rotation
   const float* sin = nullptr;
@@ -34,8 +34,8 @@ struct Rotary {
   struct Pair {
     float low, high;
   };
-  KOKKOS_INLINE_FUNCTION Pair turned(Pair from, std::int64_t row, std::int64_t d,
-                                     float direction) const {
+  KOKKOS_INLINE_FUNCTION Pair rotated(Pair from, std::int64_t row, std::int64_t d,
+                                      float direction) const {
     if (cos == nullptr) return from;
     const std::int64_t at = table.of(row) * half + d;
     const float c = cos[at];
@@ -55,8 +55,8 @@ struct RotateQueries {
     const std::int64_t row_and_head = item / rotary.half;
     const std::int64_t at = row_and_head * 2 * rotary.half + d;
     const Rotary::Pair pair =
-        rotary.turned({static_cast<float>(q[at]), static_cast<float>(q[at + rotary.half])},
-                      row_and_head / heads, d, 1);
+        rotary.rotated({static_cast<float>(q[at]), static_cast<float>(q[at + rotary.half])},
+                       row_and_head / heads, d, 1);
     rotated[at] = bfloat16(pair.low);
     rotated[at + rotary.half] = bfloat16(pair.high);
   }
@@ -90,8 +90,9 @@ struct MergeOut {
   const float* old_factors;
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t item) const {
     const std::int64_t row_and_head = item / dim;
+    const float old = old_factors[row_and_head];
     float& merged = out[window.in_buffer(row_and_head) * dim + item % dim];
-    merged = old_factors[row_and_head] * merged +
+    merged = (old == 0 ? 0 : old * merged) +  // nobody may have written it yet
              own_factors[window.by_head(row_and_head)] * static_cast<float>(own[item]);
   }
 };
@@ -151,8 +152,8 @@ struct AddQueryGradient {
     const std::int64_t from = row_and_head * 2 * half + d;
     const std::int64_t to = window.in_buffer(row_and_head) * 2 * half + d;
     const Rotary::Pair pair =
-        rotary.turned({static_cast<float>(own[from]), static_cast<float>(own[from + half])},
-                      row_and_head / window.heads, d, -1);
+        rotary.rotated({static_cast<float>(own[from]), static_cast<float>(own[from + half])},
+                       row_and_head / window.heads, d, -1);
     dq[to] += pair.low;
     dq[to + half] += pair.high;
   }

@@ -72,8 +72,13 @@ def test_the_key_chooses_the_portable_kernel(tmp_path):
 
 @pytest.mark.parametrize(
     ("dtype", "kernel", "valid"),
-    [("float64", "avx2", "portable"), ("float32", "amx", ""), ("bfloat16", "portable", ""),
-     ("float32", "cudnn", ""), ("bfloat16", "cudnn", "")],  # fmt: skip
+    [
+        ("float64", "avx2", "portable"),
+        ("float32", "amx", ""),
+        ("float32", "cudnn", ""),
+        ("bfloat16", "cudnn", ""),
+        ("bfloat16", "portable", ""),
+    ],
 )
 def test_refuses_a_kernel_that_is_not_there(tmp_path, dtype, kernel, valid):
     experiment = harness.write_experiment(tmp_path / "e.yaml", small(32, dtype, kernel))
