@@ -166,6 +166,23 @@ CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[2
   }
 }
 
+/// Adds value(tile, i) to elements i of 2 of every eighth place of a row in memory. All are read
+/// before one is written: a thread would wait for each of them otherwise.
+template <int kTiles, typename Value>
+CADENZA_MMA void add_to_row(float* to, const Value& value) {
+  float sums[kTiles][2];
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 2; ++i) sums[tile][i] = to[tile * 8 + i] + value(tile, i);
+  }
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 2; ++i) to[tile * 8 + i] = sums[tile][i];
+  }
+}
+
 /// What of a tile's pairs counts: queries and keys are numbered from the tile's first ones, so that
 /// a few registers hold it.
 struct Visible {
