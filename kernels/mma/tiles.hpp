@@ -281,6 +281,9 @@ struct KeyTile {
   }
 };
 
+/// Room for the four tiles of a walk that a block has in hand.
+inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
+
 /// What every pass has: its thread of a block, the unit that the block owns, which of the unit's
 /// rows the thread's sums belong to, and the walk over tiles of the other side. kShare warps have
 /// the same rows.
@@ -325,6 +328,7 @@ class PassOverUnit {
 
   /// Of the turn before, of this turn, and of the next two.
   CADENZA_MMA Tile& tile(int turn) const {
+    static_assert(4 * sizeof(Tile) <= kWalkBits * sizeof(Bits));
     return reinterpret_cast<Tile*>(shared_ + Shape::kWalk)[turn % 4];
   }
 
@@ -424,8 +428,5 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
                                                    shared_ + Shape::values(stage));
   }
 };
-
-/// Bytes of the tiles of a walk, in Bits.
-inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
 
 }  // namespace cadenza::kernels::mma
