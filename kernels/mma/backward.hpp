@@ -112,22 +112,18 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
       if (row(r) >= rows()) continue;
-      float* dq = to.data + row(r) * to.stride;
       const std::int64_t table =
-          table_at(rotation, unit_.begin - buffer.begin + row(r), problem_.half);
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 16; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int d = tile * 8 + sum_column(lane()) + i;
-          const float low = dq_[r / 2][tile][r % 2 * 2 + i] * problem_.scale;
-          const float high = dq_[r / 2][tile + kDim / 16][r % 2 * 2 + i] * problem_.scale;
-          const float cos = problem_.half > 0 ? problem_.cos[table + d] : 1;
-          const float sin = problem_.half > 0 ? problem_.sin[table + d] : 0;
-          dq[d] += low * cos + high * sin;
-          dq[d + kDim / 2] += high * cos - low * sin;
-        }
-      }
+          table_at(rotation, unit_.begin - buffer.begin + row(r), problem_.half) +
+          sum_column(lane());
+      add_to_row<kDim / 8>(to.data + row(r) * to.stride + sum_column(lane()), [&](int tile, int i) {
+        constexpr int kHalf = kDim / 16;
+        const int d = tile % kHalf * 8 + i;
+        const float low = dq_[r / 2][tile % kHalf][r % 2 * 2 + i] * problem_.scale;
+        const float high = dq_[r / 2][tile % kHalf + kHalf][r % 2 * 2 + i] * problem_.scale;
+        const float cos = problem_.half > 0 ? problem_.cos[table + d] : 1;
+        const float sin = problem_.half > 0 ? problem_.sin[table + d] : 0;
+        return tile < kHalf ? low * cos + high * sin : high * cos - low * sin;
+      });
     }
   }
 
@@ -384,16 +380,12 @@ class KeyGradient
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
       if (row(r) >= rows()) continue;
-      float* to_dk = dk.data + row(r) * dk.stride + column;
-      float* to_dv = dv.data + row(r) * dv.stride + column;
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < Shape::kColumns / 8; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          to_dk[tile * 8 + i] += dk_[r / 2][tile][r % 2 * 2 + i] * problem_.scale;
-          to_dv[tile * 8 + i] += dv_[r / 2][tile][r % 2 * 2 + i];
-        }
-      }
+      add_to_row<Shape::kColumns / 8>(dk.data + row(r) * dk.stride + column, [&](int tile, int i) {
+        return dk_[r / 2][tile][r % 2 * 2 + i] * problem_.scale;
+      });
+      add_to_row<Shape::kColumns / 8>(dv.data + row(r) * dv.stride + column, [&](int tile, int i) {
+        return dv_[r / 2][tile][r % 2 * 2 + i];
+      });
     }
     clear(dk_);
     clear(dv_);

@@ -166,6 +166,23 @@ CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[2
   }
 }
 
+/// Adds value(tile, i) to elements i of 2 of every eighth place of a row in memory. All are read
+/// before one is written: a thread would wait for each of them otherwise.
+template <int kTiles, typename Value>
+CADENZA_MMA void add_to_row(float* to, const Value& value) {
+  float sums[kTiles][2];
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 2; ++i) sums[tile][i] = to[tile * 8 + i] + value(tile, i);
+  }
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 2; ++i) to[tile * 8 + i] = sums[tile][i];
+  }
+}
+
 /// What of a tile's pairs counts: queries and keys are numbered from the tile's first ones, so that
 /// a few registers hold it.
 struct Visible {
@@ -264,6 +281,9 @@ struct KeyTile {
   }
 };
 
+/// Room for the four tiles of a walk that a block has in hand.
+inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
+
 /// What every pass has: its thread of a block, the unit that the block owns, which of the unit's
 /// rows the thread's sums belong to, and the walk over tiles of the other side. kShare warps have
 /// the same rows.
@@ -308,6 +328,7 @@ class PassOverUnit {
 
   /// Of the turn before, of this turn, and of the next two.
   CADENZA_MMA Tile& tile(int turn) const {
+    static_assert(4 * sizeof(Tile) <= kWalkBits * sizeof(Bits));
     return reinterpret_cast<Tile*>(shared_ + Shape::kWalk)[turn % 4];
   }
 
@@ -407,8 +428,5 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
                                                    shared_ + Shape::values(stage));
   }
 };
-
-/// Bytes of the tiles of a walk, in Bits.
-inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
 
 }  // namespace cadenza::kernels::mma

@@ -148,7 +148,7 @@ TEST(Mma, EqualsDefinitionForEveryHeadDimAndGroup) {
   for (const kernels::AttentionShape shape :
        {kernels::AttentionShape{2, 1, 32}, {2, 2, 64}, {2, 1, 96}, {2, 2, 128}}) {
     SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
-    expect_definition(rounded_case({shape, 10000, {1, 140}, true, 0, 0}, random));
+    expect_definition(rounded_case({shape, 10000, {1, kSanitized ? 70 : 140}, true, 0, 0}, random));
   }
 }
 
@@ -243,6 +243,7 @@ bool shows(const Case& of, const DocumentResult& expected, const Planted& plante
 TEST(Mma, MissingBarriersAreFound) {
   std::mt19937_64 random(6);
   for (const int head_dim : {64, 128}) {  // one warp has 32 keys, or two share them
+    if (kSanitized && head_dim == 64) continue;
     const Case of = rounded_case({{1, 1, head_dim}, 10000, {200}, false, 0, 0}, random);
     const DocumentResult expected = reference(of).front();
     for (const Only pass : {Only::forward, Only::query_gradient, Only::key_gradient}) {
