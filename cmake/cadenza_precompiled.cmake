@@ -10,8 +10,8 @@ set(cadenza_common_headers <algorithm> <array> <cmath> <cstdint> <filesystem> <f
 # cadenza_precompile(<target> <owner> [headers...]): the common headers and these. Targets with the same
 # compiler options share what is compiled for <owner>, which is one of them.
 function(cadenza_precompile target owner)
-  if(CADENZA_CUDA)  # nvcc reads no precompiled headers
-    return()
+  if(CADENZA_CUDA)  # Kokkos is for nvcc then, which reads no precompiled headers
+    list(REMOVE_ITEM ARGN <Kokkos_Core.hpp>)
   endif()
   if(target STREQUAL owner)
     target_precompile_headers(${target} PRIVATE ${cadenza_common_headers} ${ARGN})

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention.overlap and attention.tolerance: auto come to the same on every rank of a run, at its
 // start and for every step.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <span>
+#include <vector>
 
 #include "app/search/search.hpp"
 #include "cadenza/comm/communicator.hpp"

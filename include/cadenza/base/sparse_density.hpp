@@ -67,6 +67,7 @@ struct SparsePlace {
   int digits = 0;
   static SparsePlace of(int layer, std::int64_t length);
   friend auto operator<=>(const SparsePlace&, const SparsePlace&) = default;
+  friend bool operator==(const SparsePlace&, const SparsePlace&) = default;  // nvcc makes none
 };
 
 /// Pairs of a step, added up over heads and documents.

@@ -71,6 +71,7 @@ struct LayerPass {
   std::int32_t layer = 0;  ///< of a rank, over all chunks
   Phase phase = Phase::forward;
   friend auto operator<=>(const LayerPass&, const LayerPass&) = default;
+  friend bool operator==(const LayerPass&, const LayerPass&) = default;  // nvcc makes none
 };
 
 /// What all ranks' programs of an experiment have in common.

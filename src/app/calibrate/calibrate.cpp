@@ -218,8 +218,4 @@ void calibrate(comm::Communicator& world, const CommandLine& line) {
             [&]<typename Real>(Real) { calibrate_as<Real>(world, experiment, line); });
 }
 
-template class Calibration<bfloat16>;
-template class Calibration<float>;
-template class Calibration<double>;
-
 }  // namespace cadenza::app

@@ -16,11 +16,9 @@ namespace {
 
 using plan::IndexRound;
 
-constexpr int kSteps = 4;
-
 /// Rounds in which a rank that is alone works, in their order in each layer.
-constexpr std::array kRounds = {IndexRound::observed, IndexRound::peak, IndexRound::sum,
-                                IndexRound::mass};
+constexpr std::array kIndexRounds = {IndexRound::observed, IndexRound::peak, IndexRound::sum,
+                                     IndexRound::mass};
 constexpr std::array kNames = {"logits", "sums", "masses", "choice"};
 
 /// Documents whose index is measured; the last one is for the check.
@@ -52,7 +50,7 @@ void Calibration<Real>::add_index() {
   for (const std::int64_t rows : document_rows(rows_)) {
     std::vector<Rounds>& rounds = index_rounds_[rows];
     if (!rounds.empty()) continue;  // so few rows that both sizes are one
-    rounds.resize(kRounds.size());
+    rounds.resize(kIndexRounds.size());
     Work work{fmt::format("index of {} rows", rows), [this, rows] { measure_index(rows); }, {}};
     for (const Rounds& of : rounds) work.rounds.push_back(&of);
     works_.push_back(std::move(work));
@@ -64,9 +62,9 @@ void Calibration<Real>::measure_index(std::int64_t rows) {
   const auto self = comm::make_self();
   const std::vector<OperationTime> events =
       named(run_steps<Real>(world_, *self, sparse_rank(experiment_, rows), kSteps), "estimate");
-  for (std::size_t round = 0; round < kRounds.size(); ++round) {
+  for (std::size_t round = 0; round < kIndexRounds.size(); ++round) {
     std::vector<double> seconds;
-    for (std::size_t i = round; i < events.size(); i += kRounds.size()) {
+    for (std::size_t i = round; i < events.size(); i += kIndexRounds.size()) {
       seconds.push_back(events[i].seconds);
     }
     index_rounds_.at(rows)[round].add(mean_over_ranks(world_, median(seconds)));
@@ -88,9 +86,9 @@ template <typename Real>
 void Calibration<Real>::check_index() {
   const std::int64_t rows = document_rows(rows_).back();
   const simulate::Costs costs(machine_, experiment_, program::Layout(one_rank(experiment_, rows)));
-  for (std::size_t round = 0; round < kRounds.size(); ++round) {
+  for (std::size_t round = 0; round < kIndexRounds.size(); ++round) {
     operation_error_.add(fmt::format("index {} of {} rows", kNames[round], rows),
-                         costs.index_seconds(work_of(kRounds[round], experiment_.model, rows)),
+                         costs.index_seconds(work_of(kIndexRounds[round], experiment_.model, rows)),
                          index_rounds_.at(rows)[round].seconds());
   }
 }

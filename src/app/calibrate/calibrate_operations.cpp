@@ -25,7 +25,6 @@ using program::Product;
 using program::Step;
 
 constexpr std::int64_t kDocument = 256;  // tokens: attention is not what is measured
-constexpr int kSteps = 4;
 
 // What is measured of messages; all but the latency as the time of so many bytes.
 constexpr double kMessageBytes = 16 << 20;

@@ -23,6 +23,8 @@
 
 namespace cadenza::app {
 
+inline constexpr int kSteps = 4;  ///< that are measured in each round
+
 /// The experiment's model on one rank: few layers, one microbatch of `rows` tokens a step, short
 /// synthetic documents.
 config::Experiment one_rank(const config::Experiment& experiment, std::int64_t rows);

@@ -14,8 +14,8 @@ TEST(Losses, FourBinsForEachDoubling) {
     EXPECT_LE(bin_begin(place), place);
     begins.insert(bin_begin(place));
   }
-  EXPECT_THAT(begins, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28,
-                                           32, 40, 48, 56));
+  EXPECT_THAT(begins, ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28,
+                                             32, 40, 48, 56));
   EXPECT_EQ(bin_begin((std::int64_t{1} << 40) + 1), std::int64_t{1} << 40);
 }
 

@@ -27,7 +27,7 @@ int first_of(const MessageBuffer& buffer, std::int64_t offset) {
   return value;
 }
 
-class MessageBufferTest : public testing::TestWithParam<Transport> {
+class MessageBufferTest : public ::testing::TestWithParam<Transport> {
  protected:
   void SetUp() override {
     if (kDeviceIsCuda) GTEST_SKIP() << "the test's own work is no device code";
@@ -96,7 +96,7 @@ TEST_P(MessageBufferTest, PostsNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MessageBufferTest,
-                         testing::Values(Transport::nccl, Transport::mpi, Transport::staged),
+                         ::testing::Values(Transport::nccl, Transport::mpi, Transport::staged),
                          [](const auto& one) {
                            const std::string line = describe_transport(one.param);
                            return line.substr(0, line.find(':'));

@@ -8,7 +8,7 @@ namespace cadenza::exec {
 namespace {
 
 using program::Operation;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class TensorCollectivesTest : public ::testing::Test {
  protected:

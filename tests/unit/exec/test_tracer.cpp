@@ -21,9 +21,9 @@ class TracerTest : public ::testing::Test {
 };
 
 /// A group of which only its place in the world counts.
-class Group final : public comm::Communicator {
+class SilentGroup final : public comm::Communicator {
  public:
-  Group(int leader, int size) : leader_(leader), size_(size) {}
+  SilentGroup(int leader, int size) : leader_(leader), size_(size) {}
   int rank() const override { return 0; }
   int size() const override { return size_; }
   int leader() const override { return leader_; }
@@ -58,13 +58,13 @@ class Group final : public comm::Communicator {
 };
 
 TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
-  Group pair(0, 2);
-  Group other_pair(2, 2);
-  Group four(0, 4);
+  SilentGroup pair(0, 2);
+  SilentGroup other_pair(2, 2);
+  SilentGroup four(0, 4);
   const auto of_step = [&](std::int64_t step) {
     recorder_.clear();
     tracer_.begin_step(step);
-    for (Group* group : {&pair, &other_pair, &four}) {
+    for (SilentGroup* group : {&pair, &other_pair, &four}) {
       for (int again = 0; again < 2; ++again) {
         tracer_.time_collective(*group, program::OtherEvent::agree_on_loss, {}, [] {});
         tracer_.time_collective(*group, program::Operation::gather_parameters, {}, [] {});
@@ -82,7 +82,7 @@ TEST_F(TracerTest, FlowsOfCollectivesTellGroupsNamesAndInstancesApart) {
   const std::vector<std::uint32_t> next = of_step(2);
   all.insert(all.end(), next.begin(), next.end());
   EXPECT_EQ(std::set<std::uint32_t>(all.begin(), all.end()).size(), 24u);
-  EXPECT_THAT(all, testing::Each(testing::Ne(0u)));
+  EXPECT_THAT(all, ::testing::Each(::testing::Ne(0u)));
 }
 
 TEST_F(TracerTest, EventsKnowTheirPlace) {

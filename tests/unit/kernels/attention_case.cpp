@@ -13,8 +13,6 @@
 namespace cadenza::testing {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 Vector normal(std::size_t count, std::mt19937_64& random) {
   std::normal_distribution<float> value;
   Vector numbers(count);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -13,6 +14,8 @@
 namespace cadenza::testing {
 
 using Vector = std::vector<double>;
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// How kernels are told of a document's rows.
 struct Storage {

@@ -18,7 +18,7 @@ namespace cadenza::testing {
 namespace {
 
 /// The definition takes longer than all tables together: once for each case.
-void expect_definition(const Case& of, int calls = 1) {
+void expect_definition_by_tables(const Case& of, int calls = 1) {
   const std::vector<DocumentResult> expected = reference(of);
   for_each_table([&](const TileKernels& table, auto real, const Bounds& bounds) {
     expect_within(computed(of, calls, tuned<decltype(real)>(table)), expected, bounds);
@@ -34,7 +34,7 @@ TEST(CpuAttention, EqualsDefinitionForEveryHeadDimAndGroup) {
                                               {2, 2, 160},
                                               {2, 1, 256}}) {
     SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
-    expect_definition(rounded_case({shape, 10000, {1, 150, 23}, true, 0, 0}, random));
+    expect_definition_by_tables(rounded_case({shape, 10000, {1, 150, 23}, true, 0, 0}, random));
   }
 }
 
@@ -46,7 +46,7 @@ TEST(CpuAttention, EqualsDefinitionForRandomTasksOfEveryRule) {
     for (int d = 0; d < 3; ++d) {
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 300));
     }
-    expect_definition(rounded_case(options, random), 1 + round % 3);
+    expect_definition_by_tables(rounded_case(options, random), 1 + round % 3);
   }
 }
 
@@ -63,7 +63,7 @@ TEST(CpuAttention, EqualsDefinitionForStripesAndSlicesOfHeads) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 400));
     }
-    expect_definition(rounded_case(options, random), 1 + round % 3);
+    expect_definition_by_tables(rounded_case(options, random), 1 + round % 3);
   }
 }
 
@@ -80,7 +80,7 @@ TEST(CpuAttention, EqualsDefinitionForBands) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 700));
     }
-    expect_definition(rounded_case(options, random), 1 + round % 2);
+    expect_definition_by_tables(rounded_case(options, random), 1 + round % 2);
   }
 }
 
@@ -98,7 +98,7 @@ TEST(CpuAttention, EqualsDefinitionForMapsOfPositions) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 400));
     }
-    expect_definition(rounded_case(options, random), 1 + round % 2);
+    expect_definition_by_tables(rounded_case(options, random), 1 + round % 2);
   }
 }
 
@@ -138,7 +138,7 @@ TEST(CpuAttention, EqualsDefinitionForBlockSparseTasks) {
       of.pieces.push_back({task, {0, 400}, {0, 400}});
     }
   }
-  expect_definition(of);
+  expect_definition_by_tables(of);
 }
 
 TEST(CpuAttention, ManyTilesEqualPortable) {

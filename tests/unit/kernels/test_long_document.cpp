@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::int64_t kLong = kSanitized ? 4096 : 65536;
 constexpr std::int64_t kFew = 8;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Every query sees every key. q, dout [queries, H, D]; k, v [keys, G, D].
 struct Rectangle {

@@ -148,8 +148,8 @@ struct Subject {
 };
 
 template <typename Real>
-class Observe : public testing::Test {};
-using Reals = testing::Types<float, double, bfloat16>;
+class Observe : public ::testing::Test {};
+using Reals = ::testing::Types<float, double, bfloat16>;
 TYPED_TEST_SUITE(Observe, Reals);
 
 TYPED_TEST(Observe, IsTheSoftmaxOfTheLastQueries) {

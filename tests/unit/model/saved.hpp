@@ -2,6 +2,7 @@
 // Checkpoints to test with, written by one rank that has everything.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <random>
 #include <string>
@@ -20,7 +21,8 @@ Parameters<Real> distinct_parameters(const config::Model& model) {
   MemoryLedger ledger;
   std::mt19937_64 random(1);
   Parameters<Real> parameters = whole_parameters<Real>(model, 1, ledger);
-  for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
+  for (const auto& array :
+       std::array{parameters.values, parameters.first_moment, parameters.second_moment}) {
     auto values = normal(parameters.table.elements, random);
     if (array.data() == parameters.second_moment.data()) {
       for (auto& value : values) value = std::abs(value);
@@ -40,9 +42,9 @@ inline config::Experiment experiment_of(const config::Model& model) {
 template <typename Real, typename Write>
 void for_each_dataset(const Parameters<Real>& parameters, Write write) {
   for (const auto& [prefix, array] :
-       {std::pair(std::string(), parameters.values),
-        std::pair(std::string(kFirstMomentPrefix), parameters.first_moment),
-        std::pair(std::string(kSecondMomentPrefix), parameters.second_moment)}) {
+       std::array{std::pair(std::string(), parameters.values),
+                  std::pair(std::string(kFirstMomentPrefix), parameters.first_moment),
+                  std::pair(std::string(kSecondMomentPrefix), parameters.second_moment)}) {
     const auto values = testing::download(array);
     for (const ParameterInfo& info : parameters.table.entries) {
       write(prefix + info.name, whole_shape(info), values.data() + info.offset);

@@ -2,6 +2,7 @@
 // What the tests of the model share: random numbers, small models, derivatives, device rows.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,24 @@ inline Vector normal(std::int64_t count, std::mt19937_64& random, double deviati
   for (double& number : numbers) number = value(random);
   return numbers;
 }
+
+/// The Euclidean norm.
+inline double norm_of(const Vector& values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+/// Of what operations on rows are tested with.
+struct Shape {
+  std::int64_t rows, width;
+  std::size_t elements() const { return static_cast<std::size_t>(rows * width); }
+};
+inline const std::vector<Shape> kShapes = {{1, 1},  {1, 7},  {5, 1},  {3, 17},
+                                           {4, 16}, {7, 33}, {131, 5}, {9, 1100}};
+
+inline constexpr std::array kRecompute = {config::Recompute::none, config::Recompute::mlp,
+                                          config::Recompute::attention, config::Recompute::layer};
 
 inline std::vector<std::int32_t> ids(std::int64_t count, std::int64_t low, std::int64_t high,
                                      std::mt19937_64& random) {

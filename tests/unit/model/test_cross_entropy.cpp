@@ -19,10 +19,11 @@ using ::testing::Each;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-struct Shape {
+struct LogitsShape {
   std::int64_t rows, vocab;
 };
-const std::vector<Shape> kShapes = {{1, 1}, {1, 2}, {5, 3}, {4, 259}, {33, 17}, {2, 90}, {70, 8}};
+const std::vector<LogitsShape> kLogitsShapes = {{1, 1},   {1, 2},  {5, 3}, {4, 259},
+                                                {33, 17}, {2, 90}, {70, 8}};
 
 struct Result {
   double loss = 0;
@@ -75,7 +76,7 @@ double reference_loss(const Vector& logits, const std::vector<std::int32_t>& tar
 
 TEST(CrossEntropy, LossFollowsItsDefinition) {
   std::mt19937_64 random(1);
-  for (const Shape& shape : kShapes) {
+  for (const LogitsShape& shape : kLogitsShapes) {
     const std::int64_t rows = shape.rows, vocab = shape.vocab;
     const Vector logits = normal(rows * vocab, random, 5);
     const auto targets = test::ids(rows, -1, vocab - 1, random);
@@ -90,7 +91,7 @@ TEST(CrossEntropy, LossFollowsItsDefinition) {
 TEST(CrossEntropy, GradientIsCentralDifferencesTimesScale) {
   std::mt19937_64 random(2);
   const double scale = 0.37;
-  for (const Shape& shape : kShapes) {
+  for (const LogitsShape& shape : kLogitsShapes) {
     const std::int64_t rows = shape.rows, vocab = shape.vocab;
     SCOPED_TRACE(::testing::Message() << rows << " x " << vocab);
     Vector logits = normal(rows * vocab, random, 2);
@@ -112,7 +113,7 @@ TEST(CrossEntropy, GradientIsCentralDifferencesTimesScale) {
 TEST(CrossEntropy, FloatGradientFollowsDouble) {
   std::mt19937_64 random(3);
   const double scale = 0.37;
-  for (const Shape& shape : kShapes) {
+  for (const LogitsShape& shape : kLogitsShapes) {
     const std::int64_t rows = shape.rows, vocab = shape.vocab;
     const Vector logits = normal(rows * vocab, random, 5);
     const auto targets = test::ids(rows, 0, vocab - 1, random);
@@ -132,7 +133,7 @@ TEST(CrossEntropy, FloatGradientFollowsDouble) {
 
 TEST(CrossEntropy, RoundedGradientIsTheGradientRounded) {
   std::mt19937_64 random(5);
-  for (const Shape& shape : kShapes) {
+  for (const LogitsShape& shape : kLogitsShapes) {
     const Vector logits = normal(shape.rows * shape.vocab, random, 5);
     const auto targets = test::ids(shape.rows, -1, shape.vocab - 1, random);
     const Result exact = run<float>(logits, targets, shape.vocab, 0.37);
@@ -260,7 +261,7 @@ Result run_slices(const Vector& logits, const std::vector<std::int32_t>& targets
 
 TEST(CrossEntropy, TellsTheLossOfEveryRow) {
   std::mt19937_64 random(16);
-  for (const Shape& shape : kShapes) {
+  for (const LogitsShape& shape : kLogitsShapes) {
     const Vector logits = normal(shape.rows * shape.vocab, random, 5);
     const auto targets = test::ids(shape.rows, -1, shape.vocab - 1, random);
     const Vector losses = run<double>(logits, targets, shape.vocab).losses;
@@ -281,7 +282,7 @@ TEST(CrossEntropy, TellsTheLossOfEveryRow) {
 
 TEST(CrossEntropy, SlicesOfTheVocabularyGiveTheWhole) {
   std::mt19937_64 random(6);
-  for (const Shape& shape : kShapes) {
+  for (const LogitsShape& shape : kLogitsShapes) {
     for (const std::int64_t slices : {1, 2, 3, 4}) {
       if (slices > shape.vocab) continue;
       SCOPED_TRACE(::testing::Message() << shape.vocab << " in " << slices);

@@ -27,9 +27,6 @@ std::vector<config::Model> models() {
   return all;
 }
 
-constexpr auto kModes = {config::Recompute::none, config::Recompute::mlp,
-                         config::Recompute::attention, config::Recompute::layer};
-
 /// A middle stage, the last slice of two: chunks of one layer.
 ModelPart piece_of(const config::Model& model) {
   ModelPart part;
@@ -49,7 +46,7 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const config::Recompute recompute : kModes) {
+  for (const config::Recompute recompute : test::kRecompute) {
     for (const config::Model& model : models()) {
       for (const std::int64_t rows : {1, 5, 40}) {
         all.push_back({model, whole_model(model), {rows, rows == 5 ? 3 : 1}, recompute});
@@ -112,7 +109,7 @@ TEST(Estimate, RecomputationKeepsWhatItSays) {
     const std::int64_t kept[] = {input + attention + middle + gate_up, input + attention + middle,
                                  input + middle + gate_up, input};
     int mode = 0;
-    for (const config::Recompute recompute : kModes) {
+    for (const config::Recompute recompute : test::kRecompute) {
       const auto bytes = [&](int buffers) {
         return activation_bytes(model, part, {rows, buffers}, recompute, config::Dtype::float64);
       };

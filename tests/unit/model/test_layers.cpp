@@ -12,19 +12,14 @@ namespace cadenza::model {
 namespace {
 
 using test::download_double;
+using test::kShapes;
 using test::normal;
+using test::Shape;
 using test::upload_as;
 using test::Vector;
 using testing::download;
 using ::testing::ElementsAre;
 using testing::upload;
-
-struct Shape {
-  std::int64_t rows, width;
-  std::size_t elements() const { return static_cast<std::size_t>(rows * width); }
-};
-const std::vector<Shape> kShapes = {{1, 1},  {1, 7},  {5, 1},   {3, 17},
-                                    {4, 16}, {7, 33}, {131, 5}, {9, 1100}};
 
 /// Slices of a vocabulary of six: all, its ends, its middle, none.
 const std::vector<Range> kSlices = {{0, 6}, {0, 2}, {3, 6}, {2, 4}, {4, 4}};

@@ -69,7 +69,6 @@ TEST(Layouts, OnePieceIsTheModelAsItIsTested) {
 struct Pipeline {
   std::int64_t stages, chunks;
 };
-constexpr auto kModes = {Recompute::none, Recompute::mlp, Recompute::attention, Recompute::layer};
 
 class Pieces : public ::testing::TestWithParam<std::tuple<int, Pipeline>> {};
 
@@ -78,7 +77,7 @@ TEST_P(Pieces, EqualTheWhole) {
   const config::Model model = divisible_model(tensor == 4 ? 4 : 2);
   const Vector values = test::strong_values(model, 5);
   const LayoutResult whole = run_layout<double>(model, values, batches(6), {});
-  for (const Recompute recompute : kModes) {
+  for (const Recompute recompute : test::kRecompute) {
     for (const bool halves : {false, true}) {
       SCOPED_TRACE(::testing::Message()
                    << "recompute " << static_cast<int>(recompute) << ", halves " << halves);
@@ -95,7 +94,7 @@ TEST_P(Pieces, RecomputedIsKeptBitByBit) {
   const Vector values = test::strong_values(model, 7);
   Layout layout{pipeline.stages, pipeline.chunks, tensor};
   const LayoutResult kept = run_layout<float>(model, values, batches(8), layout);
-  for (const Recompute recompute : kModes) {
+  for (const Recompute recompute : test::kRecompute) {
     SCOPED_TRACE(static_cast<int>(recompute));
     layout.recompute = recompute;
     const LayoutResult got = run_layout<float>(model, values, batches(8), layout);
@@ -171,7 +170,7 @@ void expect_pieces_follow(std::int64_t width, double bound) {
   const double share = std::sqrt(16.0 / static_cast<double>(width));  // logits as of a width of 16
   for (double& value : values) value = static_cast<float>(value * share);
   const LayoutResult exact = run_layout<double>(model, values, batches(16), {});
-  for (const Recompute recompute : kModes) {
+  for (const Recompute recompute : test::kRecompute) {
     expect_near(run_layout<Real>(model, values, batches(16), {2, 1, 2, recompute, true}), exact,
                 bound);
   }

@@ -17,6 +17,7 @@ namespace {
 using test::ByDefinition;
 using test::ByKernels;
 using test::mixed_batch;
+using test::norm_of;
 using test::Subject;
 using test::Vector;
 
@@ -46,10 +47,6 @@ TEST_P(WholeModel, GradientOfEveryParameterIsCentralDifferences) {
     }
     EXPECT_GT(largest, 1e-4) << info.name << ": too small to show an error";
   }
-}
-
-double norm_of(const Vector& values) {
-  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
 /// ||a - b|| / ||b|| of one parameter.

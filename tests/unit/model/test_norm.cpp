@@ -15,14 +15,12 @@ namespace {
 using test::derivative;
 using test::download_double;
 using test::kRounding;
+using test::kShapes;
 using test::normal;
+using test::Shape;
 using test::upload_as;
 using test::Vector;
 
-struct Shape {
-  std::int64_t rows, width;
-};
-const std::vector<Shape> kShapes = {{1, 1}, {1, 7}, {5, 1}, {3, 17}, {4, 16}, {7, 33}, {131, 5}};
 constexpr double kEps = 1e-5;
 
 struct Norm {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -13,6 +14,7 @@ namespace cadenza::model {
 namespace {
 
 using test::kRounding;
+using test::norm_of;
 using test::Vector;
 
 config::Optimizer options() {
@@ -46,12 +48,6 @@ bool decays(const ParameterTable& table, std::size_t element) {
   }
   ADD_FAILURE() << "element " << element << " belongs to no parameter";
   return false;
-}
-
-double norm_of(const Vector& values) {
-  double squares = 0;
-  for (const double value : values) squares += value * value;
-  return std::sqrt(squares);
 }
 
 /// Several updates with random gradients, some below the clipping threshold and some above it.
@@ -182,8 +178,9 @@ void expect_shares_equal_whole(std::uint64_t seed) {
                 expected.begin() + owned.begin);
       std::copy(working.begin() + owned.begin, working.begin() + owned.end,
                 expected_working.begin() + owned.begin);
-      for (const auto& [mine, all] : {std::pair(rank.first_moment, whole.first_moment),
-                                      std::pair(rank.second_moment, whole.second_moment)}) {
+      for (const auto& [mine, all] :
+           std::array{std::pair(rank.first_moment, whole.first_moment),
+                      std::pair(rank.second_moment, whole.second_moment)}) {
         EXPECT_EQ(test::read_rows<Sum>(mine.data() + moment, owned.size()),
                   test::read_rows<Sum>(all.data() + owned.begin, owned.size()));
       }

@@ -221,7 +221,7 @@ std::vector<ModelPart> parts_of(std::int64_t stages, std::int64_t chunks, std::i
   return parts;
 }
 
-config::Model divisible_model() {
+config::Model quarterable_model() {
   config::Model model = small_model(false);
   model.layers = 4;
   model.kv_heads = 4;
@@ -239,12 +239,12 @@ class Parts : public ::testing::TestWithParam<PartsCase> {};
 /// Elements that no block wrote stay NaN and compare unequal.
 TEST_P(Parts, BlocksMakeUpTheWholeModel) {
   const auto [stages, chunks, chunk_layers, tensor] = GetParam();
-  const auto whole = values_by_name<double>(divisible_model(), 7);
+  const auto whole = values_by_name<double>(quarterable_model(), 7);
   std::map<std::string, Vector> assembled;
   std::map<std::string, std::int64_t> written;
   for (const ModelPart& part : parts_of(stages, chunks, chunk_layers, tensor)) {
     MemoryLedger ledger;
-    const auto parameters = make_parameters<double>(divisible_model(), part, 7, ledger, {});
+    const auto parameters = make_parameters<double>(quarterable_model(), part, 7, ledger, {});
     const Vector values = test::download_double(parameters.values);
     for (const ParameterInfo& info : parameters.table.entries) {
       EXPECT_EQ(info.whole_count(), static_cast<std::int64_t>(whole.at(info.name).size()));
@@ -264,7 +264,7 @@ TEST_P(Parts, BlocksMakeUpTheWholeModel) {
 TEST_P(Parts, LayersAndTheRestAreAllElementsOnce) {
   const auto [stages, chunks, chunk_layers, tensor] = GetParam();
   for (const ModelPart& part : parts_of(stages, chunks, chunk_layers, tensor)) {
-    const ParameterTable table = make_parameter_table(divisible_model(), part);
+    const ParameterTable table = make_parameter_table(quarterable_model(), part);
     std::vector<int> times(static_cast<std::size_t>(table.elements), 0);
     const auto count = [&](const Range& range) {
       for (std::int64_t i = range.begin; i < range.end; ++i) ++times[static_cast<std::size_t>(i)];
