@@ -152,16 +152,12 @@ AttentionKernel device_kernel(const AttentionShape& shape) {
 template <typename Real>
 void device_attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                       const TaskList<Real>& list) {
-  switch (device_kernel(shape)) {
-    case AttentionKernel::sm90:
-      return sm90::attention(pass, shape, rotary, list);
+  const AttentionKernel kernel = device_kernel(shape);
+  if (kernel == AttentionKernel::sm90) return sm90::attention(pass, shape, rotary, list);
 #ifdef CADENZA_CUDNN
-    case AttentionKernel::cudnn:
-      return cudnn::attention(pass, shape, rotary, list);
+  if (kernel == AttentionKernel::cudnn) return cudnn::attention(pass, shape, rotary, list);
 #endif
-    default:
-      return mma::attention(pass, shape, rotary, list);
-  }
+  mma::attention(pass, shape, rotary, list);
 }
 
 template <typename Real>

@@ -33,6 +33,15 @@ Kernels<Real> portable() {
   return {kernels::portable::attention_forward<Real>, kernels::portable::attention_backward<Real>};
 }
 
+/// Complete when it returns: its tests keep rows in vectors of the host.
+template <typename Pass>
+auto on_stream(const Pass& pass) {
+  return [pass](const auto&... inputs) {
+    enqueue(pass, inputs...);
+    fence();
+  };
+}
+
 /// How far results may be from exact ones on unit-normal data, from the rounding of a product's
 /// operands. float32: logits of size 10 move probabilities by 10 * 2^-24; sums over keys and
 /// head_dim add some. bfloat16: rotated queries, probabilities and logit gradients are rounded by

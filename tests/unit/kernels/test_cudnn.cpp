@@ -39,18 +39,18 @@ Case covered(Case of) {
 
 #ifdef KOKKOS_ENABLE_CUDA
 
-bool is_here() {
+bool cudnn_is_here() {
   const auto here = kernels::available_attention_kernels<bfloat16>();
   return std::ranges::find(here, AttentionKernel::cudnn) != here.end();
 }
 
-void expect_definition(Case of, int calls = 1) {
+void expect_cudnn(Case of, int calls = 1) {
   of.shape.kernel = AttentionKernel::cudnn;
   expect_within(computed<bfloat16>(of, calls), reference(of), kBfloat16);
 }
 
 #define CADENZA_NEEDS_CUDNN() \
-  if (!is_here()) GTEST_SKIP() << "this build has no cuDNN"
+  if (!cudnn_is_here()) GTEST_SKIP() << "this build has no cuDNN"
 
 #else
 
@@ -148,10 +148,10 @@ struct PlainSdpa {
   }
 };
 
-auto staged(Pass pass, PlainSdpa plain) {
+auto staged_sdpa(Pass pass, PlainSdpa plain) {
   return [=](const kernels::AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
              const kernels::TaskList<bfloat16>& list) {
-    const cudnn::StagedPass staged(pass, shape, rotary, list);
+    const cudnn::StagedPass staged_sdpa(pass, shape, rotary, list);
     const Array<unsigned char> memory("memory of a pass", staged.bytes());
     staged.run(memory.data(), [=](const cudnn::SdpaShape& of, const cudnn::SdpaRows& rows) {
       enqueue([=] { pass == Pass::forward ? plain.forward(of, rows) : plain.backward(of, rows); });
@@ -160,12 +160,12 @@ auto staged(Pass pass, PlainSdpa plain) {
   };
 }
 
-Kernels<bfloat16> around(PlainSdpa plain) {
-  return {staged(Pass::forward, plain), staged(Pass::backward, plain)};
+Kernels<bfloat16> around_sdpa(PlainSdpa plain) {
+  return {staged_sdpa(Pass::forward, plain), staged_sdpa(Pass::backward, plain)};
 }
 
-void expect_definition(const Case& of, int calls = 1) {
-  expect_within(computed(of, calls, around({})), reference(of), kBfloat16);
+void expect_cudnn(const Case& of, int calls = 1) {
+  expect_within(computed(of, calls, around_sdpa({})), reference(of), kBfloat16);
 }
 
 #endif
@@ -176,7 +176,7 @@ TEST(Cudnn, EqualsDefinitionForEveryHeadDimAndGroup) {
   for (const kernels::AttentionShape shape :
        {kernels::AttentionShape{2, 1, 64}, {4, 2, 128}, {3, 1, 8}, {6, 2, 72}}) {
     SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
-    expect_definition(covered(rounded_case({shape, 10000, {20, 50}, true, 0.2, 0}, random)));
+    expect_cudnn(covered(rounded_case({shape, 10000, {20, 50}, true, 0.2, 0}, random)));
   }
 }
 
@@ -189,7 +189,7 @@ TEST(Cudnn, EqualsDefinitionForRandomTasksOfEveryRule) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(20 + static_cast<std::int64_t>(random() % 130));
     }
-    expect_definition(covered(rounded_case(options, random)), 1 + round % 3);
+    expect_cudnn(covered(rounded_case(options, random)), 1 + round % 3);
   }
 }
 
@@ -208,7 +208,7 @@ TEST(Cudnn, EqualsDefinitionForStripesBandsAndMaps) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(20 + static_cast<std::int64_t>(random() % 130));
     }
-    expect_definition(covered(rounded_case(options, random)), 1 + round % 2);
+    expect_cudnn(covered(rounded_case(options, random)), 1 + round % 2);
   }
 }
 
@@ -224,11 +224,11 @@ TEST(Cudnn, DeltaSurvivesItsStandIn) {
   round_to_bfloat16(of);
   const TileKernels* in_float32 = kernels::cpu::avx2_widening_kernels();
   if (in_float32 == nullptr) GTEST_SKIP() << "this processor has no AVX2";
-  Kernels<bfloat16> by = around({});
+  Kernels<bfloat16> by = around_sdpa({});
   by.forward = tuned<bfloat16>(*in_float32).forward;
   const std::vector<DocumentResult> expected = reference(of);
   expect_within(computed(of, 1, by), expected, kBfloat16);
-  EXPECT_GT(relative_difference(computed(of, 1, around({}))[0].dq, expected[0].dq),
+  EXPECT_GT(relative_difference(computed(of, 1, around_sdpa({}))[0].dq, expected[0].dq),
             kBfloat16.gradients);
 }
 
@@ -249,7 +249,7 @@ TEST(Cudnn, WrongDiagonalIsFound) {
   const Case of = covered(rounded_case({{2, 1, 32}, 10000, {90}, true, 0, 0}, random));
   const std::vector<DocumentResult> expected = reference(of);
   for (const std::int64_t planted : {-1, 1}) {
-    const std::vector<DocumentResult> got = computed(of, 1, around({planted}));
+    const std::vector<DocumentResult> got = computed(of, 1, around_sdpa({planted}));
     EXPECT_GT(relative_difference(got[0].out, expected[0].out), kBfloat16.out);
     EXPECT_GT(relative_difference(got[0].dq, expected[0].dq), kBfloat16.gradients);
     EXPECT_GT(relative_difference(got[0].dk, expected[0].dk), kBfloat16.gradients);

@@ -21,7 +21,7 @@ namespace {
 
 #ifdef KOKKOS_ENABLE_CUDA
 
-Kernels<bfloat16> under_test() {
+Kernels<bfloat16> mma_under_test() {
   return {};
 }
 
@@ -31,7 +31,7 @@ namespace mma = kernels::mma;
 
 /// Calls test(std::integral_constant<int, D>) with the head_dim.
 template <typename Test>
-void with_head_dim(int dim, const Test& test) {
+void with_mma_dim(int dim, const Test& test) {
   switch (dim) {
     case 32:
       return test(std::integral_constant<int, 32>());
@@ -72,7 +72,7 @@ struct Prepared {
   template <template <int, typename> typename Pass, template <int> typename Shape>
   void run(const kernels::AttentionShape& shape, const kernels::TaskList<bfloat16>& list,
            kernels::Side side, int planted) {
-    with_head_dim(shape.head_dim, [&](auto dim) {
+    with_mma_dim(shape.head_dim, [&](auto dim) {
       using Of = Shape<dim()>;
       const mma::Units units = mma::units_of(shape, list, side, Of::kRows);
       mma::Problem problem = call.problem;
@@ -91,15 +91,6 @@ struct Prepared {
   std::vector<mma::Bits> memory;
 };
 
-/// Complete when it returns: its tests keep rows in vectors of the host.
-template <typename Pass>
-auto on_stream(const Pass& pass) {
-  return [pass](const auto&... inputs) {
-    enqueue(pass, inputs...);
-    fence();
-  };
-}
-
 enum class Only { all, forward, query_gradient, key_gradient };
 
 /// A barrier that is left out of a pass, and which passes run.
@@ -111,7 +102,7 @@ struct Planted {
 };
 
 /// `seed`: of the order of threads.
-Kernels<bfloat16> emulated(const Planted& planted = {}, std::uint64_t seed = 0) {
+Kernels<bfloat16> emulated_mma(const Planted& planted = {}, std::uint64_t seed = 0) {
   Kernels<bfloat16> by;
   by.forward = on_stream([=](const auto& shape, const auto& rotary, const auto& list) {
     Prepared prepared(shape, rotary, list, seed);
@@ -133,14 +124,14 @@ Kernels<bfloat16> emulated(const Planted& planted = {}, std::uint64_t seed = 0) 
   return by;
 }
 
-Kernels<bfloat16> under_test() {
-  return emulated();
+Kernels<bfloat16> mma_under_test() {
+  return emulated_mma();
 }
 
 #endif
 
-void expect_definition(const Case& of, int calls = 1) {
-  expect_within(computed(of, calls, under_test()), reference(of), kBfloat16);
+void expect_mma(const Case& of, int calls = 1) {
+  expect_within(computed(of, calls, mma_under_test()), reference(of), kBfloat16);
 }
 
 TEST(Mma, EqualsDefinitionForEveryHeadDimAndGroup) {
@@ -148,7 +139,7 @@ TEST(Mma, EqualsDefinitionForEveryHeadDimAndGroup) {
   for (const kernels::AttentionShape shape :
        {kernels::AttentionShape{2, 1, 32}, {2, 2, 64}, {2, 1, 96}, {2, 2, 128}}) {
     SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
-    expect_definition(rounded_case({shape, 10000, {1, kSanitized ? 70 : 140}, true, 0, 0}, random));
+    expect_mma(rounded_case({shape, 10000, {1, kSanitized ? 70 : 140}, true, 0, 0}, random));
   }
 }
 
@@ -160,7 +151,7 @@ TEST(Mma, EqualsDefinitionForRandomTasksOfEveryRule) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 130));
     }
-    expect_definition(rounded_case(options, random), 1 + round % 3);
+    expect_mma(rounded_case(options, random), 1 + round % 3);
   }
 }
 
@@ -178,7 +169,7 @@ TEST(Mma, EqualsDefinitionForStripesBandsAndMaps) {
     for (int d = 0; d < 2; ++d) {
       options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 130));
     }
-    expect_definition(rounded_case(options, random), 1 + round % 2);
+    expect_mma(rounded_case(options, random), 1 + round % 2);
   }
 }
 
@@ -190,7 +181,7 @@ TEST(Mma, SumsOfKeysGoToMemoryOnTheWay) {
       random);
   of.pieces[0].task.band = Band::full();
   of.pieces[0].task.k = {0, 40};
-  expect_definition(of);
+  expect_mma(of);
 }
 
 TEST(Mma, KeysOutsideTheBandAreNotRead) {
@@ -202,7 +193,7 @@ TEST(Mma, KeysOutsideTheBandAreNotRead) {
   for (std::size_t at = 0; at < 300 * 32; ++at) {
     of.documents[0].k[at] = of.documents[0].v[at] = std::nan("");
   }
-  expect_within(computed(of, 1, under_test()), expected, kBfloat16);
+  expect_within(computed(of, 1, mma_under_test()), expected, kBfloat16);
 }
 
 #ifndef KOKKOS_ENABLE_CUDA
@@ -210,8 +201,8 @@ TEST(Mma, KeysOutsideTheBandAreNotRead) {
 TEST(Mma, SameBitsInWhateverOrderThreadsRun) {
   std::mt19937_64 random(5);
   const Case of = rounded_case({{2, 1, 64}, 10000, {140}, true, 0.1, 0}, random);
-  const auto a = computed(of, 1, emulated());
-  const auto b = computed(of, 1, emulated({}, 1000));
+  const auto a = computed(of, 1, emulated_mma());
+  const auto b = computed(of, 1, emulated_mma({}, 1000));
   for (std::size_t d = 0; d < a.size(); ++d) {
     EXPECT_EQ(a[d].out, b[d].out);
     EXPECT_EQ(a[d].lse, b[d].lse);
@@ -224,7 +215,7 @@ TEST(Mma, SameBitsInWhateverOrderThreadsRun) {
 /// A result that differs, or a block that waits for ever.
 bool shows(const Case& of, const DocumentResult& expected, const Planted& planted) {
   try {
-    const DocumentResult got = computed(of, 1, emulated(planted)).front();
+    const DocumentResult got = computed(of, 1, emulated_mma(planted)).front();
     const auto differs = [](const Vector& a, const Vector& b, double bound) {
       return !(relative_difference(a, b) <= bound);  // or is NaN
     };
@@ -283,7 +274,7 @@ TEST(EmulatedBlock, SaysWhatADeviceWouldHangOn) {
 TEST(MmaLayout, ElementsHavePlacesAndRowsHaveBanks) {
   constexpr int kRows = 64;
   for (const int head_dim : mma::kHeadDims) {
-    with_head_dim(head_dim, [&](auto dim) {
+    with_mma_dim(head_dim, [&](auto dim) {
       std::set<int> places;
       for (int row = 0; row < kRows; ++row) {
         for (int column = 0; column < dim(); ++column) {

@@ -46,7 +46,7 @@ struct Shape {
   std::int64_t rows, width;
   std::size_t elements() const { return static_cast<std::size_t>(rows * width); }
 };
-inline const std::vector<Shape> kShapes = {{1, 1},  {1, 7},  {5, 1},  {3, 17},
+inline const std::vector<Shape> kShapes = {{1, 1},  {1, 7},  {5, 1},   {3, 17},
                                            {4, 16}, {7, 33}, {131, 5}, {9, 1100}};
 
 inline constexpr std::array kRecompute = {config::Recompute::none, config::Recompute::mlp,
