@@ -11,7 +11,7 @@ namespace cadenza {
 
 namespace {
 
-void check(cudaError_t status) {
+void check_times(cudaError_t status) {
   if (status == cudaSuccess) return;
   fail(ExitCode::internal, "times of the device's stream: {}", cudaGetErrorString(status));
 }
@@ -30,10 +30,10 @@ struct StreamTimes::Events {
   cudaEvent_t record(std::size_t index) {
     if (index == all.size()) {
       cudaEvent_t event = nullptr;
-      check(cudaEventCreate(&event));
+      check_times(cudaEventCreate(&event));
       all.push_back(event);
     }
-    check(cudaEventRecord(all[index], Kokkos::Cuda().cuda_stream()));
+    check_times(cudaEventRecord(all[index], Kokkos::Cuda().cuda_stream()));
     return all[index];
   }
 };
@@ -42,7 +42,7 @@ std::size_t StreamTimes::mark() {
   if (marks_ == 0) {  // on an empty stream, the event is between two looks at the host's clock
     fence();
     const std::int64_t before = now_ns_();
-    check(cudaEventSynchronize(events_->record(0)));
+    check_times(cudaEventSynchronize(events_->record(0)));
     events_->first_ns = before + (now_ns_() - before) / 2;
   }
   events_->record(marks_ + 1);
@@ -51,7 +51,7 @@ std::size_t StreamTimes::mark() {
 
 std::int64_t StreamTimes::at(std::size_t mark) const {
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, events_->all[0], events_->all[mark + 1]));
+  check_times(cudaEventElapsedTime(&milliseconds, events_->all[0], events_->all[mark + 1]));
   return events_->first_ns + static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
 }
 

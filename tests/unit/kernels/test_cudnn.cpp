@@ -151,7 +151,7 @@ struct PlainSdpa {
 auto staged_sdpa(Pass pass, PlainSdpa plain) {
   return [=](const kernels::AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
              const kernels::TaskList<bfloat16>& list) {
-    const cudnn::StagedPass staged_sdpa(pass, shape, rotary, list);
+    const cudnn::StagedPass staged(pass, shape, rotary, list);
     const Array<unsigned char> memory("memory of a pass", staged.bytes());
     staged.run(memory.data(), [=](const cudnn::SdpaShape& of, const cudnn::SdpaRows& rows) {
       enqueue([=] { pass == Pass::forward ? plain.forward(of, rows) : plain.backward(of, rows); });
