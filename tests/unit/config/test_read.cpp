@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
         BadValue{"attention.kernel=sse",
                  "found sse, nearest is 'amx'; valid: auto, amx, avx512_bf16, avx512, avx2, "
-                 "mma, cudnn, portable"},
+                 "mma, sm90, cudnn, portable"},
         BadValue{"attention.overlap=both",
                  "found both, nearest is 'none'; valid: none, ping_pong, auto"},
         BadValue{"attention.tolerance=automatic",
