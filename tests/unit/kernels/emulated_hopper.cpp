@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <Kokkos_Core.hpp>
+#ifndef KOKKOS_ENABLE_CUDA
+
 #include "unit/kernels/emulated_hopper.hpp"
 
 #include <bit>
@@ -323,3 +326,5 @@ unsigned HopperThread::pack(float low, float high) const {
 }
 
 }  // namespace cadenza::testing
+
+#endif

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <Kokkos_Core.hpp>
+#ifndef KOKKOS_ENABLE_CUDA
+
 #include "unit/kernels/fibers.hpp"
 
 #include <stdexcept>
@@ -135,3 +138,5 @@ void Fibers::start() {
 }
 
 }  // namespace cadenza::testing
+
+#endif
