@@ -190,6 +190,8 @@ exec::MemoryEstimate memory_of_plans(const Sample& sample,
   most.activations = std::max<std::int64_t>(0, most.activations - least.activations);
   most.attention -= least.attention;
   most.communication -= least.communication;
+  most.nccl -= least.nccl;
+  most.other -= least.other;
   return most;
 }
 

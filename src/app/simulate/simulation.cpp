@@ -11,13 +11,14 @@ namespace {
 
 /// What a rank has allocated after two steps: its buffers grow and stay.
 exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEstimate& b) {
-  return {std::max(a.parameters, b.parameters),
-          std::max(a.activations, b.activations),
-          std::max(a.attention, b.attention),
-          std::max(a.communication, b.communication),
-          std::max(a.other, b.other),
-          b.gradients,
-          b.optimizer};
+  exec::MemoryEstimate most = b;
+  most.parameters = std::max(a.parameters, b.parameters);
+  most.activations = std::max(a.activations, b.activations);
+  most.attention = std::max(a.attention, b.attention);
+  most.communication = std::max(a.communication, b.communication);
+  most.nccl = std::max(a.nccl, b.nccl);
+  most.other = std::max(a.other, b.other);
+  return most;
 }
 
 }  // namespace

@@ -246,7 +246,7 @@ def test_dry_run_estimates_the_peak_of_the_run(corpus, tmp_path):
     run = harness.train(tmp_path, changes)
     out = harness.run_well(1, ["train", tmp_path / "experiment.yaml", "--dry-run"]).out
     rows = [re.findall(r"([\d.]+) ([KM]iB|B)", line) for line in out.splitlines()]
-    rows = [row for row in rows if len(row) == 5]  # ranks; the last column is the sum
+    rows = [row for row in rows if len(row) == 6]  # ranks; the last column is the sum
     for rank, row in enumerate(rows):
         number, unit = row[-1]
         announced = float(number) * {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]
