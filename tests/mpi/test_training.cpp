@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data ranks and attention servers train like a single rank: the losses of ten steps and the final
+// Data ranks and attention servers train like a single rank: the losses of some steps and the final
 // parameters, in every type. Random layouts of all kinds: test_layouts.cpp.
 #include <gmock/gmock.h>
 
@@ -9,6 +9,7 @@
 #include "cadenza/base/error.hpp"
 #include "unit/exec/random_experiment.hpp"
 #include "unit/kernels/device_data.hpp"
+#include "unit/sanitized.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -84,10 +85,12 @@ void expect_every_layout_trains_like_one_rank(int steps, double loss_tolerance,
   }
 }
 
+constexpr int kSteps = cadenza::testing::kSanitized ? 3 : 10;
+
 TEST(Training, EveryLayoutTrainsLikeOneRankInFloat) {
   // AdamW divides by the root of the second moment: elements whose gradient is rounding noise may
   // differ.
-  expect_every_layout_trains_like_one_rank<float>(10, 1e-5, 5e-3);
+  expect_every_layout_trains_like_one_rank<float>(kSteps, 1e-5, 5e-3);
 }
 
 TEST(Training, EveryLayoutTrainsLikeOneRankInDouble) {
@@ -99,7 +102,7 @@ TEST(Training, EveryLayoutTrainsLikeOneRankInBfloat16) {
   // Rows that travel are rounded once more, by 2^-8 at most: that changes by this part what updates
   // do to the loss, which falls by less than 1 of 4. AdamW moves an element by about the learning
   // rate a step, whatever its gradient: by twice that, at most, two elements drift apart.
-  expect_every_layout_trains_like_one_rank<bfloat16>(10, 0x1p-8 / 4, 2 * 10 * 3e-3);
+  expect_every_layout_trains_like_one_rank<bfloat16>(kSteps, 0x1p-8 / 4, 2 * kSteps * 3e-3);
 }
 
 /// A step that is odd: trains like one rank all the same, and leaves finite numbers.

@@ -183,7 +183,7 @@ TEST(Cudnn, EqualsDefinitionForEveryHeadDimAndGroup) {
 TEST(Cudnn, EqualsDefinitionForRandomTasksOfEveryRule) {
   CADENZA_NEEDS_CUDNN();
   std::mt19937_64 random(2);
-  for (int round = 0; round < (kSanitized ? 2 : 6); ++round) {
+  for (int round = 0; round < (kSanitized ? 1 : 6); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{{4, 2, 16}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
     for (int d = 0; d < 2; ++d) {
@@ -198,7 +198,7 @@ TEST(Cudnn, EqualsDefinitionForStripesBandsAndMaps) {
   CADENZA_NEEDS_CUDNN();
   std::mt19937_64 random(3);
   const kernels::AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {6, 2, 32}};
-  for (int round = 0; round < (kSanitized ? 3 : 9); ++round) {
+  for (int round = 0; round < (kSanitized ? 1 : 9); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{shapes[round % 3], 10000, {}, true, 0.1, 0.1};
     options.window_share = round % 2 == 0 ? 0.7 : 0;

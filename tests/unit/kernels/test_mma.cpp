@@ -145,7 +145,7 @@ TEST(Mma, EqualsDefinitionForEveryHeadDimAndGroup) {
 
 TEST(Mma, EqualsDefinitionForRandomTasksOfEveryRule) {
   std::mt19937_64 random(2);
-  for (int round = 0; round < (kSanitized ? 2 : 3); ++round) {
+  for (int round = 0; round < (kSanitized ? 1 : 3); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{{4, 2, 32}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
     for (int d = 0; d < 2; ++d) {

@@ -179,7 +179,7 @@ TEST_F(Sm90, EqualsDefinitionForRandomTasksOfEveryRule) {
 TEST_F(Sm90, EqualsDefinitionForStripesBandsAndMaps) {
   std::mt19937_64 random(3);
   const kernels::AttentionShape shapes[] = {{4, 2, 64, kSm90}, {2, 2, 128, kSm90}};
-  for (int round = 0; round < (kSanitized ? 2 : 6); ++round) {
+  for (int round = 0; round < (kSanitized ? 1 : 6); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{shapes[round % 2], 10000, {}, true, 0.1, 0.1};
     options.window_share = round % 2 == 0 ? 0.7 : 0;
