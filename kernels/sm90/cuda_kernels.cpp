@@ -63,6 +63,7 @@ void start(Kernel kernel, int shared, const Problem& problem, cudaStream_t strea
   static const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
         "shared memory of attention on Hopper");
+  check(cudaMemsetAsync(problem.next_unit, 0, sizeof(int), stream), "attention on Hopper");
   const auto blocks = static_cast<unsigned>(std::min(multiprocessors, problem.unit_count));
   kernel<<<blocks, kThreads, static_cast<std::size_t>(shared), stream>>>(problem);
   check(cudaGetLastError(), "attention on Hopper");

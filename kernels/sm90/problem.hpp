@@ -52,7 +52,7 @@ enum BufferMap { kBufferK, kBufferV, kBufferMaps };
 
 struct Problem : mma::Problem {
   int unit_count = 0;
-  int* next_unit = nullptr;  ///< counter of units that blocks took; 0 before the launch
+  int* next_unit = nullptr;  ///< counter of units that blocks took; launch() begins at 0
   const TensorMap* entry_maps = nullptr;     ///< [entries, kEntryMaps]
   const TensorMap* rotation_maps = nullptr;  ///< rotated queries of every rotation, tiles of units
   const TensorMap* dout_maps = nullptr;      ///< of every buffer of queries, tiles of units
