@@ -19,8 +19,8 @@ Plan assembled(const Workload& w, std::vector<Assignment> assignments) {
 }
 
 void expect_valid(const Plan& plan) {
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
   EXPECT_EQ(test::carry_out(plan), "");
 }
 
@@ -74,13 +74,13 @@ TEST(Assemble, SharedRowsTravelOnce) {
     if (m.to == 1 && m.what == Tensor::q) queries.push_back(m.tokens);
     if (m.to == 1 && m.what == Tensor::k) keys.push_back(m.tokens);
   }
-  EXPECT_THAT(queries, testing::ElementsAre(Range{8, 16}));
-  EXPECT_THAT(keys, testing::ElementsAre(Range{0, 12}));
+  EXPECT_THAT(queries, ::testing::ElementsAre(Range{8, 16}));
+  EXPECT_THAT(keys, ::testing::ElementsAre(Range{0, 12}));
   EXPECT_EQ(plan.merges.back(), (Merge{0, 0, {12, 16}, {0, 4}, {0, 1, 2}}));
 }
 
 TEST(Assemble, AnyKeySplitIsValid) {
-  for (std::uint64_t seed = 0; seed < (testing::kSanitized ? 100 : 400); ++seed) {
+  for (std::uint64_t seed = 0; seed < (cadenza::testing::kSanitized ? 100 : 400); ++seed) {
     Draw draw(seed);
     const int ranks = static_cast<int>(draw.between(1, 4));
     std::vector<std::vector<std::int64_t>> documents(static_cast<std::size_t>(ranks));

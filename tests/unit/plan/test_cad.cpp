@@ -32,8 +32,8 @@ double one_block(const Plan& plan, std::int64_t block) {
 }
 
 void expect_valid(const Plan& plan) {
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
 }
 
 TEST(Cad, RandomPlansAreValidAndBalanced) {
@@ -64,7 +64,7 @@ double block_cost(const Plan& plan, std::int64_t block) {
 
 TEST(Cad, ServersComputeInProportionToTheirCapacities) {
   config::Attention attention;
-  for (std::uint64_t seed = 2000; seed < (testing::kSanitized ? 2040 : 2200); ++seed) {
+  for (std::uint64_t seed = 2000; seed < (cadenza::testing::kSanitized ? 2040 : 2200); ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
     attention.block = draw.of<std::int64_t>({1, 8, 16, 128});
@@ -288,7 +288,7 @@ TEST(Cad, PlansManyDocumentsQuickly) {
       const double begin = processor_seconds();
       const Plan plan = cad(w, 128, tolerance);
       EXPECT_LT(processor_seconds() - begin, kNotQuick);
-      EXPECT_THAT(violations(plan), testing::IsEmpty());
+      EXPECT_THAT(violations(plan), ::testing::IsEmpty());
       EXPECT_LE(imbalance(plan), 1 + tolerance + one_block(plan, 128));
     }
   }

@@ -22,8 +22,8 @@ constexpr std::int64_t kEach = 32;  // tokens per rank
 
 Plan planned(const config::Experiment& e, const std::vector<std::vector<std::int64_t>>& groups) {
   const Plan plan = make_plan(e.attention, group_workload(e, groups));
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
   return plan;
 }
 
@@ -52,13 +52,14 @@ TEST(Context, AreasPerRankAndStep) {
     return areas(planned(experiment(placement, kRanks), {{kRanks * kEach}}));
   };
   const auto ring = of(PlacementKind::ring);
-  EXPECT_THAT(ring[3], testing::ElementsAre(528, 1024, 1024, 1024));
-  EXPECT_THAT(ring[0], testing::ElementsAre(528, 0, 0, 0));
-  EXPECT_THAT(of(PlacementKind::zigzag), testing::Each(testing::ElementsAre(528, 512, 512, 512)));
+  EXPECT_THAT(ring[3], ::testing::ElementsAre(528, 1024, 1024, 1024));
+  EXPECT_THAT(ring[0], ::testing::ElementsAre(528, 0, 0, 0));
+  EXPECT_THAT(of(PlacementKind::zigzag),
+              ::testing::Each(::testing::ElementsAre(528, 512, 512, 512)));
   const auto striped = of(PlacementKind::striped);
-  EXPECT_THAT(striped[0], testing::ElementsAre(528, 496, 496, 496));
-  EXPECT_THAT(striped[1], testing::ElementsAre(528, 528, 496, 496));
-  EXPECT_THAT(striped[3], testing::ElementsAre(528, 528, 528, 528));
+  EXPECT_THAT(striped[0], ::testing::ElementsAre(528, 496, 496, 496));
+  EXPECT_THAT(striped[1], ::testing::ElementsAre(528, 528, 496, 496));
+  EXPECT_THAT(striped[3], ::testing::ElementsAre(528, 528, 528, 528));
 }
 
 TEST(Context, ImbalanceOfRanks) {
@@ -106,9 +107,9 @@ TEST(Context, BytesOfRingsAndTheGather) {
     e.attention.block = 8;
     e.attention.inner_ring = 2;
     const Bytes bytes(planned(e, {{kRanks * kEach}}));
-    EXPECT_THAT(bytes.keys_sent, testing::Each((kRanks - 1) * kKeys));
-    EXPECT_THAT(bytes.keys_received, testing::Each((kRanks - 1) * kKeys));
-    EXPECT_THAT(bytes.queries_sent, testing::Each(0));
+    EXPECT_THAT(bytes.keys_sent, ::testing::Each((kRanks - 1) * kKeys));
+    EXPECT_THAT(bytes.keys_received, ::testing::Each((kRanks - 1) * kKeys));
+    EXPECT_THAT(bytes.queries_sent, ::testing::Each(0));
   }
 }
 
@@ -116,17 +117,17 @@ TEST(Context, BytesOfHeadSplits) {
   // Every slice reads one key-value head of two: W/kv_heads = 2 times as many bytes as without
   // sharing.
   const Bytes shared(planned(experiment(PlacementKind::ulysses, kRanks), {{kRanks * kEach}}));
-  EXPECT_THAT(shared.keys_sent, testing::Each(3 * kKeys / 4 * 2));
-  EXPECT_THAT(shared.queries_sent, testing::Each(2 * 3 * kQueries / 4));
+  EXPECT_THAT(shared.keys_sent, ::testing::Each(3 * kKeys / 4 * 2));
+  EXPECT_THAT(shared.queries_sent, ::testing::Each(2 * 3 * kQueries / 4));
   const Bytes even(planned(experiment(PlacementKind::ulysses, kRanks, 8, 4), {{kRanks * kEach}}));
-  EXPECT_THAT(even.keys_sent, testing::Each(3 * (2 * kKeys) / 4));
-  EXPECT_THAT(even.queries_sent, testing::Each(2 * 3 * (2 * kQueries) / 4));
+  EXPECT_THAT(even.keys_sent, ::testing::Each(3 * (2 * kKeys) / 4));
+  EXPECT_THAT(even.queries_sent, ::testing::Each(2 * 3 * (2 * kQueries) / 4));
   config::Experiment e = experiment(PlacementKind::ulysses_ring, kRanks);
   e.attention.head_parallel = 2;
   // All-to-all inside pairs, then a ring of two with the keys of a pair, half of the heads.
   const Bytes both(planned(e, {{kRanks * kEach}}));
-  EXPECT_THAT(both.keys_sent, testing::Each(kKeys / 2 + kKeys));
-  EXPECT_THAT(both.queries_sent, testing::Each(2 * kQueries / 2));
+  EXPECT_THAT(both.keys_sent, ::testing::Each(kKeys / 2 + kKeys));
+  EXPECT_THAT(both.queries_sent, ::testing::Each(2 * kQueries / 2));
 }
 
 TEST(Context, RingsHandOnWhatTheyGot) {
@@ -156,7 +157,7 @@ TEST(Context, DoubleRingsCrossNodesOncePerNode) {
       sent[rank].second += outer[rank];
     }
   }
-  EXPECT_THAT(sent, testing::Each(std::pair(2 * (3 - 1), 2 - 1)));
+  EXPECT_THAT(sent, ::testing::Each(std::pair(2 * (3 - 1), 2 - 1)));
 }
 
 TEST(Context, GradientsGoHomeAfterTheLastTask) {
@@ -185,8 +186,9 @@ TEST(Context, KeptInputsDoNotTravelAgain) {
     }
     Plan forgetful = forward;
     forgetful.keeps_inputs = false;
-    EXPECT_THAT(mirror_violations(forgetful, backward), testing::Not(testing::IsEmpty()));
-    EXPECT_THAT(mirror_violations(forward, mirror(forgetful)), testing::Not(testing::IsEmpty()));
+    EXPECT_THAT(mirror_violations(forgetful, backward), ::testing::Not(::testing::IsEmpty()));
+    EXPECT_THAT(mirror_violations(forward, mirror(forgetful)),
+                ::testing::Not(::testing::IsEmpty()));
   }
 }
 
@@ -197,7 +199,7 @@ TEST(Context, WhatDoesNotDivideIsRefused) {
       ADD_FAILURE() << "accepted: " << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::usage);
-      EXPECT_THAT(error.what(), testing::HasSubstr(text));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(text));
     }
   };
   refused(experiment(PlacementKind::ulysses, 3), "parallel.context: found 3");
@@ -257,8 +259,8 @@ void check_random(std::uint64_t seed, std::int64_t longest, bool carried_out) {
   for (const Workload& workload : workloads) {
     const Plan plan = make_plan(e.attention, workload);
     const Plan backward = mirror(plan);
-    EXPECT_THAT(violations(plan), testing::IsEmpty()) << "seed " << seed;
-    EXPECT_THAT(mirror_violations(plan, backward), testing::IsEmpty()) << "seed " << seed;
+    EXPECT_THAT(violations(plan), ::testing::IsEmpty()) << "seed " << seed;
+    EXPECT_THAT(mirror_violations(plan, backward), ::testing::IsEmpty()) << "seed " << seed;
     if (carried_out) {
       EXPECT_EQ(test::carry_out(plan), "") << "seed " << seed;
     }
@@ -266,13 +268,13 @@ void check_random(std::uint64_t seed, std::int64_t longest, bool carried_out) {
 }
 
 TEST(Context, AnyPlanIsValid) {
-  for (std::uint64_t seed = 0; seed < (testing::kSanitized ? 100 : 400); ++seed) {
+  for (std::uint64_t seed = 0; seed < (cadenza::testing::kSanitized ? 100 : 400); ++seed) {
     check_random(seed, 600, false);
   };
 }
 
 TEST(Context, AnyPlanComputesEveryPairOnce) {
-  for (std::uint64_t seed = 1000; seed < (testing::kSanitized ? 1040 : 1200); ++seed) {
+  for (std::uint64_t seed = 1000; seed < (cadenza::testing::kSanitized ? 1040 : 1200); ++seed) {
     check_random(seed, 30, true);
   };
 }
