@@ -11,43 +11,8 @@
 
 #include "cadenza/kernels/bfloat16.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 namespace cadenza::testing {
 namespace {
-
-constexpr std::size_t kStackBytes = std::size_t{1} << 16;
-
-/// The block whose thread runs; contexts start without arguments.
-EmulatedBlock* current = nullptr;
-
-/// Tells the address sanitizer that the stack changes.
-class StackChange {
- public:
-  StackChange([[maybe_unused]] const void* stack, [[maybe_unused]] std::size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&kept_, stack, bytes);
-#endif
-  }
-  void back() {
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(kept_, nullptr, nullptr);
-#endif
-  }
-
- private:
-  [[maybe_unused]] void* kept_ = nullptr;
-};
-
-#if defined(__SANITIZE_ADDRESS__)
-const void* scheduler_stack = nullptr;
-std::size_t scheduler_bytes = 0;
-#else
-constexpr const void* scheduler_stack = nullptr;
-constexpr std::size_t scheduler_bytes = 0;
-#endif
 
 float number(unsigned pair, int which) {
   const auto bits = static_cast<std::uint32_t>(which == 0 ? pair & 0xffffu : pair >> 16);
@@ -60,88 +25,16 @@ EmulatedBlock::EmulatedBlock(int threads, int shared_bytes, std::uint64_t seed, 
     : bytes_(shared_bytes),
       planted_(planted),
       shared_((static_cast<std::size_t>(shared_bytes) + sizeof(Line) - 1) / sizeof(Line)),
-      random_(seed),
-      fibers_(static_cast<std::size_t>(threads)),
-      asking_(fibers_.size() / kLanes),
-      ready_(asking_.size()) {
-  for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<char[]>(kStackBytes);
-}
+      fibers_(threads, kLanes, seed),
+      threads_(static_cast<std::size_t>(threads)),
+      asking_(threads_.size() / kLanes) {}
 
 void EmulatedBlock::run(const Body& body) {
   std::memset(shared_.data(), 0xff, static_cast<std::size_t>(bytes_));  // NaN
-  body_ = &body;
-  current = this;
-  failure_ = nullptr;
+  threads_.assign(threads_.size(), {});
   waiting_ = 0;
   std::ranges::fill(asking_, 0);
-  for (auto& warp : ready_) warp.clear();
-  for (int index = 0; index < std::ssize(fibers_); ++index) {
-    prepare(fibers_[static_cast<std::size_t>(index)]);
-    make_ready(index);
-  }
-  for (int next = take_ready(); next >= 0 && failure_ == nullptr; next = take_ready()) resume(next);
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
-  for (const Fiber& fiber : fibers_) {
-    if (!fiber.ended) throw std::runtime_error("threads of a block wait for ever");
-  }
-}
-
-void EmulatedBlock::prepare(Fiber& fiber) {
-  fiber.groups.assign(1, {});
-  fiber.barriers = 0;
-  fiber.ended = false;
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStackBytes;
-  fiber.context.uc_link = &scheduler_;
-  makecontext(&fiber.context, &EmulatedBlock::start, 0);
-}
-
-int EmulatedBlock::take_ready() {
-  constexpr unsigned kTurns = 512;  // that a warp is favoured, on average
-  if (random_() % kTurns == 0) favoured_ = random_() % ready_.size();
-  for (std::size_t i = 0; i < ready_.size(); ++i) {
-    std::vector<int>& warp = ready_[(favoured_ + i) % ready_.size()];
-    if (warp.empty()) continue;
-    const std::size_t at = random_() % warp.size();
-    const int next = warp[at];
-    warp[at] = warp.back();
-    warp.pop_back();
-    return next;
-  }
-  return -1;
-}
-
-void EmulatedBlock::resume(int index) {
-  running_ = index;
-  Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
-  StackChange change(fiber.stack.get(), kStackBytes);
-  swapcontext(&scheduler_, &fiber.context);
-  change.back();
-}
-
-void EmulatedBlock::stop() {
-  Fiber& fiber = fibers_[static_cast<std::size_t>(running_)];
-  StackChange change(scheduler_stack, scheduler_bytes);
-  swapcontext(&fiber.context, &scheduler_);
-  change.back();
-}
-
-void EmulatedBlock::start() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes);
-#endif
-  EmulatedBlock& block = *current;
-  const int index = block.running_;
-  try {
-    (*block.body_)(EmulatedThread(block, index));
-  } catch (...) {
-    block.failure_ = std::current_exception();
-  }
-  block.fibers_[static_cast<std::size_t>(index)].ended = true;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_bytes);
-#endif
+  fibers_.run([&](int index) { body(EmulatedThread(*this, index)); }, [] { return false; });
 }
 
 void EmulatedBlock::fail(const std::string& why) {
@@ -160,30 +53,29 @@ void EmulatedBlock::check_inside(const void* first, std::size_t bytes) const {
 }
 
 void EmulatedBlock::at_barrier(int index) {
-  Fiber& fiber = fibers_[static_cast<std::size_t>(index)];
-  if (fiber.barriers++ == planted_) return;
-  if (++waiting_ < std::ssize(fibers_)) return stop();
+  if (threads_[static_cast<std::size_t>(index)].barriers++ == planted_) return;
+  if (++waiting_ < std::ssize(threads_)) return fibers_.stop();
   waiting_ = 0;
-  for (int other = 0; other < std::ssize(fibers_); ++other) {
-    if (other != index) make_ready(other);
+  for (int other = 0; other < std::ssize(threads_); ++other) {
+    if (other != index) fibers_.make_ready(other);
   }
 }
 
 void EmulatedBlock::ask(int index, const Request& request) {
   const int warp = index / kLanes;
-  fibers_[static_cast<std::size_t>(index)].request = request;
-  if (++asking_[static_cast<std::size_t>(warp)] < kLanes) return stop();
+  threads_[static_cast<std::size_t>(index)].request = request;
+  if (++asking_[static_cast<std::size_t>(warp)] < kLanes) return fibers_.stop();
   asking_[static_cast<std::size_t>(warp)] = 0;
   answer(warp);
   for (int lane = 0; lane < kLanes; ++lane) {
-    if (warp * kLanes + lane != index) make_ready(warp * kLanes + lane);
+    if (warp * kLanes + lane != index) fibers_.make_ready(warp * kLanes + lane);
   }
 }
 
 /// PTX ISA: "ldmatrix", "mma" (m16n8k16, bfloat16), "shfl.sync" (bfly) and "vote.sync" (any).
 void EmulatedBlock::answer(int warp) {
   const auto of = [&](int lane) -> Request& {
-    return fibers_[static_cast<std::size_t>(warp * kLanes + lane)].request;
+    return threads_[static_cast<std::size_t>(warp * kLanes + lane)].request;
   };
   for (int lane = 1; lane < kLanes; ++lane) {
     if (of(lane).kind != of(0).kind) fail("lanes of a warp do different things");
@@ -251,8 +143,8 @@ void EmulatedThread::copy_bytes(void* to, const void* from, std::size_t bytes, b
     block_->fail("a copy that does not begin at a multiple of its bytes");
   }
   const EmulatedBlock::Copy copy{to, from, bytes, inside};
-  if (block_->random_() % 2 == 0) return EmulatedBlock::arrive(copy);
-  block_->fibers_[static_cast<std::size_t>(index_)].groups.back().push_back(copy);
+  if (block_->fibers_.random() % 2 == 0) return EmulatedBlock::arrive(copy);
+  block_->threads_[static_cast<std::size_t>(index_)].groups.back().push_back(copy);
 }
 
 void EmulatedBlock::arrive(const Copy& copy) {
@@ -264,11 +156,11 @@ void EmulatedBlock::arrive(const Copy& copy) {
 }
 
 void EmulatedThread::commit() const {
-  block_->fibers_[static_cast<std::size_t>(index_)].groups.emplace_back();
+  block_->threads_[static_cast<std::size_t>(index_)].groups.emplace_back();
 }
 
 void EmulatedThread::wait_but(std::size_t later) const {
-  auto& groups = block_->fibers_[static_cast<std::size_t>(index_)].groups;
+  auto& groups = block_->threads_[static_cast<std::size_t>(index_)].groups;
   while (groups.size() > later + 1) {  // the last one is open
     for (const auto& copy : groups.front()) EmulatedBlock::arrive(copy);
     groups.erase(groups.begin());

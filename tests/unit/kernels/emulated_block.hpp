@@ -9,18 +9,14 @@
 // warp that part, a block that waits for ever, a copy outside shared memory or not on 16 bytes.
 #pragma once
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <functional>
-#include <memory>
-#include <random>
 #include <vector>
 
 #include "../../../kernels/mma/problem.hpp"
+#include "unit/kernels/fibers.hpp"
 
 namespace cadenza::testing {
 
@@ -80,7 +76,7 @@ class EmulatedBlock {
   enum class Kind { load, load_transposed, multiply_add, exchange, any };
   /// What a lane asks its warp for; pointers lead to its own stack, where it waits.
   struct Request {
-    Kind kind;
+    Kind kind = Kind::load;
     const Bits* row = nullptr;
     unsigned* to = nullptr;
     float* sum = nullptr;
@@ -99,21 +95,12 @@ class EmulatedBlock {
     std::size_t bytes = 0;
     bool inside = false;
   };
-  struct Fiber {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack;
-    std::vector<std::vector<Copy>> groups;  ///< of copies, the last one open
-    Request request;
+  struct Thread {
+    std::vector<std::vector<Copy>> groups = {{}};  ///< of copies, the last one open
+    Request request = {};
     int barriers = 0;
-    bool ended = false;
   };
 
-  static void start();
-  void make_ready(int index) { ready_[static_cast<std::size_t>(index / kLanes)].push_back(index); }
-  void prepare(Fiber& fiber);
-  int take_ready();  ///< -1: all wait or have ended
-  void resume(int index);
-  void stop();  ///< the running thread, until something makes it ready
   static void arrive(const Copy& copy);
   void ask(int index, const Request& request);
   void answer(int warp);
@@ -124,16 +111,10 @@ class EmulatedBlock {
   int bytes_;
   int planted_;
   std::vector<Line> shared_;
-  std::mt19937_64 random_;
-  std::vector<Fiber> fibers_;
-  std::vector<int> asking_;              ///< by warp
-  std::vector<std::vector<int>> ready_;  ///< threads, by warp
-  int waiting_ = 0;                      ///< at the barrier
-  std::size_t favoured_ = 0;             ///< warp that runs ahead for a while
-  int running_ = -1;
-  const Body* body_ = nullptr;
-  ucontext_t scheduler_;
-  std::exception_ptr failure_;
+  Fibers fibers_;
+  std::vector<Thread> threads_;
+  std::vector<int> asking_;  ///< by warp
+  int waiting_ = 0;          ///< at the barrier
 };
 
 }  // namespace cadenza::testing
