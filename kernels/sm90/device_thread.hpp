@@ -72,9 +72,9 @@ class DeviceThread {
         : "memory");
   }
 
-  /// A map in global memory has to be fetched anew by a block that meets it first.
+  /// A map that the host copied to global memory has to be fetched anew by a block that meets it.
   __device__ __forceinline__ void acquire(const TensorMap* map) const {
-    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;\n" ::"l"(map) : "memory");
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;\n" ::"l"(map) : "memory");
   }
   /// 64 elements from `column` on of the map's tile of rows from `row` on, to a panel; counts bytes
   /// on the barrier.

@@ -90,6 +90,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   CADENZA_MMA void begin_out(const Ring<Layout::kTileSlots>& at,
                              const unsigned (&probabilities)[kTiles / 2][4]) {
     thread_.wait(this->barrier(Layout::full(at.slot(), 1)), at.parity());
+    thread_.pin(out_);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, probabilities, this->tile(at.slot(), 1), out_);
     thread_.commit_products();
@@ -115,8 +116,9 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
         const float other = thread_.exchanged(highest, bits);
         highest = other > highest ? other : highest;
       }
-      const float shift = highest == -mma::kInfinity ? 0 : highest * scale;
-      decay[half] = thread_.exp2(thread_.multiply_add(peak_[half], scale, -shift));
+      const float peak = highest == -mma::kInfinity ? 0 : highest;
+      const float shift = peak * scale;
+      decay[half] = thread_.exp2((peak_[half] - peak) * scale);  // exactly 1 where it did not grow
       float added = 0;
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {

@@ -139,12 +139,14 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.template wait_products<1>(scores);
     soften(tile_info().visible, scores);
     pack(thread_, scores, packed);
+    thread_.pin(dv_);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, packed, dout, dv_);
     thread_.commit_products();
     thread_.template wait_products<1>(dscores);
     subtract_delta(scores, dscores);
     pack(thread_, dscores, dpacked);
+    thread_.pin(dk_);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, dpacked, queries, dk_);
     thread_.commit_products();

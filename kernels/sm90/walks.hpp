@@ -34,8 +34,8 @@ class KeyWalk {
       if (of.head_begin > unit_.head_begin || of.head_end <= unit_.head_begin) continue;
       const std::int64_t first = larger(of.q_begin, unit_.begin);
       const std::int64_t last = smaller(of.q_end, unit_.end) - 1;
-      row_ = static_cast<int>(larger(0, first + of.low - of.k_begin));
-      end_ = static_cast<int>(smaller(of.k_end, last + of.high + 1) - of.k_begin);
+      row_ = mma::near(larger(0, first + of.low - of.k_begin));
+      end_ = mma::near(smaller(of.k_end, last + of.high + 1) - of.k_begin);
       if (first <= last && row_ < end_) return;
     }
   }
@@ -73,8 +73,8 @@ class QueryWalk {
       const Entry& of = problem_.entries[entry()];
       const std::int64_t first = larger(of.k_begin, unit_.begin);
       const std::int64_t last = smaller(of.k_end, unit_.end) - 1;
-      row_ = static_cast<int>(larger(0, first - of.high - of.q_begin));
-      end_ = static_cast<int>(smaller(of.q_end, last - of.low + 1) - of.q_begin);
+      row_ = mma::near(larger(0, first - of.high - of.q_begin));
+      end_ = mma::near(smaller(of.q_end, last - of.low + 1) - of.q_begin);
       head_ = first_head_ = of.head_begin > unit_.head_begin ? of.head_begin : unit_.head_begin;
       last_head_ = of.head_end < unit_.head_end ? of.head_end : unit_.head_end;
       if (head_ < last_head_ && first <= last && row_ < end_) return;

@@ -15,10 +15,12 @@ class TensorCollectivesTest : public ::testing::Test {
   void gather(std::size_t bytes) {
     std::vector<std::byte> mine(bytes), all(bytes);
     group_.all_gather(mine, all);
+    fence();  // what arrives is copied on the stream
   }
   void sum(std::size_t elements) {
     std::vector<float> values(elements);
     group_.all_reduce_sum(values);
+    fence();
   }
   template <typename Call>
   static void expect_fault(Call call, const std::string& said) {
