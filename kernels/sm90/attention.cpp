@@ -20,14 +20,13 @@ using mma::StreamMemory;
 /// The maps of a kind of rows on the device, made where rows are others than in the call before.
 class KeptMaps {
  public:
-  const TensorMap* of(const std::vector<MappedRows>& rows, cudaStream_t stream) {
-    if (rows != rows_) {
-      if (rows.size() != rows_.size()) maps_ = StreamArray<TensorMap>(rows.size(), stream);
-      maps_.copy(encoded(rows, tensor_map));
-      rows_ = rows;
-    }
-    return maps_.data();
+  void set(const std::vector<MappedRows>& rows, cudaStream_t stream) {
+    if (rows == rows_) return;
+    if (rows.size() != rows_.size()) maps_ = StreamArray<TensorMap>(rows.size(), stream);
+    maps_.copy(encoded(rows, tensor_map));
+    rows_ = rows;
   }
+  const TensorMap* data() const { return maps_.data(); }
 
  private:
   std::vector<MappedRows> rows_;
@@ -39,19 +38,26 @@ class Kept : public mma::KeptCall<StreamMemory> {
   explicit Kept(const StreamMemory& memory)
       : KeptCall(memory), stream_(memory.stream), next_unit_(1, memory.stream) {}
 
-  /// Of one grid of the pass, with the maps of the whole pass.
-  Problem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Pass pass,
-                  Side side) {
+  /// Maps of a pass, once the rotated queries have their place.
+  void map(const TaskList<bfloat16>& list, Pass pass, int head_dim) {
+    const CallRows rows = rows_of(call(), list, pass, head_dim);
+    entries_.set(rows.entries, stream_);
+    rotations_.set(rows.rotations, stream_);
+    dout_.set(rows.dout, stream_);
+    keys_.set(rows.keys, stream_);
+  }
+
+  /// Of one grid of the pass.
+  Problem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side) {
     const mma::PassProblem made = KeptCall::problem(shape, list, side, kUnitRows);
-    const CallRows rows = rows_of(call(), list, pass, shape.head_dim);
     Problem problem;
     static_cast<mma::Problem&>(problem) = made.problem;
     problem.unit_count = made.units;
     problem.next_unit = next_unit_.data();
-    problem.entry_maps = entries_.of(rows.entries, stream_);
-    problem.rotation_maps = rotations_.of(rows.rotations, stream_);
-    problem.dout_maps = dout_.of(rows.dout, stream_);
-    problem.key_maps = keys_.of(rows.keys, stream_);
+    problem.entry_maps = entries_.data();
+    problem.rotation_maps = rotations_.data();
+    problem.dout_maps = dout_.data();
+    problem.key_maps = keys_.data();
     return problem;
   }
 
@@ -70,8 +76,9 @@ void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>&
   kept.take(shape, rotary, list);
   const StreamArray<Bits> rotated(static_cast<std::size_t>(kept.call().rotated_elements), stream);
   kept.place_rotated(rotated.data());
+  kept.map(list, pass, shape.head_dim);
   const auto run = [&](Grid grid, Side side) {
-    const Problem problem = kept.problem(shape, list, pass, side);
+    const Problem problem = kept.problem(shape, list, side);
     if (side == Side::queries) mma::launch_rotation(problem, kept.call().rotations, stream);
     launch(grid, shape.head_dim, problem, stream);
   };

@@ -136,7 +136,19 @@ template <typename Layout, typename Thread>
 class Loader : public Block<Layout, Thread> {
  protected:
   using Base = Block<Layout, Thread>;
-  using Base::Base, Base::barrier, Base::info, Base::lane, Base::shared_, Base::thread_;
+  using Base::Base, Base::barrier, Base::info, Base::lane, Base::problem_, Base::shared_,
+      Base::thread_;
+
+  /// load(unit) for every unit that this block takes, then tells the computing warpgroups that
+  /// there are no more.
+  template <typename Load>
+  CADENZA_MMA void for_each_unit(const Load& load) {
+    for (int unit = thread_.take(problem_.next_unit); unit < problem_.unit_count;
+         unit = thread_.take(problem_.next_unit)) {
+      load(unit);
+    }
+    end();
+  }
 
   /// A tile of kRows rows from `row` on.
   template <int kRows>
@@ -183,7 +195,7 @@ class Loader : public Block<Layout, Thread> {
     tiles_.advance();
   }
 
-  /// Tells the computing warpgroups that there are no more units.
+ private:
   CADENZA_MMA void end() {
     const int slot = tiles_.slot();
     wait_empty(Layout::empty(slot, 0), tiles_.parity());
@@ -194,7 +206,6 @@ class Loader : public Block<Layout, Thread> {
     if (Layout::kNumbersOfTile > 0) thread_.arrive_when_copied(barrier(Layout::full(slot, 0)));
   }
 
- private:
   /// A slot's nth use waits for its (n - 1)th to end. A lane that came late could take the end of
   /// the use after that for it, so none goes on before all have seen it.
   CADENZA_MMA void wait_empty(int empty, int parity) {

@@ -16,11 +16,7 @@ class QueryUnitLoader : public Loader<Layout, Thread> {
   using Base::Base;
 
   CADENZA_MMA void run() {
-    for (int unit = thread_.take(problem_.next_unit); unit < problem_.unit_count;
-         unit = thread_.take(problem_.next_unit)) {
-      load_unit(unit);
-    }
-    this->end();
+    this->for_each_unit([this](int unit) { load_unit(unit); });
   }
 
  private:

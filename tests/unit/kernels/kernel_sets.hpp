@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "../../../kernels/cpu/attention.hpp"
 #include "../../../kernels/portable/attention.hpp"
 #include "unit/kernels/attention_case.hpp"
@@ -65,6 +67,52 @@ inline void expect_within(const std::vector<DocumentResult>& got,
     EXPECT_LE(relative_difference(got[d].dk, expected[d].dk), bounds.gradients);
     EXPECT_LE(relative_difference(got[d].dv, expected[d].dv), bounds.gradients);
   }
+}
+
+/// And no NaN.
+inline void expect_same_bits(const std::vector<DocumentResult>& a,
+                             const std::vector<DocumentResult>& b) {
+  const auto expect_same = [](const Vector& x, const Vector& y, const char* what) {
+    ASSERT_EQ(x, y) << what;
+    EXPECT_EQ(std::memcmp(x.data(), y.data(), x.size() * sizeof(double)), 0) << what;
+  };
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    SCOPED_TRACE("document " + std::to_string(d));
+    expect_same(a[d].out, b[d].out, "out");
+    expect_same(a[d].lse, b[d].lse, "lse");
+    expect_same(a[d].dq, b[d].dq, "dq");
+    expect_same(a[d].dk, b[d].dk, "dk");
+    expect_same(a[d].dv, b[d].dv, "dv");
+  }
+}
+
+/// Of random documents: `least` tokens, and up to `more` - 1 more.
+struct Lengths {
+  std::int64_t least, more;
+  std::int64_t draw(std::mt19937_64& random) const {
+    return least + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(more));
+  }
+};
+
+/// Two documents cut into random tasks of every rule; every third round without rotation.
+inline CaseOptions every_rule(const kernels::AttentionShape& shape, int round, Lengths lengths,
+                              std::mt19937_64& random) {
+  CaseOptions options{shape, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
+  for (int d = 0; d < 2; ++d) options.lengths.push_back(lengths.draw(random));
+  return options;
+}
+
+/// The same with, by turns, windows, maps of positions, stripes and slices of heads.
+inline CaseOptions stripes_bands_and_maps(const kernels::AttentionShape& shape, int round,
+                                          Lengths lengths, std::mt19937_64& random) {
+  CaseOptions options{shape, 10000, {}, true, 0.1, 0.1};
+  options.window_share = round % 2 == 0 ? 0.7 : 0;
+  options.striped = round % 3 == 1;
+  options.sliced = round % 3 == 2;
+  options.mapped_share = round % 2 == 1 ? 0.8 : 0;
+  for (int d = 0; d < 2; ++d) options.lengths.push_back(lengths.draw(random));
+  return options;
 }
 
 /// Runs test(table, Real(), bounds) for each tuned table of float32 and of bfloat16.

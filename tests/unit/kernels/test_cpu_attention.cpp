@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <thread>
 
 #include "cadenza/base/error.hpp"
@@ -150,20 +149,6 @@ TEST(CpuAttention, ManyTilesEqualPortable) {
     const Case of = make_case({{4, 1, 64}, 10000, {1500, 700}, true, 0, 0}, random);
     expect_within(computed(of, 1, tuned<float>(*table)), computed(of, 1, portable<float>()),
                   kFloat32);
-  }
-}
-
-void expect_same_bits(const std::vector<DocumentResult>& a, const std::vector<DocumentResult>& b) {
-  const auto same = [](const Vector& x, const Vector& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
-  };
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t d = 0; d < a.size(); ++d) {
-    EXPECT_TRUE(same(a[d].out, b[d].out)) << "out of document " << d;
-    EXPECT_TRUE(same(a[d].lse, b[d].lse)) << "lse of document " << d;
-    EXPECT_TRUE(same(a[d].dq, b[d].dq)) << "dq of document " << d;
-    EXPECT_TRUE(same(a[d].dk, b[d].dk)) << "dk of document " << d;
-    EXPECT_TRUE(same(a[d].dv, b[d].dv)) << "dv of document " << d;
   }
 }
 

@@ -185,10 +185,7 @@ TEST(Cudnn, EqualsDefinitionForRandomTasksOfEveryRule) {
   std::mt19937_64 random(2);
   for (int round = 0; round < (kSanitized ? 1 : 6); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    CaseOptions options{{4, 2, 16}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
-    for (int d = 0; d < 2; ++d) {
-      options.lengths.push_back(20 + static_cast<std::int64_t>(random() % 130));
-    }
+    const CaseOptions options = every_rule({4, 2, 16}, round, {20, 130}, random);
     expect_cudnn(covered(rounded_case(options, random)), 1 + round % 3);
   }
 }
@@ -200,14 +197,7 @@ TEST(Cudnn, EqualsDefinitionForStripesBandsAndMaps) {
   const kernels::AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {6, 2, 32}};
   for (int round = 0; round < (kSanitized ? 1 : 9); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    CaseOptions options{shapes[round % 3], 10000, {}, true, 0.1, 0.1};
-    options.window_share = round % 2 == 0 ? 0.7 : 0;
-    options.striped = round % 3 == 1;
-    options.sliced = round % 3 == 2;
-    options.mapped_share = round % 2 == 1 ? 0.8 : 0;
-    for (int d = 0; d < 2; ++d) {
-      options.lengths.push_back(20 + static_cast<std::int64_t>(random() % 130));
-    }
+    const CaseOptions options = stripes_bands_and_maps(shapes[round % 3], round, {20, 130}, random);
     expect_cudnn(covered(rounded_case(options, random)), 1 + round % 2);
   }
 }

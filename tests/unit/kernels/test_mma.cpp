@@ -147,10 +147,7 @@ TEST(Mma, EqualsDefinitionForRandomTasksOfEveryRule) {
   std::mt19937_64 random(2);
   for (int round = 0; round < (kSanitized ? 1 : 3); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    CaseOptions options{{4, 2, 32}, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
-    for (int d = 0; d < 2; ++d) {
-      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 130));
-    }
+    const CaseOptions options = every_rule({4, 2, 32}, round, {1, 130}, random);
     expect_mma(rounded_case(options, random), 1 + round % 3);
   }
 }
@@ -161,14 +158,7 @@ TEST(Mma, EqualsDefinitionForStripesBandsAndMaps) {
   const kernels::AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {3, 1, 32}};
   for (int round = 0; round < (kSanitized ? 3 : 5); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    CaseOptions options{shapes[round % 3], 10000, {}, true, 0.1, 0.1};
-    options.window_share = round % 2 == 0 ? 0.7 : 0;
-    options.striped = round % 3 == 1;
-    options.sliced = round % 3 == 2;
-    options.mapped_share = round % 2 == 1 ? 0.8 : 0;
-    for (int d = 0; d < 2; ++d) {
-      options.lengths.push_back(1 + static_cast<std::int64_t>(random() % 130));
-    }
+    const CaseOptions options = stripes_bands_and_maps(shapes[round % 3], round, {1, 130}, random);
     expect_mma(rounded_case(options, random), 1 + round % 2);
   }
 }
@@ -203,13 +193,7 @@ TEST(Mma, SameBitsInWhateverOrderThreadsRun) {
   const Case of = rounded_case({{2, 1, 64}, 10000, {140}, true, 0.1, 0}, random);
   const auto a = computed(of, 1, emulated_mma());
   const auto b = computed(of, 1, emulated_mma({}, 1000));
-  for (std::size_t d = 0; d < a.size(); ++d) {
-    EXPECT_EQ(a[d].out, b[d].out);
-    EXPECT_EQ(a[d].lse, b[d].lse);
-    EXPECT_EQ(a[d].dq, b[d].dq);
-    EXPECT_EQ(a[d].dk, b[d].dk);
-    EXPECT_EQ(a[d].dv, b[d].dv);
-  }
+  expect_same_bits(a, b);
 }
 
 /// A result that differs, or a block that waits for ever.
