@@ -16,7 +16,7 @@ namespace {
 using config::Distribution;
 
 constexpr std::uint64_t kLengthStream = Hasher().add("synthetic.length").value();
-constexpr double kLongest = 0x1.0p40;  // where neither lengths.max nor max_document bounds a length
+constexpr double kUnbounded = 0x1.0p40;  // where neither lengths.max nor max_document bounds a length
 
 // Length before it is clamped, in tokens.
 double draw(const config::Lengths& lengths, double longest, std::uint64_t document,
@@ -48,11 +48,11 @@ std::int64_t drawn_length(const config::Data& data, std::int64_t document, std::
   const bool named =
       lengths.distribution == Distribution::constant || lengths.distribution == Distribution::list;
   const std::int64_t bound = lengths.max > 0 ? lengths.max : data.max_document;
-  const double longest = bound > 0 ? static_cast<double>(bound) : kLongest;
+  const double longest = bound > 0 ? static_cast<double>(bound) : kUnbounded;
   const double length = draw(lengths, longest, static_cast<std::uint64_t>(document), seed);
   const double shortest = named ? 1 : std::max(1.0, static_cast<double>(lengths.min));
   // Clamped before it is rounded: a heavy tail draws numbers that no integer holds.
-  return std::llround(std::max(shortest, std::min(length, named ? kLongest : longest)));
+  return std::llround(std::max(shortest, std::min(length, named ? kUnbounded : longest)));
 }
 
 }  // namespace

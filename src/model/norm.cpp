@@ -13,11 +13,11 @@ namespace {
 /// Real's accumulator; such sums are added in double.
 constexpr std::int64_t kBlockRows = 32;
 /// Bounds, on a device, what a thread of a column adds: there are fewer columns than threads.
-constexpr std::int64_t kMostBlocks = 512;
+constexpr std::int64_t kMostRowBlocks = 512;
 
 std::int64_t block_rows(std::int64_t rows) {
   if (!kDeviceIsCuda) return kBlockRows;
-  return std::max(kBlockRows, (rows + kMostBlocks - 1) / kMostBlocks);
+  return std::max(kBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
 }
 
 template <typename Real>

@@ -13,7 +13,7 @@ namespace {
 
 using simulate::RankTimes;
 
-constexpr std::size_t kShown = 8;  ///< ranks out of memory
+constexpr std::size_t kShownRanks = 8;  ///< ranks out of memory
 
 /// A part of a step: what it is called, and its seconds of a rank.
 struct Class {
@@ -147,7 +147,7 @@ std::string describe(const SimulationSummary& s) {
 
 std::string describe(const MemoryVerdict& memory) {
   std::string text = "memory: " + memory.text() + "\n";
-  const std::size_t shown = std::min(kShown, memory.beyond.size());
+  const std::size_t shown = std::min(kShownRanks, memory.beyond.size());
   for (std::size_t i = 0; i < shown; ++i) text += "  " + memory.beyond[i] + "\n";
   if (memory.beyond.size() > shown) {
     text += fmt::format("  ... and {} more such lines\n", memory.beyond.size() - shown);

@@ -35,7 +35,7 @@ TimeShares mean_shares(const simulate::Result& result) {
   return mean;
 }
 
-std::string bytes_text(std::int64_t bytes) {
+std::string memory_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
@@ -97,7 +97,7 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
     verdict.ranks_beyond += each;
     verdict.beyond.push_back(fmt::format("{} needs {} (most of it: {})",
                                          ranks_text(step.programs[i].rank, each),
-                                         bytes_text(memory.total()), memory.largest()));
+                                         memory_text(memory.total()), memory.largest()));
   }
   return verdict;
 }
@@ -105,11 +105,11 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
 std::string MemoryVerdict::text() const {
   const std::string most =
       fmt::format("rank {} needs the most, {} (most of it: {}); the smallest need is {}", fullest,
-                  bytes_text(largest), parts.largest(), bytes_text(smallest));
+                  memory_text(largest), parts.largest(), memory_text(smallest));
   if (limit == 0) return most + "; memory limit unknown (set run.memory)";
-  if (fits()) return fmt::format("fits in {}: {}", bytes_text(limit), most);
+  if (fits()) return fmt::format("fits in {}: {}", memory_text(limit), most);
   return fmt::format("out of memory on {} {}: each has {}, {}", ranks_beyond,
-                     ranks_beyond == 1 ? "rank" : "ranks", bytes_text(limit), most);
+                     ranks_beyond == 1 ? "rank" : "ranks", memory_text(limit), most);
 }
 
 void add_step(const Simulation& simulation, const SimulatedStep& step, SimulationSummary& summary) {

@@ -38,7 +38,7 @@ std::uint64_t program_hash() {
   return Hasher().add(bytes.str()).value();
 }
 
-struct Task {
+struct PointTask {
   config::Sweep sweep;
   config::Base base;
   std::vector<std::string> overrides;
@@ -53,7 +53,7 @@ struct Resolved {
   std::uint64_t hash = 0;
 };
 
-Resolved resolve(const Task& task, const config::SweepPoint& point) {
+Resolved resolve(const PointTask& task, const config::SweepPoint& point) {
   Resolved resolved;
   resolved.experiment = with_budgets(config::experiment_of(point, task.base, task.overrides));
   resolved.machine = load_machine(resolved.experiment.cluster);
@@ -76,7 +76,7 @@ Resolved resolve(const Task& task, const config::SweepPoint& point) {
   return resolved;
 }
 
-PointResult simulate_point(const Task& task, const Resolved& resolved) {
+PointResult simulate_point(const PointTask& task, const Resolved& resolved) {
   PointResult result;
   result.experiment = resolved.hash;
   result.summary = simulate_experiment(resolved.experiment, resolved.machine, 0, task.sweep.steps);
@@ -91,7 +91,7 @@ struct Row {
   bool kept = false;  ///< an earlier run's
 };
 
-Row work_on(const Task& task, const config::SweepPoint& point, const SweepLog& log) {
+Row work_on(const PointTask& task, const config::SweepPoint& point, const SweepLog& log) {
   PointResult result;
   try {
     const Resolved resolved = resolve(task, point);
@@ -108,7 +108,7 @@ Row work_on(const Task& task, const config::SweepPoint& point, const SweepLog& l
 /// Shared by the threads of a sweep.
 class Board {
  public:
-  Board(const Task& task, SweepLog& log)
+  Board(const PointTask& task, SweepLog& log)
       : task_(task),
         log_(log),
         rows_(task.points.size()),
@@ -145,7 +145,7 @@ class Board {
     rows_[i] = std::move(row.cells);
   }
 
-  const Task& task_;
+  const PointTask& task_;
   SweepLog& log_;
   std::vector<SweepRow> rows_;
   Progress progress_;
@@ -155,7 +155,7 @@ class Board {
   std::exception_ptr failure_;
 };
 
-std::vector<SweepRow> run_points(const Task& task, SweepLog& log) {
+std::vector<SweepRow> run_points(const PointTask& task, SweepLog& log) {
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   Board board(task, log);
   {
@@ -167,8 +167,8 @@ std::vector<SweepRow> run_points(const Task& task, SweepLog& log) {
   return board.rows();
 }
 
-Task read_task(const CommandLine& line) {
-  Task task;
+PointTask read_task(const CommandLine& line) {
+  PointTask task;
   const std::string text = read_yaml(line.experiment, "a sweep's YAML file");
   task.sweep = config::parse_sweep(text, line.experiment);
   if (line.steps > 0) task.sweep.steps = line.steps;
@@ -191,7 +191,7 @@ OutputFolder open_folder(const std::string& path, const std::string& sweep_file)
 }
 
 /// @throws Error(data) where a point failed, Error(usage) where none was simulated
-void report(const Task& task, std::span<const SweepRow> rows, const std::string& folder) {
+void report(const PointTask& task, std::span<const SweepRow> rows, const std::string& folder) {
   std::array<std::size_t, 4> counts{};
   const SweepRow* worst = nullptr;
   for (const SweepRow& row : rows) {
@@ -211,7 +211,7 @@ void report(const Task& task, std::span<const SweepRow> rows, const std::string&
 }  // namespace
 
 void sweep(const CommandLine& line) {
-  const Task task = read_task(line);
+  const PointTask task = read_task(line);
   const std::string folder = line.output.empty() ? "runs/" + task.sweep.name : line.output;
   const std::vector<std::string> columns = columns_of(task.sweep);
   const OutputFolder held = open_folder(folder, line.experiment);

@@ -15,10 +15,10 @@ namespace {
 using Key = std::tuple<Rank, int, std::int64_t, std::int64_t>;
 using Tasks = std::vector<const PlacedTask*>;
 /// By rank and document.
-using Homes = std::map<std::pair<Rank, int>, std::vector<Range>>;
+using HomesByRank = std::map<std::pair<Rank, int>, std::vector<Range>>;
 
-Homes homes_of(const Workload& workload) {
-  Homes homes;
+HomesByRank homes_of(const Workload& workload) {
+  HomesByRank homes;
   for (const Home& home : workload.homes) {
     homes[{home.rank, home.document}].push_back(home.tokens);
   }
@@ -90,7 +90,7 @@ KeyBytes& KeyBytes::operator+=(const KeyBytes& other) {
 
 KeyBytes key_bytes(const Plan& plan) {
   KeyBytes bytes;
-  Homes homes = homes_of(plan.workload);
+  HomesByRank homes = homes_of(plan.workload);
   std::map<Key, Tasks> tasks;
   for (const Stage& stage : plan.stages) {
     for (const Move& move : stage.moves) {
