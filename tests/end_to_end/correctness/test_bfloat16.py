@@ -210,9 +210,9 @@ def test_training_follows_float32(single):
 @needs_bfloat16
 @pytest.mark.parametrize("layout", ["cad on 2", "cad on 3", "cad, 2 trainers, 1 server"])
 def test_layout_trains_like_one_rank(layout, single, corpus, tmp_path):
-    """Before the first update only the order of sums differs, and O is rounded earlier than at
-    home, to the same. Gradients of rows that travelled are rounded once more: that changes what an
-    update does by a rounding at most, and so the loss by that part of what training did to it.
+    """Only the order of sums differs, which lets some of them round to the next bfloat16 where a
+    product reads them: that changes what an update does by a rounding at most, and so the loss by
+    that part of what training did to it.
     """
     run = harness.train(tmp_path, training(corpus, LAYOUTS[layout], "bfloat16"))
     expected = single["bfloat16"]
