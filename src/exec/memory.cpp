@@ -32,14 +32,12 @@ void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int p
     if (tick.part != part) continue;
     index.add(tick, in_pool);
     const Binding binding = bind(tick, in_pool, align);
-    needs.add(shape, binding, copies);
+    needs.add(binding, copies);
     rows = std::max(rows, binding.home.rows());
   }
-  const bool widens = shape.element_bytes < shape.accumulator_bytes;
   memory.attention += workspace_bytes(shape, needs.query_rows, needs.key_rows, needs.copies);
   memory.attention += index.working + index.kept * copies;
-  memory.communication +=
-      needs.message_bytes + (widens ? needs.arriving * shape.accumulator_bytes : 0);
+  memory.communication += needs.message_bytes;
 }
 
 std::int64_t rotation_bytes(const config::Experiment& e) {

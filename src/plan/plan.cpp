@@ -127,9 +127,9 @@ Range key_heads(const AttentionShape& shape, Range heads) {
 }
 
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads) {
-  const bool scalar = what == Tensor::lse || what == Tensor::delta;
-  return tokens.size() * heads.size() *
-         (scalar ? shape.accumulator_bytes : shape.head_dim * shape.element_bytes);
+  const bool statistic = what == Tensor::lse || what == Tensor::delta;
+  const int size = statistic || is_result(what) ? shape.accumulator_bytes : shape.element_bytes;
+  return tokens.size() * heads.size() * (statistic ? 1 : shape.head_dim) * size;
 }
 
 Move make_move(const AttentionShape& shape, Rank from, Rank to, Tensor what, int document,

@@ -16,8 +16,8 @@ class Shape:
         self.heads = model["heads"]
         self.kv_heads = model.get("kv_heads", model["heads"])
         self.head_dim = model["d_model"] // model["heads"]
-        # Of rows of head_dim numbers, and of statistics, which have one number a head.
-        self.element, self.statistic = {
+        # Of a number of an input, and of a sum.
+        self.element, self.sum = {
             "bfloat16": (2, 4),
             "float32": (4, 4),
             "float64": (8, 8),
@@ -35,8 +35,9 @@ class Shape:
         return self.kv_heads if what in ("K", "V") else self.heads
 
     def bytes(self, move):
-        row = self.statistic if move["what"] == "LSE" else self.head_dim * self.element
-        return size(move["tokens"]) * size(move["heads"]) * row
+        number = self.sum if move["what"] in RESULTS else self.element
+        numbers = 1 if move["what"] == "LSE" else self.head_dim
+        return size(move["tokens"]) * size(move["heads"]) * numbers * number
 
     def kv_range(self, heads):
         group = self.heads // self.kv_heads

@@ -99,9 +99,10 @@ TEST(Training, EveryLayoutTrainsLikeOneRankInDouble) {
 
 TEST(Training, EveryLayoutTrainsLikeOneRankInBfloat16) {
   if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no bfloat16 on this machine";
-  // Rows that travel are rounded once more, by 2^-8 at most: that changes by this part what updates
-  // do to the loss, which falls by less than 1 of 4. AdamW moves an element by about the learning
-  // rate a step, whatever its gradient: by twice that, at most, two elements drift apart.
+  // Other orders of sums let some of them round to the next bfloat16, by 2^-8 at most: that changes
+  // by this part what updates do to the loss, which falls by less than 1 of 4. AdamW moves an
+  // element by about the learning rate a step, whatever its gradient: by twice that, at most, two
+  // elements drift apart.
   expect_every_layout_trains_like_one_rank<bfloat16>(kSteps, 0x1p-8 / 4, 2 * kSteps * 3e-3);
 }
 

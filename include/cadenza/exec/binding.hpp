@@ -96,28 +96,23 @@ std::int64_t head_elements(const plan::AttentionShape& shape, plan::Tensor what)
 /// Heads of a row at home.
 int home_heads(const plan::AttentionShape& shape, plan::Tensor what);
 
-/// Q, K, V, dO: what kernels read and no one adds to. In an activation buffer or workspace their
-/// elements are of the experiment's type, all others are sums of its accumulator's.
+/// Q, K, V, dO: what kernels read and no one adds to. In an activation buffer, workspace or message
+/// their elements are of the experiment's type, all others are sums of its accumulator's.
 bool is_input(plan::Tensor what);
 
 /// Bytes of a server's workspace: `copies` of Q, K and V where it keeps them, one of all else.
 std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
                              std::int64_t key_rows, std::int64_t copies);
 
-/// Elements of the longest O that arrives in one piece, with its LSE: what is widened at a time
-/// where messages carry shorter elements than sums have.
-std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding);
-
 /// What an exchange must make room for over the ticks of a step.
 struct ExchangeNeeds {
   std::int64_t query_rows = 0;
   std::int64_t key_rows = 0;
   std::int64_t message_bytes = 0;
-  std::int64_t arriving = 0;  ///< elements that are widened at a time
-  std::int64_t copies = 1;    ///< of Q, K and V in the workspace
+  std::int64_t copies = 1;  ///< of Q, K and V in the workspace
   std::size_t stages = 0;
   /// @param kept  layers x activation buffers whose inputs a server keeps, where the plan says so
-  void add(const plan::AttentionShape& shape, const Binding& binding, std::int64_t kept);
+  void add(const Binding& binding, std::int64_t kept);
 };
 
 /// @param rank   as the plan counts ranks

@@ -3,8 +3,9 @@
 // travel back and merge. The executor calls the operations in the order of the rank's program. In
 // ping-pong each half of a microbatch has an exchange of its own.
 //
-// In messages Q, K, V, dO, O, dQ, dK, dV are Real: sums are rounded when they leave and widened
-// before they merge or add up. LSE and delta travel as they are, in Accumulator<Real>.
+// All rows travel as they lie in their buffers: Q, K, V, dO as Real, and O, LSE, delta, dQ, dK, dV
+// as Accumulator<Real>. Nothing is rounded on its way, so that no number of ranks adds to the error
+// of a sum.
 #pragma once
 
 #include <array>
@@ -101,7 +102,6 @@ class AttentionExchange {
   }
   std::vector<Transfer>& list_transfers(const MessageSet& messages, int tag,
                                         std::vector<Transfer>& transfers) const;
-  void grow_arriving(std::int64_t elements);
   const model::AttentionBuffers<Real>& buffers_of(bool home) const;
   Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
   Sum* sums_of(bool home, plan::Tensor what, std::int64_t head_row) const;
@@ -138,7 +138,6 @@ class AttentionExchange {
   std::vector<Transfer> receives_;
   std::vector<std::int64_t> posted_ns_;  ///< of the messages of a stage and direction
   std::vector<Posted> sending_;          ///< on which this rank only sends
-  Array<Sum> arriving_;  ///< O, then LSE, of a segment, widened; empty if Real is Sum
   /// By tick, pass and stage; the tasks are those of the step, the rows those of the last layer.
   std::vector<std::array<std::vector<kernels::TaskList<Real>>, 2>> tasks_;
 };

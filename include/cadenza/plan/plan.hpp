@@ -21,8 +21,8 @@ struct AttentionShape {
   int heads = 1;     ///< query heads
   int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int head_dim = 1;
-  int element_bytes = 4;      ///< of Q, K, V, O and their gradients
-  int accumulator_bytes = 4;  ///< of LSE and delta; at least element_bytes
+  int element_bytes = 4;      ///< of Q, K, V and dO, which are only read
+  int accumulator_bytes = 4;  ///< of all that is added up: results, delta; at least element_bytes
   int group() const { return heads / kv_heads; }
 };
 
@@ -205,7 +205,7 @@ struct Plan {
 /// Key-value heads that query heads read.
 Range key_heads(const AttentionShape& shape, Range heads);
 
-/// Bytes of a move: tokens x heads x (head_dim x element_bytes, or accumulator_bytes).
+/// Bytes of a move: of inputs in element_bytes, of results, LSE and delta in accumulator_bytes.
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads);
 
 /// A move with its bytes.

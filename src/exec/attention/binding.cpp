@@ -256,23 +256,10 @@ std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t que
   return query_rows * queries + key_rows * keys;
 }
 
-std::int64_t arriving_elements(const plan::AttentionShape& shape, const Binding& binding) {
-  std::int64_t head_rows = 0;
-  for (const StageBinding& stage : binding.forward) {
-    for (const Segment& segment : stage.results.receives.segments) {
-      if (segment.what != Tensor::o) continue;
-      head_rows = std::max(head_rows, segment.rows * segment.heads.size());
-    }
-  }
-  return head_rows * (shape.head_dim + 1);
-}
-
-void ExchangeNeeds::add(const plan::AttentionShape& shape, const Binding& binding,
-                        std::int64_t kept) {
+void ExchangeNeeds::add(const Binding& binding, std::int64_t kept) {
   query_rows = std::max(query_rows, binding.query_rows);
   key_rows = std::max(key_rows, binding.key_rows);
   message_bytes = std::max(message_bytes, binding.message_bytes);
-  arriving = std::max(arriving, arriving_elements(shape, binding));
   if (binding.keeps_inputs) copies = kept;
   stages = std::max({stages, binding.forward.size(), binding.backward.size()});
 }

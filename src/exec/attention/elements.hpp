@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::exec {
@@ -41,31 +40,29 @@ void for_each_element(const char* label, const StridedRows& rows, const Each& ea
   }
 }
 
-/// Buffer to message, rounded to nearest where To is shorter.
-template <typename From, typename To>
-void pack_elements(const From* buffer, To* message, const StridedRows& rows) {
+/// Buffer to message.
+template <typename T>
+void pack_elements(const T* buffer, T* message, const StridedRows& rows) {
   for_each_element(
-      "pack_rows", rows,
-      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { message[m] = static_cast<To>(buffer[b]); });
+      "pack_rows", rows, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { message[m] = buffer[b]; });
 }
 
-/// Message to buffer, widened where To is longer.
-template <typename From, typename To>
-void place_elements(const From* message, To* buffer, const StridedRows& rows) {
+/// Message to buffer.
+template <typename T>
+void place_elements(const T* message, T* buffer, const StridedRows& rows) {
   for_each_element(
       "place_rows", rows,
-      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] = static_cast<To>(message[m]); });
+      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] = message[m]; });
 }
 
-template <typename From, typename To>
-void add_elements(const From* message, To* buffer, const StridedRows& rows) {
+template <typename T>
+void add_elements(const T* message, T* buffer, const StridedRows& rows) {
   for_each_element(
-      "add_rows", rows,
-      KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] += static_cast<To>(message[m]); });
+      "add_rows", rows, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] += message[m]; });
 }
 
 /// Buffer to message, or message to buffer, where the message's elements may lie at any address:
-/// statistics follow shorter elements.
+/// statistics follow shorter inputs.
 template <typename T>
 void pack_unaligned(const T* buffer, std::byte* message, const StridedRows& rows) {
   for_each_element(

@@ -76,12 +76,11 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
            plan_shape_.accumulator_bytes);
     }
     bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
-    needs.add(plan_shape_, bindings_.back(), copies);
+    needs.add(bindings_.back(), copies);
   }
   // All messages of the step before are complete (finish), so nobody reads what grows here.
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   buffer_.grow(needs.message_bytes);
-  if constexpr (!std::is_same_v<Real, Sum>) grow_arriving(needs.arriving);
   posted_ns_.resize(std::max(posted_ns_.size(), 2 * needs.stages));
   bind_tasks();
   index_.bind(ticks, copies);
@@ -102,15 +101,6 @@ void AttentionExchange<Real>::bind_tasks() {
       }
     }
   }
-}
-
-template <typename Real>
-void AttentionExchange<Real>::grow_arriving(std::int64_t elements) {
-  const auto present = static_cast<std::int64_t>(arriving_.extent(0));
-  if (elements <= present) return;
-  ledger_.remove(MemoryKind::communication, present * static_cast<std::int64_t>(sizeof(Sum)));
-  arriving_ = {};
-  arriving_ = allocate<Sum>(ledger_, MemoryKind::communication, "arriving", elements);
 }
 
 template <typename Real>
@@ -265,7 +255,7 @@ StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
   return {segment.rows, segment.heads.size() * elements, segment.row_heads * elements};
 }
 
-/// Sums leave rounded to Real. Gradients that leave are cleared behind them: the workspace holds
+/// Gradients that leave are cleared behind them: the workspace holds
 /// zeros whenever no backward pass is adding to it, so the next one need not clear it.
 template <typename Real>
 void AttentionExchange<Real>::pack(const MessageSet& messages) {
@@ -274,14 +264,14 @@ void AttentionExchange<Real>::pack(const MessageSet& messages) {
     const std::int64_t head_row = segment.row + segment.heads.begin;
     const StridedRows rows = stride_of(segment);
     if (is_input(segment.what)) {
-      pack_elements(inputs_of(segment.home, segment.what, head_row), as<Real>(target), rows);
+      pack_elements<Real>(inputs_of(segment.home, segment.what, head_row), as<Real>(target), rows);
       continue;
     }
     Sum* values = sums_of(segment.home, segment.what, head_row);
     if (is_statistic(segment.what)) {
       pack_unaligned<Sum>(values, target, rows);
     } else {
-      pack_elements(values, as<Real>(target), rows);
+      pack_elements<Sum>(values, as<Sum>(target), rows);
     }
     if (is_gradient(segment.what)) clear_elements(values, rows);
   }
@@ -366,9 +356,9 @@ void AttentionExchange<Real>::unpack(const MessageSet& messages) {
     if (segment.what == Tensor::o) {
       merge_output(messages, segment);
     } else if (is_gradient(segment.what)) {
-      add_elements(as<const Real>(source),
-                   sums_of(segment.home, segment.what, segment.row + segment.heads.begin),
-                   stride_of(segment));
+      add_elements<Sum>(as<const Sum>(source),
+                        sums_of(segment.home, segment.what, segment.row + segment.heads.begin),
+                        stride_of(segment));
     } else if (!segment.home) {  // LSE that arrives at home is merged with its O
       place_input(segment, source);
     }
@@ -382,8 +372,8 @@ void AttentionExchange<Real>::place_input(const Segment& segment, const std::byt
     place_unaligned<Sum>(source, sums_of(false, segment.what, head_row), stride_of(segment));
     return;
   }
-  place_elements(as<const Real>(source), inputs_of(false, segment.what, head_row),
-                 stride_of(segment));
+  place_elements<Real>(as<const Real>(source), inputs_of(false, segment.what, head_row),
+                       stride_of(segment));
   // Tasks merge into O and LSE, so the rows of a query begin as those of no keys. The backward pass
   // only reads LSE, which travels with Q.
   if (segment.what != Tensor::q || context_.pass == Pass::backward) return;
@@ -402,22 +392,12 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
   if (lse == messages.segments.end()) {
     fail(ExitCode::communication, "rank {} received rows of O without their LSE", pool_.rank());
   }
-  const std::byte* part_out = bytes_of(messages) + out.offset;
-  const std::byte* part_lse = bytes_of(messages) + lse->offset;
-  if constexpr (!std::is_same_v<Real, Sum>) {
-    // One buffer serves all segments: each is merged before the next one is widened.
-    const std::int64_t statistics = out.rows * out.heads.size();
-    const std::int64_t count = statistics * shape_.head_dim;
-    Sum* wide = arriving_.data();
-    place_elements(as<const Real>(part_out), wide, StridedRows{1, count, count});
-    place_unaligned<Sum>(part_lse, wide + count, StridedRows{1, statistics, statistics});
-    part_out = reinterpret_cast<const std::byte*>(wide);
-    part_lse = reinterpret_cast<const std::byte*>(wide + count);
-  }
+  const std::byte* part = bytes_of(messages);
   const attention::HeadSlice slice{static_cast<int>(out.row_heads), out.heads};
   attention::merge_partial<Sum>(sums_of(true, Tensor::o, out.row),
-                                sums_of(true, Tensor::lse, out.row), slice, as<const Sum>(part_out),
-                                as<const Sum>(part_lse), out.rows, shape_.head_dim);
+                                sums_of(true, Tensor::lse, out.row), slice,
+                                as<const Sum>(part + out.offset), as<const Sum>(part + lse->offset),
+                                out.rows, shape_.head_dim);
 }
 
 /// The tasks of a stage with the rows of this layer: the binding holds offsets, for all layers, and

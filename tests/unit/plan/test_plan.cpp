@@ -51,14 +51,15 @@ TEST(Plan, MoveBytesCountRowsHeadsAndElements) {
   EXPECT_EQ(move_bytes(shape, Tensor::delta, {10, 13}, {2, 8}), 3 * 6 * 4);
 }
 
-TEST(Plan, MoveBytesOfBfloat16CarryStatisticsInFloat) {
+TEST(Plan, MoveBytesOfBfloat16CarrySumsInFloat) {
   const AttentionShape shape{8, 2, 16, 2, 4};
-  for (const Tensor what : {Tensor::q, Tensor::o, Tensor::dout, Tensor::dq}) {
-    EXPECT_EQ(move_bytes(shape, what, {10, 13}, {0, 8}), 3 * 8 * 16 * 2) << name(what);
-  }
-  for (const Tensor what : {Tensor::k, Tensor::v, Tensor::dk, Tensor::dv}) {
-    EXPECT_EQ(move_bytes(shape, what, {10, 13}, {0, 2}), 3 * 2 * 16 * 2) << name(what);
-  }
+  const auto bytes = [&](Tensor what) {
+    return move_bytes(shape, what, {10, 13}, {0, is_key_side(what) ? 2 : 8});
+  };
+  for (const Tensor what : {Tensor::q, Tensor::dout}) EXPECT_EQ(bytes(what), 3 * 8 * 16 * 2);
+  for (const Tensor what : {Tensor::k, Tensor::v}) EXPECT_EQ(bytes(what), 3 * 2 * 16 * 2);
+  for (const Tensor what : {Tensor::o, Tensor::dq}) EXPECT_EQ(bytes(what), 3 * 8 * 16 * 4);
+  for (const Tensor what : {Tensor::dk, Tensor::dv}) EXPECT_EQ(bytes(what), 3 * 2 * 16 * 4);
   EXPECT_EQ(move_bytes(shape, Tensor::lse, {10, 13}, {2, 8}), 3 * 6 * 4);
   EXPECT_EQ(move_bytes(shape, Tensor::delta, {10, 13}, {2, 8}), 3 * 6 * 4);
 }
