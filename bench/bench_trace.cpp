@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
@@ -123,7 +124,9 @@ void run(const Options& options) {
   const config::Experiment experiment = experiment_of(options);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
-  const std::string path = std::filesystem::temp_directory_path() / "cadenza-bench-trace.h5";
+  std::string folder = std::filesystem::temp_directory_path() / "cadenza-bench-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) fail(ExitCode::data, "{}: cannot be made", folder);
+  const std::string path = folder + "/trace.h5";
   Side with(experiment, *corpus, true, path);
   Side without(experiment, *corpus, false, path);
   std::vector<double> ratios, traced, microseconds, shares;
@@ -138,7 +141,7 @@ void run(const Options& options) {
     microseconds.push_back(1e-3 * static_cast<double>(with.untraced_ns()));
     shares.push_back(with.untraced_share());
   }
-  std::filesystem::remove(path);
+  std::filesystem::remove_all(folder);
   const auto [least, most] = std::ranges::minmax(ratios);
   fmt::print(
       "{} events a step of {:.0f} ms; with a trace it takes {:.4f} times as long as without "

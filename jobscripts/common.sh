@@ -25,6 +25,19 @@ program=${CADENZA:-$PWD/$build/cadenza}
 # shellcheck disable=SC2034  # read by the job scripts
 folder=${CADENZA_RUN:-runs/$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
 
+# refuse_foreign FOLDER: job numbers recur, on another cluster or after a reset; what this job finds
+# before its first start belongs to another job of its number, unless CADENZA_RUN says otherwise.
+refuse_foreign() {
+  [ -z "${CADENZA_RUN:-}" ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && [ -e "$1" ] || return 0
+  fail "$1 is there already, but job $SLURM_JOB_ID was never started before: it is another job's; move" \
+    "it away, or say CADENZA_RUN=$1"
+}
+
+[ -n "${SLURM_ARRAY_JOB_ID:-}" ] || refuse_foreign "$folder"   # tasks of an array share it
+
+# mentions PATTERN EXPERIMENT [OPTION...]: whether the experiment or its options say so.
+mentions() { grep -qE "\\b$1" <(sed 's/#.*//' "$2"; echo "${@:3}"); }
+
 # Since Slurm 22.05 srun does not take it over from the job.
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
@@ -80,11 +93,17 @@ check() {
     fail "$1 asks for $ranks ranks, but the job has ${tasks[*]} tasks: sbatch --nodes and" \
       "--ntasks-per-node say how many, or parallel and attention.servers of the experiment"
   fi
+  # Experiments that are copied from others say nothing of devices, or `host`.
+  if [ -n "${SLURM_JOB_GPUS:-}${SLURM_GPUS_ON_NODE:-}" ] && ! mentions 'device *[:=] *"?cuda' "$@" &&
+    [[ ${*:2} != *run.device=host* ]]; then
+    fail "the job has GPUs, but $1 computes on processors: run.device: cuda, or as an option" \
+      "--set run.device=host if the GPUs are to stay idle"
+  fi
 }
 
-# write_facts RUN: what ran where, for the day on which somebody asks. Never fails the job.
+# write_facts FOLDER: what ran where, for the day on which somebody asks. Never fails the job.
 write_facts() {
-  local facts=$1/job
+  local facts=$1
   mkdir -p "$facts" || fail "$facts: cannot be made; runs/ should lie on a shared, writable file system"
   scontrol show job "$SLURM_JOB_ID" >"$facts/job.txt" 2>&1 || true
   env | grep -E '^(CADENZA|CUDA|NCCL|OMP|OMPI|PMIX|SBATCH|SLURM|SRUN|UCX|HDF5|LOADEDMODULES)' | sort \
@@ -101,13 +120,17 @@ write_facts() {
     nvidia-smi -L 2>/dev/null || true' >"$facts/nodes.txt" 2>&1 || true
 }
 
-# train RUN EXPERIMENT [OPTION...]: a training run on all ranks of the job, into the folder RUN.
+# train RUN EXPERIMENT [OPTION...]: a training run on all ranks of the job, into the folder RUN. The
+# program renames the run that an earlier start of the job has left there: facts join it at its end.
 train() {
-  local run=$1
+  local run=$1 code=0
   shift
-  write_facts "$run"
+  [ ! -d "$run.job" ] || [ ! -d "$run" ] || mv "$run.job" "$run/job"
+  write_facts "$run.job"
   echo "== ${launch[*]} $program train $* --output $run"
-  "${launch[@]}" "$program" train "$@" --output "$run"
+  "${launch[@]}" "$program" train "$@" --output "$run" || code=$?
+  [ ! -d "$run" ] || [ -d "$run/job" ] || mv "$run.job" "$run/job"
+  return $code
 }
 
 # report RUN... [--output FILE]: one page about them. What it says of failures is in the log; the job succeeds.

@@ -2,8 +2,8 @@
 // The two products of a tile of attention by libxsmm and by oneDNN, alternately, on one thread; not
 // part of the build, because nothing else needs libxsmm:
 //   apt-get install libxsmm-dev libdnnl-dev
-//   g++ -O2 bench/peers/libxsmm_tile.cpp -o /tmp/libxsmm_tile -lxsmm -lxsmmnoblas -ldnnl -ldl
-//   OMP_NUM_THREADS=1 taskset -c 0 /tmp/libxsmm_tile
+//   g++ -O2 bench/peers/libxsmm_tile.cpp -o build/libxsmm_tile -lxsmm -lxsmmnoblas -ldnnl -ldl
+//   OMP_NUM_THREADS=1 taskset -c 0 build/libxsmm_tile
 #include <libxsmm.h>
 #include <oneapi/dnnl/dnnl.h>
 

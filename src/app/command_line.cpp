@@ -80,10 +80,12 @@ void add_train(CLI::App& app, CommandLine& line) {
       *train, line,
       "Folder for the run (default: runs/<name>); only one run at a time may use it. An earlier "
       "run there is renamed to <folder>.1, .2, ...");
-  train->add_option("--from", line.from,
-                    "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a "
-                    "run's folder (its newest one). Training continues with the next batch as if "
-                    "never interrupted; the layout may differ");
+  train->add_option(
+      "--from", line.from,
+      "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a "
+      "run's folder (its newest sound one; then those of <folder>.N, the runs that had "
+      "the folder before), or a folder of runs attempt-0, attempt-1, ... Training "
+      "continues with the next batch as if never interrupted; the layout may differ");
   train->add_flag("--dry-run", line.dry_run,
                   "Check the experiment and print layout, memory estimate and plan; train nothing, "
                   "write nothing");

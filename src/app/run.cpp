@@ -8,6 +8,7 @@
 
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/failure.hpp"
+#include "app/runtime/signals.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/runtime/version.hpp"
 #include "commands.hpp"
@@ -57,6 +58,7 @@ int run(int argc, char** argv) {
       break;
   }
   if (line->dry_run) return in_one_process(*line, dry_run);
+  const StopSignals signals;  // before MPI starts: one that comes meanwhile must not end the rank
   const int failed =
       in_session(argc, argv, [&](comm::Communicator& world) { exit_code = train(world, *line); });
   return failed != 0 ? failed : exit_code;

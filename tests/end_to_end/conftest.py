@@ -14,14 +14,22 @@ ALONE = {
 }  # fmt: skip
 
 
+def pytest_addoption(parser):
+    parser.addoption("--thorough", action="store_true", help="run the tests marked thorough, too")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: nothing else may run beside it")
+    config.addinivalue_line("markers", "thorough: runs with --thorough only")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    left_out = pytest.mark.skip(reason="scripts/test --thorough runs it")
     for item in items:
         if item.path.stem in ALONE:
             item.add_marker("alone")
+        if item.get_closest_marker("thorough") and not config.getoption("thorough"):
+            item.add_marker(left_out)
 
 
 def pytest_sessionstart(session):

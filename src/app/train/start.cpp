@@ -8,39 +8,41 @@
 #include <filesystem>
 #include <optional>
 
-#include "app/run_folder.hpp"
 #include "app/runtime/collective_error.hpp"
 #include "cadenza/program/step_plan.hpp"
+#include "found_checkpoints.hpp"
 
 namespace cadenza::app {
 namespace {
 
-/// The files that may be the start, the newest first: one that was damaged since it was written
-/// must not end a chain of jobs. Of rank 0.
+/// The files that may be the start, in the order in which they are tried: one that was damaged
+/// since it was written must not end a chain of jobs. Of rank 0.
 class Candidates {
  public:
   explicit Candidates(const std::string& from) : from_(from) {
     std::error_code unseen;  // what cannot be looked at is told by the attempt to read it
-    const std::string below = RunFolder(from).checkpoints();
-    is_folder_ = std::filesystem::is_directory(from, unseen);
-    if (!is_folder_) {
-      paths_ = {from};
-      return;
+    const bool is_there = std::filesystem::exists(from, unseen);
+    is_file_ = is_there && !std::filesystem::is_directory(from, unseen);
+    if (!is_file_) {
+      const auto found = found_checkpoints(from);
+      left_.assign(found.begin(), found.end());
     }
-    const auto found =
-        model::checkpoints_in(std::filesystem::is_directory(below, unseen) ? below : from);
-    paths_.assign(found.begin(), found.end());
+    is_file_ = is_file_ || (!is_there && left_.empty());  // so that reading it says what is wrong
+    if (is_file_) left_ = {{from, false}};
+    has_own_ = !left_.empty() && !left_.front().of_earlier_run;
+    if (!has_own_ && !left_.empty()) spdlog::warn("skipped   {}: it holds no checkpoint", from_);
   }
 
   /// The next file that is sound as far as one sees without its numbers.
   Start next(const config::Experiment& experiment) {
-    while (!paths_.empty()) {
-      const std::string path = paths_.front();
-      paths_.pop_front();
+    while (!left_.empty()) {
+      const FoundCheckpoint candidate = left_.front();
+      left_.pop_front();
       try {
-        return examine(path, experiment);
-      } catch (const model::OtherModel&) {
-        throw;  // nothing is wrong with the file
+        return examine(candidate, experiment);
+      } catch (const model::OtherModel& error) {
+        if (!candidate.of_earlier_run) throw;  // nothing is wrong with the file
+        pass_over(error);
       } catch (const Error& error) {
         if (error.code() != ExitCode::data) throw;
         pass_over(error);
@@ -51,7 +53,7 @@ class Candidates {
 
   /// Goes on to an older one, where there may be one.
   void pass_over(const Error& error) {
-    if (!is_folder_) throw error;
+    if (is_file_) throw error;
     spdlog::warn("skipped   {}", error.what());
     reason_ = error.what();
   }
@@ -60,8 +62,10 @@ class Candidates {
   const std::string& notes() const { return notes_; }
 
  private:
-  Start examine(const std::string& path, const config::Experiment& experiment) {
+  Start examine(const FoundCheckpoint& candidate, const config::Experiment& experiment) {
+    const std::string& path = candidate.path;
     const model::CheckpointReader checkpoint(path);
+    if (candidate.of_earlier_run && has_own_) require_same_run(checkpoint, experiment);
     checkpoint.require(experiment.model);
     if (checkpoint.step() >= experiment.run.steps) {
       fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} steps already done in {}",
@@ -69,6 +73,19 @@ class Candidates {
     }
     notes_ = describe(checkpoint, experiment);
     return {path, checkpoint.step()};
+  }
+
+  /// The run that was renamed may be any other one; with the same settings it has the same numbers.
+  static void require_same_run(const model::CheckpointReader& checkpoint,
+                               const config::Experiment& experiment) {
+    std::vector<std::string> keys;
+    for (const auto& difference : checkpoint.differences(experiment)) {
+      const bool is_goal = difference.key == "run.steps";  // more of them are a reason to go on
+      if (!is_goal) keys.push_back(difference.key);
+    }
+    if (keys.empty()) return;
+    fail(ExitCode::data, "{}: is of an earlier run with another {}; valid: --from with its folder",
+         checkpoint.path(), fmt::join(keys, ", "));
   }
 
   static std::string describe(const model::CheckpointReader& checkpoint,
@@ -88,8 +105,9 @@ class Candidates {
   }
 
   std::string from_;
-  bool is_folder_ = false;
-  std::deque<std::string> paths_;
+  bool is_file_ = false;
+  bool has_own_ = false;  ///< the folder has files that no earlier run wrote
+  std::deque<FoundCheckpoint> left_;
   std::string reason_ = "it holds none";
   std::string notes_;
 };

@@ -27,8 +27,9 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 
 /// Finds the checkpoint to start from and reads it. Collective; rank 0 says what was passed over,
 /// and in which settings the run that wrote the checkpoint was another.
-/// @param from  a checkpoint, a folder of checkpoints or a run's folder (of both the newest that is
-///              sound); empty: step 0
+/// @param from  a checkpoint, or a folder: the first of found_checkpoints() that is sound; if the
+///              folder has files itself, of earlier runs only those with the experiment's settings;
+///              empty: step 0
 /// @param read  reads a checkpoint's numbers on every rank; throws Error(data) where one is damaged
 /// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage)
 /// where run.steps are done already

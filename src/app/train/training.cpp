@@ -9,6 +9,7 @@
 
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/machine.hpp"
+#include "app/runtime/signals.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"

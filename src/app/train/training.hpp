@@ -9,7 +9,6 @@
 
 #include "app/run_folder.hpp"
 #include "app/runtime/progress.hpp"
-#include "app/runtime/signals.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
@@ -50,7 +49,6 @@ class Training {
   void open_outputs(const std::string& output);
   void finish(int signal, std::int64_t steps);
 
-  StopSignals signals_;
   comm::Communicator& world_;
   config::Experiment experiment_;
   config::Machine machine_;  ///< that plans are predicted for

@@ -277,6 +277,49 @@ def test_into_the_folder_it_came_from(interrupted, whole, corpus, tmp_path):
     assert len(harness.read_metrics(tmp_path / "resumed.1")) == STEPS
 
 
+def test_killed_before_its_first_checkpoint(interrupted, whole, corpus, tmp_path):
+    """`--from R --output R` has renamed R to R.1 and wrote nothing more, or not even the folder;
+    an R.1 that an earlier `--from R` has left in the same way is passed over."""
+    interrupted.rename(tmp_path / "resumed.1")
+    (tmp_path / "resumed.2/checkpoints").mkdir(parents=True)
+    (tmp_path / "resumed/checkpoints").mkdir(parents=True)
+    run, out = resume(tmp_path, experiment_of(corpus, {}), f"{tmp_path}/resumed/")
+    assert_goes_on(run, whole, STOP)
+    assert f"from      {tmp_path}/resumed.1/checkpoints/{name_of(STOP)}, step {STOP}" in out
+    shutil.rmtree(tmp_path / "resumed")
+    run, out = resume(tmp_path, experiment_of(corpus, {}), tmp_path / "resumed")
+    assert_goes_on(run, whole, STOP)
+
+
+def test_a_damaged_run_falls_back_to_the_one_before(interrupted, whole, corpus, tmp_path):
+    """If that has the same settings; else it may be any other run that had the folder."""
+    interrupted.rename(tmp_path / "resumed")
+    run, _ = resume(tmp_path, experiment_of(corpus, {}), tmp_path / "resumed")
+    for path in (run.folder / "checkpoints").iterdir():
+        os.truncate(path, 7000)
+    other = experiment_of(corpus, {"optimizer": {"lr": 1e-4}})
+    words = words_of(tmp_path, other, run.folder, "--dry-run")
+    refuse(DATA, ["resumed: no checkpoint to start from", "another optimizer.lr"], 1, words)
+    run, out = resume(tmp_path, experiment_of(corpus, {}), run.folder)
+    assert_goes_on(run, whole, STOP)
+    assert f"skipped   {run.folder}/checkpoints/{name_of(STEPS)}" in out
+    assert f"from      {run.folder}.1/checkpoints/{name_of(STOP)}, step {STOP}" in out
+
+
+def test_a_chain_of_attempts(interrupted, whole, corpus, tmp_path):
+    """From its folder, the newest of all its runs that is sound."""
+    chain = tmp_path / "chain"
+    chain.mkdir()
+    shutil.copytree(interrupted, chain / "attempt-0")
+    shutil.copytree(interrupted, chain / "attempt-10")
+    shutil.copytree(whole.folder, chain / "other")
+    os.truncate(chain / f"attempt-10/checkpoints/{name_of(STOP)}", 7000)
+    run, out = resume(tmp_path, experiment_of(corpus, {}), chain)
+    assert_goes_on(run, whole, STOP)
+    assert f"skipped   {chain}/attempt-10/checkpoints/{name_of(STOP)}" in out
+    assert f"from      {chain}/attempt-0/checkpoints/{name_of(STOP)}, step {STOP}" in out
+
+
 def test_dry_run_plans_the_step_that_comes(whole, corpus, tmp_path):
     words = words_of(tmp_path, experiment_of(corpus, {}), whole.folder / "checkpoints" /
                      name_of(STOP), "--dry-run")  # fmt: skip

@@ -121,6 +121,28 @@ def test_without_checkpoints(corpus, tmp_path):
     assert_ended_whole(result, tmp_path, 1, signal.SIGUSR1, REQUEUE, checkpoint=False)
 
 
+IN_MPI_INIT = """#include <signal.h>
+int PMPI_Init_thread(int*, char***, int, int*);
+int MPI_Init_thread(int* argc, char*** argv, int wanted, int* provided) {
+  raise(SIGUSR1);
+  return PMPI_Init_thread(argc, argv, wanted, provided);
+}
+"""
+
+
+def test_a_signal_before_mpi_has_started(corpus, tmp_path):
+    """What would end the rank, and with it the job, waits for the first step."""
+    source, library = tmp_path / "early.c", tmp_path / "early.so"
+    source.write_text(IN_MPI_INIT)
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+    changes = harness.merged(LONG, {"data": harness.tokens_data(corpus)})
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    words = ["train", experiment, "--output", tmp_path / "run"]
+    result = harness.run(1, words, env={"LD_PRELOAD": str(library)})
+    assert len(harness.read_metrics(tmp_path / "run")) == 1
+    assert_ended_whole(result, tmp_path, 1, signal.SIGUSR1, REQUEUE)
+
+
 def test_a_signal_that_comes_twice_at_once_counts_once(corpus, tmp_path):
     def twice(process):
         for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):

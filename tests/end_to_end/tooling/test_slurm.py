@@ -174,6 +174,8 @@ def test_two_nodes_with_gpus(slurm, experiment):
     job = slurm.submit(
         "multi_node_gpu",
         experiment("gpu"),
+        "--set",
+        "run.device=host",
         options=["--ntasks-per-node=1", "--gpus-per-node=4", "--cpus-per-task=2"],
     )
     job.succeed()
@@ -262,10 +264,10 @@ LONG = {"model": {"d_model": 64, "ffn": 192}, "batch": {"tokens": 2048}}  # some
 MORE = 20  # steps of a second attempt
 # A first attempt that does not end by itself, however fast the machine is, and a second that does.
 IN_TWO_ATTEMPTS = f"""#!/bin/bash
-words=$*
-if [[ $words == *--from* ]]; then
-  from=${{words##*/step-}}
-  set -- "$@" --set run.steps=$((10#${{from%%.h5*}} + {MORE}))
+if [[ "$*" =~ --from[[:space:]]([^[:space:]]+) ]]; then
+  from=$(find "${{BASH_REMATCH[1]}}/attempt-0" -name 'step-*.h5' | sort | tail -n 1)
+  from=${{from##*/step-}}
+  set -- "$@" --set run.steps=$((10#${{from%.h5}} + {MORE}))
 fi
 exec {harness.PROGRAM} "$@"
 """

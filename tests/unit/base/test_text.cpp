@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -46,9 +47,9 @@ TEST(Plain, HasLineEndsAndTabsButNothingElse) {
 class ReadText : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ =
-        std::filesystem::temp_directory_path() / ("cadenza-text-" + std::to_string(::getpid()));
-    std::filesystem::create_directory(folder_);
+    std::string name = (std::filesystem::temp_directory_path() / "cadenza-text-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is written to is missed when it, or a folder around it, is gone.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/place.hpp"
+#include "child.hpp"
 
 namespace cadenza::storage {
 namespace {
@@ -22,7 +21,6 @@ class PlaceTest : public testing::Test {
     fs::create_directories(run / "trace");
     write(file);
   }
-  ~PlaceTest() override { fs::remove_all(folder); }
 
   static void write(const fs::path& path) { std::ofstream(path) << "text"; }
   /// What the place complains of; empty: of nothing.
@@ -37,7 +35,8 @@ class PlaceTest : public testing::Test {
     return {};
   }
 
-  const fs::path folder = fs::temp_directory_path() / fmt::format("cadenza-place-{}", getpid());
+  const test::TemporaryFolder temporary;
+  const fs::path folder = temporary.string();
   const fs::path run = folder / "run";
   const fs::path file = run / "trace" / "file";
 };

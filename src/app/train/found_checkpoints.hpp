@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files that a folder may stand for in `train --from FOLDER`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cadenza::app {
+
+struct FoundCheckpoint {
+  std::string path;
+  bool of_earlier_run = false;  ///< of a run that had the folder before and was renamed to FOLDER.N
+};
+
+/// In the order in which they are to be tried, so that one that is damaged or was never written
+/// costs some steps but not the chain of jobs:
+/// those in the folder of a run or of checkpoints, the newest first; in the folder of a chain those
+/// of its runs attempt-0, attempt-1, ..., the newest first, of equal steps the later run's; then
+/// those of the runs FOLDER.N, the last run first. A folder that cannot be read is a warning.
+std::vector<FoundCheckpoint> found_checkpoints(const std::string& folder);
+
+}  // namespace cadenza::app
