@@ -250,7 +250,7 @@ def linked(link):
 
 
 BROKEN = {
-    break_yaml_depth: "not an experiment: it nests too deeply",
+    break_yaml_depth: "not YAML: exceeded maximum nesting depth",
     break_metrics_depth: "metrics.jsonl:1: not a JSON object: it nests too deeply",
     break_metrics_pipe: "metrics.jsonl: not a file",
     break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from cadenza.errors import DamagedError, DataError
+from cadenza.files import printable
 from cadenza.read.codes import KINDS_1, Codes
 from cadenza.read.rank_tables import Table, Tables
 from cadenza.read.schema import REQUIRED, SCHEMA, TABLES
@@ -29,10 +30,10 @@ Result = TypeVar("Result")
 
 
 def text(value: object) -> str:
-    """An HDF5 string of any kind as str."""
+    """An HDF5 string of any kind as str, on one line."""
     if isinstance(value, bytes | np.bytes_):
-        return bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
-    return str(value)
+        value = bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
+    return printable(str(value))
 
 
 class RankFile:
