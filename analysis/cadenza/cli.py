@@ -8,6 +8,7 @@ file.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import io
 import os
@@ -222,7 +223,8 @@ def main(words: list[str] | None = None) -> int:
         _drop_output()
         return 0
     except OSError as error:
-        _drop_output()
+        if not error.filename:
+            _drop_output()
         return _failed(f"{error.filename or 'standard output'}: {error.strerror or error}", 3)
     except KeyboardInterrupt:
         return 130
@@ -246,7 +248,7 @@ def _prepare_output() -> None:
 
 def _drop_output() -> None:
     """What has not been written yet has nowhere to go; else the interpreter tries again."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    with contextlib.suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -28,7 +28,6 @@ _TEXT_WIDTH = 28  # columns that a text finds at least; it goes on in the next l
 _NOTHING = 1e-12  # of any unit: what is less is left over from rounding
 _WHICH = ("rank", "step", "layer", "microbatch")  # numbers of things; -1: none of them
 _UNITS = {"seconds": seconds, "share": share, "fraction": share, "bytes": byte_count}
-_HEADS = {"seconds": "time"}  # of columns that are called as their unit
 _BETWEEN = 2  # columns between two of a table
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
 _RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
@@ -223,8 +222,8 @@ def _shown(name: str) -> tuple[str, Callable[[float], str]]:
         return name, lambda value: NONE if value < 0 else str(value)
     for unit, write in _UNITS.items():
         if name == unit or name.endswith(f"_{unit}"):
-            head = name.removesuffix(unit).replace("_", " ").strip()
-            return head or _HEADS.get(unit, unit), write
+            head = name.removesuffix(unit).strip("_") or "time" if write is seconds else name
+            return head.replace("_", " "), write
     return name.replace("_", " "), _plain
 
 

@@ -292,6 +292,7 @@ DAMAGED = {
     changed("events", with_value("t_begin_ns", 2**62)): "/events: t_begin_ns is out",
     changed("events", with_value("name_id", 999)): "/events: name_id 999 is not known",
     break_category: "/events: cat 77 is not known; valid are 0 to 15",
+    changed("clock/sync", with_value("phase", 2**32 - 1)): "/clock/sync: phase 4294967295 is not",
 }
 
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changed copies of a run's files: of bytes, and of the objects of HDF5 files."""
+"""Changed copies of files: of bytes, of the objects of HDF5 files, and of the values of texts."""
 
 import io
 import struct
 
 import h5py
+import mutate_text
 import numpy as np
+
+from cadenza.read.codes import SCHEMA_1
 
 NUMBERS = (0, 1, -1, 2, 7, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -2**63)
 FLOATS = (0.0, -1.0, 1e-300, 1e300, float("inf"), float("nan"))
@@ -14,12 +17,13 @@ TYPES = ("<f8", "<i8", ">i4", "u1", "S5", "<f4", [("step", "<u4"), ("peak", "<f8
 
 
 def mutate(kind, content, rng):
-    if kind == ".h5" and rng.random() < 0.6:
+    if kind == ".h5" and rng.random() < 0.8:
         try:
             return objects(content, rng)
         except (OSError, RuntimeError, ValueError, TypeError, KeyError):
             pass  # a file that cannot be changed this way any more
-    return some_bytes(content, rng)
+    changed = None if kind == ".h5" or rng.random() < 0.2 else mutate_text.mutate(kind, content, rng)
+    return some_bytes(content, rng) if changed is None else changed
 
 
 def some_bytes(content, rng):
@@ -72,6 +76,8 @@ def change(file, rng):
         file.create_dataset(name, shape=shape, dtype=rng.choice(TYPES))
     elif action == 3:
         change_attribute(file, rng)
+    elif action == 8 and rng.random() < 0.5:
+        rename_codes(file, name, rng)
     elif isinstance(file[name], h5py.Dataset):
         change_rows(file, name, action, rng)
 
@@ -82,6 +88,32 @@ def change_attribute(file, rng):
                         h5py.Empty("f8"), [b"a", b"b"]))  # fmt: skip
     del file.attrs[name]
     file.attrs[name] = value
+
+
+def rename_codes(file, name, rng):
+    """A table whose numbers have other names: an enumeration of its fields, or of events."""
+    if name == "meta/strings":
+        rows = file[name][:]
+        rows[rng.randrange(len(rows))] = rng.choice(mutate_text.WORDS).encode()[:96]
+        file[name][:] = rows
+        return
+    dtype = getattr(file[name], "dtype", np.dtype("u1"))
+    fields = [field for field in dtype.names or () if (f"/{name}", field) in SCHEMA_1]
+    if not fields:
+        return
+    chosen, rows = rng.choice(fields), file[name][:]
+    names = dict(SCHEMA_1[f"/{name}", chosen])
+    old = rng.choice(list(names))
+    number = names.pop(old)
+    if rng.random() < 0.8:
+        names[rng.choice(mutate_text.WORDS) or "x"] = number
+    types = [(field, h5py.enum_dtype(names, dtype[field]) if field == chosen else dtype[field])
+             for field in dtype.names]  # fmt: skip
+    other = np.zeros(len(rows), types)
+    for field in dtype.names:
+        other[field] = rows[field]
+    del file[name]
+    file.create_dataset(name, data=other, maxshape=(None,), chunks=(max(len(other), 16),))
 
 
 def change_rows(file, name, action, rng):

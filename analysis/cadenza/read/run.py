@@ -28,6 +28,7 @@ _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_be
 
 EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
 _MOST = 2**63 - 1
+_NAMED = 8  # runs of a folder
 
 
 def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
@@ -57,11 +58,9 @@ class Run:
             raise DataError(f"{path}: no such run folder")
         if not path.is_dir():
             raise DataError(f"{path}: not a run folder; pass the folder that holds trace/")
-        found = sorted(
-            f for f in (path / "trace").glob("rank-*.h5") if re.fullmatch(r"rank-\d+\.h5", f.name)
-        )
+        found = _rank_files(path)
         if not found:
-            raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
+            raise DataError(f"{path}: no trace in it ({_meant(path)})")
         files, damaged = _read_files(found, whole)
         self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
@@ -230,6 +229,23 @@ class Run:
             return machine_of(read_yaml(source, content), self.config)
         except ValueError as error:
             raise DataError(f"{source}: not a machine file: {error}") from error
+
+
+def _rank_files(path: Path) -> list[Path]:
+    return sorted(file for file in (path / "trace").glob("rank-*.h5")
+                  if re.fullmatch(r"rank-\d{1,9}\.h5", file.name))  # fmt: skip
+
+
+def _meant(path: Path) -> str:
+    """What somebody may have meant who named a folder without a trace."""
+    if (path / "sweep.yaml").exists():
+        return f"it holds a sweep: cadenza-analyze sweep {path}"
+    folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    runs = [str(folder) for folder in folders if _rank_files(folder)]
+    if not runs:
+        return "expected trace/rank-00000.h5 ..."
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"it holds runs: {' '.join(runs[:_NAMED])}{more}"
 
 
 def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[int, DamagedError]]:

@@ -77,3 +77,4 @@ TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),
          "/clock/sync": ("t_local_ns", "offset_ns", "rtt_min_ns"),
          "/memory/samples": ("t_ns",)}  # fmt: skip
 ONE_PER_STEP = ("/steps", "/memory/highwater")
+SETS = ("flags",)  # codes of which a number may have several, as bits

@@ -23,6 +23,7 @@ _MOST_COLUMNS = 4
 _MOST_PANELS, _MOST_LINES, _MOST_LABELS = 64, 256, 1024  # what a picture has room for
 
 
+@matplotlib.rc_context({"text.parse_math": False})  # a dollar sign in a name is no formula
 def draw_view(sweep: Sweep, view: View, output: Path) -> None:
     """Writes the picture. Ranges that were published are shaded."""
     values = values_of(sweep, view)
@@ -51,8 +52,7 @@ def draw_view(sweep: Sweep, view: View, output: Path) -> None:
     if view.series:  # once, in the order of the sweep
         shown = {name: legend[name] for name in colours}
         figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=7)
-    # Names may have a dollar sign, which is no formula.
-    with matplotlib.rc_context({"text.parse_math": False}), written(output) as file:
+    with written(output) as file:
         figure.savefig(file, format="png", facecolor="white")
 
 

@@ -22,6 +22,8 @@ _MAX_LABELS = 40
 _INK, _FAINT = "#222222", "#e8e8e8"
 
 
+# A dollar sign in a name is no formula.
+@matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False})
 def draw(panels: list[Panel], output: Path) -> None:
     """Writes the picture; the ending of `output` says in which format."""
     rows = [len(p.labels) for p in panels]
@@ -46,9 +48,7 @@ def draw(panels: list[Panel], output: Path) -> None:
     axes.set_xlim(0, longest / scale)
     axes.set_xlabel(f"time in the step ({unit})", color=_INK)
     _legend(figure, panels, height)
-    # Names may have a dollar sign, which is no formula.
-    settings = {"svg.fonttype": "none", "text.parse_math": False}
-    with matplotlib.rc_context(settings), written(output) as file:
+    with written(output) as file:
         figure.savefig(file, format=output.suffix[1:].lower(), facecolor="white")
 
 
