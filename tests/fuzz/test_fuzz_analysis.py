@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace reader on sound and on some changed files; a fault of it would be found."""
+"""What cadenza-analyze reads, sound and changed; a fault of it would be found."""
 
 import os
 import signal
@@ -8,11 +8,15 @@ from pathlib import Path
 import fuzz_analysis
 import pytest
 
+# Inputs of each target: a few seconds.
+RUNS = {"trace": 40, "commands": 30, "simulated": 5, "sweep_folder": 30}
 
 
-def test_trace_reader(tmp_path):
-    """Mended findings stand as planted damage in analysis/tests/test_damaged.py."""
-    assert fuzz_analysis.main(["--runs", "60", "--seed", "1", "--findings", str(tmp_path)]) == 0
+@pytest.mark.parametrize("target", fuzz_analysis.TARGETS)
+def test_analysis(target, tmp_path):
+    """Mended findings stand as planted damage in analysis/tests."""
+    words = ["--target", target, "--runs", str(RUNS[target]), "--seed", "1"]
+    assert fuzz_analysis.main([*words, "--findings", str(tmp_path)]) == 0
 
 
 def refuse_badly(_):
