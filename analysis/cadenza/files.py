@@ -4,6 +4,7 @@ nothing is written where a link leads."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -47,44 +48,42 @@ def read_text(path: Path) -> str:
             return file.read()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero in it
-        raise DataError(f"{path}: cannot be read: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 @contextmanager
 def written(output: Path) -> Iterator[BinaryIO]:
     """A file that becomes `output` when all of it is written: a new one beside, as what is there
-    may be a link, or be read just now. A device is written as it is.
+    may be a link, or be read just now. A device or a pipe (/dev/stdout) is written as it is.
 
-    @throws DataError where nothing can be written, or `output` is a link
+    @throws DataError where nothing can be written, or `output` is a link to a file or to nothing
     """
     try:
-        _refuse_link(output)
-        if output.exists() and not output.is_file():
-            # Without waiting for who reads a pipe. Of a folder, opening says what it is.
-            device = os.open(output, os.O_WRONLY | os.O_NONBLOCK)
+        there = output.stat().st_mode if output.exists() else None
+        if there is not None and not (stat.S_ISREG(there) or stat.S_ISDIR(there)):
+            device = os.open(output, os.O_WRONLY | os.O_NONBLOCK)  # waits for no reader
             os.set_blocking(device, True)
             with open(device, "wb") as file:
                 yield file
             return
+        _refuse_link(output)
+        if there is not None and stat.S_ISDIR(there):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         new = output.with_name(f".{secrets.token_hex(8)}.unfinished")
         try:
             with new.open("xb") as file:
-                if output.exists():
-                    os.fchmod(file.fileno(), stat.S_IMODE(output.stat().st_mode))
+                if there is not None:
+                    os.fchmod(file.fileno(), stat.S_IMODE(there))
                 yield file
             new.replace(output)
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-    except (OSError, ValueError) as error:
-        if not isinstance(error, OSError) and "\0" not in str(output):
-            raise
-        raise DataError(f"{output}: cannot be written: {_reason(error)}") from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
 
 
 def made(folder: Path) -> Path:
@@ -93,7 +92,7 @@ def made(folder: Path) -> Path:
         _refuse_link(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written: {_reason(error)}") from error
+        raise DataError(f"{folder}: cannot be written: {error.strerror}") from error
     return folder
 
 

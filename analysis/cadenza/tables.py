@@ -110,8 +110,8 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str]) 
     """The columns in `text` are set flush left, numbers flush right."""
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
-        made.add_column(printable(name), justify="left" if name in text else "right", overflow="fold",
-                        no_wrap=name not in text)  # fmt: skip
+        made.add_column(printable(name), justify="left" if name in text else "right",
+                        overflow="fold", no_wrap=name not in text)  # fmt: skip
     for row in rows:
         made.add_row(*map(printable, row))
     return made

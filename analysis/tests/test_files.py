@@ -110,7 +110,10 @@ def test_outputs_that_are_no_files(tmp_path):
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     with written(tmp_path / "pipe") as file:
         file.write(b"through")
-    assert os.read(reader, 99) == b"through"
+    (tmp_path / "link").symlink_to("pipe")  # as /dev/stdout is
+    with written(tmp_path / "link") as file:
+        file.write(b" again")
+    assert os.read(reader, 99) == b"through again"
     os.close(reader)
     with pytest.raises(DataError, match="cannot be written: Is a directory"), written(tmp_path):
         pass

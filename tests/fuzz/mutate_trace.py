@@ -22,7 +22,9 @@ def mutate(kind, content, rng):
             return objects(content, rng)
         except (OSError, RuntimeError, ValueError, TypeError, KeyError):
             pass  # a file that cannot be changed this way any more
-    changed = None if kind == ".h5" or rng.random() < 0.2 else mutate_text.mutate(kind, content, rng)
+    changed = None
+    if kind != ".h5" and rng.random() < 0.8:
+        changed = mutate_text.mutate(kind, content, rng)
     return some_bytes(content, rng) if changed is None else changed
 
 

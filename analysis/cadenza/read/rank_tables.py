@@ -17,7 +17,7 @@ from h5py import h5a, h5d, h5l, h5o, h5s, h5t
 
 from cadenza.files import printable
 from cadenza.read.codes import Codes, codes_of
-from cadenza.read.schema import ONE_PER_STEP, SETS, SINCE_LATER, TABLES, TIMES
+from cadenza.read.schema import ONE_PER_STEP, RANGES, SETS, SINCE_LATER, TABLES, TIMES
 
 _LATEST_NS = 2**61  # 73 years, more than any clock shows, since 1970 too
 
@@ -151,6 +151,10 @@ def _checked(name: str, rows: np.ndarray, codes: dict[str, Codes]) -> np.ndarray
         times = rows[field]
         if len(times) and (times.min() < -_LATEST_NS or times.max() > _LATEST_NS):
             raise ValueError(f"{name}: {field} is out of range (2^61 ns are 73 years)")
+    for field, (least, most) in RANGES.get(name, {}).items():
+        values = rows[field] if field in rows.dtype.names else rows[:0]
+        if len(values) and not (values.min() >= least and values.max() <= most):  # NaN neither
+            raise ValueError(f"{name}: {field} is out of range ({least:g} to {most:g})")
     if name in ONE_PER_STEP:
         steps = rows["step"].astype(np.int64)
         for at in np.flatnonzero(np.diff(steps) <= 0)[:1]:
