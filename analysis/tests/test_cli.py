@@ -322,10 +322,9 @@ def test_how_a_command_can_end(error, code, said, run_folder, inside, monkeypatc
     assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == bool(said)
 
 
-@pytest.mark.parametrize("end", [">/dev/full", ">&-"])
-@pytest.mark.parametrize("more", ["", "--json"])
-def test_results_that_cannot_be_written(end, more, run_folder):
-    line = f"{sys.executable} -m cadenza.cli summary {run_folder} {more} {end}"
+@pytest.mark.parametrize("end", [">/dev/full", "--json >&-"])
+def test_results_that_cannot_be_written(end, run_folder):
+    line = f"{sys.executable} -m cadenza.cli summary {run_folder} {end}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=300)
     assert done.returncode == 3 and done.stderr.count("\n") == 1, done.stderr
     assert "error: standard output: " in done.stderr
@@ -337,12 +336,9 @@ def test_a_terminal_without_our_characters(tmp_path, cli, monkeypatch):
     assert done.returncode == 0 and done.stdout.startswith("\\xe9"), done.stderr
 
 
-NAMES = ("[/bold]", "[red]x", ":smile:", "{0}", "{", "$x_{$", "<!--<script>", "a|b", "\x1b[31m")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_names_are_shown_as_they_are(name, tmp_path, inside, monkeypatch):
-    """Of runs, operations and categories: they are no markup, formats, formulas or steering."""
+def test_names_are_shown_as_they_are(tmp_path, inside, monkeypatch):
+    """Of runs and operations: they are no markup, formats, formulas or steering of terminals."""
+    name = "[/bold] [red]x :smile: {0} { $x_{$ <!--<script> a|b \x1b[31m"
     monkeypatch.setattr(trace_files, "NAMES", [name] * len(trace_files.NAMES))
     late = {"name": name, "still_ns": 80_000_000}
     ranks = [
@@ -351,7 +347,7 @@ def test_names_are_shown_as_they_are(name, tmp_path, inside, monkeypatch):
              [(0, 0, 10**8), (1, 10**8, 2 * 10**8)])
         for rank in range(2)
     ]  # fmt: skip
-    safe = name.encode("unicode_escape").decode() if "\x1b" in name else name
+    safe = name.replace("\x1b", "\\x1b")
     run = write_run(tmp_path / "r", ranks, config={"name": safe})
     for words in (("summary",), ("stragglers",), ("critical-path",), ("check",), ("timeline",),
                   ("stragglers", "--json"), ("export", "--format", "perfetto"), ("report",)):
