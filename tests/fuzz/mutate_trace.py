@@ -138,6 +138,11 @@ def change_rows(file, name, action, rng):
         return
     if len(rows) == 0:
         return
+    if action == 6 and data.maxshape and data.maxshape[0] is None:  # other rows of the same
+        chosen = sorted(rng.choices(range(len(rows)), k=rng.choice((1, 2, len(rows)))))
+        data.resize(len(chosen), axis=0)
+        data[:] = rows[chosen]
+        return
     for _ in range(rng.choice((1, 1, 3, 20))):
         change_number(rows, rng)
     data[: len(rows)] = rows
@@ -153,6 +158,13 @@ def change_number(rows, rng):
         return
     field = rng.choice(rows.dtype.names)
     kind = rows.dtype[field].kind
+    if rng.random() < 0.6:  # each is a sound value, together they may be none
+        values = [rows[field][rng.randrange(len(rows))] for _ in rows]
+        rows[field][row if rng.random() < 0.5 else slice(None)] = rng.choice((
+            values[0], 0 * values[0] if kind in "iuf" else values[0]))  # fmt: skip
+        if rng.random() < 0.3:
+            rows[field] = values
+        return
     value = np.array(rng.choice(FLOATS if kind == "f" else NUMBERS))
     target = rng.choice((row, slice(None), slice(row, None)))
     if kind == "f" or rows.dtype[field].subdtype:

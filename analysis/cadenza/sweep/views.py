@@ -145,10 +145,12 @@ class _Reader:
             return Check(kind, what, where, labels=labels, source=source)
         if kind == "about":
             about, within = (_number(f"{place}.{key}", found[key]) for key in ("about", "within"))
-            return Check(kind, what, where, about - within, about + within, source=source)
-        ends = [_number(f"{place}.range", end) for end in _list(f"{place}.range", found["range"])]
-        if len(ends) != 2:
-            raise DataError(f"{place}.range: found {len(ends)} numbers; valid: [low, high]")
+            ends = [about - within, about + within]
+        else:
+            place = f"{place}.range"
+            ends = [_number(place, end) for end in _list(place, found["range"])]
+        if len(ends) != 2 or ends[0] > ends[1]:
+            raise DataError(f"{place}: found {ends}; valid: [low, high]")
         return Check(kind, what, where, *ends, source=source)
 
     def _where(self, place: str, block: object) -> dict[str, list[str]]:
