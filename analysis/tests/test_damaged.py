@@ -294,6 +294,7 @@ DAMAGED = {
     break_category: "/events: cat 77 is not known; valid are 0 to 15",
     changed("events", with_value("flops", float("nan"))): "/events: flops is out of range (-1 to",
     changed("events", with_value("bytes", 2**62)): "/events: bytes is out of range",
+    changed("events", with_value("step", 0)): "/events: there are some of another step than",
     changed("plan", with_value("cost", -5.0)): "/plan: cost is out of range",
     changed("memory/highwater", with_value("peak", 2**62)): "/memory/highwater: peak is out of",
     changed("clock/sync", with_value("phase", 2**32 - 1)): "/clock/sync: phase 4294967295 is not",

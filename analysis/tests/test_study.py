@@ -85,6 +85,14 @@ def test_graphs_are_not_built_where_nothing_needs_them(command, run_folder, monk
     assert "a graph was built" in inside("stragglers", run_folder).stderr
 
 
+def test_steps_without_events_are_not_replayed(tmp_path, inside):
+    """The first step of a real run of four is not looked at, and has all there is."""
+    steps = [(step, 100 * step, 100 * step + 90) for step in range(4)]
+    run = write_run(tmp_path / "r", [Rank(0, [(0, DENSE, 0, 50)], steps)])
+    done = inside("what-if", run)
+    assert done.returncode == 3 and "no events in the steps that are replayed" in done.stderr
+
+
 def test_the_first_step_of_a_real_run_warms_up(tmp_path):
     steps = [(0, 0, 100), (1, 100, 150), (2, 150, 210), (3, 210, 280)]
     for producer, steady, mean in (("trainer", [1, 2, 3], 60), ("simulator", [0, 1, 2, 3], 70)):

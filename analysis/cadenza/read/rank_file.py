@@ -197,6 +197,7 @@ class RankFile:
             table = tables.find("/events")
             parts = [table.read(b, e) for b, e in self.event_ranges(steps)]
             rows = parts[0] if len(parts) == 1 else np.concatenate([table.read(0, 0), *parts])
+            self._check_steps(rows, steps)
             if len(rows) and rows["name_id"].max() >= names:
                 raise ValueError(f"/events: name_id {rows['name_id'].max()} is not known")
             return rows
@@ -204,6 +205,17 @@ class RankFile:
         strings = self.read_table("/meta/strings")
         names = 0 if strings is None else len(strings)
         return self.read(action)
+
+    def _check_steps(self, rows: np.ndarray, steps: Sequence[int] | None) -> None:
+        """Events carry the step that they were committed with."""
+        known = self.steps["step"]
+        counts = np.diff(self.steps["n_events_end"].astype(np.int64), prepend=0).clip(min=0)
+        if steps is not None:
+            chosen = np.isin(known, np.asarray(steps))
+            known, counts = known[chosen], counts[chosen]
+        expected = np.repeat(known, counts)
+        if len(expected) != len(rows) or (rows["step"] != expected).any():
+            raise ValueError("/events: there are some of another step than that they belong to")
 
     def codes(self, table: str, field: str) -> Codes:
         """Of a table that was read."""
