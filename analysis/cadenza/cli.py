@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `cadenza-analyze`.
 
-Exit codes: 0 ok, 1 `check` found something wrong, 2 usage, 3 data or file.
+Exit codes: 0 ok, 1 `check` found something wrong or the program has a fault, 2 usage, 3 data or
+file.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import io
 import os
 import sys
+import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from cadenza import commands, log
-from cadenza.errors import CadenzaError, UsageError
+from cadenza.errors import CadenzaError, DataError, UsageError
+from cadenza.files import printable
 from cadenza.version import VERSION
 
+_LONGEST = 200  # characters of a library's message
+_MOST_NUMBERS = 1 << 20  # of a list of ranks or steps
 _EXAMPLES = """examples:
   cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD saved
   cadenza-analyze summary runs/cad                    facts, and time and memory per rank
@@ -164,9 +172,14 @@ def _numbers(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()) or part.endswith("-"):
+        if not first.isdecimal() or (last and not last.isdecimal()) or part.endswith("-"):
             raise argparse.ArgumentTypeError(f"'{text}' is not a list such as 0,2,5-7")
-        found.update(range(int(first), int(last or first) + 1))
+        chosen = range(int(first), int(last or first) + 1)
+        if not chosen:
+            raise argparse.ArgumentTypeError(f"'{part}' ends before it begins")
+        if len(found) + len(chosen) > _MOST_NUMBERS:
+            raise argparse.ArgumentTypeError(f"'{text}' is more than {_MOST_NUMBERS} numbers")
+        found.update(chosen)
     return sorted(found)
 
 
@@ -192,19 +205,64 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Runs the command in `words` (default: the process's own) and returns the exit code."""
+    """Runs the command in `words` (default: the process's own) and returns the exit code. Whatever
+    goes wrong is one line."""
+    verbose = False
     try:
+        _prepare_output()
         arguments = _parser().parse_args(words)
-        with log.shown(arguments.quiet, arguments.verbose):
+        verbose = arguments.verbose
+        with warnings.catch_warnings(), log.shown(arguments.quiet, arguments.verbose):
+            if not sys.warnoptions:  # of libraries, about numbers that a trace may hold
+                warnings.simplefilter("ignore")
             code = commands.run_command(arguments)
         sys.stdout.flush()
     except CadenzaError as error:
-        print(f"cadenza-analyze: error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _failed(str(error), error.exit_code)
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if not error.filename:
+            _drop_output()
+        return _failed(f"{error.filename or 'standard output'}: {error.strerror or error}", 3)
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        return _failed("not enough memory; valid: fewer ranks or steps", 1)
+    except Exception as error:  # a fault of this program, or a damaged file that it believes
+        if verbose:
+            traceback.print_exc()
+        return _failed(_fault(error), 1)
     return code or 0
+
+
+def _prepare_output() -> None:
+    """Every name can be shown, whatever characters the terminal has."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:
+        raise DataError("standard output: it is closed")
+
+
+def _drop_output() -> None:
+    """What has not been written yet has nowhere to go; else the interpreter tries again."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _failed(why: str, code: int) -> int:
+    print(f"cadenza-analyze: error: {printable(why)}", file=sys.stderr)
+    return code
+
+
+def _fault(error: Exception) -> str:
+    """What nobody foresaw, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    reason = str(error).partition("\n")[0]
+    return (f"internal: {type(error).__name__}: {reason[:_LONGEST]} "
+            f"({Path(place.filename).name}:{place.lineno}); --verbose says more")  # fmt: skip
 
 
 if __name__ == "__main__":

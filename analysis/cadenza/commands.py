@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from argparse import Namespace
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,7 @@ from cadenza import comparison, log, tables
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DamagedError, DataError, UsageError
+from cadenza.files import written
 from cadenza.formats.export import export as write_export
 from cadenza.links.slow import groups as all_groups
 from cadenza.links.slow import links as all_links
@@ -82,7 +84,16 @@ def _with_events(study: Study) -> Study:
 
 def _print_json(value: object) -> None:
     log.hide()
-    print(json.dumps(value, indent=2, allow_nan=False))
+    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """JSON has no word for NaN and infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def records(frame: pd.DataFrame) -> list[dict]:
@@ -203,16 +214,17 @@ def bubbles(arguments: Namespace) -> None:
         _print_json({"per_rank": records(lost), "pipeline": records(pipeline)})
         return
     out = tables.console()
-    tables.print_frame(out, lost.rename(columns={"window": "step", **PART_HEADERS}),
-                       "seconds of a step in which a rank does not compute (mean)")  # fmt: skip
+    heads = {name: f"{head}_seconds" for name, head in PART_HEADERS.items()}
+    tables.print_frame(out, lost.rename(columns={"window": "step_seconds", **heads}),
+                       "time of a step in which a rank does not compute (mean)")  # fmt: skip
     names = [name for name in pipeline if name.endswith("_ns")]
     if pipeline["bubble_ns"].sum() > 0:
         means = study.steady(pipeline).groupby("rank")
         means = means[[*names, "fraction", "ideal_fraction"]].mean()
         means[names] /= 1e9
-        means.columns = [name.removesuffix("_ns") for name in means]
-        tables.print_frame(out, means.reset_index(), "pipeline bubble of a step in seconds (mean), "
-                           "its fraction of the step, and 1F1B's ideal")  # fmt: skip
+        means.columns = [name.replace("_ns", "_seconds") for name in means]
+        tables.print_frame(out, means.reset_index(), "pipeline bubble of a step (mean), its "
+                           "fraction of the step, and 1F1B's ideal")  # fmt: skip
 
 
 def imbalance(arguments: Namespace) -> None:
@@ -326,7 +338,5 @@ def sweep(arguments: Namespace) -> None:
     if arguments.markdown is None:
         print(table)
         return
-    try:
-        arguments.markdown.write_text(table)
-    except OSError as error:
-        raise DataError(f"{arguments.markdown}: cannot be written: {error.strerror}") from error
+    with written(arguments.markdown) as file:
+        file.write(table.encode())

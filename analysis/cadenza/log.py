@@ -18,13 +18,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from cadenza.files import printable
+
 LOG = logging.getLogger("cadenza")
 _PATIENCE = 1.0  # seconds of silence
 
 
 class _Lines(logging.StreamHandler):
     def format(self, record: logging.LogRecord) -> str:
-        return f"cadenza-analyze: {record.levelname.lower()}: {record.getMessage()}"
+        return f"cadenza-analyze: {record.levelname.lower()}: {printable(record.getMessage())}"
 
 
 class _StatusLine(logging.Handler):

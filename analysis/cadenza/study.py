@@ -171,6 +171,8 @@ class Study:
         """One of those that need all events."""
         if name not in self._frames:
             self._make(_OF_GRAPH if name in _OF_GRAPH else [name])
+        if name not in self._frames:
+            raise DataError(f"{self.run.path}: no events in the steps that are replayed")
         return self._frames[name]
 
     def _make(self, names: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ def summarize(study: Study) -> dict:
     run = study.run
     if study.step_times.empty:
         raise DataError(f"{run.path}: no complete step in the trace")
-    metrics, attention = study.metrics, section(run.config, "attention")
+    metrics, attention = study.metrics, run.config.get("attention", {})
     steady = study.steady(metrics) if len(metrics) else metrics
     missing = [] if study.has_events else [f"{run.path}: no events in the trace"]
     return {
@@ -56,12 +56,6 @@ def labels(runs: list[dict]) -> list[str]:
         if len(set(found)) == len(found):
             return found
     return [run["path"] for run in runs]
-
-
-def section(config: dict, key: str) -> dict:
-    """A block of the experiment; empty where there is none."""
-    value = config.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _imbalance(study: Study) -> dict:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 from rich import box
@@ -12,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cadenza.facts import facts
+from cadenza.files import printable
 from cadenza.log import hide
 from cadenza.time.imbalance import LEVELS
 from cadenza.time.parts import PARTS
-from cadenza.words import byte_count, byte_rate, number, ranks_of, role_name, seconds, share
+from cadenza.words import NONE, byte_count, byte_rate, number, ranks_of, role_name, seconds, share
 
 PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "compute_other": "other cmp", "optimizer": "optim.", "communication": "comm.",
@@ -24,27 +26,30 @@ PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "other": "other"}  # fmt: skip
 _TEXT_WIDTH = 28  # columns that a text finds at least; it goes on in the next line
 _NOTHING = 1e-12  # of any unit: what is less is left over from rounding
+_WHICH = ("rank", "step", "layer", "microbatch")  # numbers of things; -1: none of them
+_UNITS = {"seconds": seconds, "share": share, "fraction": share, "bytes": byte_count}
 _BETWEEN = 2  # columns between two of a table
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
 _RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
 
 
 def console() -> Console:
-    """Standard output, for results."""
+    """Standard output, for results: names are shown as they are, without rich's markup."""
     hide()
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_FULL_WIDTH)
+    plain = {"highlight": False, "markup": False, "emoji": False}
+    found = Console(**plain)
+    return found if found.is_terminal else Console(**plain, width=_FULL_WIDTH)
 
 
 def print_facts(out: Console, title: str, path: str, lines: Sequence[tuple[str, str]]) -> None:
-    out.print(f"[bold]{title}[/bold]  {path}")
+    out.print(Text.assemble((printable(title), "bold"), f"  {printable(path)}"))
     for name, value in lines:
         _print_fact(out, name, value)
 
 
 def _print_fact(out: Console, name: str, value: str) -> None:
     line = Table.grid(padding=(0, 1))
-    line.add_row(f"  {name:<20}", Text(value))
+    line.add_row(f"  {name:<20}", printable(value))
     out.print(line)
 
 
@@ -80,7 +85,7 @@ def print_table(
     for block in _blocks(names, rows, text, out.width):
         out.print(_table([names[i] for i in block], [[row[i] for i in block] for row in rows],
                          text))  # fmt: skip
-    out.print(caption, style="table.caption", markup=False)
+    out.print(caption, style="table.caption")
     out.print()
 
 
@@ -105,10 +110,10 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str]) 
     """The columns in `text` are set flush left, numbers flush right."""
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
-        made.add_column(name, justify="left" if name in text else "right", overflow="fold",
-                        no_wrap=name not in text)  # fmt: skip
+        made.add_column(printable(name), justify="left" if name in text else "right",
+                        overflow="fold", no_wrap=name not in text)  # fmt: skip
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(printable, row))
     return made
 
 
@@ -165,7 +170,7 @@ def print_comparison(out: Console, comparison: dict) -> None:
     interval = ""
     if times["low"] is not None:
         interval = f", 95 % interval {times['low']:.3f} to {times['high']:.3f}"
-    out.print(f"[bold]{other}[/bold] against [bold]{first}[/bold]")
+    out.print(Text.assemble((printable(other), "bold"), " against ", (printable(first), "bold")))
     _print_fact(out, "step time", f"{first} {seconds(times['first'])}, {other} "
                 f"{seconds(times['other'])}; ratio {times['ratio']:.3f}{interval}: "
                 f"{times['verdict']}")  # fmt: skip
@@ -201,13 +206,32 @@ def _print_changes(out: Console, comparison: dict) -> None:
 
 
 def print_frame(out: Console, frame: pd.DataFrame, caption: str = "") -> None:
-    """Any small frame of text and numbers."""
-    text = {str(name) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
-    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    print_table(out, [str(name) for name in frame], rows, text, caption)
+    """Any small frame of text and numbers. Names of columns say units: what a reader sees has its
+    unit beside the number."""
+    columns = [(str(name), *_shown(str(name))) for name in frame]
+    numeric = {str(name) for name in frame if pd.api.types.is_numeric_dtype(frame[name])}
+    rows = [[_cell(value, form) for value, (_, _, form) in zip(row, columns, strict=True)]
+            for row in frame.itertuples(index=False)]  # fmt: skip
+    text = {head for name, head, _ in columns if name not in numeric}
+    print_table(out, [head for _, head, _ in columns], rows, text, caption)
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return number(0.0 if abs(value) < _NOTHING else value, ".4g")
-    return str(value)
+def _shown(name: str) -> tuple[str, Callable[[float], str]]:
+    """The head of a column, and how its numbers are written."""
+    if name in _WHICH:
+        return name, lambda value: NONE if value < 0 else str(value)
+    for unit, write in _UNITS.items():
+        if name == unit or name.endswith(f"_{unit}"):
+            head = name.removesuffix(unit).strip("_") or "time" if write is seconds else name
+            return head.replace("_", " "), write
+    return name.replace("_", " "), _plain
+
+
+def _plain(value: float) -> str:
+    return str(value) if isinstance(value, numbers.Integral) else number(value, ".4g")
+
+
+def _cell(value: object, form: Callable[[float], str]) -> str:
+    if not isinstance(value, numbers.Real):
+        return str(value)
+    return form(0 if abs(value) < _NOTHING else value)

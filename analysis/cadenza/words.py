@@ -22,7 +22,7 @@ def seconds(value: float | None) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= size:
             return f"{value / size:#.4g} {unit}".replace("-", "−")
-    return f"{value * 1e9:.0f} ns".replace("-", "−")
+    return f"{value * 1e9:.0f} ns".replace("-", "−") if value else "0 s"
 
 
 def change(value: float) -> str:

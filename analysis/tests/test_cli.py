@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import re
+import subprocess
+import sys
 
 import matplotlib.image
 import numpy as np
 import pytest
+import trace_files
 from conftest import steps_of, two_ranks
 from trace_files import ATTENTION, DENSE, Rank, write_run
 
@@ -291,3 +295,91 @@ def test_median_step_is_drawn(tmp_path):
     study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", [Rank(0, events, steps)])))
     assert choose_step([study], None) == 2
     assert choose_step([study], 1) == 1
+
+
+def test_what_nobody_foresaw_is_one_line(run_folder, inside, monkeypatch):
+    def fail(_):
+        raise KeyError("events\nmore")
+
+    monkeypatch.setattr("cadenza.commands.summarize", fail)
+    done = inside("summary", run_folder)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "error: internal: KeyError: 'events\\nmore' (test_cli.py:" in done.stderr, done.stderr
+    assert "Traceback" in inside("summary", run_folder, "--verbose").stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [(MemoryError(), 1, "not enough memory"), (KeyboardInterrupt(), 130, ""),
+     (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device")],
+)  # fmt: skip
+def test_how_a_command_can_end(error, code, said, run_folder, inside, monkeypatch):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("cadenza.commands.summarize", fail)
+    done = inside("summary", run_folder)
+    assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize("end", [">/dev/full", "--json >&-"])
+def test_results_that_cannot_be_written(end, run_folder):
+    line = f"{sys.executable} -m cadenza.cli summary {run_folder} {end}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1, done.stderr
+    assert "error: standard output: " in done.stderr
+
+
+def test_a_terminal_without_our_characters(tmp_path, cli, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = cli("summary", write_run(tmp_path / "r", two_ranks(), config={"name": "é"}))
+    assert done.returncode == 0 and done.stdout.startswith("\\xe9"), done.stderr
+
+
+def test_names_are_shown_as_they_are(tmp_path, inside, monkeypatch):
+    """Of runs and operations: they are no markup, formats, formulas or steering of terminals."""
+    name = "[/bold] [red]x :smile: {0} { $x_{$ <!--<script> a|b \x1b[31m"
+    monkeypatch.setattr(trace_files, "NAMES", [name] * len(trace_files.NAMES))
+    late = {"name": name, "still_ns": 80_000_000}
+    ranks = [
+        Rank(rank, [(step, trace_files.WAIT if rank else DENSE, begin, begin + 90_000_000,
+                     late if rank else {}) for step, begin in ((0, 0), (1, 10**8))],
+             [(0, 0, 10**8), (1, 10**8, 2 * 10**8)])
+        for rank in range(2)
+    ]  # fmt: skip
+    safe = name.replace("\x1b", "\\x1b")
+    run = write_run(tmp_path / "r", ranks, config={"name": safe})
+    for words in (("summary",), ("stragglers",), ("critical-path",), ("check",), ("timeline",),
+                  ("stragglers", "--json"), ("export", "--format", "perfetto"), ("report",)):
+        done = inside(words[0], run, *words[1:])
+        assert done.returncode in (0, 1) and done.stderr == "", (words, done.stderr)
+        assert "\x1b" not in done.stdout
+        if words == ("summary",):
+            assert done.stdout.startswith(safe), done.stdout
+    (row,) = [row for row in json.loads(inside("stragglers", run, "--json").stdout)["persistent"]
+              if row["rank"] == 1]  # fmt: skip
+    assert f"stood still for 0.08 s in {safe} (" in row["explanation"]
+    page = (run / "report.html").read_text()
+    assert "<!--" not in "".join(re.findall(r"application/json.(.*?)</script>", page, re.DOTALL))
+
+
+def test_a_folder_of_runs_says_which(run_folder, inside):
+    done = inside("report", run_folder.parent)
+    assert done.returncode == 3 and f"it holds runs: {run_folder})" in done.stderr, done.stderr
+    (run_folder.parent / "sweep.yaml").write_text("")
+    done = inside("summary", run_folder.parent)
+    assert f"cadenza-analyze sweep {run_folder.parent}" in done.stderr
+    done = inside("sweep", run_folder)
+    assert f"valid: cadenza-analyze summary {run_folder}" in done.stderr
+
+
+def test_tables_have_units_and_no_numbers_of_nothing(colocated, inside):
+    text = inside("what-if", colocated).stdout + inside("stragglers", colocated).stdout
+    assert "-1" not in text and "e-0" not in text and "_seconds" not in text, text
+    assert " ns " in text and " 0 ns " not in text
+
+
+@pytest.mark.parametrize("words", ["0-99999999999", "5-2", "1,2,٣-"])
+def test_lists_of_numbers_that_are_none(words, run_folder, inside):
+    done = inside("export", run_folder, "--format", "csv", "--ranks", words)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -250,7 +250,7 @@ def linked(link):
 
 
 BROKEN = {
-    break_yaml_depth: "not an experiment: it nests too deeply",
+    break_yaml_depth: "not YAML: exceeded maximum nesting depth",
     break_metrics_depth: "metrics.jsonl:1: not a JSON object: it nests too deeply",
     break_metrics_pipe: "metrics.jsonl: not a file",
     break_newer: "schema 'cadenza-trace/2' is not known here; valid is 'cadenza-trace/1'",
@@ -292,6 +292,12 @@ DAMAGED = {
     changed("events", with_value("t_begin_ns", 2**62)): "/events: t_begin_ns is out",
     changed("events", with_value("name_id", 999)): "/events: name_id 999 is not known",
     break_category: "/events: cat 77 is not known; valid are 0 to 15",
+    changed("events", with_value("flops", float("nan"))): "/events: flops is out of range (-1 to",
+    changed("events", with_value("bytes", 2**62)): "/events: bytes is out of range",
+    changed("events", with_value("step", 0)): "/events: there are some of another step than",
+    changed("plan", with_value("cost", -5.0)): "/plan: cost is out of range",
+    changed("memory/highwater", with_value("peak", 2**62)): "/memory/highwater: peak is out of",
+    changed("clock/sync", with_value("phase", 2**32 - 1)): "/clock/sync: phase 4294967295 is not",
 }
 
 

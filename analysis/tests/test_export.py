@@ -9,7 +9,6 @@ from trace_files import DENSE, DISPATCH, NON_BLOCKING, RECEIVE, SEND, Rank, writ
 
 import cadenza
 from cadenza.errors import DataError, UsageError
-from cadenza.formats import trace_json
 from cadenza.formats.export import export
 
 
@@ -117,10 +116,6 @@ def test_unwritable_output_is_one_line(run_folder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
         export(cadenza.open(run_folder), "csv", tmp_path / "file")
-
-
-def test_times_of_different_clocks_can_be_before_the_first():
-    assert trace_json._microseconds(-1500) == "-1.500"
 
 
 def test_runs_without_events_have_no_slices(tmp_path):

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import io
-import sys
 from collections import Counter
 
 import numpy as np
@@ -11,7 +9,6 @@ from trace_files import ATTENTION, COLLECTIVE, DENSE, Rank, write_run
 
 import cadenza
 from cadenza.read import rank_file
-from cadenza.cli import main
 from cadenza.read.run import Run
 from cadenza.read.superblock import open_hdf5
 from cadenza.summary import summarize
@@ -68,27 +65,32 @@ def test_a_large_run_is_read_in_parts(run_folder, reads, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["summary", "check", "bubbles", "stragglers", "what-if"])
-def test_files_are_opened_twice(command, run_folder, monkeypatch):
+def test_files_are_opened_twice(command, run_folder, monkeypatch, inside):
     """For the facts and the small tables, and for the events; the first one also for who made the
     run, and on which machine."""
     opened = []
     monkeypatch.setattr(rank_file, "open_hdf5", lambda path: opened.append(path) or open_hdf5(path))
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert main([command, str(run_folder)]) in (0, 1)
+    assert inside(command, run_folder).stderr == ""
     first, other = (count for _, count in sorted(Counter(opened).items()))
     assert other == 2 and first <= 4
 
 
 @pytest.mark.parametrize("command", ["summary", "bubbles", "check"])
-def test_graphs_are_not_built_where_nothing_needs_them(command, run_folder, monkeypatch):
+def test_graphs_are_not_built_where_nothing_needs_them(command, run_folder, monkeypatch, inside):
     def build(*_):
         raise AssertionError("a graph was built")
 
     monkeypatch.setattr("cadenza.study.build", build)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert main([command, str(run_folder)]) in (0, 1)
-    with pytest.raises(AssertionError, match="a graph was built"):
-        main(["stragglers", str(run_folder)])
+    assert inside(command, run_folder).stderr == ""
+    assert "a graph was built" in inside("stragglers", run_folder).stderr
+
+
+def test_steps_without_events_are_not_replayed(tmp_path, inside):
+    """The first step of a real run of four is not looked at, and has all there is."""
+    steps = [(step, 100 * step, 100 * step + 90) for step in range(4)]
+    run = write_run(tmp_path / "r", [Rank(0, [(0, DENSE, 0, 50)], steps)])
+    done = inside("what-if", run)
+    assert done.returncode == 3 and "no events in the steps that are replayed" in done.stderr
 
 
 def test_the_first_step_of_a_real_run_warms_up(tmp_path):

@@ -9,6 +9,7 @@ import yaml
 from cadenza.errors import DataError
 from cadenza.sweep.points import open_sweep, values_of
 from cadenza.sweep.report import markdown, verdicts
+from cadenza.sweep.views import VALUE
 
 CONFIG = {
     "name": "grid",
@@ -43,19 +44,22 @@ ROWS = [  # size, system, status, seconds, attention_share, memory
 RANKS, TOKENS = 4, 1200
 
 
+def write_sweep(folder, config, rows):
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes,ranks,"
+             "tokens,tokens_per_second,model_flops_utilization,attention_imbalance"]  # fmt: skip
+    lines += [f"{n},{s},{w},,{t},{a},{m},{RANKS},{TOKENS},{TOKENS / t if t else ''},0.5,1.25"
+              for n, s, w, t, a, m in rows]  # fmt: skip
+    (folder / "sweep.csv").write_text("\n".join(lines) + "\n")
+
+
 @pytest.fixture
 def write(tmp_path):
     def make(change=None, rows=ROWS):
         config = copy.deepcopy(CONFIG)
         if change:
             change(config)
-        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-        lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes,ranks,"
-                 "tokens,tokens_per_second,model_flops_utilization,"
-                 "attention_imbalance"]  # fmt: skip
-        lines += [f"{n},{s},{w},,{t},{a},{m},{RANKS},{TOKENS},{TOKENS / t if t else ''},0.5,1.25"
-                  for n, s, w, t, a, m in rows]  # fmt: skip
-        (tmp_path / "sweep.csv").write_text("\n".join(lines) + "\n")
+        write_sweep(tmp_path, config, rows)
         return tmp_path
 
     return make
@@ -63,21 +67,20 @@ def write(tmp_path):
 
 def view(folder, value, **keys):
     """The values of one view, by labels."""
+    config = yaml.safe_load((folder / "sweep.yaml").read_text())
+    config["report"] = [{"title": "t", "x": "size", "value": value, **keys}]
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     sweep = open_sweep(folder)
-    made = sweep.views[1]
-    made.value = value
-    for key, what in keys.items():
-        setattr(made, key, what)
-    values = values_of(sweep, made)
-    return {tuple(row[axis] for axis in sweep.axes if axis in values): row["value"]
-            for _, row in values.iterrows()}  # fmt: skip
+    values = values_of(sweep, sweep.views[0])
+    of_axes = sweep.axes if "axis" not in keys else ["size"]
+    return {tuple(row[axis] for axis in of_axes): row[VALUE] for _, row in values.iterrows()}
 
 
 def test_speed_up_is_over_the_best_that_fits(write):
     what = {"speed_up": {"of": ["a"], "over": ["b c1", "b c2"]}}
-    assert view(write(), what, axis="system") == {("8", "a"): 1.4, ("16", "a"): 1.5}
+    assert view(write(), what, axis="system") == {("8",): 1.4, ("16",): 1.5}
     regardless = view(write(), what, axis="system", beyond_memory=True)
-    assert regardless == {("8", "a"): 1.4, ("16", "a"): 1.1}
+    assert regardless == {("8",): 1.4, ("16",): 1.1}
 
 
 def test_derived_values(write):
@@ -279,14 +282,119 @@ def test_command_draws_every_view(write, cli, tmp_path):
         (lambda c: c["report"][1].update(value={"cube": 1}), "unknown form 'cube'"),
         (lambda c: c["report"][0]["checks"][0].pop("range"), "valid: one of range"),
         (lambda c: c["report"][0].update(axis="sizes"), "found no axis 'sizes'"),
-        (lambda c: c["report"].append(3), "found 3; valid: a block"),
+        (lambda c: c["report"].append(3), "found '3'; valid: a block"),
+        (lambda c: c["report"][0].update(x=["size", "system"]), "found 2 axes; valid: one"),
+        (lambda c: c["report"][0].update(series=["size"]), "found axis 'size' twice"),
+        (lambda c: c["report"][0].update(checks={"range": [1, 2]}), "checks: found "),
+        (lambda c: c["report"][0]["checks"][0].update(range=[1]), "found [1.0]; valid: [low"),
+        (lambda c: c["report"][1]["checks"][0].update(within=-1), "found [11.0, 9.0]; valid: [low"),
+        (lambda c: c["report"][0]["checks"][0].update(range=[1, "x"]), "found 'x'; valid: a n"),
+        (lambda c: c["report"][0]["checks"][0].update(where={"x": 1}), "found no axis 'x'"),
+        (lambda c: c["report"][0]["value"]["speed_up"].pop("of"), "speed_up: has no 'of'"),
+        (lambda c: c["report"][0].update(value={"ratio": ["seconds"]}), "found 1 columns; val"),
+        (lambda c: c["report"][0].update(value={"relative_to": {
+            "column": "seconds", "where": {"size": ["8", "16"]}}}),
+         "names more than one point"),
+        (lambda c: c["report"][0].update(beyond_memory="maybe"), "valid: true, false"),
+        (lambda c: c.update(name="../x"), "name: found '../x'; valid: the name of a file"),
+        (lambda c: c.update(axes={"_value": {}}), "found '_value', the name of a column"),
         (lambda c: c.update(axes=["size"]), "axes: found no block of keys"),
     ],
 )
-def test_bad_views_are_one_line(write, cli, change, message):
-    done = cli("sweep", write(change))
+def test_bad_views_are_one_line(write, inside, change, message):
+    done = inside("sweep", write(change))
     assert done.returncode == 3, done.stderr
     assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+LABELS = ("null", "None", "nan", "NA", "", "0.10", "0x10", "1e3", "yes", "~", "a b")
+
+
+def test_every_label_is_text(write, inside):
+    """None is another's word for nothing, or for a number."""
+
+    def change(config):
+        config["axes"] = {"system": {label: {} for label in LABELS}}
+        value = {"relative_to": {"column": "seconds", "where": {"system": "null"}}}
+        config["report"] = [{"title": "t", "x": "system", "value": value,
+                             "checks": [{"where": {"system": ["NA", ""]}, "lowest": ["NA"]}]}]
+
+    rows = [("8", label, "ok", 2.0 + i, 0.5, 1) for i, label in enumerate(LABELS)]
+    sweep = open_sweep(write(change, rows))
+    assert sweep.table["system"].tolist() == list(LABELS)
+    values = values_of(sweep, sweep.views[0])[VALUE]
+    assert values.tolist() == [1 + i / 2 for i in range(len(LABELS))]
+    (row,) = verdicts(sweep)
+    assert (row["ours"], row["verdict"]) == ("at NA", "agrees")
+    assert inside("sweep", sweep.path).returncode == 0
+    write(lambda config: (change(config), config.pop("report")), rows)
+    done = inside("sweep", sweep.path)
+    assert done.returncode == 0 and "Best: system null: 2.000 s" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["value", "workload", "place", "fits", "_base", "index", "$x_{$"])
+def test_an_axis_can_have_any_name_but_a_column_s(name, write, inside):
+    def change(config):
+        config["axes"] = {name: config["axes"].pop("size"), **config["axes"]}
+        config["report"] = [{"title": "$t_{$", "value": {"relative_to": {
+            "column": "seconds", "where": {"system": "a"}}}, "x": name, "series": ["system"]}]
+
+    folder = write(change)
+    text = (folder / "sweep.csv").read_text()
+    (folder / "sweep.csv").write_text(text.replace("size", name, 1))
+    done = inside("sweep", folder)
+    assert done.returncode == 0 and f"{name} 16" in done.stdout, done.stderr
+
+
+def test_a_speed_up_without_checks_is_a_table(write, inside):
+    def change(config):
+        del config["report"][0]["checks"]
+        config["report"][0]["beyond_memory"] = True
+
+    done = inside("sweep", write(change))
+    assert done.returncode == 0, done.stderr
+    assert "| size 8 | size 16 |" in done.stdout and "| 1.40 | (1.10) |" in done.stdout
+
+
+def test_a_sweep_of_one_axis_and_of_none(write, inside):
+    def one(config):
+        del config["axes"]["size"]
+        config["report"] = [{**config["report"][0], "x": "system", "checks": []}]
+
+    folder = write(one, ROWS[:3])
+    assert inside("sweep", folder).returncode == 0
+    write(lambda config: (config.pop("report"), config.pop("axes")), ROWS[:1])
+    done = inside("sweep", folder)
+    assert done.returncode == 0 and "10.00 s a step" in done.stdout, done.stderr
+
+
+def test_a_row_that_was_cut_off_is_left_out(write):
+    folder = write()
+    text = (folder / "sweep.csv").read_text()
+    (folder / "sweep.csv").write_text(text[:-20])
+    assert len(open_sweep(folder).table) == len(ROWS) - 1
+
+
+BROKEN_TABLES = [
+    (("8,a,ok,,10.0", "8,a,ok,,ten"), "sweep.csv:2: seconds: found 'ten'; valid: a number"),
+    (("8,a,ok,,10.0", "8,a,ok,,1e99"), "sweep.csv:2: seconds: found '1e99'"),
+    (("8,a,ok,,10.0", "8,a,ok,,-1"), "sweep.csv:2: seconds: found -1 at a point that was"),
+    (("8,a,ok,,10.0", "8,a,ok,,"), "sweep.csv:2: seconds: found nan at a point that was"),
+    (("8,a,ok,,10.0", "8,a"), "sweep.csv:2: broken table: found 9 cells, expected 12"),
+    (("16,a", "8,a"), "sweep.csv:5: found the labels of a row before"),
+    (("size,", "size,size,"), "has more than one column 'size'"),
+    (("8,a", '8,"a'), "broken table: unexpected end of data"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BROKEN_TABLES)
+def test_broken_tables_are_one_line(change, said, write, inside):
+    folder = write()
+    text = (folder / "sweep.csv").read_text()
+    (folder / "sweep.csv").write_text(text.replace(*change, 1))
+    done = inside("sweep", folder)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1
+    assert said in done.stderr, done.stderr
 
 
 def test_bad_files_are_named(write, cli, tmp_path):
@@ -296,11 +404,11 @@ def test_bad_files_are_named(write, cli, tmp_path):
     with pytest.raises(DataError, match="has no column 'status'"):
         open_sweep(folder)
     (folder / "sweep.csv").write_text("")
-    with pytest.raises(DataError, match="broken table"):
+    with pytest.raises(DataError, match="has no column 'size'"):
         open_sweep(folder)
     (folder / "sweep.yaml").write_text("- 1\n")
-    with pytest.raises(DataError, match="no block of keys"):
+    with pytest.raises(DataError, match="found a list, expected a map of keys"):
         open_sweep(folder)
     (folder / "sweep.yaml").write_text("{a: ")
-    with pytest.raises(DataError, match="broken YAML"):
+    with pytest.raises(DataError, match="sweep.yaml: not YAML"):
         open_sweep(folder)

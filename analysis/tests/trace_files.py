@@ -14,14 +14,15 @@ EVENT = np.dtype(
     [("t_begin_ns", "<i8"), ("t_end_ns", "<i8"), ("bytes", "<i8"), ("flops", "<f8"),
      ("t_enq_ns", "<i8"), ("step", "<u4"), ("peer", "<i4"), ("flow", "<u4"), ("name_id", "<u2"),
      ("mb", "<i2"), ("layer", "<i2"), ("doc", "<i2"), ("cat", "u1"), ("phase", "u1"),
-     ("lane", "u1"), ("flags", "u1"), ("tick", "<i4"), ("stage", "<i2"), ("half", "i1")]
+     ("lane", "u1"), ("flags", "u1"), ("tick", "<i4"), ("stage", "<i2"), ("half", "i1"),
+     ("still_ns", "<i8")]
 )  # fmt: skip
-OLD_EVENT = np.dtype([(name, EVENT[name]) for name in EVENT.names[:-3]])  # before these fields
+OLD_EVENT = np.dtype([(name, EVENT[name]) for name in EVENT.names[:-4]])  # before these fields
 STEP = np.dtype(
     [("step", "<u4"), ("docs", "<u4"), ("t_begin", "<i8"), ("t_end", "<i8"), ("tokens", "<i8"),
      ("sum_len2", "<f8"), ("model_flops", "<f8"), ("executed_flops", "<f8"), ("loss", "<f8"),
      ("grad_norm", "<f8"), ("lr", "<f8"), ("n_events_end", "<u8"), ("bytes_sent", "<i8"),
-     ("bytes_recv", "<i8")]
+     ("bytes_recv", "<i8"), ("machine_s", "<f8"), ("dense_attention_flops", "<f8")]
 )  # fmt: skip
 RANK = np.dtype(
     [("host", "S64"), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"), ("role", "<u4"),
@@ -99,11 +100,12 @@ class Rank:
     producer: str = "trainer"
     old: bool = False  # events and rank without the fields that came later
     flops: dict = field(default_factory=dict)  # fields of STEP that are not 0
+    machine: str = ""  # YAML, of simulated runs
 
 
 def event_rows(rank: Rank) -> np.ndarray:
     rows = np.zeros(len(rank.events) + rank.tail, EVENT)
-    for name in ("peer", "mb", "layer", "doc", "tick", "stage", "half"):
+    for name in ("peer", "mb", "layer", "doc", "tick", "stage", "half", "still_ns"):
         rows[name] = -1
     for row, (step, category, begin, end, *options) in zip(rows, rank.events, strict=False):
         communication = SEND <= category <= RETURN
@@ -164,6 +166,8 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
         "steps": step_rows(rank),
         "plan": np.array(plan, PLAN),
     }
+    if rank.machine:
+        tables["meta/machine_yaml"] = np.frombuffer(rank.machine.encode(), np.uint8)
     if rank.summary is not None:
         tables["plan_summary"] = np.array(rank.summary, PLAN_SUMMARY)
     if rank.positions is not None:

@@ -45,11 +45,16 @@ std::string holder(int file) {
   return bytes > 0 ? text.data() : "another process";
 }
 
-void refuse_link(const fs::directory_entry& entry) {
+/// A link may lead anywhere; a pipe keeps waiting who opens it.
+void require_file(const fs::directory_entry& entry) {
   std::error_code error;
-  if (!entry.is_symlink(error)) return;
-  fail(ExitCode::data, "{}: is a link to {}; valid: an output folder without links",
-       entry.path().string(), fs::read_symlink(entry.path(), error).string());
+  if (entry.is_symlink(error)) {
+    fail(ExitCode::data, "{}: is a link to {}; valid: an output folder without links",
+         entry.path().string(), fs::read_symlink(entry.path(), error).string());
+  }
+  if (!fs::is_other(entry.symlink_status(error))) return;
+  fail(ExitCode::data, "{}: is a pipe, a socket or a device; valid: an output folder of files",
+       entry.path().string());
 }
 
 }  // namespace
@@ -110,14 +115,14 @@ OutputFolder::~OutputFolder() {
   close(file_);
 }
 
-void OutputFolder::refuse_links(std::initializer_list<const char*> names) const {
+void OutputFolder::require_files(std::initializer_list<const char*> names) const {
   for (const char* name : names) {
     const fs::directory_entry entry(fs::path(path()) / name);
-    refuse_link(entry);
+    require_file(entry);
     std::error_code error;
     for (fs::directory_iterator below(entry.path(), error), end; !error && below != end;
          below.increment(error)) {
-      refuse_link(*below);
+      require_file(*below);
     }
   }
 }

@@ -22,8 +22,8 @@ class OutputFolder {
   const std::string& path() const { return place_.path(); }
   static std::string lock_of(const std::string& folder);  ///< path of the file
   /// @param names  files and folders of it that will be written, the latter with what is in them
-  /// @throws Error(data) where one of them is a link: it may lead anywhere
-  void refuse_links(std::initializer_list<const char*> names) const;
+  /// @throws Error(data) where one of them is there and neither: a link, a pipe, a device
+  void require_files(std::initializer_list<const char*> names) const;
   /// @throws Error(data) when the folder was removed, renamed or replaced
   void require() const { place_.require(); }
 

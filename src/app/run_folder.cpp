@@ -72,7 +72,7 @@ std::string without_trailing_slash(std::string path) {
 RunFolder RunFolder::create(const std::string& path, const config::Experiment& experiment) {
   RunFolder folder(without_trailing_slash(path));
   folder.held_ = keep_earlier_run(OutputFolder(folder.path()));
-  folder.held_->refuse_links({"experiment.yaml", "metrics.jsonl", "trace", "checkpoints"});
+  folder.held_->require_files({"experiment.yaml", "metrics.jsonl", "trace", "checkpoints"});
   folder.places_.push_back(made(folder.trace()));
   if (experiment.run.checkpoint.every > 0) folder.places_.push_back(made(folder.checkpoints()));
   errno = 0;

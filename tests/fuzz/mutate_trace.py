@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changed copies of a run's files: of bytes, and of the objects of HDF5 files."""
+"""Changed copies of files: of bytes, of the objects of HDF5 files, and of the values of texts."""
 
 import io
 import struct
 
 import h5py
+import mutate_text
 import numpy as np
+
+from cadenza.read.codes import SCHEMA_1
 
 NUMBERS = (0, 1, -1, 2, 7, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -2**63)
 FLOATS = (0.0, -1.0, 1e-300, 1e300, float("inf"), float("nan"))
@@ -14,12 +17,15 @@ TYPES = ("<f8", "<i8", ">i4", "u1", "S5", "<f4", [("step", "<u4"), ("peak", "<f8
 
 
 def mutate(kind, content, rng):
-    if kind == ".h5" and rng.random() < 0.6:
+    if kind == ".h5" and rng.random() < 0.8:
         try:
             return objects(content, rng)
         except (OSError, RuntimeError, ValueError, TypeError, KeyError):
             pass  # a file that cannot be changed this way any more
-    return some_bytes(content, rng)
+    changed = None
+    if kind != ".h5" and rng.random() < 0.8:
+        changed = mutate_text.mutate(kind, content, rng)
+    return some_bytes(content, rng) if changed is None else changed
 
 
 def some_bytes(content, rng):
@@ -72,6 +78,8 @@ def change(file, rng):
         file.create_dataset(name, shape=shape, dtype=rng.choice(TYPES))
     elif action == 3:
         change_attribute(file, rng)
+    elif action == 8 and rng.random() < 0.5:
+        rename_codes(file, name, rng)
     elif isinstance(file[name], h5py.Dataset):
         change_rows(file, name, action, rng)
 
@@ -82,6 +90,32 @@ def change_attribute(file, rng):
                         h5py.Empty("f8"), [b"a", b"b"]))  # fmt: skip
     del file.attrs[name]
     file.attrs[name] = value
+
+
+def rename_codes(file, name, rng):
+    """A table whose numbers have other names: an enumeration of its fields, or of events."""
+    if name == "meta/strings":
+        rows = file[name][:]
+        rows[rng.randrange(len(rows))] = rng.choice(mutate_text.WORDS).encode()[:96]
+        file[name][:] = rows
+        return
+    dtype = getattr(file[name], "dtype", np.dtype("u1"))
+    fields = [field for field in dtype.names or () if (f"/{name}", field) in SCHEMA_1]
+    if not fields:
+        return
+    chosen, rows = rng.choice(fields), file[name][:]
+    names = dict(SCHEMA_1[f"/{name}", chosen])
+    old = rng.choice(list(names))
+    number = names.pop(old)
+    if rng.random() < 0.8:
+        names[rng.choice(mutate_text.WORDS) or "x"] = number
+    types = [(field, h5py.enum_dtype(names, dtype[field]) if field == chosen else dtype[field])
+             for field in dtype.names]  # fmt: skip
+    other = np.zeros(len(rows), types)
+    for field in dtype.names:
+        other[field] = rows[field]
+    del file[name]
+    file.create_dataset(name, data=other, maxshape=(None,), chunks=(max(len(other), 16),))
 
 
 def change_rows(file, name, action, rng):
@@ -104,6 +138,11 @@ def change_rows(file, name, action, rng):
         return
     if len(rows) == 0:
         return
+    if action == 6 and data.maxshape and data.maxshape[0] is None:  # other rows of the same
+        chosen = sorted(rng.choices(range(len(rows)), k=rng.choice((1, 2, len(rows)))))
+        data.resize(len(chosen), axis=0)
+        data[:] = rows[chosen]
+        return
     for _ in range(rng.choice((1, 1, 3, 20))):
         change_number(rows, rng)
     data[: len(rows)] = rows
@@ -119,6 +158,13 @@ def change_number(rows, rng):
         return
     field = rng.choice(rows.dtype.names)
     kind = rows.dtype[field].kind
+    if rng.random() < 0.6:  # each is a sound value, together they may be none
+        values = [rows[field][rng.randrange(len(rows))] for _ in rows]
+        rows[field][row if rng.random() < 0.5 else slice(None)] = rng.choice((
+            values[0], 0 * values[0] if kind in "iuf" else values[0]))  # fmt: skip
+        if rng.random() < 0.3:
+            rows[field] = values
+        return
     value = np.array(rng.choice(FLOATS if kind == "f" else NUMBERS))
     target = rng.choice((row, slice(None), slice(row, None)))
     if kind == "f" or rows.dtype[field].subdtype:

@@ -173,7 +173,8 @@ def _why_paused(paused: pd.DataFrame, row: dict) -> dict:
     """In which operation it stood still longest."""
     mine = np.logical_and.reduce([paused[key] == row[key] for key in ("step", "phase", "rank")])
     longest = paused.loc[paused.loc[mine, "seconds"].idxmax()]
-    text = f"stood still for {{:.3g}} s in {longest['name']} "
+    name = longest["name"].replace("{", "{{").replace("}", "}}")  # `cause` is a format
+    text = f"stood still for {{:.3g}} s in {name} "
     text += "(stopped, swapped out or without a core)"
     return {"why": "paused", "cause": text, "amount": longest["seconds"]}
 

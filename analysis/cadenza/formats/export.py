@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cadenza.errors import DataError, UsageError
+from cadenza.errors import UsageError
+from cadenza.files import made, written
 from cadenza.read.run import Run
 from cadenza.formats.trace_json import write_trace_json
 
@@ -36,12 +37,9 @@ def export(
         raise UsageError(f"unknown format '{format}'; valid are {', '.join(FORMATS)}")
     chosen_ranks = _chosen(ranks, run.files, "rank")
     chosen_steps = _chosen(steps, run.steps()["step"].unique(), "step")
-    try:
-        if format == "csv":
-            return _write_csv(run, output, chosen_ranks, chosen_steps)
-        write_trace_json(run, output, chosen_ranks, chosen_steps)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    if format == "csv":
+        return _write_csv(run, output, chosen_ranks, chosen_steps)
+    write_trace_json(run, output, chosen_ranks, chosen_steps)
     return [output]
 
 
@@ -59,7 +57,7 @@ def _chosen(wanted: Iterable[int] | None, present: Iterable[int], what: str) -> 
 
 def _write_csv(run: Run, folder: Path, ranks: list[int], steps: list[int]) -> list[Path]:
     """One file for each frame; events are written step by step, as they may be large."""
-    folder.mkdir(parents=True, exist_ok=True)
+    made(folder)
     frames = {
         "steps": run.steps,
         "ranks": run.ranks,
@@ -72,15 +70,16 @@ def _write_csv(run: Run, folder: Path, ranks: list[int], steps: list[int]) -> li
         "metrics": run.metrics,
         "clock": run.clock,
     }
-    written = [folder / "events.csv"]
-    with written[0].open("w", encoding="utf-8", newline="") as file:
+    paths = [folder / "events.csv"]
+    with written(paths[0]) as file:
         run.events(ranks=[]).to_csv(file, index=False)
         for step in steps:
             run.events(ranks=ranks, steps=[step]).to_csv(file, index=False, header=False)
     for name, make in frames.items():
-        written.append(folder / f"{name}.csv")
-        _part(make(), ranks, steps).to_csv(written[-1], index=False)
-    return written
+        paths.append(folder / f"{name}.csv")
+        with written(paths[-1]) as file:
+            _part(make(), ranks, steps).to_csv(file, index=False)
+    return paths
 
 
 def _part(frame: pd.DataFrame, ranks: list[int], steps: list[int]) -> pd.DataFrame:

@@ -9,14 +9,18 @@ Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMBy8kRkHLA1
 from __future__ import annotations
 
 import gzip
-import io
 import json
+import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
 
+from cadenza.files import written
 from cadenza.read.partners import both_ends, message_ends
 from cadenza.read.run import Run
 
@@ -28,21 +32,23 @@ _ARGUMENTS = {"microbatch": -1, "layer": -1, "document": -1, "tick": -1, "half":
 def write_trace_json(run: Run, output: Path, ranks: list[int], steps: list[int]) -> None:
     """@param output  compressed where its name ends in .gz"""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with _open(output) as file:
-        file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-        file.write(",\n".join(_process_names(run, ranks)))
-        for line in _events(run, ranks, steps):
-            file.write(",\n" + line)
-        file.write("\n]}\n")
+    line = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+    with written(output) as raw, _packed(raw, output) as file:
+        file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
+        between = b"\n"
+        for event in chain(_process_names(run, ranks), _events(run, ranks, steps)):
+            file.write(between + line(event).encode())
+            between = b",\n"
+        file.write(b"\n]}\n")
 
 
-def _open(output: Path) -> io.TextIOBase:
+def _packed(file: BinaryIO, output: Path) -> AbstractContextManager[BinaryIO]:
     if output.suffix == ".gz":
-        return gzip.open(output, "wt", compresslevel=5, encoding="utf-8")
-    return output.open("w", encoding="utf-8")
+        return gzip.GzipFile("", "wb", 5, file)
+    return nullcontext(file)
 
 
-def _process_names(run: Run, ranks: list[int]) -> Iterator[str]:
+def _process_names(run: Run, ranks: list[int]) -> Iterator[dict]:
     for row in run.ranks().to_dict("records"):
         if row["rank"] not in ranks:
             continue
@@ -57,11 +63,11 @@ def _process_names(run: Run, ranks: list[int]) -> Iterator[str]:
         yield _metadata("process_sort_index", row["rank"], 0, {"sort_index": row["rank"]})
 
 
-def _metadata(name: str, process: int, thread: int, arguments: dict) -> str:
-    return json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments})
+def _metadata(name: str, process: int, thread: int, arguments: dict) -> dict:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments}
 
 
-def _events(run: Run, ranks: list[int], steps: list[int]) -> Iterator[str]:
+def _events(run: Run, ranks: list[int], steps: list[int]) -> Iterator[dict]:
     """Step by step, as all at once may not fit into memory."""
     threads = _Threads()
     origin, arrows = None, 0
@@ -117,35 +123,29 @@ class _Threads:
         return [(key, len(threads)) for key, threads in sorted(self._lanes.items())]
 
 
-def _microseconds(ns: int) -> str:
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+def _microseconds(ns: int) -> float:
+    """To the nanosecond, up to 104 days."""
+    return ns / 1000
 
 
-def _slices(events: pd.DataFrame, thread: np.ndarray, origin: int | None) -> Iterator[str]:
-    """A complete event ("X") for each row; times in microseconds with three decimals, so exact."""
-    heads = {}
+def _slices(events: pd.DataFrame, thread: np.ndarray, origin: int | None) -> Iterator[dict]:
+    """A complete event ("X") for each row."""
     arguments = [(name, events[name].tolist(), none) for name, none in _ARGUMENTS.items()]
     columns = [events[name].tolist() for name in
                ("rank", "begin_ns", "end_ns", "name", "category", "phase", "step")]  # fmt: skip
     for row, (rank, begin, end, name, category, phase, step) in enumerate(
         zip(*columns, strict=True)
     ):
-        kind = (name, category)
-        if kind not in heads:
-            heads[kind] = f'{{"ph":"X","name":{json.dumps(name)},"cat":"{category}"'
-        extra = "".join(f',"{a}":{values[row]}' for a, values, none in arguments
-                        if values[row] != none)  # fmt: skip
-        time, spent = _microseconds(begin - origin), _microseconds(end - begin)
-        yield (
-            f'{heads[kind]},"pid":{rank},"tid":{thread[row]},"ts":{time},"dur":{spent},'
-            f'"args":{{"step":{step},"phase":"{phase}"{extra}}}}}'
-        )
+        extra = {a: values[row] for a, values, none in arguments
+                 if values[row] != none and math.isfinite(values[row])}  # fmt: skip
+        yield {"ph": "X", "name": name, "cat": category, "pid": rank, "tid": int(thread[row]),
+               "ts": _microseconds(begin - origin), "dur": _microseconds(end - begin),
+               "args": {"step": step, "phase": phase, **extra}}  # fmt: skip
 
 
 def _arrows(
     events: pd.DataFrame, thread: np.ndarray, origin: int | None, first: int
-) -> Iterator[str]:
+) -> Iterator[dict]:
     """From each message's sender to its receiver."""
     ends = both_ends(message_ends(events)).sort_values(["message", "sends"])
     receivers, senders = ends.iloc[::2], ends.iloc[1::2]
@@ -155,20 +155,16 @@ def _arrows(
         start = begin[source]
         # Within the receiver's event, which does not include its end.
         stop = max(end[to] - 1, begin[to], start)
-        for phase, row, time, binding in (("s", source, start, ""), ("f", to, stop, ',"bp":"e"')):
-            yield (
-                f'{{"ph":"{phase}","name":"message","cat":"flow","id":{number},"pid":{rank[row]},'
-                f'"tid":{thread[row]},"ts":{_microseconds(time - origin)}{binding}}}'
-            )
+        for phase, row, time, more in (("s", source, start, {}), ("f", to, stop, {"bp": "e"})):
+            yield {"ph": phase, "name": "message", "cat": "flow", "id": number, "pid": rank[row],
+                   "tid": int(thread[row]), "ts": _microseconds(time - origin), **more}  # fmt: skip
 
 
-def _counters(samples: pd.DataFrame, origin: int | None) -> Iterator[str]:
+def _counters(samples: pd.DataFrame, origin: int | None) -> Iterator[dict]:
     """Memory in use by kind, stacked, and the process's resident set."""
     for (rank, time), kinds in samples.groupby(["rank", "time_ns"], sort=True):
         values = dict(zip(kinds["kind"], kinds["bytes"].tolist(), strict=True))
         parts = {"resident": {"bytes": values.pop("host_rss", 0)}, "memory": values}
         for name, arguments in parts.items():
-            yield (
-                f'{{"ph":"C","name":"{name}","pid":{rank},"tid":0,'
-                f'"ts":{_microseconds(int(time) - (origin or 0))},"args":{json.dumps(arguments)}}}'
-            )
+            yield {"ph": "C", "name": name, "pid": int(rank), "tid": 0,
+                   "ts": _microseconds(int(time) - (origin or 0)), "args": arguments}  # fmt: skip

@@ -7,6 +7,8 @@ from __future__ import annotations
 import h5py
 import numpy as np
 
+from cadenza.files import printable
+
 
 def _counted(*names: str) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
@@ -36,7 +38,7 @@ class Codes:
 
     def __init__(self, numbers: dict[str, int]) -> None:
         ordered = sorted(numbers.items(), key=lambda item: item[1])
-        self.names = tuple(name for name, _ in ordered)
+        self.names = tuple(printable(name) for name, _ in ordered)
         self._numbers = np.array([number for _, number in ordered], np.int64)
         self._counted = bool((self._numbers == np.arange(len(ordered))).all())
 

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cadenza.read.experiment import is_number
+
+_SLOWEST = 1e-3  # bytes per second of a link
+
 
 @dataclass(frozen=True)
 class Link:
@@ -91,24 +95,48 @@ def machine_of(description: dict, config: dict) -> Machine | None:
     and ranks nothing is taken: they are what is to be found.
 
     @param description  /meta/machine_yaml as a map; empty: not known
-    @param config       the resolved experiment
+    @param config       Run.config
+    @throws ValueError for what no machine file has
     """
-    links = description.get("links") or {}
+    links = _map(description, "links")
     if not links:
         return None
-    cluster, parallel = config.get("cluster") or {}, config.get("parallel") or {}
-    bandwidth = float(cluster.get("bandwidth", 1.0))
-    known = set(Link.__dataclass_fields__)
-    made = {where: {key: float(value) for key, value in (links.get(where) or {}).items()
-                    if key in known} for where in ("inside", "between")}  # fmt: skip
+    cluster, parallel = config.get("cluster", {}), config.get("parallel", {})
+    bandwidth = cluster.get("bandwidth", 1.0)
+    made = {where: _link(links, where) for where in ("inside", "between")}
     for key in made["between"]:
         made["between"][key] *= bandwidth if key.endswith("bytes_per_second") else 1.0
     sharded = parallel.get("shard") == "optimizer"
     return Machine(
         Link(**made["inside"]),
         Link(**made["between"]),
-        int(links.get("adapters", 0)),
-        int(cluster.get("ranks_per_node") or description.get("ranks_per_node") or 0),
+        _count(links, "adapters"),
+        int(cluster.get("ranks_per_node", 0)) or _count(description, "ranks_per_node"),
         "reduce_scatter" if sharded else "all_reduce",
-        int((config.get("run") or {}).get("memory") or description.get("memory") or 0),
+        int(config.get("run", {}).get("memory", 0)) or _count(description, "memory"),
     )
+
+
+def _link(links: dict, where: str) -> dict[str, float]:
+    """Arguments of Link."""
+    found = _map(links, where)
+    rates = ("gather_bytes_per_second", "reduce_bytes_per_second")
+    least = {"latency_seconds": 0.0, "bytes_per_second": _SLOWEST, **dict.fromkeys(rates, 0.0)}
+    return {key: _number(found, key, least[key]) for key in least if key in found}
+
+
+def _map(block: dict, key: str) -> dict:
+    found = block.get(key)
+    if not isinstance(found, dict | None):
+        raise ValueError(f"{key}: found {found!r}; valid: a map of keys")
+    return found or {}
+
+
+def _number(block: dict, key: str, least: float) -> float:
+    if not is_number(block[key], least):
+        raise ValueError(f"{key}: found {block[key]!r}; valid: a number of at least {least:g}")
+    return float(block[key])
+
+
+def _count(block: dict, key: str) -> int:
+    return int(_number({key: 0, **block}, key, 0))

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from cadenza.errors import DamagedError, DataError
+from cadenza.files import printable
 from cadenza.read.codes import KINDS_1, Codes
 from cadenza.read.rank_tables import Table, Tables
 from cadenza.read.schema import REQUIRED, SCHEMA, TABLES
@@ -29,10 +30,10 @@ Result = TypeVar("Result")
 
 
 def text(value: object) -> str:
-    """An HDF5 string of any kind as str."""
+    """An HDF5 string of any kind as str, on one line."""
     if isinstance(value, bytes | np.bytes_):
-        return bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
-    return str(value)
+        value = bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
+    return printable(str(value))
 
 
 class RankFile:
@@ -142,7 +143,7 @@ class RankFile:
             if field in table.dtype.names:
                 columns = table.dtype[field].shape[0]
                 self._kinds[name] = table.texts("kinds") or KINDS_1
-                named = len(self._kinds[name])
+                named = len(set(self._kinds[name]))
                 if named != columns:
                     raise ValueError(
                         f"{name}: {field} has {columns} columns, and names for {named}"
@@ -150,10 +151,7 @@ class RankFile:
 
     def _name(self, tables: Tables, table: str, field: str, row: dict) -> str:
         """Of a number in a table's one row."""
-        try:
-            return tables.find(table).codes[field].name(int(row[field]))
-        except ValueError as error:
-            raise ValueError(f"{table}: {field} {error}") from error
+        return tables.find(table).codes[field].name(int(row[field]))
 
     def _first_row(self, tables: Tables, name: str) -> dict:
         """By field; empty where there is no such table."""
@@ -199,22 +197,25 @@ class RankFile:
             table = tables.find("/events")
             parts = [table.read(b, e) for b, e in self.event_ranges(steps)]
             rows = parts[0] if len(parts) == 1 else np.concatenate([table.read(0, 0), *parts])
-            self._check_codes(rows, 0 if names is None else len(names))
+            self._check_steps(rows, steps)
+            if len(rows) and rows["name_id"].max() >= names:
+                raise ValueError(f"/events: name_id {rows['name_id'].max()} is not known")
             return rows
 
-        names = self.read_table("/meta/strings")
+        strings = self.read_table("/meta/strings")
+        names = 0 if strings is None else len(strings)
         return self.read(action)
 
-    def _check_codes(self, rows: np.ndarray, names: int) -> None:
-        """@param rows  of /events
-        @param names  how many /meta/strings has"""
-        codes = {field: self.codes("/events", field) for field in ("cat", "phase", "lane")}
-        codes["name_id"] = Codes({str(number): number for number in range(names)})
-        for field, known in codes.items():
-            try:
-                known.index(rows[field])
-            except ValueError as error:
-                raise ValueError(f"/events: {field} {error}") from error
+    def _check_steps(self, rows: np.ndarray, steps: Sequence[int] | None) -> None:
+        """Events carry the step that they were committed with."""
+        known = self.steps["step"]
+        counts = np.diff(self.steps["n_events_end"].astype(np.int64), prepend=0).clip(min=0)
+        if steps is not None:
+            chosen = np.isin(known, np.asarray(steps))
+            known, counts = known[chosen], counts[chosen]
+        expected = np.repeat(known, counts)
+        if len(expected) != len(rows) or (rows["step"] != expected).any():
+            raise ValueError("/events: there are some of another step than that they belong to")
 
     def codes(self, table: str, field: str) -> Codes:
         """Of a table that was read."""

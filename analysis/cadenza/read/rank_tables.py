@@ -15,8 +15,9 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5l, h5o, h5s, h5t
 
+from cadenza.files import printable
 from cadenza.read.codes import Codes, codes_of
-from cadenza.read.schema import ONE_PER_STEP, SINCE_LATER, TABLES, TIMES
+from cadenza.read.schema import ONE_PER_STEP, RANGES, SETS, SINCE_LATER, TABLES, TIMES
 
 _LATEST_NS = 2**61  # 73 years, more than any clock shows, since 1970 too
 
@@ -35,7 +36,8 @@ class Table:
     rows: int
 
     def read(self, begin: int, end: int) -> np.ndarray:
-        """Rows [begin, end): times that a clock can show, steps that ascend."""
+        """Rows [begin, end): times that a clock can show, steps that ascend, numbers that stand for
+        something."""
         found = np.empty(max(end - begin, 0), self.dtype)
         if len(found) == self.rows > 0:
             self.data.read(h5s.ALL, h5s.ALL, found, self.type)
@@ -43,8 +45,7 @@ class Table:
             place = self.data.get_space()
             place.select_hyperslab((begin,), (len(found),))
             self.data.read(h5s.create_simple(found.shape), place, found, self.type)
-        return _checked(self.name, found)
-
+        return _checked(self.name, found, self.codes)
 
     def texts(self, attribute: str) -> tuple[str, ...]:
         """A list of texts that the file says of the dataset; empty where it does not."""
@@ -55,7 +56,7 @@ class Table:
             raise ValueError(f"{self.name}: attribute '{attribute}' is not a list of texts")
         values = np.empty(found.shape, found.dtype)
         found.read(values)
-        return tuple(value.decode("utf-8", "replace") for value in values.tolist())
+        return tuple(printable(value.decode("utf-8", "replace")) for value in values.tolist())
 
 
 class Tables:
@@ -138,11 +139,22 @@ def _is_as(found: np.dtype, expected: np.dtype) -> bool:
     return found.base == expected.base and len(found.shape) == len(expected.shape)
 
 
-def _checked(name: str, rows: np.ndarray) -> np.ndarray:
+def _checked(name: str, rows: np.ndarray, codes: dict[str, Codes]) -> np.ndarray:
+    for field, known in codes.items():
+        if field in SETS:
+            continue
+        try:
+            known.index(rows[field])
+        except ValueError as error:
+            raise ValueError(f"{name}: {field} {error}") from error
     for field in TIMES.get(name, ()):
         times = rows[field]
         if len(times) and (times.min() < -_LATEST_NS or times.max() > _LATEST_NS):
             raise ValueError(f"{name}: {field} is out of range (2^61 ns are 73 years)")
+    for field, (least, most) in RANGES.get(name, {}).items():
+        values = rows[field] if field in rows.dtype.names else rows[:0]
+        if len(values) and not (values.min() >= least and values.max() <= most):  # NaN neither
+            raise ValueError(f"{name}: {field} is out of range ({least:g} to {most:g})")
     if name in ONE_PER_STEP:
         steps = rows["step"].astype(np.int64)
         for at in np.flatnonzero(np.diff(steps) <= 0)[:1]:

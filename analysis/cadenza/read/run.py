@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from cadenza.read import frames
 from cadenza.errors import DamagedError, DataError, UsageError
+from cadenza.files import printable, read_text, read_yaml
+from cadenza.read.experiment import checked
 from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
 from cadenza.read.schema import TABLES
@@ -26,6 +27,8 @@ _PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_be
                  "k_begin", "k_end", "cost", "layer_class", "layers")  # fmt: skip
 
 EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
+_MOST = 2**63 - 1
+_NAMED = 8  # runs of a folder
 
 
 def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
@@ -55,11 +58,9 @@ class Run:
             raise DataError(f"{path}: no such run folder")
         if not path.is_dir():
             raise DataError(f"{path}: not a run folder; pass the folder that holds trace/")
-        found = sorted(
-            f for f in (path / "trace").glob("rank-*.h5") if re.fullmatch(r"rank-\d+\.h5", f.name)
-        )
+        found = _rank_files(path)
         if not found:
-            raise DataError(f"{path}: no trace in it (expected trace/rank-00000.h5 ...)")
+            raise DataError(f"{path}: no trace in it ({_meant(path)})")
         files, damaged = _read_files(found, whole)
         self.files = {f.rank: f for f in sorted(files, key=lambda f: f.rank)}
         self.world = next(iter(self.files.values())).world
@@ -196,7 +197,7 @@ class Run:
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return pd.DataFrame(columns=["step"])
-        lines = _read_text(path).splitlines()
+        lines = read_text(path).splitlines()
         rows = []
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -214,20 +215,37 @@ class Run:
         """The resolved experiment."""
         path = self.path / "experiment.yaml"
         if path.exists():
-            source, content = str(path), _read_text(path)
+            source, content = str(path), read_text(path)
         else:
             file = next(iter(self.files.values()))
             source, content = _meta_text(file, "config_yaml")
-        return _keys(source, content)
+        return checked(source, read_yaml(source, content))
 
     @cached_property
     def machine(self) -> Machine | None:
         """What the links of the machine give, where the trace says it: simulated runs do."""
         source, content = _meta_text(next(iter(self.files.values())), "machine_yaml")
         try:
-            return machine_of(_keys(source, content), self.config)
-        except (AttributeError, TypeError, ValueError) as error:
+            return machine_of(read_yaml(source, content), self.config)
+        except ValueError as error:
             raise DataError(f"{source}: not a machine file: {error}") from error
+
+
+def _rank_files(path: Path) -> list[Path]:
+    return sorted(file for file in (path / "trace").glob("rank-*.h5")
+                  if re.fullmatch(r"rank-\d{1,9}\.h5", file.name))  # fmt: skip
+
+
+def _meant(path: Path) -> str:
+    """What somebody may have meant who named a folder without a trace."""
+    if (path / "sweep.yaml").exists():
+        return f"it holds a sweep: cadenza-analyze sweep {path}"
+    folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    runs = [str(folder) for folder in folders if _rank_files(folder)]
+    if not runs:
+        return "expected trace/rank-00000.h5 ..."
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"it holds runs: {' '.join(runs[:_NAMED])}{more}"
 
 
 def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[int, DamagedError]]:
@@ -255,31 +273,9 @@ def _meta_text(file: RankFile, name: str) -> tuple[str, str]:
     return f"{file.path}:/meta/{name}", content
 
 
-def _keys(source: str, content: str) -> dict:
-    """A YAML text as a map."""
-    try:
-        found = yaml.safe_load(content) or {}
-    except yaml.YAMLError as error:
-        raise DataError(f"{source}: not YAML: {str(error).splitlines()[0]}") from error
-    except RecursionError:
-        raise DataError(f"{source}: not an experiment: it nests too deeply") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{source}: found a {type(found).__name__}, expected a map of keys")
-    return found
-
-
 def _plain(value: object) -> str | int | float:
     """A value of HDF5 as one of Python's."""
     return value.item() if isinstance(value, np.number) else text(value)
-
-
-def _read_text(path: Path) -> str:
-    if not path.is_file():
-        raise DataError(f"{path}: not a file")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
 
 
 def _json_object(line: str) -> dict:
@@ -289,4 +285,11 @@ def _json_object(line: str) -> dict:
         raise ValueError("it nests too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}")
-    return value
+    return {printable(key): _of_frame(one) for key, one in value.items()}
+
+
+def _of_frame(value: object) -> object:
+    """Numbers that a column holds; a step's values are nothing else."""
+    if isinstance(value, int) and not -_MOST <= value <= _MOST:
+        raise ValueError("found a number that no file of a run has")
+    return str(value) if isinstance(value, list | dict) else value

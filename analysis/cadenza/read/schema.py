@@ -76,4 +76,20 @@ SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"),
 TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),
          "/clock/sync": ("t_local_ns", "offset_ns", "rtt_min_ns"),
          "/memory/samples": ("t_ns",)}  # fmt: skip
+_COUNT, _AMOUNT = (-1, 2**56), (-1.0, 1e30)  # sums of them are no overflow; -1: does not apply
+RANGES = {
+    "/meta/rank": {"peak_flops": _AMOUNT},
+    "/events": {"flops": _AMOUNT, "bytes": _COUNT, "still_ns": _COUNT},
+    "/memory/samples": {"bytes": _COUNT, "host_rss": _COUNT},
+    "/memory/highwater": {"peak": _COUNT, "peak_total": _COUNT},
+    "/steps": {"tokens": _COUNT, "bytes_sent": _COUNT, "bytes_recv": _COUNT,
+               **dict.fromkeys(("sum_len2", "model_flops", "executed_flops", "machine_s",
+                                "dense_attention_flops"), _AMOUNT)},
+    "/plan": {"cost": _AMOUNT},
+    "/plan_summary": {"cost": _AMOUNT, "attend_s": _AMOUNT, "receive_s": _AMOUNT,
+                      "bytes_in": _COUNT, "bytes_out": _COUNT},
+    "/positions": {"targets": _COUNT, "hits": _COUNT},
+    "/answers": {"length": (1, 2**56), "fact": _COUNT, "position": _COUNT},
+}  # fmt: skip
 ONE_PER_STEP = ("/steps", "/memory/highwater")
+SETS = ("flags",)  # codes of which a number may have several, as bits

@@ -28,7 +28,7 @@ class Figure:
         made = []
         for label, figure in self.choices.items():
             figure.layout.template = None
-            made.append((label, figure.to_json().replace("</", "<\\/")))
+            made.append((label, figure.to_json().replace("<", "\\u003c")))
         return made
 
     @property

@@ -13,7 +13,7 @@ import plotly.offline
 from markupsafe import Markup
 
 from cadenza.comparison import compare
-from cadenza.errors import DataError
+from cadenza.files import written
 from cadenza.log import LOG
 from cadenza.timeline.panels import choose_step
 from cadenza.report import headlines, sections
@@ -73,10 +73,8 @@ def write_report(runs: list[Run], output: Path) -> None:
         script=Markup(_asset("report.js")),
     )  # fmt: skip
     LOG.info("writing %s", output)
-    try:
-        output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    with written(output) as file:
+        file.write(page.encode(errors="backslashreplace"))  # a path may have bytes that are no text
 
 
 def _environment() -> jinja2.Environment:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -13,12 +14,16 @@ from matplotlib.lines import Line2D
 import pandas as pd
 
 from cadenza.errors import DataError
-from cadenza.sweep.points import Sweep, View, select, values_of
+from cadenza.files import written
+from cadenza.sweep.points import Sweep, select, values_of
+from cadenza.sweep.views import VALUE, View
 
 _PANEL_INCHES = (3.6, 2.7)
 _MOST_COLUMNS = 4
+_MOST_PANELS, _MOST_LINES, _MOST_LABELS = 64, 256, 1024  # what a picture has room for
 
 
+@matplotlib.rc_context({"text.parse_math": False})  # a dollar sign in a name is no formula
 def draw_view(sweep: Sweep, view: View, output: Path) -> None:
     """Writes the picture. Ranges that were published are shaded."""
     values = values_of(sweep, view)
@@ -26,13 +31,19 @@ def draw_view(sweep: Sweep, view: View, output: Path) -> None:
     panels = list(values.groupby(view.panels, sort=False)) if view.panels else [((), values)]
     if not panels or values.empty:
         raise DataError(f"{sweep.path}: {view.title}: found no point to draw")
+    lines = _lines(view, values)
+    for count, most, what in ((len(panels), _MOST_PANELS, "panels"), (len(lines), _MOST_LINES,
+                              "series"), (len(labels), _MOST_LABELS, "labels of x")):  # fmt: skip
+        if count > most:
+            raise DataError(f"{sweep.path}: {view.title}: found {count} {what}; valid: at most "
+                            f"{most}")  # fmt: skip
     columns = min(_MOST_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     size = (_PANEL_INCHES[0] * max(columns, 1.6) + 1.2, _PANEL_INCHES[1] * rows + 0.9)
     figure = Figure(figsize=size, dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(f"{sweep.title}\n{view.title}", fontsize=9)
-    colours = {name: f"C{place % 10}" for place, name in enumerate(_lines(view, values))}
+    colours = {name: f"C{place % 10}" for place, name in enumerate(lines)}
     legend = {}
     for number, (names, rows_of_panel) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
@@ -41,10 +52,8 @@ def draw_view(sweep: Sweep, view: View, output: Path) -> None:
     if view.series:  # once, in the order of the sweep
         shown = {name: legend[name] for name in colours}
         figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=7)
-    try:
-        figure.savefig(output, facecolor="white")
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    with written(output) as file:
+        figure.savefig(file, format="png", facecolor="white")
 
 
 def _labels(sweep: Sweep, x: str, values: pd.DataFrame) -> list[str]:
@@ -72,17 +81,18 @@ def _draw_panel(
     drawn = {}
     for name, line in _lines(view, values).items():
         ordered = line.sort_values(view.x, key=lambda column: column.map(places))
-        [drawn[name]] = axes.plot(ordered[view.x].map(places), scale * ordered["value"], "o-",
+        [drawn[name]] = axes.plot(ordered[view.x].map(places), scale * ordered[VALUE], "o-",
                                   markersize=3, linewidth=1, color=colours[name])  # fmt: skip
     for check in view.checks:
-        if select(values, check.get("where", {})).empty:
+        if select(values, check.where).empty:
             continue
-        if "range" in check:
-            axes.axhspan(*(scale * value for value in check["range"]), color="#888888", alpha=0.12)
-        elif "about" in check and view.x in check.get("where", {}):
-            label = str(check["where"][view.x])
-            axes.errorbar(places[label], scale * check["about"], scale * check["within"],
-                          color="#aa3333", fmt="x", markersize=5, capsize=2, linewidth=0.8)
+        if check.kind == "range":
+            axes.axhspan(scale * check.low, scale * check.high, color="#888888", alpha=0.12)
+        elif check.kind == "about":
+            at = [places[label] for label in check.where.get(view.x, []) if label in places]
+            middle, half = (check.low + check.high) / 2, (check.high - check.low) / 2
+            axes.errorbar(at, [scale * middle] * len(at), scale * half, color="#aa3333", fmt="x",
+                          markersize=5, capsize=2, linewidth=0.8)  # fmt: skip
     axes.set_xticks(range(len(labels)), labels, fontsize=7)
     axes.tick_params(axis="y", labelsize=7)
     axes.set_xlabel(view.x, fontsize=7)

@@ -1,41 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep's folder: sweep.csv as a frame, and the views that its sweep.yaml asks for.
-
-A view is a value per point (a column, or one derived from columns), drawn over one axis, and checks
-of it against published numbers. docs/sweep.md describes the keys."""
+"""A sweep's folder: sweep.csv as a frame, and what its sweep.yaml says of its axes and views."""
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-import yaml
 
 from cadenza.errors import DataError
+from cadenza.files import printable, read_text, read_yaml
+from cadenza.sweep.views import VALUE, View, read_views
 
 SIMULATED = ("ok", "out_of_memory")
-_VIEW_KEYS = {"title", "value", "axis", "x", "series", "panels", "unit", "beyond_memory", "checks",
-              "why"}  # fmt: skip
-_CHECK_KEYS = {"what", "where", "range", "about", "within", "lowest", "highest", "source"}
-_VERDICTS = ("range", "about", "lowest", "highest")
+# Columns of text, and those of numbers that every sweep has; of a simulated point the first are
+# more than 0.
+_TEXTS = ("status", "reason")
+_POSITIVE = ("ranks", "seconds", "tokens", "tokens_per_second")
+_NUMBERS = (*_POSITIVE, "model_flops_utilization", "attention_imbalance", "attention_share",
+            "largest_memory_bytes")  # fmt: skip
+_MOST = 1e30  # of any number: what is beyond comes from no sweep, and its products overflow
+# Columns that are added to the table.
+SECONDS_OF_ATTENTION = "attention_seconds"
+_ADDED = (SECONDS_OF_ATTENTION, VALUE, "_fits", "_workload", "_place", "_slower")
 # Keys that say what is computed, and on what; all others say how.
 _WORKLOAD = ("seed", "model", "data", "cluster", "batch.tokens", "shape.sequence",
              "shape.sequences")  # fmt: skip
-
-
-@dataclass
-class View:
-    title: str
-    value: object
-    x: str
-    axis: str = ""
-    series: list[str] = field(default_factory=list)
-    panels: list[str] = field(default_factory=list)
-    unit: str = ""
-    beyond_memory: bool = False  # speed_up: points that do not fit into memory count too
-    checks: list[dict] = field(default_factory=list)
-    why: str = ""
 
 
 @dataclass
@@ -50,22 +43,30 @@ class Sweep:
 
 
 def open_sweep(path: Path) -> Sweep:
-    """Reads DIR/sweep.yaml and DIR/sweep.csv. Labels are text."""
-    path = Path(path)
-    config = _read_yaml(path / "sweep.yaml")
+    """Reads DIR/sweep.yaml and DIR/sweep.csv. Labels are text, as it stands there.
+
+    @throws DataError for what `cadenza sweep` does not write, and for views that docs/sweep.md
+            does not describe
+    """
+    place = Path(path) / "sweep.yaml"
+    if not place.exists() and (Path(path) / "trace").is_dir():
+        raise DataError(f"{path}: a run, not a sweep; valid: cadenza-analyze summary {path}")
+    config = read_yaml(str(place), read_text(place), typed=False)
     labels = config.get("axes") or {}
     if not isinstance(labels, dict):
-        raise DataError(f"{path / 'sweep.yaml'}: axes: found no block of keys; valid: axes")
-    axes = [str(name) for name in labels]
-    table = _read_table(path / "sweep.csv", axes)
-    table["attention_seconds"] = table["attention_share"] * table["seconds"]
+        raise DataError(f"{place}: axes: found no block of keys; valid: axes")
+    for name in labels:
+        if name in (*_TEXTS, *_NUMBERS, *_ADDED):
+            raise DataError(f"{place}: axes: found '{name}', the name of a column; valid: another")
+    table = _read_table(Path(path) / "sweep.csv", list(labels))
     name = str(config.get("name", "sweep"))
-    views = [
-        _read_view(path / "sweep.yaml", i, view, axes)
-        for i, view in enumerate(config.get("report") or [])
-    ]
-    workload = [str(name) for name in labels if _is_workload(str(name), labels[name])]
-    return Sweep(path, name, str(config.get("title", name)), axes, table, views, workload)
+    if not name or "/" in name or len(name) > 200:
+        raise DataError(f"{place}: name: found '{name}'; valid: the name of a file")
+    numbers = [column for column in table if pd.api.types.is_numeric_dtype(table[column])]
+    views = read_views(str(place), config.get("report"), list(labels), numbers)
+    workload = [axis for axis in labels if _is_workload(axis, labels[axis])]
+    title = printable(str(config.get("title", name)))
+    return Sweep(Path(path), name, title, list(labels), table, views, workload)
 
 
 def _is_workload(axis: str, labels: object) -> bool:
@@ -77,144 +78,145 @@ def _is_workload(axis: str, labels: object) -> bool:
     return any(f"{key}.".startswith(f"{block}.") for key in keys for block in _WORKLOAD)
 
 
-def _read_yaml(path: Path) -> dict:
-    try:
-        config = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise DataError(f"{path}: broken YAML: {str(error).splitlines()[0]}") from error
-    if not isinstance(config, dict):
-        raise DataError(f"{path}: found no block of keys; valid: a sweep")
-    return config
-
-
 def _read_table(path: Path, axes: list[str]) -> pd.DataFrame:
+    """Whole lines alone: a sweep that was ended may have left a part of one."""
+    text = read_text(path)
     try:
-        table = pd.read_csv(path, dtype=dict.fromkeys(axes, str), keep_default_na=True)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: broken table: {str(error).splitlines()[0]}") from error
-    expected = [*axes, "status", "reason", "ranks", "seconds", "tokens", "tokens_per_second",
-                "model_flops_utilization", "attention_imbalance", "attention_share",
-                "largest_memory_bytes"]  # fmt: skip
-    missing = [name for name in expected if name not in table]
-    if missing:
-        raise DataError(f"{path}: has no column '{missing[0]}'; valid: the table of a sweep")
+        lines = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}: broken table: {error}") from error
+    names, rows = (lines[0], lines[1:]) if lines else ([], [])
+    for name in (*axes, *_TEXTS, *_NUMBERS):
+        if names.count(name) != 1:
+            found = "has no column" if name not in names else "has more than one column"
+            raise DataError(f"{path}: {found} '{name}'; valid: the table of a sweep")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(names):
+            raise DataError(f"{path}:{number}: broken table: found {len(row)} cells, expected "
+                            f"{len(names)}")  # fmt: skip
+    # A column of a later version may come twice; nothing asks for it.
+    table = pd.DataFrame({name: pd.Series([row[i] for row in rows], dtype=object)
+                          for i, name in enumerate(names)})  # fmt: skip
+    texts = (*axes, *_TEXTS)
+    for name in texts:
+        table[name] = table[name].map(printable)
+    for name in [name for name in table if name not in texts]:
+        table[name] = _numbers(path, name, table[name])
+    _check_points(path, axes, table)
+    table[SECONDS_OF_ATTENTION] = table["attention_share"] * table["seconds"]
     return table
 
 
-def _read_view(path: Path, number: int, view: object, axes: list[str]) -> View:
-    place = f"{path}: report[{number}]"
-    if not isinstance(view, dict):
-        raise DataError(f"{place}: found {view!r}; valid: a block of keys")
-    _require_keys(place, view, _VIEW_KEYS)
-    for key in ("title", "value", "x"):
-        if key not in view:
-            raise DataError(f"{place}: has no '{key}'")
-    for name in [view["x"], *view.get("series", []), *view.get("panels", [])]:
-        if name not in axes:
-            raise DataError(f"{place}: found no axis '{name}'; valid: {', '.join(axes)}")
-    for i, check in enumerate(view.get("checks", [])):
-        _require_keys(f"{place}.checks[{i}]", check, _CHECK_KEYS)
-        if sum(key in check for key in _VERDICTS) != 1:
-            raise DataError(f"{place}.checks[{i}]: valid: one of {', '.join(_VERDICTS)}")
-        if ("about" in check) != ("within" in check):
-            raise DataError(f"{place}.checks[{i}]: found only one of about and within; valid: both")
-    return View(**view)
+def _numbers(path: Path, name: str, cells: pd.Series) -> pd.Series:
+    """A column of numbers, NaN where it says nothing; as text what need not be of numbers."""
+    empty = cells == ""
+    found = pd.to_numeric(cells.where(~empty, "nan"), errors="coerce").astype(float)
+    bad = (found.isna() & ~empty & (cells != "nan")) | (found.abs() > _MOST)
+    if not bad.any():
+        return found
+    if name not in _NUMBERS:
+        return cells.map(printable)
+    at = int(np.flatnonzero(bad)[0])
+    raise DataError(f"{path}:{at + 2}: {name}: found '{printable(cells[at])}'; valid: a number")
 
 
-def _require_keys(place: str, block: dict, known: set[str]) -> None:
-    for key in block:
-        if key not in known:
-            raise DataError(f"{place}: unknown key '{key}'; valid: {', '.join(sorted(known))}")
+def _check_points(path: Path, axes: list[str], table: pd.DataFrame) -> None:
+    simulated = table["status"].isin(SIMULATED)
+    for name in _NUMBERS:
+        wrong = simulated & ~(table[name] > 0 if name in _POSITIVE else table[name].notna())
+        for at in np.flatnonzero(wrong)[:1]:
+            raise DataError(f"{path}:{at + 2}: {name}: found {table[name][at]:g} at a point that "
+                            "was simulated; valid: a number of a step")  # fmt: skip
+    again = table.duplicated(axes) if axes else pd.Series(range(len(table))) > 0
+    for at in np.flatnonzero(again)[:1]:
+        raise DataError(f"{path}:{at + 2}: found the labels of a row before; valid: each point "
+                        "once")  # fmt: skip
 
 
-def select(table: pd.DataFrame, where: dict) -> pd.DataFrame:
+def select(table: pd.DataFrame, where: dict[str, list[str]]) -> pd.DataFrame:
     """The rows whose labels are among the named ones."""
-    for name, wanted in where.items():
-        if name not in table:
-            raise DataError(f"where: found no axis '{name}'")
-        labels = {str(label) for label in (wanted if isinstance(wanted, list) else [wanted])}
+    for name, labels in where.items():
         table = table[table[name].isin(labels)]
     return table
 
 
 def values_of(sweep: Sweep, view: View) -> pd.DataFrame:
-    """The view's axes, status and `value`, a row per point; where the value compares labels of one
+    """The view's axes, status and VALUE, a row per point; where the value compares labels of one
     axis, a row per point of the others, with the labels that were best."""
-    simulated = sweep.table[sweep.table["status"].isin(SIMULATED)].copy()
-    if isinstance(view.value, str):
-        return _with_value(simulated, sweep.axes, _column(simulated, view.value))
-    if not isinstance(view.value, dict) or len(view.value) != 1:
-        raise DataError(f"{view.title}: value: found {view.value!r}; valid: a column, or one key "
-                        "such as ratio")  # fmt: skip
-    ((form, what),) = view.value.items()
-    if form == "speed_up":
-        return _speed_up(sweep, view, what)
-    if form not in _FORMS:
-        valid = ", ".join([*_FORMS, "speed_up"])
-        raise DataError(f"{view.title}: value: unknown form '{form}'; valid: {valid}")
-    return _with_value(simulated, sweep.axes, _FORMS[form](simulated, sweep, view, what))
+    if view.value.form == "speed_up":
+        return _speed_up(sweep, view)
+    simulated = sweep.table[sweep.table["status"].isin(SIMULATED)]
+    value = _FORMS[view.value.form](simulated, sweep, view)
+    found = simulated[[*sweep.axes, "status"]].assign(**{VALUE: value})
+    return found[np.isfinite(found[VALUE])]
 
 
-def _with_value(table: pd.DataFrame, axes: list[str], value: pd.Series) -> pd.DataFrame:
-    return table[[*axes, "status"]].assign(value=value).dropna(subset=["value"])
+def _column(table, _sweep, view):
+    return table[view.value.columns[0]]
 
 
-def _column(table: pd.DataFrame, name: str) -> pd.Series:
-    if name not in table:
-        raise DataError(f"value: found no column '{name}'; valid: {', '.join(table.columns)}")
-    return table[name]
+def _sum(table, _sweep, view):
+    return table[view.value.columns].sum(axis=1, skipna=False)
 
 
-def _sum(table, _sweep, _view, names):
-    return sum(_column(table, name) for name in names)
+def _ratio(table, _sweep, view):
+    above, below = (table[name] for name in view.value.columns)
+    return above / below
 
 
-def _ratio(table, _sweep, _view, names):
-    return _column(table, names[0]) / _column(table, names[1])
+def _lost(table, sweep, view):
+    return 1 - 1 / _column(table, sweep, view)
 
 
-def _lost(table, _sweep, _view, name):
-    return 1 - 1 / _column(table, name)
-
-
-def _relative_speed(table, sweep, view, name):
-    """Least seconds of all points that differ in x alone, over those of the point."""
+def _relative_speed(table, sweep, view):
+    """Least of all points that differ in x alone, over that of the point."""
     others = [axis for axis in sweep.axes if axis != view.x]
-    seconds = _column(table, name)
-    groups = seconds.groupby([table[axis] for axis in others]) if others else None
-    return (groups.transform("min") if groups is not None else seconds.min()) / seconds
+    column = _column(table, sweep, view)
+    groups = column.groupby([table[axis] for axis in others]) if others else None
+    return (groups.transform("min") if groups is not None else column.min()) / column
 
 
-def _relative_to(table, sweep, view, what):
+def _relative_to(table, sweep, view):
     """The column over its value at the point with the labels `where`, all others being equal."""
-    column = _column(table, what["column"])
-    others = [axis for axis in sweep.axes if axis not in what["where"]]
-    base = select(table, what["where"]).assign(_base=column)[[*others, "_base"]]
-    joined = table[sweep.axes].reset_index().merge(base, on=others, how="left").set_index("index")
-    return column / joined["_base"]
+    column = _column(table, sweep, view)
+    keys = _keys(table, [axis for axis in sweep.axes if axis not in view.value.where])
+    base: dict[tuple, float] = {}
+    for at in select(table, view.value.where).index:
+        if keys[at] in base:
+            raise DataError(f"{sweep.path}: {view.title}: value.where: names more than one point; "
+                            "valid: one label of each axis")  # fmt: skip
+        base[keys[at]] = column[at]
+    return column / keys.map(base).astype(float)
 
 
-_FORMS = {"sum": _sum, "ratio": _ratio, "lost": _lost, "relative_speed": _relative_speed,
-          "relative_to": _relative_to}  # fmt: skip
+def _keys(table: pd.DataFrame, axes: list[str]) -> pd.Series:
+    """Of each row its labels on `axes`."""
+    labels = [tuple(row) for row in table[axes].to_numpy().tolist()]
+    return pd.Series(labels, index=table.index, dtype=object)
 
 
-def _speed_up(sweep: Sweep, view: View, what: dict) -> pd.DataFrame:
+_FORMS = {"column": _column, "sum": _sum, "ratio": _ratio, "lost": _lost,
+          "relative_speed": _relative_speed, "relative_to": _relative_to}  # fmt: skip
+
+
+def _speed_up(sweep: Sweep, view: View) -> pd.DataFrame:
     """Seconds of the best label in `over` divided by those of the best in `of`; of points that fit
     into memory, unless the view says otherwise."""
-    axis = view.axis
-    if axis not in sweep.axes:
-        raise DataError(f"speed_up: found no axis '{axis}'; valid: {', '.join(sweep.axes)}")
-    counted = SIMULATED if view.beyond_memory else ("ok",)
-    fits = sweep.table[sweep.table["status"].isin(counted)]
-    others = [name for name in sweep.axes if name != axis]
+    fits = sweep.table[sweep.table["status"].isin(SIMULATED if view.beyond_memory else ("ok",))]
+    others = [name for name in sweep.axes if name != view.axis]
 
-    def best(labels: list) -> pd.DataFrame:
-        rows = select(fits, {axis: labels})
-        return rows.loc[rows.groupby(others)["seconds"].idxmin(), [*others, axis, "seconds"]]
+    def best(labels: list[str]) -> dict[tuple, pd.Series]:
+        rows = select(fits, {view.axis: labels}).sort_values("seconds", kind="stable")
+        first = rows[~_keys(rows, others).duplicated()].sort_index()
+        return dict(zip(_keys(first, others), first.to_dict("records"), strict=True))
 
-    joined = best(what["of"]).merge(best(what["over"]), on=others, suffixes=("", " over"))
-    return joined.assign(value=joined["seconds over"] / joined["seconds"])
+    ours, theirs = best(view.value.of), best(view.value.over)
+    rows = []
+    for key in ours.keys() & theirs.keys():
+        one, other = ours[key], theirs[key]
+        status = one["status"] if one["status"] != "ok" else other["status"]
+        rows.append({**one, "status": status, VALUE: other["seconds"] / one["seconds"]})
+    places = {key: place for place, key in enumerate(ours)}
+    rows.sort(key=lambda row: places[tuple(row[name] for name in others)])
+    found = pd.DataFrame(rows, columns=[*sweep.axes, "status", VALUE])
+    return found[np.isfinite(found[VALUE].astype(float))]

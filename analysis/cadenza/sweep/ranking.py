@@ -28,12 +28,12 @@ class Table:
 
 def ranked(sweep: Sweep) -> pd.DataFrame:
     """Simulated points, those that fit into memory first and then by tokens per second, with their
-    `place` and how much `slower` they are than the first of their `workload`."""
+    `_place` and how much `_slower` they are than the first of their `_workload`."""
     table = sweep.table[sweep.table["status"].isin(SIMULATED)]
-    table = table.assign(fits=table["status"] == "ok", workload=_joined(table, sweep.workload))
-    table = table.sort_values(["fits", "tokens_per_second"], ascending=False, kind="stable")
-    rates = table.groupby("workload")["tokens_per_second"]
-    return table.assign(place=rates.cumcount() + 1, slower=rates.transform("first")
+    table = table.assign(_fits=table["status"] == "ok", _workload=_joined(table, sweep.workload))
+    table = table.sort_values(["_fits", "tokens_per_second"], ascending=False, kind="stable")
+    rates = table.groupby("_workload")["tokens_per_second"]
+    return table.assign(_place=rates.cumcount() + 1, _slower=rates.transform("first")
                         / table["tokens_per_second"])  # fmt: skip
 
 
@@ -49,15 +49,15 @@ def headlines(sweep: Sweep) -> list[str]:
     """The best point of each workload, the best of a rank where ranks differ, and the points that
     were not simulated."""
     points = ranked(sweep)
-    lines = [line for _, of_one in points.groupby("workload", sort=False)
+    lines = [line for _, of_one in points.groupby("_workload", sort=False)
              for line in _best(sweep, of_one)]  # fmt: skip
     return [*(lines or ["No point was simulated."]), *_left_out(sweep)]
 
 
 def _best(sweep: Sweep, points: pd.DataFrame) -> list[str]:
-    workload = points["workload"].iloc[0]
+    workload = points["_workload"].iloc[0]
     place = f" of {workload}" if workload else ""
-    fitting = points[points["fits"]]
+    fitting = points[points["_fits"]]
     if fitting.empty:
         least = points.loc[points["largest_memory_bytes"].idxmin()]
         return [f"No point{place} fits into memory. {_name(sweep, least)} needs least: "
@@ -84,7 +84,7 @@ def _name(sweep: Sweep, point: pd.Series) -> str:
 
 
 def _equals(fitting: pd.DataFrame) -> str:
-    others = int((fitting["slower"] <= 1 + _EQUAL).sum()) - 1
+    others = int((fitting["_slower"] <= 1 + _EQUAL).sum()) - 1
     if not others:
         return ""
     return f"; {others} other{' is' if others == 1 else 's are'} as fast, within {_EQUAL:.1%}"
@@ -104,8 +104,8 @@ def _left_out(sweep: Sweep) -> list[str]:
 def ranking(sweep: Sweep) -> Table:
     """The points, best first; those that do not fit into memory come last."""
     points = ranked(sweep)
-    shown = max(_LEAST_SHOWN, _SHOWN // max(1, points["workload"].nunique()))
-    chosen = points[points["place"] <= shown]
+    shown = max(_LEAST_SHOWN, _SHOWN // max(1, points["_workload"].nunique()))
+    chosen = points[points["_place"] <= shown]
     chosen = chosen.sort_values([*sweep.workload], kind="stable", key=_order_of(sweep))
     varying = [name for name in ("ranks", "tokens") if points[name].nunique() > 1]
     axes = [*sweep.workload, *(axis for axis in sweep.axes if axis not in sweep.workload)]
@@ -123,8 +123,8 @@ def _order_of(sweep: Sweep):
 
 
 def _cells(point: pd.Series) -> list[str]:
-    return [str(point["place"]) if point["fits"] else "too large",
-            seconds(point["seconds"]), f"{number(point['slower'], '.2f')} x",
+    return [str(point["_place"]) if point["_fits"] else "too large",
+            seconds(point["seconds"]), f"{number(point['_slower'], '.2f')} x",
             number(point["tokens_per_second"], ",.0f"), share(point["model_flops_utilization"]),
             number(point["attention_imbalance"], ".2f"),
             byte_count(point["largest_memory_bytes"])]  # fmt: skip
@@ -134,14 +134,14 @@ def effects(sweep: Sweep) -> Table:
     """A row per label of each axis: among points that fit into memory and differ in this axis
     alone, how often it is (as good as) the fastest, and how much slower than the fastest."""
     points = ranked(sweep)
-    fitting = points[points["fits"]]
+    fitting = points[points["_fits"]]
     rows = [row for axis in sweep.axes for row in _effects_of(sweep, fitting, axis)]
     names = ["axis", "label", "fastest in", "slower, median", "at most"]
     return Table(names, rows, "of points that differ in this axis alone and fit into memory")
 
 
 def _effects_of(sweep: Sweep, fitting: pd.DataFrame, axis: str) -> list[list[str]]:
-    others = [fitting[name] for name in sweep.axes if name != axis] or [fitting["fits"]]
+    others = [fitting[name] for name in sweep.axes if name != axis] or [fitting["_fits"]]
     rates = fitting["tokens_per_second"].groupby(others)
     slower = rates.transform("max") / fitting["tokens_per_second"]
     slower = slower[rates.transform("size") > 1]  # a point alone is compared with nothing

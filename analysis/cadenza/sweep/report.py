@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cadenza.sweep.points import Sweep, View, select, values_of
+from cadenza.sweep.points import Sweep, select, values_of
 from cadenza.sweep.ranking import Table, effects, headlines, ranked, ranking
+from cadenza.sweep.views import VALUE, Check, View
 
 _ROUNDING = 0.005  # published numbers have two digits
 
@@ -18,15 +19,15 @@ def verdicts(sweep: Sweep) -> list[dict]:
     for view in sweep.views:
         values = values_of(sweep, view)
         for check in view.checks:
-            chosen = select(values, check.get("where", {}))
+            chosen = select(values, check.where)
             rows.append(
                 {
                     "exhibit": view.title,
-                    "what": check.get("what", ""),
+                    "what": check.what,
                     "published": _published(view, check),
                     "ours": _ours(view, check, chosen),
                     "verdict": _verdict(view, check, chosen),
-                    "source": check.get("source", ""),
+                    "source": check.source,
                 }
             )
     return rows
@@ -38,33 +39,33 @@ def _number(view: View, value: float) -> str:
     return f"{value:.2f}"
 
 
-def _published(view: View, check: dict) -> str:
-    if "range" in check:
-        return " to ".join(_number(view, value) for value in check["range"])
-    if "about" in check:
-        return f"{_number(view, check['about'])} (± {_number(view, check['within'])})"
-    word = "lowest" if "lowest" in check else "highest"
-    return f"{word} at {', '.join(map(str, check[word]))}"
+def _published(view: View, check: Check) -> str:
+    low, high = check.low, check.high
+    if check.kind == "range":
+        return f"{_number(view, low)} to {_number(view, high)}"
+    if check.kind == "about":
+        return f"{_number(view, (low + high) / 2)} (± {_number(view, (high - low) / 2)})"
+    return f"{check.kind} at {', '.join(check.labels)}"
 
 
-def _optima(view: View, check: dict, values: pd.DataFrame) -> pd.Series:
+def _optima(view: View, check: Check, values: pd.DataFrame) -> pd.Series:
     """The label on x of each line's lowest (highest) value."""
     lines = [name for name in [*view.panels, *view.series] if name in values]
-    pick = "idxmin" if "lowest" in check else "idxmax"
+    pick = "idxmin" if check.kind == "lowest" else "idxmax"
     if not lines:
-        return values.loc[[getattr(values["value"], pick)()], view.x]
-    return values.loc[getattr(values.groupby(lines)["value"], pick)(), view.x]
+        return values.loc[[getattr(values[VALUE], pick)()], view.x]
+    return values.loc[getattr(values.groupby(lines)[VALUE], pick)(), view.x]
 
 
-def _ours(view: View, check: dict, values: pd.DataFrame) -> str:
+def _ours(view: View, check: Check, values: pd.DataFrame) -> str:
     if values.empty:
         return "nothing was simulated"
-    if "lowest" in check or "highest" in check:
+    if check.labels:
         return "at " + ", ".join(sorted(set(_optima(view, check, values)), key=_sort_key))
-    low, high = values["value"].min(), values["value"].max()
+    low, high = values[VALUE].min(), values[VALUE].max()
     if len(values) == 1:
         return _number(view, low)
-    median = _number(view, values["value"].median())
+    median = _number(view, values[VALUE].median())
     return f"{_number(view, low)} to {_number(view, high)}, median {median}"
 
 
@@ -75,25 +76,21 @@ def _sort_key(label: str) -> tuple[float, str]:
         return float("inf"), label
 
 
-def _verdict(view: View, check: dict, values: pd.DataFrame) -> str:
+def _verdict(view: View, check: Check, values: pd.DataFrame) -> str:
     if values.empty:
         return "missing"
-    if "lowest" in check or "highest" in check:
-        wanted = {str(label) for label in check.get("lowest", check.get("highest"))}
-        return "agrees" if set(_optima(view, check, values)) <= wanted else "differs"
-    if "about" in check:
-        low, high = check["about"] - check["within"], check["about"] + check["within"]
-    else:
-        low, high = check["range"]
-    low, high = low - _ROUNDING, high + _ROUNDING
-    inside = values["value"].between(low, high)
+    if check.labels:
+        agrees = set(_optima(view, check, values)) <= set(check.labels)
+        return "agrees" if agrees else "differs"
+    low, high = check.low - _ROUNDING, check.high + _ROUNDING
+    inside = values[VALUE].between(low, high)
     if inside.all():
         return "agrees"
     if inside.any():
         return f"{inside.sum()} of {len(values)} inside"
-    if (values["value"] > high).all():
+    if (values[VALUE] > high).all():
         return "above"
-    return "below" if (values["value"] < low).all() else "above and below"
+    return "below" if (values[VALUE] < low).all() else "above and below"
 
 
 def value_table(sweep: Sweep, view: View) -> list[str]:
@@ -104,7 +101,7 @@ def value_table(sweep: Sweep, view: View) -> list[str]:
     rows = []
     for names, line in values.groupby(lines, sort=False) if lines else [((), values)]:
         cells = dict.fromkeys(across, "-")
-        for label, value, status in zip(line[view.x], line["value"], line["status"], strict=True):
+        for label, value, status in zip(line[view.x], line[VALUE], line["status"], strict=True):
             number = _number(view, value)
             cells[label] = number if status == "ok" else f"({number})"
         rows.append([*names, *cells.values()])

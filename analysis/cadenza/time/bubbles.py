@@ -88,7 +88,7 @@ def ideal_bubble_fraction(config: dict) -> float:
 
 def pipeline_shape(config: dict) -> tuple[int, int, int]:
     """Stages p, microbatches per pipeline m, chunks per stage v."""
-    parallel, batch = config.get("parallel") or {}, config.get("batch") or {}
+    parallel, batch = config.get("parallel", {}), config.get("batch", {})
     stages = int(parallel.get("pipeline", 1))
     chunks = int(parallel.get("chunks", 1))
     tokens, microbatch = batch.get("tokens"), batch.get("microbatch")

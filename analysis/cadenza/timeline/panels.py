@@ -214,8 +214,7 @@ def _busy_shares(study: Study, step: int) -> pd.Series:
 
 def _title(study: Study, step: int, seconds: float) -> str:
     config = study.run.config
-    attention = config.get("attention")
-    placement = attention.get("placement") if isinstance(attention, dict) else None
+    placement = config.get("attention", {}).get("placement")
     parts = [str(config.get("name", study.run.path.name)), f"step {step}", f"{seconds:.3f} s"]
     if placement:
         parts.insert(1, f"placement {placement}")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from cadenza.colours import LABEL_COLOURS
-from cadenza.errors import DataError
+from cadenza.files import written
 from cadenza.timeline.panels import Panel
 
 _LANES = {"work": (-0.40, 0.16), "messages": (0.20, 0.40)}  # of a row of height 1
@@ -22,6 +22,8 @@ _MAX_LABELS = 40
 _INK, _FAINT = "#222222", "#e8e8e8"
 
 
+# A dollar sign in a name is no formula.
+@matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False})
 def draw(panels: list[Panel], output: Path) -> None:
     """Writes the picture; the ending of `output` says in which format."""
     rows = [len(p.labels) for p in panels]
@@ -46,11 +48,8 @@ def draw(panels: list[Panel], output: Path) -> None:
     axes.set_xlim(0, longest / scale)
     axes.set_xlabel(f"time in the step ({unit})", color=_INK)
     _legend(figure, panels, height)
-    try:
-        with matplotlib.rc_context({"svg.fonttype": "none"}):
-            figure.savefig(output, facecolor="white")
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    with written(output) as file:
+        figure.savefig(file, format=output.suffix[1:].lower(), facecolor="white")
 
 
 def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:

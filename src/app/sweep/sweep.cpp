@@ -182,7 +182,7 @@ PointTask read_task(const CommandLine& line) {
 
 OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
   OutputFolder folder(path);
-  folder.refuse_links({"sweep.yaml", "sweep.csv", "sweep.csv.new", "sweep.h5"});
+  folder.require_files({"sweep.yaml", "sweep.csv", "sweep.csv.new", "sweep.h5"});
   std::error_code error;
   fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
                 error);

@@ -120,10 +120,25 @@ def test_links_are_not_followed(command, name, corpus, tmp_path):
     assert files_below(outside) == []
 
 
-def test_links_of_a_sweep_are_not_followed(tmp_path):
+@pytest.fixture
+def sweep(tmp_path):
     harness.write_experiment(tmp_path / "base.yaml", {"run": {"steps": 1}})
-    sweep = tmp_path / "s.yaml"
-    sweep.write_text("name: s\nbase: base.yaml\naxes:\n  heads: {a: {}}\n")
+    path = tmp_path / "s.yaml"
+    path.write_text("name: s\nbase: base.yaml\naxes:\n  heads: {a: {}}\n")
+    return path
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trace/rank-00000.h5", "sweep.csv"])
+def test_pipes_are_not_waited_for(name, sweep, tmp_path):
+    words = ["sweep", sweep] if name == "sweep.csv" else ["simulate", tmp_path / "base.yaml"]
+    (tmp_path / "out" / name).parent.mkdir(parents=True)
+    os.mkfifo(tmp_path / "out" / name)
+    result = harness.run(1, [*words, "--output", tmp_path / "out"])
+    assert result.code == DATA, str(result)
+    assert f"{name}: is a pipe, a socket or a device" in result.complaints[0]
+
+
+def test_links_of_a_sweep_are_not_followed(sweep, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/sweep.h5").symlink_to(tmp_path / "outside")
     result = harness.run(1, ["sweep", sweep, "--output", tmp_path / "out"])

@@ -29,13 +29,24 @@ def simulated(folder):
         harness.run_well(1, words, cwd=harness.ROOT)
 
 
+def numbers_of(notebook):
+    """What every cell printed, without how it was laid out."""
+    texts = [output.get("text") or output["data"].get("text/plain", "")
+             for cell in notebook.cells for output in cell.get("outputs", [])]  # fmt: skip
+    return [sorted(re.findall(r"\d+\.\d+", text)) for text in texts]
+
+
 def test_tour(tmp_path, monkeypatch):
     simulated(tmp_path)
     monkeypatch.setenv("CADENZA_TOUR", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("PYTHONPATH", f"{harness.ROOT}/analysis:{os.environ.get('PYTHONPATH', '')}")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=harness.TIMEOUT, kernel_name="python3").execute()
+    committed = numbers_of(notebook)
+    nbclient.NotebookClient(notebook, timeout=harness.TIMEOUT, kernel_name="python3",
+                            record_timing=False).execute()  # fmt: skip
+    nbformat.write(notebook, tmp_path / "tour.ipynb")
+    assert numbers_of(notebook) == committed, f"what it prints now is in {tmp_path / 'tour.ipynb'}"
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert [output for output in outputs if output.output_type == "stream"
             and output.name == "stderr"] == []  # fmt: skip

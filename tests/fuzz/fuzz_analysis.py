@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: fuzz_trace.py [--seconds N | --runs N] [--seed N] [--findings DIR] [INPUT...]
+"""Usage: fuzz_analysis.py [--target NAME] [--seconds N | --runs N] [--seed N] [--findings DIR]
+                        [INPUT...]
 
-Fuzzes the trace reader of analysis/: rank files (*.h5) of a run of two ranks, its metrics (*.jsonl)
-and its experiment (*.yaml). Reads each INPUT (a file, or a folder of them) as it is, then changed
-copies of the inputs and of sound files, bytes and HDF5 objects alike. Right is an answer or a
-CadenzaError; anything else, and more processor time or memory than the limits below, is a finding:
-it is kept in DIR, and the exit status is 1.
+Fuzzes what cadenza-analyze reads. Targets:
+  trace         rank files (*.h5) of a run of two ranks, its metrics (*.jsonl) and its experiment
+                (*.yaml): the reader, and the quickest commands
+  commands      the same of a run of four ranks in which everything occurs: every command
+  simulated     the same of a simulated run
+  sweep_folder  a sweep's table (*.csv) and what it asks for (*.yaml)
+Reads each INPUT (a file, or a folder of them) as it is, then changed copies of the inputs and of
+sound files: bytes, HDF5 objects and values alike. Right is an answer or a CadenzaError; anything
+else, and more processor time or memory than the limits below, is a finding: it is kept in DIR, and
+the exit status is 1.
 
 An input is read by a child process, which may die of it.
 """
@@ -25,7 +31,6 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
 from pathlib import Path
 
 for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -34,73 +39,96 @@ for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "analysis"), str(ROOT / "analysis/tests"), str(Path(__file__).parent)]
 
-import conftest  # noqa: E402  of analysis/tests: a run worked out by hand
 import h5py  # noqa: E402
-import trace_files  # noqa: E402
+import sound_files  # noqa: E402
 from mutate_trace import mutate  # noqa: E402
 
 from cadenza.cli import main as analyze  # noqa: E402
 from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
+from cadenza.sweep.plot import draw_view  # noqa: E402, F401
 
-PROCESSOR_SECONDS = 4  # of all commands together
+PROCESSOR_SECONDS = 10  # of all commands together
 MEMORY = 2 << 30  # bytes, beyond what the interpreter and its libraries have
-PLACES = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
-READING = (("check",), ("export", "--format", "csv", "--output", "{csv}"))
-ANSWERS = (("summary", "--json"), ("stragglers", "--json"), ("bubbles", "--json"),
-           ("export", "--format", "perfetto", "--output", "/dev/null"))  # fmt: skip
-ANSWERED = 4  # one input in so many is also given to one of ANSWERS, which take long
+OF_RUN = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
+OF_SWEEP = {".csv": "sweep.csv", ".yaml": "sweep.yaml"}
+READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"))
+QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
+         ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))  # fmt: skip
+TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "links", "critical-path",
+          "positions", "check")  # fmt: skip
+EVERY = tuple(
+    [(name, "{in}", *more) for name in TABLES for more in ((), ("--json",))]
+    + [("compare", *both, *more) for both in (("{in}", "{sound}"), ("{sound}", "{in}"))
+       for more in ((), ("--json",))]
+    + [("timeline", "{in}", "--output", "{out}/t.svg"), ("timeline", "{in}", "{sound}"),
+       ("export", "{in}", "--format", "perfetto", "--output", "{out}/t.json"),
+       ("report", "{in}"), ("report", "{in}", "{sound}", "--output", "{out}/r.html")]
+)  # fmt: skip
+# By target: what makes its sound folder, the inputs' places in it, commands that every input is
+# given to, and others, of which one input in so many is given to one.
+TARGETS = {
+    "trace": (sound_files.two_ranks, OF_RUN, READING, QUICK, 4),
+    "commands": (sound_files.real, OF_RUN, (), EVERY, 1),
+    "simulated": (sound_files.simulated, OF_RUN, (), EVERY, 1),
+    "sweep_folder": (sound_files.sweep, OF_SWEEP, (("sweep", "{in}"),), (), 1),
+}
 
 
 class Finding(Exception):
     pass
 
 
-def sound_run(folder):
-    """The run around an input: {place in the folder: content}."""
-    ranks = conftest.two_ranks(shift=5)
-    trace_files.write_run(folder, ranks)
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(folder.rglob("*")) if path.is_file()}
+def no_number(word):
+    raise Finding(f"JSON with {word}")
 
 
-def look(folder, commands):
-    """Every command on the run in `folder` answers or refuses in one line."""
+def look(folders, commands):
+    """Every command answers or refuses in one line."""
     for words in commands:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            rest = [word.format(csv=folder.parent / "csv") for word in words[1:]]
-            code = analyze([words[0], str(folder), *rest])
+            code = analyze([word.format_map(folders) for word in words])
         lines = err.getvalue().splitlines()
         said = " ".join(words) + f" ended with {code}: {err.getvalue()!r}"
         if code not in ((0, 1, 3) if words[0] == "check" else (0, 3)):
             raise Finding(said)
         if not all(line.startswith("cadenza-analyze: ") and line.isprintable() for line in lines):
             raise Finding(said)
-        if code == 3 and sum("error:" in line for line in lines) != 1:
+        if sum("error:" in line for line in lines) != (code == 3):
             raise Finding(said)
-        if "--json" in words and code == 0:
-            json.loads(out.getvalue())
+        if "--json" in words and code in (0, 1):
+            json.loads(out.getvalue(), parse_constant=no_number)
+        elif not out.getvalue().replace("\n", "").isprintable():
+            raise Finding(f"{' '.join(words)} wrote {out.getvalue()!r}")
+        if "perfetto" in words and code == 0 and "/dev/null" not in words:
+            json.loads((folders["out"] / "t.json").read_bytes(), parse_constant=no_number)
 
 
 class Reader:
-    """A run folder whose one file is the input."""
+    """A folder whose one file is the input."""
 
-    def __init__(self, folder):
-        self.folder = folder / "run"
-        self.sound = sound_run(self.folder)
+    def __init__(self, target, folder):
+        make, self.places, self.always, self.others, self.every = TARGETS[target]
+        self.folders = {name: folder / name for name in ("in", "sound", "out")}
+        for path in self.folders.values():
+            path.mkdir(parents=True)
+        for name in ("in", "sound"):
+            make(self.folders[name])
+        self.sound = {kind: (self.folders["in"] / place).read_bytes()
+                      for kind, place in self.places.items()}  # fmt: skip
 
     def read(self, kind, content, number):
-        commands = list(READING)
-        if number % ANSWERED == 0:
-            commands.append(ANSWERS[number // ANSWERED % len(ANSWERS)])
-        place = self.folder / PLACES[kind]
+        commands = list(self.always)
+        if self.others and number % self.every == 0:
+            commands.append(self.others[number // self.every % len(self.others)])
+        place = self.folders["in"] / self.places[kind]
         place.write_bytes(content)
         signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
         try:
-            look(self.folder, commands)
+            look(self.folders, commands)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-            place.write_bytes(self.sound[PLACES[kind]])
+            place.write_bytes(self.sound[kind])
 
 
 def limit_memory():
@@ -113,16 +141,15 @@ def inputs_of(arguments, reader):
     """[(kind, content)]: the arguments' files, then the sound ones."""
     paths = [path for argument in arguments
              for path in (sorted(argument.iterdir()) if argument.is_dir() else [argument])]
-    given = [(path.suffix, path.read_bytes()) for path in paths if path.suffix in PLACES]
-    return given, [(kind, reader.sound[place]) for kind, place in PLACES.items()]
+    given = [(path.suffix, path.read_bytes()) for path in paths if path.suffix in reader.places]
+    return given, list(reader.sound.items())
 
 
 def work(options, folder, first, current):
     """Reads inputs from number `first` on; `current` holds the one being read and its number."""
     limit_memory()
     faulthandler.disable()  # pytest's; the parent says what happened
-    warnings.simplefilter("ignore")  # of NumPy, about numbers that a damaged file may hold
-    reader = Reader(folder)
+    reader = Reader(options.target, folder)
     given, sound = inputs_of(options.inputs, reader)
     end = time.monotonic() + options.seconds
     number = first
@@ -166,6 +193,7 @@ def keep(options, current, status):
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[1],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=TARGETS, default="trace")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--runs", type=int, default=sys.maxsize)
     parser.add_argument("--seed", type=int, default=1)

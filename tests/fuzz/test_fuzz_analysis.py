@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace reader on sound and on some changed files; a fault of it would be found."""
+"""What cadenza-analyze reads, sound and changed; a fault of it would be found."""
 
 import os
 import signal
 from pathlib import Path
 
-import fuzz_trace
+import fuzz_analysis
 import pytest
 
+# Inputs of each target: a few seconds.
+RUNS = {"trace": 40, "commands": 30, "simulated": 5, "sweep_folder": 30}
 
 
-def test_trace_reader(tmp_path):
-    """Mended findings stand as planted damage in analysis/tests/test_damaged.py."""
-    assert fuzz_trace.main(["--runs", "60", "--seed", "1", "--findings", str(tmp_path)]) == 0
+@pytest.mark.parametrize("target", fuzz_analysis.TARGETS)
+def test_analysis(target, tmp_path):
+    """Mended findings stand as planted damage in analysis/tests."""
+    words = ["--target", target, "--runs", str(RUNS[target]), "--seed", "1"]
+    assert fuzz_analysis.main([*words, "--findings", str(tmp_path)]) == 0
 
 
 def refuse_badly(_):
@@ -33,7 +37,7 @@ def loop(_):
 
 
 def allocate(_):
-    return len(bytearray(2 * fuzz_trace.MEMORY))
+    return len(bytearray(2 * fuzz_analysis.MEMORY))
 
 
 FAULTS = {
@@ -47,9 +51,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_found(fault, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(fuzz_trace, "analyze", fault)
+    monkeypatch.setattr(fuzz_analysis, "analyze", fault)
     findings = tmp_path / "findings"
-    code = fuzz_trace.main(["--runs", "1", "--findings", str(findings)])
+    code = fuzz_analysis.main(["--runs", "1", "--findings", str(findings)])
     assert code == 1 and FAULTS[fault] in capfd.readouterr().out
     (kept,) = (path for path in findings.iterdir() if path.suffix != ".txt")
     assert kept.stat().st_size > 0 and FAULTS[fault] in Path(f"{kept}.txt").read_text()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run folders and a sweep's folder in which nothing is wrong and everything occurs once."""
+
+import conftest  # of analysis/tests
+import numpy as np
+import test_sweep
+import trace_files as t
+import yaml
+
+MS = 1_000_000
+STEPS, STEP = 4, 100 * MS
+# (rank, place in data, pipeline, tensor): two pipelines of two stages
+PLACES = {0: (0, 0, 0), 1: (1, 0, 0), 2: (0, 1, 0), 3: (1, 1, 0)}
+MACHINE = {
+    "ranks_per_node": 2, "memory": 2**34,
+    "links": {"adapters": 1,
+              "inside": {"latency_seconds": 2e-6, "bytes_per_second": 5e9},
+              "between": {"latency_seconds": 5e-6, "bytes_per_second": 1e9,
+                          "reduce_bytes_per_second": 5e8}},
+}  # fmt: skip
+EXPERIMENT = {
+    "parallel": {"data": 2, "pipeline": 2, "schedule": "1f1b"},
+    "batch": {"tokens": 4096, "microbatch": 1024}, "cluster": {"ranks_per_node": 2},
+    "run": {"memory": 0},
+}  # fmt: skip
+
+
+def two_ranks(folder):
+    """A run that is worked out by hand."""
+    t.write_run(folder, conftest.two_ranks(shift=5))
+
+
+def real(folder):
+    """Four ranks with messages, a pause, a slow rank, plans, losses and answers."""
+    _four_ranks(folder, {})
+
+
+def simulated(folder):
+    """The same of a simulated run, which has its machine."""
+    _four_ranks(folder, {"producer": "simulator", "machine": yaml.safe_dump(MACHINE)})
+
+
+def sweep(folder):
+    """The folder of test_sweep.py, with a view of each form."""
+    config = {**test_sweep.CONFIG, "report": list(test_sweep.CONFIG["report"])}
+    for form, of in (("relative_to", {"column": "seconds", "where": {"size": "8"}}),
+                     ("ratio", ["seconds", "tokens"])):  # fmt: skip
+        config["report"].append({"title": form, "value": {form: of}, "x": "system",
+                                 "panels": ["size"], "checks": [{"lowest": ["a"]}]})  # fmt: skip
+    test_sweep.write_sweep(folder, config, test_sweep.ROWS)
+
+
+def _four_ranks(folder, options):
+    rng = np.random.default_rng(1)
+    ranks = [_rank(rank, rng, options) for rank in PLACES]
+    t.write_run(folder, ranks, config=EXPERIMENT)
+
+
+def _rank(rank, rng, options):
+    events, steps = [], []
+    flags = t.SIMULATED if options else 0
+    for step in range(STEPS):
+        begin = 1000 * MS + step * STEP
+        mine = _step(rank, step, rng)
+        events += [(step, category, begin + int(b * MS), begin + int(e * MS),
+                    {**more, "flags": more.get("flags", 0) | flags})
+                   for category, b, e, more in mine]  # fmt: skip
+        steps.append((step, begin, begin + STEP))
+    tasks = [(step, rank, 3.0) for step in range(STEPS)]
+    summary = [(step, 0, -1, phase, 0, rank, 1, 2, 3.0, 64, 64, 0.01, 0.001)
+               for step in range(STEPS) for phase in (0, 1)]  # fmt: skip
+    places = [(step, 0, place, 10, 3, 20.0) for step in range(STEPS) for place in (0, 64, 128)]
+    answers = [(step, step % 2, 100, 30, 90, 0.5) for step in range(STEPS)]
+    done = {"tokens": 4096, "model_flops": 1e9, "executed_flops": 1.2e9, "bytes_sent": 3 << 20,
+            "bytes_recv": 3 << 20, "machine_s": 0.04, "dense_attention_flops": 2e8}  # fmt: skip
+    return t.Rank(rank, events, steps, place=PLACES[rank], plan=tasks, summary=summary,
+                  positions=places, answers=answers, flops=done, **options)  # fmt: skip
+
+
+def _step(rank, step, rng):
+    """(category, begin, end, fields): compute, messages to the other rank of the stage, the passage
+    between stages, a collective of all."""
+    slow = 1.5 if rank == 1 else 1.0
+    peer, below = rank ^ 1, rank ^ 2
+    message = {"flags": t.NON_BLOCKING, "bytes": 1 << 20}
+    dense = 20 * slow + rng.random()
+    work = {"flops": 1e8, "mb": 0, "layer": rank // 2, "tick": 0}
+    passes = t.SEND if rank < 2 else t.RECEIVE
+    yield from (
+        (t.STEP_MARK, 0, 100, {}),
+        (t.PLANNING, 1, 3, {"lane": 15}),
+        (t.DENSE, 0, dense, {**work, "name": "q_proj", "still_ns": 0}),
+        (t.DISPATCH, 10, 31, {**message, "peer": peer, "flow": 10 + rank, "flags":
+                              t.NON_BLOCKING | t.SENDS}),
+        (t.DISPATCH, 10, 32, {**message, "peer": peer, "flow": 10 + peer}),
+        (t.WAIT, dense, 33, {"name": "wait", "still_ns": 0}),
+        (t.ATTENTION, 33, 40 + 5 * slow, {**work, "name": "attend", "stage": 0, "doc": 0,
+                                          "still_ns": 0}),
+        (passes, 50, 55, {"peer": below, "flow": 20 + rank % 2, "bytes": 1 << 20}),
+        (t.WAIT, 50, 55, {"name": "wait_for_stage", "mb": 0}),
+        (t.ATTENTION, 56, 60, {**work, "name": "attend", "stage": 0, "phase": 1}),
+        (t.WAIT, 61, 68, {"name": "wait_for_ranks",
+                          "still_ns": 6 * MS if rank == 2 and step == 2 else 0}),
+        (t.COLLECTIVE, 68, 75, {"name": "reduce_gradients", "flow": 7, "lane": 0,
+                                "bytes": 1 << 20}),
+        (t.OPTIMIZER, 76, 90, {"phase": 3, "still_ns": 0}),
+    )  # fmt: skip
