@@ -135,8 +135,7 @@ struct SetRandom {
     const auto sum = static_cast<double>((bits & 0xffff) + (bits >> 16 & 0xffff) +
                                          (bits >> 32 & 0xffff) + (bits >> 48));
     constexpr double kRootOfThree = 1.7320508075688772;
-    values(static_cast<std::size_t>(i)) =
-        static_cast<T>(static_cast<float>((sum / 65536 - 2) * kRootOfThree));
+    values(static_cast<std::size_t>(i)) = static_cast<T>((sum / 65536 - 2) * kRootOfThree);
   }
 };
 

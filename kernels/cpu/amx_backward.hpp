@@ -31,7 +31,7 @@ template <typename M, bool kMasked>
 class LogitGradients {
  public:
   using Vector = typename M::Vector;
-  LogitGradients(const float* block, const BackwardQueries& queries, int row, int key, float factor,
+  LogitGradients(const float* block, const BackwardQueries& queries, int row, int key, float scale,
                  const Visible& visible)
       : scores_(block),
         lse_(queries.lse + row),
@@ -40,7 +40,7 @@ class LogitGradients {
         ds_pairs_(queries.ds_pairs + pairs_at(row, key)),
         ds_(reinterpret_cast<std::uint16_t*>(queries.ds) + key * kAmxGradientQueries +
             row * kTileBlock),
-        factor_(M::broadcast(factor)),
+        scale_(M::broadcast(scale)),
         visible_(visible),
         row_(row),
         key_(key) {}
@@ -75,8 +75,8 @@ class LogitGradients {
 
  private:
   [[gnu::always_inline]] Vector probability(Vector score, int i, int j) const {
-    const auto x = M::fms(score, factor_, M::broadcast(lse_[i]));
-    const auto p = M::exponential2(M::min(M::zero(), x));
+    const auto x = M::subtract(M::multiply(score, scale_), M::broadcast(lse_[i]));
+    const auto p = M::exponential2(M::multiply(M::min(M::zero(), x), M::broadcast(kLog2E)));
     if constexpr (!kMasked) return p;
     alignas(64) static constexpr float kIota[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                     8, 9, 10, 11, 12, 13, 14, 15};
@@ -94,7 +94,7 @@ class LogitGradients {
   float* p_pairs_;
   float* ds_pairs_;
   std::uint16_t* ds_;
-  Vector factor_;
+  Vector scale_;
   const Visible& visible_;
   int row_;
   int key_;
@@ -126,7 +126,7 @@ class BackwardStep {
       : keys_(keys),
         queries_(queries),
         dim_(dim),
-        factor_(scale * kLog2E),
+        scale_(scale),
         visible_(visible),
         blocks_(visible),
         prefetcher_(upcoming, count_blocks()) {}
@@ -177,7 +177,7 @@ class BackwardStep {
 
   template <bool kMasked>
   [[gnu::always_inline]] LogitGradients<M, kMasked> gradients_of(const Pending& at) const {
-    return {at.block, queries_, at.row, at.key, factor_, visible_};
+    return {at.block, queries_, at.row, at.key, scale_, visible_};
   }
   bool is_whole(const Pending& at) const {
     return at.row + kTileBlock <= end_of_rows_from(visible_, at.key) &&
@@ -266,7 +266,7 @@ class BackwardStep {
   const BackwardKeys& keys_;
   const BackwardQueries& queries_;
   int dim_;
-  float factor_;
+  float scale_;
   const Visible& visible_;
   StepBlocks blocks_;
   Prefetcher<M> prefetcher_;
@@ -289,7 +289,6 @@ void amx_backward_load_queries(const BackwardQueries& tile, int dim, Rows querie
   transpose_pairs<M>({tile.dout, dim, kAmxGradientQueries}, dim, kAmxGradientQueries,
                      tile.dout_pairs, kPitch);
   load_statistics<M, kAmxGradientQueries>(tile, queries.count, lse, delta);
-  for (int r = 0; r < kAmxGradientQueries; ++r) tile.lse[r] *= kLog2E;
 }
 
 /// sums [panels][D][32] to rows, times `factor`.

@@ -4,9 +4,9 @@
 // second product reads it. The scores of a panel are computed while the vector units are busy with
 // the exponentials of the panel before; sums stay transposed until the end.
 //
-// Scratch: queries [panels][W][32] words; out [panels][D][32]; peak in units of the products (not
-// scaled); keys [kKeyTile][W] words; values [D][kKeyTile / 2] words; scores two panels of
-// [kKeyTile][32]; probabilities [kKeyTile / 2][32] words.
+// Scratch: queries [panels][W][32] words; out [panels][D][32]; keys [kKeyTile][W] words; values
+// [D][kKeyTile / 2] words; scores two panels of [kKeyTile][32]; probabilities [kKeyTile / 2][32]
+// words.
 #pragma once
 
 #include "amx_product.hpp"
@@ -23,7 +23,7 @@ class Maxima {
     for (int j = 0; j < kBlockVectors; ++j) {
       start_[j] = M::load(view.start + j * M::kLanes);
       limit_[j] = M::load(view.limit + j * M::kLanes);
-      for (auto& peak : peak_) peak[j] = M::broadcast(kEmpty);
+      for (auto& peak : peak_) peak[j] = least_peak<M, kMasked>(start_[j], limit_[j]);
     }
   }
   int left() const { return left_; }
@@ -299,40 +299,6 @@ void amx_forward_step(const ForwardHead& head, const ForwardKeys& tile, int dim,
   step.finish();
 }
 
-/// Rows [row, row + 16) of `out`, of which some may be empty, to columns of the transposed sums.
-template <typename M>
-void load_sums(const ForwardHead& head, int row, int dim, SumRows out) {
-  constexpr int kLanes = M::kLanes;
-  alignas(64) float rows[kLanes * kLanes];
-  float* to = head.out + static_cast<std::int64_t>(row / kPanel<M>) * kPanel<M> * dim;
-  for (int d = 0; d < dim; d += kLanes) {
-    for (int r = 0; r < kLanes; ++r) {
-      const bool empty = head.peak[row + r] == kEmpty;
-      M::store(rows + r * kLanes,
-               empty ? M::zero() : M::load(out.data + (row + r) * out.stride + d));
-    }
-    M::transpose(rows, kLanes, to + d * kPanel<M> + row % kPanel<M>, kPanel<M>);
-  }
-}
-
-template <typename M>
-void amx_forward_begin(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
-  const float root = __builtin_sqrtf(static_cast<float>(dim));
-  bool empty = true;
-  for (int r = 0; r < kQueryTile; ++r) {
-    const float start = r < lse.count ? lse.data[r * lse.stride] * root : kEmpty;
-    head.peak[r] = start;
-    head.sum[r] = start == kEmpty ? 0 : 1;
-    head.lost[r] = 0;
-    empty = empty && start == kEmpty;
-  }
-  if (empty) {
-    zero_rows<M>(head.out, std::int64_t{kQueryTile} * dim);
-    return;
-  }
-  for (int row = 0; row < kQueryTile; row += M::kLanes) load_sums<M>(head, row, dim, out);
-}
-
 template <typename M>
 void amx_forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) {
   const int padded = round_up(keys.count, kTileBlock);
@@ -340,32 +306,23 @@ void amx_forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) 
   transpose_pairs<M>(values, dim, padded, tile.values, kKeyTile / M::kDepth);
 }
 
-/// Rows to which something was added; the others keep their bits.
 template <typename M>
-void amx_forward_end(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
+void amx_forward_end(const ForwardHead& head, int dim, float scale, SumRows out, SumRows lse) {
   constexpr int kLanes = M::kLanes;
-  const float root = __builtin_sqrtf(static_cast<float>(dim));
   alignas(64) float rows[kLanes * kLanes];
-  float inverse[kLanes];  // 0: unchanged
+  RowMerge merges[kLanes];
   for (int row = 0; row < out.count; row += kLanes) {
     const int count = out.count - row < kLanes ? out.count - row : kLanes;
     for (int r = 0; r < count; ++r) {
-      const int at = row + r;
-      const double sum = static_cast<double>(head.sum[at]) + static_cast<double>(head.lost[at]);
-      float& known = lse.data[at * lse.stride];
-      inverse[r] = 0;
-      if (sum == 0 || (sum == 1 && head.peak[at] == known * root)) continue;
-      const double peak = static_cast<double>(head.peak[at]) / __builtin_sqrt(double(dim));
-      known = static_cast<float>(peak + __builtin_log(sum));
-      inverse[r] = static_cast<float>(1 / sum);
+      merges[r] = merge_row<M>(head, row + r, scale, lse.data[(row + r) * lse.stride]);
     }
     const float* from = head.out + static_cast<std::int64_t>(row / kPanel<M>) * kPanel<M> * dim;
     for (int d = 0; d < dim; d += kLanes) {
       M::transpose(from + d * kPanel<M> + row % kPanel<M>, kPanel<M>, rows, kLanes);
       for (int r = 0; r < count; ++r) {
-        if (inverse[r] == 0) continue;
-        M::store(out.data + (row + r) * out.stride + d,
-                 M::multiply(M::load(rows + r * kLanes), M::broadcast(inverse[r])));
+        if (!merges[r].changes) continue;
+        merges[r].template write<M>(M::load(rows + r * kLanes),
+                                    out.data + (row + r) * out.stride + d);
       }
     }
   }

@@ -14,8 +14,6 @@ inline constexpr int kTileDepth = 32;
 /// Tile products per step of depth of a block.
 inline constexpr int kBlockProducts = 4;
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
-
 constexpr int round_up(int value, int step) {
   return (value + step - 1) / step * step;
 }

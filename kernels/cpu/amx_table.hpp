@@ -16,7 +16,7 @@ constexpr TileKernels amx_table_of(const char* name) {
           kAmxGradientKeys,
           M::begin_tiles,
           M::end_tiles,
-          amx_forward_begin<M>,
+          forward_begin<M>,
           forward_load_queries<M>,
           amx_forward_load<M>,
           amx_forward_step<M>,

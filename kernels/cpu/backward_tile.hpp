@@ -2,6 +2,9 @@
 // Backward core attention of one pair of tiles in five products: S = Q K^T, dP = dO V^T,
 // dV += P^T dO, dK += dS^T Q, dQ = dS K, with P = e^(S scale - lse) and dS = P (dP - delta)
 // (Dao et al. 2022, appendix B). A lane is a key, so lse and delta are one number per row.
+//
+// S scale is rounded before lse is subtracted: as lse is, of a logit that takes its row. However
+// large that is, its probability is 1.
 #pragma once
 
 #include "pack_tile.hpp"
@@ -38,7 +41,7 @@ template <typename M, int kRows, bool kMasked>
     const auto lse = M::broadcast(queries.lse[row + i]);
 #pragma GCC unroll 4
     for (int j = 0; j < kBlockVectors; ++j) {
-      auto p = exponential<M>(M::fms(block.sum[i][j], factor, lse));
+      auto p = exponential<M>(M::subtract(M::multiply(block.sum[i][j], factor), lse));
       if constexpr (kMasked) {
         alignas(64) static constexpr float kIota[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                         8, 9, 10, 11, 12, 13, 14, 15};

@@ -8,7 +8,10 @@
 
 namespace cadenza::kernels::cpu {
 
+/// Peak of a row that has seen no key.
 inline constexpr float kEmpty = -__builtin_inff();
+/// Least peak of a row that has seen one: scores that overflow to -inf leave a trace.
+inline constexpr float kLeast = -__FLT_MAX__;
 
 /// Keys of a tile as one panel of queries sees them.
 struct PanelView {
@@ -38,12 +41,29 @@ PanelView view_of(const Visible& visible, int row) {
   return view;
 }
 
+/// Of queries that see keys [start, limit) of a tile, before their first score.
+template <typename M, bool kMasked>
+[[gnu::always_inline]] inline typename M::Vector least_peak(typename M::Vector start,
+                                                            typename M::Vector limit) {
+  const auto least = M::broadcast(kLeast);
+  return kMasked ? M::select(M::less(start, limit), least, M::broadcast(kEmpty)) : least;
+}
+
 template <typename M>
 struct PanelState {
   typename M::Vector peak[kBlockVectors];
   typename M::Vector start[kBlockVectors];
   typename M::Vector limit[kBlockVectors];
 
+  /// Of the queries as `view` has them, before their first score.
+  template <bool kMasked>
+  void begin(const PanelView& view) {
+    for (int j = 0; j < kBlockVectors; ++j) {
+      start[j] = M::load(view.start + j * M::kLanes);
+      limit[j] = M::load(view.limit + j * M::kLanes);
+      peak[j] = least_peak<M, kMasked>(start[j], limit[j]);
+    }
+  }
   /// `x` for the queries that see `key`, `other` for the rest.
   [[gnu::always_inline]] typename M::Vector masked(int key, int j, typename M::Vector x,
                                                    typename M::Vector other) const {
@@ -85,18 +105,16 @@ void score_panel(const float* keys, int words, const float* queries, int count,
   state = local;
 }
 
-/// Scores to probabilities e^(score * scale - shift), and their sums.
-template <typename M, bool kMasked>
-void exponentiate_panel(const PanelState<M>& state, const typename M::Vector* shift, float scale,
-                        int count, typename M::Vector* sums, const float* scores,
-                        float* probabilities) {
-  const auto factor = M::broadcast(scale);
+/// Scores to probabilities 2^((score - peak) * factor), and their sums. The difference comes first:
+/// it is 0 for the largest score and never above, however large scores are; masked scores are -inf.
+template <typename M>
+void exponentiate_panel(const typename M::Vector* peak, typename M::Vector factor, int count,
+                        typename M::Vector* sums, const float* scores, float* probabilities) {
   typename M::Vector sum[kBlockVectors];
   for (int j = 0; j < kBlockVectors; ++j) sum[j] = M::zero();
   const auto probability = [&](int key, int j) __attribute__((always_inline)) {
     const auto s = M::load(scores + key * kPanel<M> + j * M::kLanes);
-    auto p = exponential<M>(M::fms(s, factor, shift[j]));
-    if constexpr (kMasked) p = state.masked(key, j, p, M::zero());
+    const auto p = exponential2<M>(M::subtract(s, peak[j]), factor);
     sum[j] = M::add(sum[j], p);
     return p;
   };
@@ -154,25 +172,22 @@ void forward_panel(const ForwardHead& head, const ForwardKeys& tile, int dim, fl
   const int step = M::kBlockRows;
   const int blocked = (view.keys + step - 1) / step * step;
   const int count = (view.keys + M::kDepth - 1) / M::kDepth * M::kDepth;
+  const auto factor = M::broadcast(scale * kLog2E);
   PanelState<M> state;
-  for (int j = 0; j < kBlockVectors; ++j) {
-    state.peak[j] = M::broadcast(kEmpty);
-    state.start[j] = M::load(view.start + j * kLanes);
-    state.limit[j] = M::load(view.limit + j * kLanes);
-  }
+  state.template begin<kMasked>(view);
   score_panel<M, kMasked>(tile.keys, words, head.queries + static_cast<std::int64_t>(row) * words,
                           blocked, state, tile.scores, prefetcher);
-  typename M::Vector shift[kBlockVectors], sums[kBlockVectors];
+  typename M::Vector peaks[kBlockVectors], sums[kBlockVectors];
   alignas(64) float decay[kPanel<M>];
   for (int j = 0; j < kBlockVectors; ++j) {
     const auto before = M::load(head.peak + row + j * kLanes);
-    const auto peak = M::max(before, M::multiply(state.peak[j], M::broadcast(scale)));
+    const auto peak = M::max(before, state.peak[j]);
     const auto empty = M::broadcast(kEmpty);
-    shift[j] = M::select(M::less(empty, peak), peak, M::zero());  // never (-inf) - (-inf)
-    M::store(decay + j * kLanes, exponential<M>(M::subtract(before, shift[j])));
+    peaks[j] = M::select(M::less(empty, peak), peak, M::zero());  // never (-inf) - (-inf)
+    M::store(decay + j * kLanes, exponential2<M>(M::subtract(before, peaks[j]), factor));
     M::store(head.peak + row + j * kLanes, peak);
   }
-  exponentiate_panel<M, kMasked>(state, shift, scale, count, sums, tile.scores, tile.probabilities);
+  exponentiate_panel<M>(peaks, factor, count, sums, tile.scores, tile.probabilities);
   for (int j = 0; j < kBlockVectors; ++j) {
     const int at = row + j * kLanes;
     add_sums<M>(sums[j], decay + j * kLanes, head.sum + at, head.lost + at);
@@ -207,21 +222,13 @@ void forward_load_queries(const ForwardHead& head, const ForwardKeys& scratch, i
 }
 
 template <typename M>
-void forward_begin(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
+void forward_begin(const ForwardHead& head, int dim) {
   for (int r = 0; r < kQueryTile; ++r) {
-    const float start = r < lse.count ? lse.data[r * lse.stride] : kEmpty;
-    const bool empty = start == kEmpty;
-    head.peak[r] = start;
-    head.sum[r] = empty ? 0 : 1;
+    head.peak[r] = kEmpty;
+    head.sum[r] = 0;
     head.lost[r] = 0;
-    float* to = head.out + static_cast<std::int64_t>(r) * dim;
-    if (empty) {
-      zero_rows<M>(to, dim);
-    } else {
-      const float* from = out.data + r * out.stride;
-      for (int d = 0; d < dim; d += M::kLanes) M::store(to + d, M::load(from + d));
-    }
   }
+  zero_rows<M>(head.out, std::int64_t{kQueryTile} * dim);
 }
 
 template <typename M>
@@ -237,19 +244,51 @@ void forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) {
   }
 }
 
-/// Rows to which something was added; the others keep their bits.
+/// How a row goes to memory: its sums times `now` and what memory holds of it times `before`.
+struct RowMerge {
+  bool changes = false;  ///< false: it saw no key and keeps its bits
+  float now = 0;
+  float before = 0;  ///< 0: what memory holds of it counts for nothing and may be anything
+
+  /// out = now * sums + before * out for some elements.
+  template <typename M>
+  [[gnu::always_inline]] void write(typename M::Vector sums, float* out) const {
+    auto merged = M::multiply(sums, M::broadcast(now));
+    if (before != 0) merged = M::fma(M::load(out), M::broadcast(before), merged);
+    M::store(out, merged);
+  }
+};
+
+/// Merges a row's state with its lse in memory, (O, lse) being a sum of one term e^lse. Where all
+/// scores that it saw are -inf, an overflow, it has no softmax: NaN.
 template <typename M>
-void forward_end(const ForwardHead& head, int dim, SumRows out, SumRows lse) {
+RowMerge merge_row(const ForwardHead& head, int row, float scale, float& lse) {
+  const double sum = static_cast<double>(head.sum[row]) + static_cast<double>(head.lost[row]);
+  const float peak = head.peak[row];
+  if (peak == kEmpty && sum == 0) return {};
+  const double logit = static_cast<double>(peak) * static_cast<double>(scale);
+  const double own = sum > 0 ? logit + __builtin_log(sum) : __builtin_nan("");
+  const auto old = static_cast<double>(lse);
+  if (lse == kEmpty) {
+    lse = static_cast<float>(own);
+    return {true, static_cast<float>(1 / sum), 0};
+  }
+  const double high = own < old ? old : own;
+  const double now = __builtin_exp(own - high);
+  const double before = __builtin_exp(old - high);
+  const double both = now + before;
+  lse = static_cast<float>(high + __builtin_log(both));
+  return {true, static_cast<float>(now / (both * sum)), static_cast<float>(before / both)};
+}
+
+template <typename M>
+void forward_end(const ForwardHead& head, int dim, float scale, SumRows out, SumRows lse) {
   for (int r = 0; r < out.count; ++r) {
-    const double sum = static_cast<double>(head.sum[r]) + static_cast<double>(head.lost[r]);
-    const float peak = head.peak[r];
-    if (sum == 0 || (sum == 1 && peak == lse.data[r * lse.stride])) continue;
-    lse.data[r * lse.stride] = static_cast<float>(static_cast<double>(peak) + __builtin_log(sum));
-    const auto inverse = M::broadcast(static_cast<float>(1 / sum));
+    const RowMerge merge = merge_row<M>(head, r, scale, lse.data[r * lse.stride]);
+    if (!merge.changes) continue;
     const float* from = head.out + static_cast<std::int64_t>(r) * dim;
     float* to = out.data + r * out.stride;
-    for (int d = 0; d < dim; d += M::kLanes)
-      M::store(to + d, M::multiply(M::load(from + d), inverse));
+    for (int d = 0; d < dim; d += M::kLanes) merge.write<M>(M::load(from + d), to + d);
   }
 }
 

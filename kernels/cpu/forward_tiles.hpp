@@ -66,13 +66,9 @@ class ForwardTiles {
     }
   }
 
-  /// What was merged before.
   void begin(const Unit& unit, const ForwardScratch& plan) const {
-    const QueryRows<Real>& queries = queries_of(unit);
-    for_each(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_begin(state, dim_, rows_.sums_of_head(queries, queries.out, tokens, head),
-                             rows_.per_head(queries, queries.lse, tokens, head));
-    });
+    for_each(unit, plan,
+             [&](Range, int, const ForwardHead& state) { kernels_.forward_begin(state, dim_); });
   }
   void load(const Unit& unit, const PositionMap& map, const ForwardScratch& plan) const {
     const QueryRows<Real>& queries = queries_of(unit);
@@ -85,7 +81,8 @@ class ForwardTiles {
   void end(const Unit& unit, const ForwardScratch& plan) const {
     const QueryRows<Real>& queries = queries_of(unit);
     for_each(unit, plan, [&](Range tokens, int head, const ForwardHead& state) {
-      kernels_.forward_end(state, dim_, rows_.sums_of_head(queries, queries.out, tokens, head),
+      kernels_.forward_end(state, dim_, scale_,
+                           rows_.sums_of_head(queries, queries.out, tokens, head),
                            rows_.per_head(queries, queries.lse, tokens, head));
     });
   }

@@ -326,15 +326,15 @@ class SparseBackward {
   std::size_t next_ = 0;
 };
 
-/// Keys of a unit of columns: long enough that the columns fill tiles, short enough that all
-/// threads have work.
+/// Keys of a unit of columns: long enough that the columns fill tiles, short enough that many
+/// threads have work. With any number of threads it is the same, and with it the bits of sums.
 template <typename Real>
-int column_range(const TaskList<Real>& list, int tile, int threads) {
-  std::int64_t longest = tile;
-  for (const KeyRows<Real>& rows : list.keys) longest = std::max(longest, rows.tokens.size());
-  constexpr std::int64_t kUnitsPerThread = 2, kTiles = 32;
-  const std::int64_t wanted = longest / (kUnitsPerThread * threads) / tile * tile;
-  return static_cast<int>(std::clamp<std::int64_t>(wanted, tile, kTiles * tile));
+int column_range(const TaskList<Real>& list, int kv_heads, int tile) {
+  std::int64_t keys = 0;
+  for (const KeyRows<Real>& rows : list.keys) keys += rows.tokens.size() * kv_heads;
+  constexpr std::int64_t kUnits = 16, kTiles = 32;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(keys / kUnits / tile * tile, tile, kTiles * tile));
 }
 
 }  // namespace
@@ -343,7 +343,7 @@ template <typename Real>
 void sparse_backward(const TileKernels& kernels, const AttentionShape& shape,
                      const RotaryTable<float>& rotary, const TaskList<Real>& list,
                      int most_threads) {
-  const int columns = column_range(list, kernels.gradient_keys, thread_count(most_threads));
+  const int columns = column_range(list, shape.kv_heads, kernels.gradient_keys);
   for (const Keys what : {Keys::blocks, Keys::columns}) {
     const int keys = what == Keys::blocks ? kernels.gradient_keys : columns;
     const UnitList units = make_units(shape, buffer_tokens(list, Side::keys), list.tasks,

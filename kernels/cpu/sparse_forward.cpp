@@ -225,7 +225,10 @@ template <typename Real>
 void sparse_forward(const TileKernels& kernels, const AttentionShape& shape,
                     const RotaryTable<float>& rotary, const TaskList<Real>& list,
                     int most_threads) {
-  const int tiles = tiles_per_unit(list, 1, shape.heads, thread_count(most_threads));
+  // Which keys a step takes together depends on the tiles of the unit, and with it the bits of
+  // sums: they are as many with any number of threads.
+  constexpr int kThreads = 8;
+  const int tiles = tiles_per_unit(list, 1, shape.heads, kThreads);
   const UnitList units = make_units(shape, buffer_tokens(list, Side::queries), list.tasks,
                                     {Side::queries, tiles * kQueryTile, 1});
   SparseForward<Real> forward(kernels, shape, rotary, list, units);

@@ -99,8 +99,8 @@ struct Visible {
 struct ForwardHead {
   float* queries;  ///< panels over queries
   float* out;      ///< [kQueryTile, D], not divided by the sum yet
-  float* peak;     ///< [kQueryTile] running maximum of the logits
-  float* sum;      ///< [kQueryTile] running sum of e^(logit - peak)
+  float* peak;     ///< [kQueryTile] running maximum of the scores q . k, without 1 / sqrt(D)
+  float* sum;      ///< [kQueryTile] running sum of e^((score - peak) / sqrt(D))
   float* lost;     ///< [kQueryTile] what its rounding has taken from the sum
 };
 
@@ -149,7 +149,8 @@ struct TileKernels {
   void (*begin_thread)();
   void (*end_thread)();
 
-  void (*forward_begin)(const ForwardHead& head, int dim, SumRows out, SumRows lse);
+  /// A state without keys.
+  void (*forward_begin)(const ForwardHead& head, int dim);
   /// Before the first step, and again before those of another rotation.
   void (*forward_load_queries)(const ForwardHead& head, const ForwardKeys& scratch, int dim,
                                Rows queries, Rotation rotation);
@@ -157,7 +158,8 @@ struct TileKernels {
   /// Adds a tile of keys to the state of a head. `scale`: 1 / sqrt(D).
   void (*forward_step)(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale,
                        Visible visible, const Upcoming& upcoming);
-  void (*forward_end)(const ForwardHead& head, int dim, SumRows out, SumRows lse);
+  /// Merges the state into (out, lse); rows that saw no key keep their bits.
+  void (*forward_end)(const ForwardHead& head, int dim, float scale, SumRows out, SumRows lse);
 
   /// All but dk and dv. `rows`: scratch words [K, W].
   void (*backward_load_keys)(const BackwardKeys& tile, float* rows, int dim, Rows keys,

@@ -174,23 +174,28 @@ struct Widening : M {
   static constexpr bool kWidens = true;
 };
 
-/// e^x for x <= 0 with a relative error below 6e-7 (2^f by a minimax polynomial of degree 5, 1 at 0
-/// exactly) and 2^-26 |x|; 0 where it is no normal number (AVX-512: no number), NaN for NaN. 1 for
-/// x > 0: a logit less the largest, or less lse, is above 0 only by its rounding, and where logits
-/// are huge that rounding is of any size.
+inline constexpr float kLog2E = 1.44269504088896340736f;
+
+/// 2^(x * factor) for x * factor <= 0 with a relative error below 6e-7 (2^f by a minimax polynomial
+/// of degree 5, 1 at 0 exactly); 0 where it is no normal number (AVX-512: no number), NaN for NaN.
 template <typename M>
-inline typename M::Vector exponential(typename M::Vector x) {
-  const auto log2e = M::broadcast(1.44269504088896340736f);
+inline typename M::Vector exponential2(typename M::Vector x, typename M::Vector factor) {
   const auto to_integer = M::broadcast(0x1.8p23f);  // a sum with it has no digits after the point
-  const auto bounded = M::min(M::zero(), x);
-  const auto whole = M::subtract(M::fma(bounded, log2e, to_integer), to_integer);
-  const auto f = M::fms(bounded, log2e, whole);
+  const auto whole = M::subtract(M::fma(x, factor, to_integer), to_integer);
+  const auto f = M::fms(x, factor, whole);
   auto p = M::fma(f, M::broadcast(0.00111255092635f), M::broadcast(0.00966628254749f));
   p = M::fma(p, f, M::broadcast(0.0555740046864f));
   p = M::fma(p, f, M::broadcast(0.240223506502f));
   p = M::fma(p, f, M::broadcast(0.693142830611f));
   p = M::fma(p, f, M::broadcast(1.0f));
   return M::scale(p, whole);
+}
+
+/// e^x for x <= 0, with 2^-26 |x| of relative error more. 1 for x > 0: a logit less lse is above 0
+/// only by its rounding, and where logits are huge that rounding is of any size.
+template <typename M>
+inline typename M::Vector exponential(typename M::Vector x) {
+  return exponential2<M>(M::min(M::zero(), x), M::broadcast(kLog2E));
 }
 
 }  // namespace cadenza::kernels::cpu

@@ -96,7 +96,7 @@ void score(const ObserveJob<Real>& job, int dim, Range keys, std::vector<Accumul
     std::fill_n(row, before, -std::numeric_limits<Sum>::infinity());
     CADENZA_SIMD()
     for (int lane = 0; lane < kObserved; ++lane)
-      job.peak[lane] = std::max(job.peak[lane], row[lane]);
+      job.peak[lane] = larger_logit(job.peak[lane], row[lane]);
   }
 }
 
@@ -133,8 +133,9 @@ void gather_queries(const BlockJob<Real>& job, int head_dim, std::int64_t stride
   }
 }
 
+/// False: a largest logit is not finite.
 template <typename Real>
-void observe_rows(const BlockJob<Real>& whole, int head_dim, std::int64_t block,
+bool observe_rows(const BlockJob<Real>& whole, int head_dim, std::int64_t block,
                   std::int64_t stride, BlockScratch<Real>& scratch) {
   using Sum = Accumulator<Real>;
   gather_queries(whole, head_dim, stride, scratch.queries);
@@ -153,6 +154,8 @@ void observe_rows(const BlockJob<Real>& whole, int head_dim, std::int64_t block,
   job.scores = scratch.scores.data();
   job.peak = peak.data();
   score_all(job, static_cast<int>(job.stride), scratch.wide);
+  const auto is_finite = [](Sum logit) { return std::isfinite(logit); };
+  if (!std::all_of(peak.begin(), peak.begin() + groups, is_finite)) return false;
   tile_kernels<Sum>().exponentials(job.scores, job.count, job.peak, static_cast<Sum>(kSumUnit),
                                    sum.data());
   for (std::size_t lane = 0; lane < static_cast<std::size_t>(groups); ++lane) {
@@ -164,6 +167,7 @@ void observe_rows(const BlockJob<Real>& whole, int head_dim, std::int64_t block,
   tile_kernels<Sum>().blocks(job.scores, job.count, static_cast<int>(side), factor.data(),
                              masses.data(), columns);
   std::copy_n(masses.begin(), rows * columns, whole.masses);
+  return true;
 }
 
 }  // namespace
@@ -205,21 +209,24 @@ std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t
 }
 
 template <typename Real>
-void observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
+bool observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
                     std::span<const BlockJob<Real>> jobs) {
+  std::atomic<bool> finite = true;
   // A thread keeps its memory from job to job.
   const Kokkos::DefaultHostExecutionSpace space;
   std::vector<BlockScratch<Real>> scratch(static_cast<std::size_t>(space.concurrency()));
   for_each_job("observe_blocks", jobs, [&](const BlockJob<Real>& job, int thread) {
-    observe_rows(job, head_dim, block, stride, scratch[static_cast<std::size_t>(thread)]);
+    const auto place = static_cast<std::size_t>(thread);
+    if (!observe_rows(job, head_dim, block, stride, scratch[place])) finite = false;
   });
+  return finite;
 }
 
 #define CADENZA_INSTANTIATE(Real)                                             \
   template void observe_logits<Real>(int, std::span<const ObserveJob<Real>>); \
   template void observe_sums<Real>(std::span<const ObserveJob<Real>>);        \
   template void observe_masses<Real>(std::span<const ObserveJob<Real>>);      \
-  template void observe_blocks<Real>(int, std::int64_t, std::int64_t,         \
+  template bool observe_blocks<Real>(int, std::int64_t, std::int64_t,         \
                                      std::span<const BlockJob<Real>>);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -80,6 +80,7 @@ class DeviceThread {
     asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
     return y;
   }
+  __device__ __forceinline__ float exp(float x) const { return expf(x); }
   __device__ __forceinline__ float log(float x) const { return logf(x); }
   /// Two numbers as bfloat16, the first in the lower half.
   __device__ __forceinline__ unsigned pack(float low, float high) const {

@@ -36,7 +36,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
   using Base::Base;
 
   CADENZA_MMA void run() {
-    load_state();
+    clear_state();
     this->for_each_tile(
         [this](const Rotation& rotation) { this->copy_rows(rotation.rotated, Shape::kQueries); },
         [](const Rotation&) {},
@@ -47,24 +47,12 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
   }
 
  private:
-  /// What an earlier call or task left: (O, lse) is a sum of one term e^lse.
-  CADENZA_MMA void load_state() {
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
-    const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
+  CADENZA_MMA void clear_state() {
+    clear(out_);
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
-      const bool inside = row(r) < rows();
-      peak_[r] = inside ? lse.data[row(r) * lse.stride] : -kInfinity;
-      const bool empty = peak_[r] == -kInfinity;
-      sum_[r] = empty || lane() % 4 != 0 ? 0 : 1;  // four lanes have parts of it
-      const float* from = out.data + row(r) * out.stride + sum_column(lane());
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 8; ++tile) {
-        float* to = out_[r / 2][tile] + r % 2 * 2;
-        to[0] = empty ? 0 : from[tile * 8];
-        to[1] = empty ? 0 : from[tile * 8 + 1];
-      }
+      peak_[r] = -kInfinity;
+      sum_[r] = 0;
     }
   }
 
@@ -73,8 +61,13 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     Scores scores;
     clear(scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
-    if (!visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile)) {
+    const bool all = visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile);
+    if (!all) {
       this->hide(scores, -kInfinity, [&](int query, int key) { return visible.sees(query, key); });
+    }
+    CADENZA_MMA_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      if (all || visible.sees_some(row(r), Shape::kTile)) peak_[r] = fmaxf(peak_[r], kLeast);
     }
     soften(scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
@@ -89,7 +82,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     for (int r = 0; r < 4; ++r) {
       const float before = peak_[r];
       peak_[r] = highest(r, scores);
-      decay[r] = thread_.exp2((before - shift(r)) * kLog2e);
+      decay[r] = thread_.exp2((before - shift(r)) * (problem_.scale * kLog2e));
       grows = grows || peak_[r] != before;
     }
     if (thread_.any(grows)) {
@@ -100,7 +93,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     for (int r = 0; r < 4; ++r) sum_[r] += to_probabilities(r, scores);
   }
 
-  /// The row's largest logit so far, past those that are NaN: these show in the sum.
+  /// The row's largest score so far, past those that are NaN: these show in the sum.
   CADENZA_MMA float highest(int r, const Scores& scores) const {
     float score = -kInfinity;
     CADENZA_MMA_UNROLL
@@ -110,10 +103,10 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     }
     score = fmaxf(thread_.exchanged(score, 1), score);
     score = fmaxf(thread_.exchanged(score, 2), score);
-    return fmaxf(score * problem_.scale, peak_[r]);
+    return fmaxf(score, peak_[r]);
   }
 
-  /// A row that saw nothing has no maximum: its probabilities are 0 by their logits.
+  /// A row that saw nothing has no maximum: its probabilities are 0 by their scores.
   CADENZA_MMA float shift(int r) const { return peak_[r] == -kInfinity ? 0 : peak_[r]; }
 
   CADENZA_MMA void scale_state(int r, float by) {
@@ -125,23 +118,26 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     }
   }
 
-  /// Of this lane's scores of a row; returns their sum. One rounding for product and difference.
+  /// Of this lane's scores of a row; returns their sum. The difference comes first: it is 0 for the
+  /// largest score, however large scores are.
   CADENZA_MMA float to_probabilities(int r, Scores& scores) const {
     const float scale = problem_.scale * kLog2e;
-    const float subtracted = shift(r) * kLog2e;
+    const float subtracted = shift(r);
     float added = 0;
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
       CADENZA_MMA_UNROLL
       for (int i = 0; i < 2; ++i) {
         float& score = scores[r / 2][tile][r % 2 * 2 + i];
-        score = thread_.exp2(score * scale - subtracted);
+        score = thread_.exp2((score - subtracted) * scale);
         added += score;
       }
     }
     return added;
   }
 
+  /// Merged with what an earlier call left in memory. One lane of a row reads its lse and writes
+  /// it.
   CADENZA_MMA void store_state() {
     const Queries& buffer = problem_.queries[unit_.buffer];
     const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
@@ -151,20 +147,27 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
       float total = sum_[r];
       total += thread_.exchanged(total, 1);
       total += thread_.exchanged(total, 2);
-      if (row(r) >= rows() || total == 0) continue;
-      const float weight = 1 / total;
+      const bool inside = row(r) < rows();
+      const bool reads = inside && lane() % 4 == 0;
+      float before = reads ? lse.data[row(r) * lse.stride] : 0;
+      before += thread_.exchanged(before, 1);
+      before += thread_.exchanged(before, 2);
+      if (!inside || saw_nothing(peak_[r], total)) continue;
+      const RowMerge merge = merge_row(thread_, peak_[r] * problem_.scale, total, before);
       float* to = out.data + row(r) * out.stride + sum_column(lane());
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kDim / 8; ++tile) {
-        to[tile * 8] = out_[r / 2][tile][r % 2 * 2] * weight;
-        to[tile * 8 + 1] = out_[r / 2][tile][r % 2 * 2 + 1] * weight;
+        CADENZA_MMA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          merge.write(out_[r / 2][tile][r % 2 * 2 + i], to[tile * 8 + i]);
+        }
       }
-      if (lane() % 4 == 0) lse.data[row(r) * lse.stride] = peak_[r] + thread_.log(total);
+      if (reads) lse.data[row(r) * lse.stride] = merge.lse;
     }
   }
 
-  float peak_[4];  ///< largest logit so far
-  float sum_[4];   ///< this lane's part of the sum of e^(logit - peak)
+  float peak_[4];  ///< largest score so far, not scaled
+  float sum_[4];   ///< this lane's part of the sum of e^((score - peak) * scale)
   Sums<kDim> out_;
 };
 

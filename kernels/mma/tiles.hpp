@@ -8,6 +8,8 @@
 namespace cadenza::kernels::mma {
 
 inline constexpr float kInfinity = __builtin_huge_valf();
+/// Least peak of a row that has seen a key: scores that overflow to -inf leave a trace.
+inline constexpr float kLeast = -__FLT_MAX__;
 inline constexpr float kLog2e = 1.4426950408889634f;
 
 /// Rows of a unit that a warp computes: twice those of an instruction, so that what is read from
@@ -204,6 +206,12 @@ struct Visible {
     return (q >= q_end) | (q + queries <= q_begin) | (k >= k_end) | (k + keys <= k_begin) |
            (k + keys - 1 - q < low) | (k - (q + queries - 1) > high);
   }
+  /// The query sees one of the tile's `keys` keys.
+  CADENZA_MMA bool sees_some(int query, int keys) const {
+    const int first = k_begin > query + low ? k_begin : query + low;
+    const int end = k_end < query + high + 1 ? k_end : query + high + 1;
+    return (query >= q_begin) & (query < q_end) & (first < end) & (first < keys) & (end > 0);
+  }
   /// Of the tile that begins so many keys, or queries, later.
   CADENZA_MMA void pass_keys(int keys) {
     k_begin -= keys;
@@ -280,6 +288,35 @@ struct KeyTile {
     }
   }
 };
+
+/// How a row goes to memory: its sums times `now` and what memory holds of it times `before`.
+struct RowMerge {
+  float now;
+  float before;
+  float lse;
+
+  CADENZA_MMA void write(float sum, float& out) const {
+    const float old = before > 0 ? out * before : 0;  // 0: nothing was there
+    out = old + sum * now;
+  }
+};
+
+/// Whether a row with this peak and sum saw no key. It keeps what memory holds of it.
+CADENZA_MMA bool saw_nothing(float peak, float total) {
+  return peak == -kInfinity && total == 0;
+}
+
+/// Merges sums of a row with its lse in memory. `total`: the sum of e^(logit - peak); 0 where all
+/// logits are -inf, an overflow: there is no softmax then, but NaN.
+template <typename Thread>
+CADENZA_MMA RowMerge merge_row(const Thread& thread, float peak, float total, float lse) {
+  const float own = total > 0 ? peak + thread.log(total) : __builtin_nanf("");
+  const float high = own < lse ? lse : own;
+  const float now = thread.exp(own - high);
+  const float before = thread.exp(lse - high);
+  const float both = now + before;
+  return {now / (both * total), before / both, high + thread.log(both)};
+}
 
 /// Room for the four tiles of a walk that a block has in hand.
 inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));

@@ -160,7 +160,10 @@ struct ForwardPass {
     const Pack<Real> none = broadcast(-Kokkos::Experimental::infinity_v<Real>);
     const Pack<Real> zero = broadcast(Real(0));
     const Pack<Real> before = load(peaks);
-    Pack<Real> highest = before;
+    // A row that sees a key has a maximum, also if its logits overflow to -inf.
+    const Pack<Real> least = broadcast(-Kokkos::Experimental::finite_max_v<Real>);
+    Pack<Real> highest =
+        select_less<Real>(begin, end, select_less<Real>(before, least, least, before), before);
     for (int j = 0; j < count; ++j) {
       const Pack<Real> key = broadcast(static_cast<Real>(j));
       const Pack<Real> logit = select_seen<Real>(key, begin, end, load(logits + j * kPitch), none);
@@ -197,12 +200,16 @@ struct ForwardPass {
     Real* lse = buffer.lse + place.first;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
       const Real total = state[sum + r] + state[lost + r];
-      if (total == 0) return;  // no key seen, neither before nor now
+      const Real highest = state[peak + r];
+      // No key seen, neither before nor now.
+      if (highest == -Kokkos::Experimental::infinity_v<Real> && total == 0) return;
       const Real* from = state + out + r * problem.dim_pitch;
       Real* to = result.data + r * result.stride;
       const Real weight = 1 / total;
       for (int d = 0; d < dim; ++d) to[d] = from[d] * weight;
-      lse[r * place.stride] = state[peak + r] + Kokkos::log(total);
+      // Where all logits are -inf, an overflow, there is no softmax.
+      lse[r * place.stride] =
+          total > 0 ? highest + Kokkos::log(total) : Kokkos::Experimental::quiet_NaN_v<Real>;
     });
   }
 };

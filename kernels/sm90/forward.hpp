@@ -6,6 +6,8 @@
 // exponentials while the other multiplies (FlashAttention-3, section 3).
 #pragma once
 
+#include <cmath>
+
 #include "query_units.hpp"
 
 namespace cadenza::kernels::sm90 {
@@ -100,10 +102,12 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   /// that sees nothing keeps its state.
   CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4], float (&decay)[2]) {
     const float scale = problem_.scale * mma::kLog2e;
-    if (!visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys)) hide(visible, scores);
+    const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
+    if (!all) hide(visible, scores);
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float highest = peak_[half];
+      const bool sees = all || visible.sees_some(row(half), kKeys);
+      float highest = sees ? fmaxf(peak_[half], mma::kLeast) : peak_[half];
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
         CADENZA_MMA_UNROLL
@@ -117,14 +121,14 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
         highest = other > highest ? other : highest;
       }
       const float peak = highest == -mma::kInfinity ? 0 : highest;
-      const float shift = peak * scale;
       decay[half] = thread_.exp2((peak_[half] - peak) * scale);  // exactly 1 where it did not grow
       float added = 0;
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
         CADENZA_MMA_UNROLL
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[tile][i] = thread_.exp2(thread_.multiply_add(scores[tile][i], scale, -shift));
+          // The difference comes first: it is 0 for the largest, however large scores are.
+          scores[tile][i] = thread_.exp2((scores[tile][i] - peak) * scale);
           added += scores[tile][i];
         }
       }
@@ -173,31 +177,23 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
       float total = sum_[half];
       total += thread_.exchanged(total, 1);
       total += thread_.exchanged(total, 2);
-      if (row(half) >= unit.end - unit.begin || total == 0) continue;
-      const float here = peak_[half] * problem_.scale + thread_.log(total);
-      const float highest = before[half] > here ? before[half] : here;
-      const float old_weight = thread_.exp(before[half] - highest);  // 0: nothing was there
-      const float new_weight = thread_.exp(here - highest);
-      const float both = old_weight + new_weight;
-      const float scale = new_weight / (both * total);
-      const float keep = old_weight / both;
+      if (row(half) >= unit.end - unit.begin || mma::saw_nothing(peak_[half], total)) continue;
+      const mma::RowMerge merge =
+          mma::merge_row(thread_, peak_[half] * problem_.scale, total, before[half]);
       float* to = out.data + row(half) * out.stride + sum_column(thread_.index());
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kDim / 8; ++tile) {
         CADENZA_MMA_UNROLL
         for (int i = 0; i < 2; ++i) {
-          const float old = keep > 0 ? to[tile * 8 + i] * keep : 0;
-          to[tile * 8 + i] = old + out_[tile][2 * half + i] * scale;
+          merge.write(out_[tile][2 * half + i], to[tile * 8 + i]);
         }
       }
-      if (thread_.index() % 4 == 0) {
-        lse.data[row(half) * lse.stride] = highest + thread_.log(both);
-      }
+      if (thread_.index() % 4 == 0) lse.data[row(half) * lse.stride] = merge.lse;
     }
   }
 
   float peak_[2];  ///< largest score so far, not scaled
-  float sum_[2];   ///< this thread's part of the sum of e^(logit - peak)
+  float sum_[2];   ///< this thread's part of the sum of e^((score - peak) * scale)
   float out_[kDim / 8][4];
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "../../src/config/words.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
@@ -124,7 +125,9 @@ void set_random_kind(Draw& draw, config::AttentionKind kind, config::Experiment&
   attention.chunk = draw.of(std::vector<std::int64_t>{8, 30, 64});
   attention.local = draw.of(std::vector<std::int64_t>{0, 5});
   config::SparseAttention& sparse = attention.sparse;
-  sparse.block = draw.of(std::vector<std::int64_t>{7, 16});
+  sparse.stride = draw.of(std::vector<std::int64_t>{1, 4});
+  sparse.threshold = draw.of(std::vector<double>{0.5, 0.9});
+  sparse.block = sparse.stride * draw.of(std::vector<std::int64_t>{2, 7});
   sparse.columns = draw.of(std::vector<std::int64_t>{4, 90});
   sparse.slashes = draw.of(std::vector<std::int64_t>{2, 20});
   sparse.top_p = draw.of(std::vector<double>{0, 0.5});
@@ -137,11 +140,13 @@ void set_random_kind(Draw& draw, config::AttentionKind kind, config::Experiment&
 
 TEST(Layouts, TrainLikeOneRankWithEveryKind) {
   constexpr int kSteps = kSanitized ? 2 : 10;
-  constexpr int kKinds = 5;
+  constexpr int kKinds = std::size(config::kWords<config::AttentionKind>);
   const auto world = comm::make_world();
   Draw draw(5);
-  int number = world->size();  // every placement meets every kind on some number of ranks
-  for (Case& one : random_cases(world->size(), 1, 5)) {
+  std::vector<Case> cases = random_cases(world->size(), 1, 5);
+  ASSERT_GE(cases.size(), kKinds);
+  int number = world->size();  // placements meet other kinds on other numbers of ranks
+  for (Case& one : cases) {
     const auto kind = config::AttentionKind(number++ % kKinds);
     SCOPED_TRACE(fmt::format("{} of {}", config::word_of(kind), one.description));
     set_random_kind(draw, kind, one.experiment);

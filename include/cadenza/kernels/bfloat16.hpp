@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -21,8 +22,23 @@ struct bfloat16 {
     const std::uint32_t rounded = wide + 0x7fffu + ((wide >> 16) & 1u);
     bits = static_cast<std::uint16_t>((nan ? wide | 0x400000u : rounded) >> 16);
   }
+  /// The same of a double, rounded once: by way of the nearest float32 it would be rounded twice.
+  template <std::same_as<double> Double>
+  KOKKOS_FUNCTION explicit bfloat16(Double value) : bfloat16(to_odd(value)) {}
   KOKKOS_FUNCTION explicit operator float() const {
     return Kokkos::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+
+ private:
+  /// A double as float32 without its last digits, of which the last bit says whether they were 0:
+  /// what is rounded from it is what is rounded from the double. NaN stays NaN.
+  KOKKOS_FUNCTION static float to_odd(double value) {
+    const auto nearest = static_cast<float>(value);
+    const auto back = static_cast<double>(nearest);
+    if (back == value) return nearest;
+    const bool away = (back > value) == (value > 0);  // from 0, where fewer digits lie
+    const auto wide = Kokkos::bit_cast<std::uint32_t>(nearest);
+    return Kokkos::bit_cast<float>((away ? wide - 1 : wide) | 1u);
   }
 };
 static_assert(sizeof(bfloat16) == 2);

@@ -5,7 +5,8 @@
 // Vertical-slash attention asks the last queries of a document. Three passes over the same jobs,
 // with a sum over ranks behind each: the largest logit of every query, the sum of e^(logit -
 // largest), and the share of every key and diagonal. The largest is exact and the sums are of
-// integers, so that no order and no cut of the keys changes a bit.
+// integers, so that no order and no cut of the keys changes a bit. The second and third pass need a
+// finite largest logit of every query.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,12 @@ inline constexpr int kObserved = SparseRule::kObserved;
 /// Steps of 1 in which sums of e^(logit - largest) count.
 inline constexpr double kSumUnit = 1 << 30;
 
+/// The larger of two logits; NaN if one is.
+template <typename Sum>
+Sum larger_logit(Sum a, Sum b) {
+  return a < b || b != b ? b : a;
+}
+
 /// Some keys of one document and one query head.
 template <typename Real>
 struct ObserveJob {
@@ -37,6 +44,7 @@ struct ObserveJob {
 
   Sum* scores = nullptr;             ///< [count, kObserved] kept from pass to pass
   Sum* peak = nullptr;               ///< [kObserved] pass 1 raises it; pass 2 reads all ranks'
+                                     ///< NaN stays NaN
   std::int64_t* sum = nullptr;       ///< [kObserved] pass 2 adds; steps of 1 / kSumUnit
   const Sum* factor = nullptr;       ///< [kObserved] pass 3: kMassUnit * kSumUnit / all ranks' sum
   std::uint32_t* columns = nullptr;  ///< [count] pass 3 assigns
@@ -77,10 +85,11 @@ inline std::int64_t most_rows(std::int64_t block, std::int64_t stride) {
 std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
                                  std::int64_t element_bytes);
 
-/// Runs on all threads, a job on one.
+/// Runs on all threads, a job on one. False: a query's largest logit is not finite, and what the
+/// masses are is not said.
 template <typename Real>
-void observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
-                    std::span<const BlockJob<Real>> jobs);
+[[nodiscard]] bool observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
+                                  std::span<const BlockJob<Real>> jobs);
 
 /// Jobs may share `queries` and `factor`; they run on all threads.
 template <typename Real>

@@ -160,8 +160,10 @@ class AttendTensors {
 
   /// @throws Error(numerics) where a number of the whole dataset is not finite as Real
   void load(const storage::File& file, const char* dataset, plan::Tensor what) {
-    const std::vector<Sum> all = file.read<Sum>(dataset, file.shape(dataset));
-    const auto rounded = [](Sum value) { return static_cast<Sum>(static_cast<Real>(value)); };
+    // A bfloat16 is rounded once, from what the file holds; other types by the reader.
+    using Given = std::conditional_t<std::is_same_v<Real, bfloat16>, double, Real>;
+    const std::vector<Given> all = file.read<Given>(dataset, file.shape(dataset));
+    const auto rounded = [](Given value) { return static_cast<Sum>(static_cast<Real>(value)); };
     if (const auto found = non_finite(what, all, rounded)) {
       fail(ExitCode::numerics,
            "{}: {}: token {}, head {} holds {}; valid: numbers that are finite in {}", file.path(),
@@ -171,9 +173,9 @@ class AttendTensors {
     auto host = Kokkos::create_mirror_view(rows);
     Real* to = host.data();
     for (const std::int64_t row : mine().in_file) {
-      const Sum* from = all.data() + row * width(what);
+      const Given* from = all.data() + row * width(what);
       to = std::transform(from, from + width(what), to,
-                          [](Sum value) { return static_cast<Real>(value); });
+                          [](Given value) { return static_cast<Real>(value); });
     }
     Kokkos::deep_copy(rows, host);
   }
@@ -228,8 +230,8 @@ class AttendTensors {
     if (what == plan::Tensor::lse) return {size(problem_.tokens), size(heads)};
     return {size(problem_.tokens), size(heads), size(problem_.shape.head_dim)};
   }
-  template <typename F>
-  std::optional<NonFinite> non_finite(plan::Tensor what, const std::vector<Sum>& values,
+  template <typename Number, typename F>
+  std::optional<NonFinite> non_finite(plan::Tensor what, const std::vector<Number>& values,
                                       const F& value_of) const {
     return first_non_finite(std::span(values), width(what), exec::home_heads(problem_.shape, what),
                             value_of);

@@ -3,6 +3,7 @@
 // patterns: one file each beside this one.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -103,6 +104,21 @@ std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::In
                                   std::size_t holder);
 std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
                               std::size_t holder);
+
+/// Expects the largest logits of a document's queries to be finite: a pattern is chosen by shares
+/// of e^(logit - largest), and of NaN it would be any.
+/// @throws Error(numerics)
+template <typename Sum>
+void require_finite(const IndexDocument& document, std::int64_t head,
+                    std::span<const Sum> largest) {
+  for (const Sum logit : largest) {
+    if (std::isfinite(logit)) continue;
+    fail(ExitCode::numerics,
+         "document {}, head {}: the largest logit of a query is {}: sparse attention cannot choose "
+         "its pattern; valid: finite logits",
+         document.parts.document, head, logit);
+  }
+}
 
 /// Device memory as the host sees it: a copy where it is other memory.
 template <typename T>

@@ -180,7 +180,7 @@ void VerticalSlash<Real>::unpack(const plan::Move& move, const std::byte*& from)
       std::array<Sum, kObserved> others;
       read(from, others.data(), rows(document));
       for (int i = 0; i < rows(document); ++i) {
-        head.peak[at(i)] = std::max(head.peak[at(i)], others[at(i)]);
+        head.peak[at(i)] = kernels::larger_logit(head.peak[at(i)], others[at(i)]);
       }
     } else if (move.what == Tensor::sum) {
       std::array<std::int64_t, kObserved> others;
@@ -294,15 +294,19 @@ void VerticalSlash<Real>::find_logits() {
   for (const auto& own : jobs.own) {
     std::vector<Sum>& peak = own->head->peak;
     for (std::size_t lane = 0; lane < peak.size(); ++lane) {
-      peak[lane] = std::max(peak[lane], own->peak[lane]);
+      peak[lane] = kernels::larger_logit(peak[lane], own->peak[lane]);
     }
   }
 }
 
 template <typename Real>
 void VerticalSlash<Real>::add_up() {
-  for (auto& [document, heads] : heads_) {
-    for (Head& head : heads) head.sum.assign(at(kObserved), 0);
+  for (const IndexDocument& document : documents_) {
+    std::vector<Head>& heads = heads_of(document);
+    for (std::int64_t h = 0; h < std::ssize(heads); ++h) {
+      require_finite<Sum>(document, h, std::span(heads[at(h)].peak).first(at(rows(document))));
+      heads[at(h)].sum.assign(at(kObserved), 0);
+    }
   }
   Jobs jobs(*this, nullptr);
   kernels::observe_sums<Real>(jobs.jobs);

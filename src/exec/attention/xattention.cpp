@@ -232,7 +232,11 @@ void XAttention<Real>::estimate(IndexRound round, bool sample, const Keep& keep)
   }
   // The last rows are the longest: they go first, so that threads end together.
   std::ranges::stable_sort(jobs, std::greater{}, &kernels::BlockJob<Real>::first_row);
-  kernels::observe_blocks<Real>(shape_.head_dim, rule.block, rule.stride, jobs);
+  if (!kernels::observe_blocks<Real>(shape_.head_dim, rule.block, rule.stride, jobs)) {
+    fail(ExitCode::numerics,
+         "the largest logit of some queries is not finite: sparse attention cannot choose its "
+         "pattern; valid: finite logits");
+  }
   std::vector<bool> active;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const Chosen& part = chosen[i];
@@ -286,6 +290,7 @@ void XAttention<Real>::add_recall(const IndexDocument& document, std::int64_t he
   job.scores = scores.data();
   job.peak = peak.data();
   kernels::observe_logits<Real>(shape_.head_dim, std::span(&job, 1));
+  require_finite<Sum>(document, head, std::span(peak).first(at(queries.size())));
   for (std::int64_t i = 0; i < queries.size(); ++i) {
     double kept = 0;
     double all = 0;

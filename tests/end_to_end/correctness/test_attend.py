@@ -213,6 +213,21 @@ def test_large_scores_do_not_overflow(tmp_path):
     np.testing.assert_allclose(found["out"], expected["out"], rtol=0, atol=1e-4)
 
 
+def test_huge_scores_keep_their_largest(tmp_path):
+    """Of scores of 1e10 one takes each row, whichever rank has it."""
+    arrays = random_input(7, 2, 1, 32, lengths=[200], dout=False)
+    arrays["q"] *= 1.7e10
+    found = attend(tmp_path, layout("ring", context=3), arrays)
+    expected = reference(arrays)
+    for rows, head, _, scores in each_head(arrays):
+        second, first = np.sort(scores, axis=1)[1:, -2:].T
+        clear = np.append(True, first - second > 1e-3 * np.abs(scores[-1]).max())
+        assert np.mean(clear) > 0.9
+        for name, rtol in (("out", 1e-6), ("lse", 1e-4)):
+            values, wanted = (of[name][rows, head][clear] for of in (found, expected))
+            np.testing.assert_allclose(values, wanted, rtol=rtol, err_msg=name)
+
+
 def test_float64_is_computed_in_float64(tmp_path):
     arrays = random_input(6, 4, 2, 16)
     layout = harness.merged(LAYOUTS["cad on 2"], {"run": {"dtype": "float64"}})
@@ -278,12 +293,13 @@ def test_bad_input(case, ranks, tmp_path):
     assert str(source) in result.complaints[0]
 
 
-def refused(folder, ranks, change, dtype="float32"):
+def refused(folder, ranks, change, dtype="float32", attention=None):
     """What the command says to an input that `change` spoilt after it was written; its output."""
     changes = {
         "data": {"source": "synthetic"},
         "parallel": {"data": ranks},
         "run": {"dtype": dtype},
+        "attention": attention or {},
     }
     experiment = harness.write_experiment(folder / "e.yaml", changes)
     source = write_input(folder / "in.h5", wrong(lambda arrays: None))
@@ -421,6 +437,13 @@ def test_numbers_that_are_not_finite(case, ranks, tmp_path):
     change, dtype, complaint = NOT_FINITE[case]
     result, output = refused(tmp_path, ranks, change, dtype)
     assert_refused(result, complaint, output, code=4)
+
+
+@pytest.mark.parametrize("kind", ["vertical_slash", "xattention"])
+def test_no_pattern_is_chosen_from_logits_that_overflow(kind, tmp_path):
+    sparse = {"kind": kind, "sparse": {"block": 16, "dense_below": 0}}
+    result, output = refused(tmp_path, 2, set_large, attention=sparse)
+    assert_refused(result, "sparse attention cannot choose its pattern", output, code=4)
 
 
 def test_float64_holds_what_float32_does_not(tmp_path):

@@ -86,6 +86,15 @@ def test_attention_is_within_its_roundings(layout, shape, tmp_path):
     check_attention(tmp_path, in_bfloat16(LAYOUTS[layout]), arrays)
 
 
+@needs_bfloat16
+def test_float64_is_rounded_once(tmp_path):
+    arrays = random_input(8, 2, 1, 32, lengths=[1], dout=False)
+    # A little more than the middle between two numbers; as float32 it is the middle.
+    arrays["v"] = np.full(arrays["v"].shape, 1 + 2**-8 + 2**-40)
+    found = attend(tmp_path, in_bfloat16(LAYOUTS["one rank"]), arrays)
+    assert np.all(found["out"] == 1 + 2**-7)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_attention_of_every_kernel_is_within_its_roundings(kernel, tmp_path):
     if KERNELS[kernel] not in FLAGS:

@@ -275,7 +275,7 @@ void round_to_bfloat16(Case& of) {
   for (DocumentData& data : of.documents) {
     for (Vector* tensor : {&data.q, &data.k, &data.v, &data.dout}) {
       for (double& x : *tensor) {
-        x = static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(x))));
+        x = static_cast<double>(static_cast<float>(bfloat16(x)));
       }
     }
   }

@@ -20,7 +20,7 @@ const Range& slice_with(const std::vector<Range>& slices, std::int64_t head) {
 template <typename Real>
 std::vector<Real> stored(const Vector& values) {
   std::vector<Real> result;
-  for (const double value : values) result.push_back(Real(static_cast<Accumulator<Real>>(value)));
+  for (const double value : values) result.push_back(static_cast<Real>(value));
   return result;
 }
 

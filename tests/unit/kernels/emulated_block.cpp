@@ -196,6 +196,9 @@ bool EmulatedThread::any(bool of) const {
 float EmulatedThread::exp2(float x) const {
   return std::exp2(x);
 }
+float EmulatedThread::exp(float x) const {
+  return std::exp(x);
+}
 float EmulatedThread::log(float x) const {
   return std::log(x);
 }

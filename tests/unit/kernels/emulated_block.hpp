@@ -46,6 +46,7 @@ class EmulatedThread {
   float exchanged(float value, int bits) const;
   bool any(bool of) const;
   float exp2(float x) const;
+  float exp(float x) const;
   float log(float x) const;
   unsigned pack(float low, float high) const;
 

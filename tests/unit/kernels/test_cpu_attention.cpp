@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cadenza/base/error.hpp"
-#include "unit/kernels/kernel_sets.hpp"
+#include "unit/kernels/huge_logits.hpp"
 
 #ifndef KOKKOS_ENABLE_CUDA
 
@@ -199,6 +199,34 @@ TEST(CpuAttention, ExtremeLogits) {
       for (const double number : *numbers) ASSERT_TRUE(std::isfinite(number));
     }
   });
+}
+
+/// Of logits of any size, the largest takes its row: in one call, merged from three, and in dV.
+TEST(CpuAttention, HugeLogitsKeepTheirLargest) {
+  const std::vector<kernels::AttentionShape> shapes = {{2, 1, 32}, {2, 1, 64}, {2, 1, 128}};
+  for_each_huge_case(shapes, 150, [](const Case& of, const auto& clear, const auto& wanted) {
+    for (const int calls : {1, 3}) {
+      SCOPED_TRACE(std::to_string(calls) + " calls");
+      const auto check = [&](const auto& by, const Bounds& bounds) {
+        const DocumentResult got = computed(of, calls, by)[0];
+        expect_clear_rows(got, wanted, clear, bounds);
+        EXPECT_LE(relative_difference(got.dv, wanted.dv), bounds.gradients);
+      };
+      for_each_table([&](const TileKernels& table, auto real, const Bounds& bounds) {
+        check(tuned<decltype(real)>(table), bounds);
+      });
+      check(portable<float>(), kFloat32);
+      check(portable<double>(), kFloat32);
+    }
+  });
+}
+
+TEST(CpuAttention, OverflowedLogitsAreNotTakenForNoKeys) {
+  const Case of = overflowing_case({1, 1, 32});
+  for_each_table([&](const TileKernels& table, auto real, const Bounds& bounds) {
+    expect_overflow_shows(computed(of, 1, tuned<decltype(real)>(table))[0], of, bounds);
+  });
+  expect_overflow_shows(computed(of, 1, portable<float>())[0], of, kFloat32);
 }
 
 /// Where a logit is rounded by more than 1, exp(logit - lse) is any number, but P is not.

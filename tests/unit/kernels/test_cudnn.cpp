@@ -89,7 +89,7 @@ struct PlainSdpa {
           out += std::exp(logit[static_cast<std::size_t>(key)]) / sum *
                  value(rows.v[k_at(shape, head, key) + d]);
         }
-        rows.out[packed(shape, head, query) + d] = bfloat16(static_cast<float>(out));
+        rows.out[packed(shape, head, query) + d] = bfloat16(out);
       }
     });
   }
@@ -129,7 +129,7 @@ struct PlainSdpa {
  private:
   static double value(bfloat16 from) { return static_cast<double>(static_cast<float>(from)); }
   static void round(const std::vector<double>& from, bfloat16* to) {
-    for (const double each : from) *to++ = bfloat16(static_cast<float>(each));
+    for (const double each : from) *to++ = bfloat16(each);
   }
   static std::int64_t q_at(const cudnn::SdpaShape& shape, int head, std::int64_t query) {
     return query * shape.q_row + head * shape.head_dim;

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "../../../kernels/mma/call.hpp"
-#include "unit/kernels/kernel_sets.hpp"
+#include "unit/kernels/huge_logits.hpp"
 #include "unit/sanitized.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
 #include "../../../kernels/mma/backward.hpp"
@@ -172,6 +172,21 @@ TEST(Mma, SumsOfKeysGoToMemoryOnTheWay) {
   of.pieces[0].task.band = Band::full();
   of.pieces[0].task.k = {0, 40};
   expect_mma(of);
+}
+
+TEST(Mma, HugeLogitsKeepTheirLargest) {
+  const std::vector<kernels::AttentionShape> shapes = {{1, 1, 32}, {1, 1, 64}, {1, 1, 128}};
+  for_each_huge_case(shapes, 80, [](const Case& of, const auto& clear, const auto& wanted) {
+    for (const int calls : {1, 2}) {
+      const auto got = computed(of, calls, forward_only(mma_under_test()));
+      expect_clear_rows(got[0], wanted, clear, kBfloat16);
+    }
+  });
+}
+
+TEST(Mma, OverflowedLogitsAreNotTakenForNoKeys) {
+  const Case of = overflowing_case({1, 1, 32});
+  expect_overflow_shows(computed(of, 1, mma_under_test())[0], of, kBfloat16);
 }
 
 TEST(Mma, KeysOutsideTheBandAreNotRead) {

@@ -183,6 +183,60 @@ TYPED_TEST(Observe, TheSameBitsHoweverTheKeysAreCut) {
   }
 }
 
+/// What comes first and last must not decide: NaN and infinity stay in the largest logit.
+TYPED_TEST(Observe, OverflowShowsInTheLargestLogit) {
+  using Sum = Accumulator<TypeParam>;
+  constexpr int kDim = 4;
+  constexpr std::int64_t kKeys = 150;
+  const auto largest = [&](double key, std::int64_t place) {
+    std::vector<Sum> queries(kDim * kObserved, 1), scores(kKeys * kObserved);
+    std::vector<TypeParam> keys(kKeys * kDim, static_cast<TypeParam>(Sum(1)));
+    keys[static_cast<std::size_t>(place * kDim)] = static_cast<TypeParam>(static_cast<Sum>(key));
+    std::vector<Sum> peak(kObserved, -std::numeric_limits<Sum>::infinity());
+    ObserveJob<TypeParam> job;
+    job.queries = queries.data();
+    job.rows = kObserved;
+    job.first_query = kKeys;
+    job.keys = keys.data();
+    job.stride = kDim;
+    job.count = kKeys;
+    job.scores = scores.data();
+    job.peak = peak.data();
+    observe_logits(kDim, std::span<const ObserveJob<TypeParam>>(&job, 1));
+    return peak[0];
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const std::int64_t place : {std::int64_t{0}, std::int64_t{70}, kKeys - 1}) {
+    EXPECT_EQ(largest(2, place), Sum(5));
+    EXPECT_EQ(largest(kInfinity, place), static_cast<Sum>(kInfinity));
+    EXPECT_TRUE(std::isnan(largest(std::nan(""), place)));
+  }
+}
+
+/// A document of 40 tokens, of which all logits are one number.
+template <typename Real>
+bool observes_blocks_of(double logit) {
+  using Sum = Accumulator<Real>;
+  const std::vector<Real> queries(40, static_cast<Real>(static_cast<Sum>(logit)));
+  const std::vector<Real> keys(40, static_cast<Real>(Sum(1)));
+  std::vector<std::uint32_t> masses(5 * 5);
+  BlockJob<Real> job;
+  job.queries = queries.data();
+  job.query_stride = 1;
+  job.count = 40;
+  job.keys = keys.data();
+  job.masses = masses.data();
+  return observe_blocks(1, 8, 4, std::span<const BlockJob<Real>>(&job, 1));
+}
+
+TYPED_TEST(Observe, BlocksOfOverflowedLogitsAreNotChosen) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(observes_blocks_of<TypeParam>(1e30));
+  for (const double logit : {kInfinity, -kInfinity, std::nan("")}) {
+    EXPECT_FALSE(observes_blocks_of<TypeParam>(logit)) << logit;
+  }
+}
+
 /// Masses of blocks by the definition, in double: [rows, rows] of a document of one head.
 template <typename Real>
 std::vector<double> block_masses(const std::vector<Real>& queries, const std::vector<Real>& keys,
@@ -254,7 +308,8 @@ TYPED_TEST(Observe, BlocksAreSumsOverAntidiagonals) {
         job.first_row = first;
         job.keys = keys.data();
         job.masses = masses.data();
-        observe_blocks(c.dim, c.block, c.stride, std::span<const BlockJob<Real>>(&job, 1));
+        ASSERT_TRUE(
+            observe_blocks(c.dim, c.block, c.stride, std::span<const BlockJob<Real>>(&job, 1)));
         for (std::int64_t row = first; row < end; ++row) {
           for (std::int64_t column = 0; column < end; ++column) {
             const std::uint32_t found =

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "../../../kernels/sm90/call.hpp"
-#include "unit/kernels/kernel_sets.hpp"
+#include "unit/kernels/huge_logits.hpp"
 #include "unit/sanitized.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
 #include "../../../kernels/mma/rotate.hpp"
@@ -181,6 +181,21 @@ TEST_F(Sm90, EqualsDefinitionForStripesBandsAndMaps) {
     const CaseOptions options = stripes_bands_and_maps(shapes[round % 2], round, {1, 180}, random);
     expect_sm90(rounded_case(options, random), 1 + round % 2);
   }
+}
+
+TEST_F(Sm90, HugeLogitsKeepTheirLargest) {
+  const std::vector<kernels::AttentionShape> shapes = {{1, 1, 64, kSm90}, {1, 1, 128, kSm90}};
+  for_each_huge_case(shapes, 80, [](const Case& of, const auto& clear, const auto& wanted) {
+    for (const int calls : {1, 2}) {
+      const auto got = computed(of, calls, forward_only(sm90_under_test()));
+      expect_clear_rows(got[0], wanted, clear, kBfloat16);
+    }
+  });
+}
+
+TEST_F(Sm90, OverflowedLogitsAreNotTakenForNoKeys) {
+  const Case of = overflowing_case({1, 1, 64, kSm90});
+  expect_overflow_shows(computed(of, 1, sm90_under_test())[0], of, kBfloat16);
 }
 
 TEST_F(Sm90, KeysOutsideTheBandAreNotRead) {

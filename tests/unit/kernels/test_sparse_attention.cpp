@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cadenza/base/error.hpp"
-#include "unit/kernels/kernel_sets.hpp"
+#include "unit/kernels/huge_logits.hpp"
 
 namespace cadenza::testing {
 namespace {
@@ -103,15 +103,25 @@ void expect_definition(const Case& of, const SparseIndex& index,
 
 #ifndef KOKKOS_ENABLE_CUDA
 template <typename Real>
-Kernels<Real> sparse_tuned(const TileKernels& table) {
+Kernels<Real> sparse_tuned(const TileKernels& table, int threads = kernels::cpu::kAllThreads) {
   Kernels<Real> by;
-  by.forward = [&table](const auto&... inputs) {
-    enqueue(kernels::cpu::sparse_forward<Real>, table, inputs..., kernels::cpu::kAllThreads);
+  by.forward = [&table, threads](const auto&... inputs) {
+    enqueue(kernels::cpu::sparse_forward<Real>, table, inputs..., threads);
   };
-  by.backward = [&table](const auto&... inputs) {
-    enqueue(kernels::cpu::sparse_backward<Real>, table, inputs..., kernels::cpu::kAllThreads);
+  by.backward = [&table, threads](const auto&... inputs) {
+    enqueue(kernels::cpu::sparse_backward<Real>, table, inputs..., threads);
   };
   return by;
+}
+
+/// The results, of the pairs that the index says.
+template <typename Real>
+std::vector<DocumentResult> sparse_results(const Case& of, const SparseIndex& index,
+                                           Kernels<Real> by) {
+  Counts pairs(pairs_of(index).size());
+  by.forward = with_index(index, pairs, by.forward);
+  by.backward = with_index(index, pairs, by.backward);
+  return computed<Real>(of, 1, by);
 }
 
 TEST(SparseAttention, EqualsDefinitionInEveryTable) {
@@ -127,6 +137,40 @@ TEST(SparseAttention, EqualsDefinitionInEveryTable) {
       expect_definition<Real>(of, index, expected, sparse_tuned<Real>(table), bounds);
     });
   }
+}
+
+/// Also where a unit could have as many tiles as threads leave it, and columns as long a range.
+TEST(SparseAttention, SameBitsWithAnyNumberOfThreads) {
+  if (Kokkos::DefaultHostExecutionSpace().concurrency() < 2) {
+    GTEST_SKIP() << "one thread only: set OMP_NUM_THREADS";
+  }
+  std::mt19937_64 random(13);
+  const Case of = rounded_case({{2, 1, 32}, 10000, {1100, 300}, false, 0, 0}, random);
+  for (const std::int64_t block : {16, 64}) {
+    const SparseIndex index = random_index(of, block, false, random);
+    for_each_table([&](const TileKernels& table, auto real, const Bounds&) {
+      using Real = decltype(real);
+      const auto alone = sparse_results<Real>(of, index, sparse_tuned<Real>(table, 1));
+      for (int run = 0; run < 3; ++run) {
+        expect_same_bits(sparse_results<Real>(of, index, sparse_tuned<Real>(table)), alone);
+      }
+    });
+  }
+}
+
+TEST(SparseAttention, HugeLogitsKeepTheirLargest) {
+  for_each_huge_case({{1, 1, 32}}, 260, [](const Case& of, const auto&, const auto&) {
+    std::mt19937_64 random(14);
+    const SparseIndex index = random_index(of, 16, false, random);
+    const Case pairs = by_pairs(of, index);
+    const std::vector<bool> clear = clear_rows(pairs);
+    const DocumentResult wanted = reference(pairs)[0];
+    for_each_table([&](const TileKernels& table, auto real, const Bounds& bounds) {
+      using Real = decltype(real);
+      const auto got = sparse_results<Real>(of, index, sparse_tuned<Real>(table));
+      expect_clear_rows(got[0], wanted, clear, bounds);
+    });
+  });
 }
 #endif
 
