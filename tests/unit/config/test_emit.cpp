@@ -111,11 +111,13 @@ class Draw {
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     for (int i = 0; i < 2; ++i) {
+      const auto phase = FaultPhase(integer(0, 3));
+      const std::int64_t works = phase == FaultPhase::optimizer ? 0 : 2;
       e.cluster.faults.push_back({e.ranks() - 1,
                                   1.0 - unit() / 2,
                                   1e-9 + unit(),
-                                  FaultPhase(integer(0, 3)),
-                                  FaultWork(integer(0, 2)),
+                                  phase,
+                                  FaultWork(integer(0, works)),
                                   {integer(0, 9), integer(0, 9)}});
     }
     return e;
