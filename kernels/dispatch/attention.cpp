@@ -24,8 +24,6 @@
 #include "cadenza/base/pass.hpp"
 
 namespace cadenza::kernels {
-template <typename Real>
-std::string refused_everywhere(const AttentionShape& shape, bool on_device);  // TEMPORARY
 namespace {
 
 /// Data that the tuned kernels take; they are no part of a device build.

@@ -20,10 +20,6 @@
 #include "cadenza/model/llama.hpp"
 #include "start.hpp"
 
-namespace cadenza::kernels {
-template <typename Real>
-std::string refused_everywhere(const AttentionShape& shape, bool on_device);  // TEMPORARY
-}
 namespace cadenza::app {
 namespace {
 

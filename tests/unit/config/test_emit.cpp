@@ -38,9 +38,15 @@ class Draw {
     std::ranges::replace(e.name, '/', '-');
     e.seed = random_();
     const std::int64_t group = integer(1, 4);
-    e.model = {
-        integer(1, 9),    0,     0, integer(1, 5), integer(1, 99), integer(259, 70000), positive(),
-        {positive(), {}}, coin()};
+    e.model = {integer(1, 9),
+               0,
+               0,
+               integer(1, 5),
+               integer(1, 99),
+               integer(259, 70000),
+               positive(),
+               {std::max(1 + unit(), positive()), {}},
+               coin()};
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     const std::int64_t questions = integer(1, 16);
