@@ -114,6 +114,9 @@ class Draw {
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {
         coin() ? text() : "", integer(0, 99), 1e-9 + unit(), 10 * unit(), 10 * unit(), {}, {}, {}};
+    if (e.run.device == DeviceKind::cuda && e.run.transport == Transport::mpi) {
+      e.run.transport = Transport::staged;  // MPI is not given a device's memory
+    }
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     for (int i = 0; i < 2; ++i) {

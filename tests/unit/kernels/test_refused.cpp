@@ -62,7 +62,9 @@ void check(const std::string& type) {
       EXPECT_EQ(host.empty(), computes(kHost, name, type, head_dim)) << host;
       EXPECT_EQ(device.empty(), computes(kDevice, name, type, head_dim)) << device;
       for (const std::string& refusal : {host, device}) {
-        if (!refusal.empty()) EXPECT_THAT(refusal, testing::ContainsRegex("valid|by auto"));
+        if (refusal.empty()) continue;
+        EXPECT_THAT(refusal,
+                    testing::AnyOf(testing::HasSubstr("valid"), testing::HasSubstr("by auto")));
       }
     }
   }
