@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "../cpu/attention.hpp"
 #include "../cudnn/attention.hpp"
@@ -63,9 +65,34 @@ template <typename Real>
        kType<Real>, fmt::join(valid, ", "));
 }
 
-[[noreturn]] void refuse_head_dim(const std::string& what, int head_dim) {
-  fail(ExitCode::usage, "{}: found head_dim {}; valid: a multiple of {} up to {}", what, head_dim,
-       cpu::kDimStep, cpu::kLargestDim);
+/// What the kernels of all processors call themselves.
+template <typename Real>
+constexpr std::array<AttentionKernel, 0> kHostKernels = {};
+template <>
+constexpr std::array kHostKernels<float> = {AttentionKernel::avx512, AttentionKernel::avx2,
+                                            AttentionKernel::portable};
+template <>
+constexpr std::array kHostKernels<double> = {AttentionKernel::portable};
+template <>
+constexpr std::array kHostKernels<bfloat16> = {AttentionKernel::amx, AttentionKernel::avx512_bf16,
+                                               AttentionKernel::avx512, AttentionKernel::avx2};
+
+/// Why no processor computes the shape; empty: some do.
+template <typename Real>
+std::string host_refusal(const AttentionShape& shape, std::span<const AttentionKernel> kernels) {
+  const bool any = shape.kernel == AttentionKernel::automatic;
+  if (!any && std::ranges::find(kernels, shape.kernel) == kernels.end()) {
+    std::vector<std::string_view> valid;
+    for (const AttentionKernel kernel : kernels) valid.push_back(word(kernel));
+    return fmt::format("attention.kernel: found {}; valid for {}: auto, {}", word(shape.kernel),
+                       kType<Real>, fmt::join(valid, ", "));
+  }
+  const bool tuned = any ? !kPortable<Real> : shape.kernel != AttentionKernel::portable;
+  if (!tuned || cpu::fits(shape)) return "";
+  return fmt::format(
+      "{}: found head_dim {}; valid: a multiple of {} up to {}",
+      any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(shape.kernel)),
+      shape.head_dim, cpu::kDimStep, cpu::kLargestDim);
 }
 
 /// Why the best kernels of the processor are not taken; empty: they are.
@@ -85,8 +112,8 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) {
     if (!any && each.name != shape.kernel) continue;
     if (cpu::fits(shape)) return &each;
-    if (!any) refuse_head_dim(fmt::format("attention.kernel: {}", word(each.name)), shape.head_dim);
-    if (!kPortable<Real>) refuse_head_dim("attention in bfloat16", shape.head_dim);
+    const std::string refusal = host_refusal<Real>(shape, kHostKernels<Real>);
+    if (!refusal.empty()) fail(ExitCode::usage, "{}", refusal);
     return nullptr;
   }
   if (!any) refuse_kernel<Real>(shape.kernel);
@@ -199,8 +226,11 @@ bool supports_bfloat16() {
   return !tuned_tables<bfloat16>().empty();
 }
 
-std::string refused_on_devices(const AttentionShape& shape) {
-  return device_choice(shape).refusal;
+template <typename Real>
+std::string refused_everywhere(const AttentionShape& shape, bool on_device) {
+  if (!on_device) return host_refusal<Real>(shape, kHostKernels<Real>);
+  if constexpr (!kPortable<Real>) return device_choice(shape).refusal;
+  return host_refusal<Real>(shape, std::array{AttentionKernel::portable});
 }
 
 template <typename Real>
@@ -278,6 +308,7 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulat
 
 #define CADENZA_INSTANTIATE(Real)                                                           \
   template std::vector<AttentionKernel> available_attention_kernels<Real>();                \
+  template std::string refused_everywhere<Real>(const AttentionShape&, bool);               \
   template AttentionKernel attention_kernel<Real>(const AttentionShape&);                   \
   template std::string describe_attention_kernel<Real>(const AttentionShape&);              \
   template void attention_forward<Real>(                                                    \

@@ -7,7 +7,6 @@
 #include "app/runtime/dtype.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
-#include "cadenza/config/load.hpp"
 #include "cadenza/kernels/device.hpp"
 
 namespace cadenza::app {
@@ -39,10 +38,18 @@ std::string read_yaml(const std::string& path, const std::string& valid) {
   return read_text(path, {ExitCode::usage, path, valid, config::kMostYamlBytes});
 }
 
+void tell_unused(const config::UnusedKeys& unused) {
+  if (comm::launcher_rank() != 0) return;
+  for (const std::string& line : unused.lines()) spdlog::warn("warning   {}", line);
+}
+
 config::Experiment load_experiment(const std::string& path,
                                    const std::vector<std::string>& overrides) {
-  return with_budgets(
-      shown(config::parse_experiment(read_yaml(path, kExperiment), path, overrides)));
+  config::UnusedKeys unused;
+  config::Experiment experiment = with_budgets(
+      shown(config::parse_experiment(read_yaml(path, kExperiment), path, overrides, &unused)));
+  tell_unused(unused);
+  return experiment;
 }
 
 config::Experiment with_budgets(config::Experiment experiment) {
@@ -52,26 +59,30 @@ config::Experiment with_budgets(config::Experiment experiment) {
 }
 
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
-                                   const std::vector<std::string>& overrides) {
+                                   const std::vector<std::string>& overrides,
+                                   config::HeadsOf heads) {
   std::string text;
   collectively(world, [&] {
     if (world.rank() == 0) text = read_yaml(path, kExperiment);
   });
   text = comm::broadcast(world, text, 0);
   const std::string host = comm::host_place(world).host;
+  config::UnusedKeys unused;
   config::Experiment experiment;
   std::string budgets;
   collectively(world, [&] {
-    experiment = shown(config::parse_experiment(text, path, overrides));
+    experiment = shown(config::parse_experiment(text, path, overrides, &unused, heads));
     if (world.rank() == 0) budgets = budgets_text(experiment);
   });
   budgets = comm::broadcast(world, budgets, 0);
   collectively(world, [&] {
     if (!budgets.empty()) config::read_budgets(budgets, experiment);
     config::check_ranks(experiment, world.size());
+    config::check_faults(experiment, 0, experiment.run.steps);
     require_device(experiment);
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);
   });
+  if (world.rank() == 0) tell_unused(unused);
   world.set_timeout(experiment.run.timeout);
   return experiment;
 }

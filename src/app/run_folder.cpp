@@ -114,7 +114,7 @@ void RunFolder::append(const StepMetrics& m) {
     line["answers"] = m.answers;
     line["hits"] = m.hits;
   }
-  if (m.sparsity > 0) line["sparsity"] = m.sparsity;
+  if (m.sparsity) line["sparsity"] = *m.sparsity;
   if (m.recall) {
     line["recall"] = *m.recall;
     line["recall_layer"] = m.recall_layer;

@@ -33,11 +33,11 @@ struct StepMetrics {
   std::int64_t peak_memory_bytes = 0;  ///< largest rank
   double gradient_norm = 0;
   double learning_rate = 0;
-  std::int64_t answers = 0;      ///< to questions of documents (source retrieval)
-  std::int64_t hits = 0;         ///< answers that were the model's first choice
-  double sparsity = 0;           ///< share of the pairs of sparse documents that was left out
-  std::optional<double> recall;  ///< share of their attention that sampled queries have kept
-  int recall_layer = 0;          ///< of the model, from 0, in which they were sampled
+  std::int64_t answers = 0;        ///< to questions of documents (source retrieval)
+  std::int64_t hits = 0;           ///< answers that were the model's first choice
+  std::optional<double> sparsity;  ///< share of the pairs of sparse documents that was left out
+  std::optional<double> recall;    ///< share of their attention that sampled queries have kept
+  int recall_layer = 0;            ///< of the model, from 0, in which they were sampled
 };
 
 class RunFolder {

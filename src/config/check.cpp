@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "belonging.hpp"
 #include "cadenza/config/limits.hpp"
-#include "cadenza/config/load.hpp"
 #include "words.hpp"
 
 namespace cadenza::config {
@@ -111,14 +111,12 @@ void check_step(const Checker& check, const Experiment& e) {
                 e.attention.block, blocks, kMostBlocks);
 }
 
-void check_rope(const Checker& check, const RopeScaling& s) {
-  const bool none = s.kind == RopeScalingKind::none;
-  check.require(!none || s.factor == 1, "model.rope.scaling.factor",
-                "found {} with model.rope.scaling.kind = none; valid: 1, or another kind",
-                s.factor);
-  check.require(!none || s.original_context == 0, "model.rope.scaling.original_context",
-                "found {} with model.rope.scaling.kind = none; valid: 0, or another kind",
-                s.original_context);
+void check_rope(const Checker& check, const Rope& rope) {
+  const RopeScaling& s = rope.scaling;
+  check.require(s.kind != RopeScalingKind::yarn || rope.theta > 1, "model.rope.theta",
+                "found {} with model.rope.scaling.kind = yarn, which tells pairs apart by how fast "
+                "they turn; valid: a number > 1",
+                rope.theta);
   const bool trained = s.kind == RopeScalingKind::yarn || s.kind == RopeScalingKind::llama3;
   check.require(
       !trained || s.original_context > 0, "model.rope.scaling.original_context",
@@ -136,7 +134,7 @@ void check_rope(const Checker& check, const RopeScaling& s) {
 }
 
 void check_model(const Checker& check, const Model& m) {
-  check_rope(check, m.rope.scaling);
+  check_rope(check, m.rope);
   check.require(m.d_model % m.heads == 0, "model.heads",
                 "found {}, which does not divide model.d_model = {}; valid: a divisor of it",
                 m.heads, m.d_model);
@@ -199,7 +197,7 @@ bool stays_in_group(PlacementKind placement) {
          placement != PlacementKind::automatic;
 }
 
-void check_context(const Checker& check, const Experiment& e) {
+void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) {
   const std::int64_t context = e.parallel.context;
   const Attention& a = e.attention;
   const std::int64_t heads = e.model.heads / e.parallel.tensor;
@@ -208,7 +206,8 @@ void check_context(const Checker& check, const Experiment& e) {
                 "valid: all_gather, ring, zigzag, striped, block_striped, ulysses, ulysses_ring, "
                 "double_ring, cad",
                 context);
-  if (a.placement == PlacementKind::ulysses) {
+  const bool known = heads_of == HeadsOf::model;
+  if (known && a.placement == PlacementKind::ulysses) {
     check.require(heads % context == 0, "parallel.context",
                   "found {}, which does not divide the {} heads (model.heads / parallel.tensor) "
                   "that ulysses splits; valid: {}, or placement ulysses_ring",
@@ -216,8 +215,10 @@ void check_context(const Checker& check, const Experiment& e) {
   }
   if (a.placement == PlacementKind::ulysses_ring) {
     check_divides(check, a.head_parallel, "attention.head_parallel", context, "parallel.context");
-    check_divides(check, a.head_parallel, "attention.head_parallel", heads,
-                  "model.heads / parallel.tensor");
+    if (known) {
+      check_divides(check, a.head_parallel, "attention.head_parallel", heads,
+                    "model.heads / parallel.tensor");
+    }
   }
   if (a.placement == PlacementKind::double_ring) {
     check_divides(check, a.inner_ring, "attention.inner_ring", context, "parallel.context");
@@ -263,64 +264,27 @@ void check_capacity(const Checker& check, const Experiment& e) {
 }
 
 void check_kind(const Checker& check, const Attention& a) {
-  const auto belongs = [&](bool is_default, std::int64_t found, const char* path,
-                           AttentionKind kind) {
-    check.require(is_default || a.kind == kind, path,
-                  "found {} with attention.kind = {}; valid: only with kind {}", found,
-                  word(a.kind), word(kind));
-  };
-  const Attention defaults;
-  belongs(a.window == defaults.window, a.window, "attention.window", AttentionKind::window);
-  belongs(a.sinks == defaults.sinks, a.sinks, "attention.sinks", AttentionKind::window);
-  belongs(a.prefix == defaults.prefix, a.prefix, "attention.prefix", AttentionKind::prefix);
-  belongs(a.chunk == defaults.chunk, a.chunk, "attention.chunk", AttentionKind::dual_chunk);
-  belongs(a.local == defaults.local, a.local, "attention.local", AttentionKind::dual_chunk);
   check.require(a.kind != AttentionKind::window || a.window > 0, "attention.window",
                 "found {}, but attention.kind = window requires it; valid: 1 or more tokens, the "
                 "query's own among them",
                 a.window);
-  check.require(a.kind != AttentionKind::prefix || a.prefix > 0, "attention.prefix",
-                "found {}, but attention.kind = prefix requires it; valid: 1 or more tokens",
-                a.prefix);
   check.require(a.kind != AttentionKind::dual_chunk || a.local < a.chunk, "attention.local",
                 "found {} of attention.chunk = {} tokens; valid: fewer, as chunk - local is the "
                 "stride",
                 a.local, a.chunk);
-  check.require(a.cap == defaults.cap || a.kind == AttentionKind::dual_chunk, "attention.cap",
-                "found {} with attention.kind = {}; valid: only with kind dual_chunk", word(a.cap),
-                word(a.kind));
 }
 
-/// What only one of the sparse kinds takes must be as it is by default with the other.
-void check_other_kind(const Checker& check, const Attention& a) {
-  const SparseAttention& s = a.sparse;
-  const SparseAttention defaults;
-  const auto only = [&](bool is_default, const char* path, const char* kind) {
-    check.require(is_default, path, "found with attention.kind = {}; valid: only with kind {}",
-                  word(a.kind), kind);
-  };
-  if (a.kind == AttentionKind::vertical_slash) {
-    only(s.stride == defaults.stride, "attention.sparse.stride", "xattention");
-    only(s.threshold == defaults.threshold, "attention.sparse.threshold", "xattention");
-    return;
-  }
-  only(s.columns == defaults.columns, "attention.sparse.columns", "vertical_slash");
-  only(s.slashes == defaults.slashes, "attention.sparse.slashes", "vertical_slash");
-  only(s.top_p == defaults.top_p, "attention.sparse.top_p", "vertical_slash");
-  only(s.sinks == defaults.sinks, "attention.sparse.sinks", "vertical_slash");
-  only(s.window == defaults.window, "attention.sparse.window", "vertical_slash");
-  only(s.budgets.empty(), "attention.sparse.budgets", "vertical_slash");
-}
-
+/// A default that is more than a budget gives way to it.
 void check_budgets(const Checker& check, const SparseAttention& s) {
-  const auto within = [&](std::int64_t forced, std::int64_t budget, const char* path,
-                          const char* what) {
-    check.require(s.top_p > 0 || forced <= budget, path,
+  const SparseAttention defaults;
+  const auto within = [&](std::int64_t forced, std::int64_t usual, std::int64_t budget,
+                          const char* path, const char* what) {
+    check.require(s.top_p > 0 || forced == usual || forced <= budget, path,
                   "found {}, but attention.sparse.{} keeps only {}; valid: at most as many", forced,
                   what, budget);
   };
-  within(s.sinks, s.columns, "attention.sparse.sinks", "columns");
-  within(s.window, s.slashes, "attention.sparse.window", "slashes");
+  within(s.sinks, defaults.sinks, s.columns, "attention.sparse.sinks", "columns");
+  within(s.window, defaults.window, s.slashes, "attention.sparse.window", "slashes");
   check.require(s.columns + s.slashes > 0, "attention.sparse.columns",
                 "found 0 with attention.sparse.slashes = 0, which leaves nothing but the blocks of "
                 "the diagonal; valid: 1 or more of either");
@@ -338,14 +302,7 @@ void check_antidiagonals(const Checker& check, const Attention& a) {
 void check_sparse(const Checker& check, const Experiment& e) {
   const Attention& a = e.attention;
   const SparseAttention& s = a.sparse;
-  if (a.sparse_rule().block == 0) {
-    check.require(s == SparseAttention{}, "attention.sparse",
-                  "found keys with attention.kind = {}; valid: only with kind vertical_slash or "
-                  "xattention",
-                  word(a.kind));
-    return;
-  }
-  check_other_kind(check, a);
+  if (a.sparse_rule().block == 0) return;
   if (a.kind == AttentionKind::vertical_slash) check_budgets(check, s);
   if (a.kind == AttentionKind::xattention) check_antidiagonals(check, a);
   for (const std::int64_t layer : s.dense_layers) {
@@ -416,9 +373,6 @@ void check_attention(const Checker& check, const Experiment& e) {
                 word(a.kind));
   check.require(std::ranges::is_sorted(e.batch.outliers), "batch.outliers",
                 "found lengths that do not ascend; valid: ascending lengths");
-  check.require(e.batch.outliers.empty() || e.batch.packing == Packing::balanced, "batch.outliers",
-                "found thresholds with packing {}; valid: only with packing balanced",
-                word(e.batch.packing));
 }
 
 /// Placement auto shares the ranks out otherwise: data ranks that the batch does not feed are no
@@ -436,7 +390,6 @@ void check_batch(const Checker& check, const Batch& b, const Parallel& p, Placem
 }
 
 void check_tokens(const Checker& check, const Data& d, std::int64_t vocab) {
-  const std::int64_t largest = d.dtype == TokenType::uint16 ? 0xffff : 0xffffffff;
   check.require(d.document_end >= 0, "data.document_end",
                 "found nothing, but data.source = tokens requires it (the token that ends a "
                 "document); valid: an integer in [0, model.vocab = {})",
@@ -444,9 +397,6 @@ void check_tokens(const Checker& check, const Data& d, std::int64_t vocab) {
   check.require(d.document_end < vocab, "data.document_end",
                 "found {}, outside the vocabulary; valid: an integer in [0, model.vocab = {})",
                 d.document_end, vocab);
-  check.require(d.document_end <= largest, "data.document_end",
-                "found {}, more than data.dtype = {} holds; valid: an integer in [0, {}]",
-                d.document_end, word(d.dtype), largest);
 }
 
 void check_lengths(const Checker& check, const Data& d) {
@@ -531,13 +481,26 @@ void check_cluster(const Checker& check, const Experiment& e) {
         fault.speed < 1 || fault.pause > 0, "cluster.faults",
         "found a fault of rank {} that changes nothing; valid: a speed below 1 or a pause",
         fault.rank);
+    check.require(
+        fault.phase != FaultPhase::optimizer || fault.work == FaultWork::all, "cluster.faults",
+        "found a fault of rank {} with phase optimizer and work {}, of which there is none "
+        "in that phase; valid: work all",
+        fault.rank, word(fault.work));
   }
+}
+
+void check_run(const Checker& check, const Run& run) {
+  check.require(run.transport != Transport::mpi || run.device == DeviceKind::host, "run.transport",
+                "found mpi with run.device = {}, whose memory MPI is not given; valid: auto, nccl, "
+                "staged",
+                word(run.device));
 }
 
 }  // namespace
 
-void check_consistency(const Experiment& experiment, const Value& root) {
+void check_consistency(const Experiment& experiment, const Value& root, HeadsOf heads) {
   const Checker check(root);
+  refuse_strangers(experiment, root);
   check.require(names_folder(experiment.name), "name",
                 "found {}; valid: {} (the run goes to runs/<name>; --output names any folder)",
                 one_line(experiment.name), kValidName);
@@ -548,13 +511,24 @@ void check_consistency(const Experiment& experiment, const Value& root) {
   check_tensor(check, experiment.parallel, experiment.model);
   check_batch(check, experiment.batch, experiment.parallel, experiment.attention.placement);
   check_pipeline(check, experiment);
-  check_context(check, experiment);
+  check_context(check, experiment, heads);
   check_attention(check, experiment);
   check_data(check, experiment.data, experiment.model);
   check_cluster(check, experiment);
+  check_run(check, experiment.run);
   check.require(experiment.optimizer.betas.size() == 2, "optimizer.betas",
                 "found {} in the list; valid: two numbers, e.g. [0.9, 0.95]",
                 experiment.optimizer.betas.size());
+}
+
+void check_faults(const Experiment& experiment, std::int64_t first, std::int64_t steps) {
+  for (std::size_t i = 0; i < experiment.cluster.faults.size(); ++i) {
+    for (const std::int64_t step : experiment.cluster.faults[i].steps) {
+      if (step >= first && step < first + steps) continue;
+      fail(ExitCode::usage, "cluster.faults[{}].steps: found {}; valid: steps in [{}, {})", i, step,
+           first, first + steps);
+    }
+  }
 }
 
 void check_ranks(const Experiment& experiment, int ranks) {

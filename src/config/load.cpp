@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/config/load.hpp"
 
+#include <optional>
+
 #include "check.hpp"
 #include "keys.hpp"
 #include "read.hpp"
@@ -8,17 +10,36 @@
 #include "yaml.hpp"
 
 namespace cadenza::config {
+namespace {
+
+/// What a file says on its own; nothing where that is no experiment.
+std::optional<Experiment> alone(const Value& root) {
+  try {
+    check_keys<Experiment>(root);
+    Experiment experiment = read_experiment(root);
+    check_consistency(experiment, root);
+    return experiment;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
 
 Experiment parse_experiment(const std::string& text, const std::string& file,
-                            const std::vector<std::string>& overrides) {
+                            const std::vector<std::string>& overrides, UnusedKeys* unused,
+                            HeadsOf heads) {
   Value root = parse_yaml(text, file);
   rename_old_keys(root);
+  std::optional<Experiment> file_alone;
+  if (unused != nullptr && !overrides.empty()) file_alone = alone(root);
   // Before any value is read: an override may mend or supply what the file lacks.
   for (const std::string& override : overrides) apply_override(root, override);
   rename_old_keys(root);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
-  check_consistency(experiment, root);
+  check_consistency(experiment, root, heads);
+  if (unused != nullptr) unused->look_at(experiment, root, file_alone);
   return experiment;
 }
 

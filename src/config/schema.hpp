@@ -64,6 +64,8 @@ inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
 inline constexpr double kMaxNumber = std::numeric_limits<double>::max();
 inline constexpr Numbers kPositive{0.0, kMaxNumber, true};
 inline constexpr Numbers kNotNegative{0.0, kMaxNumber};
+// Rotations of a rotary pair in training; wider ranges would end in numbers that are not finite.
+inline constexpr Numbers kRotations{1e-6, 1e6};
 // Standard deviation of a logarithm.
 inline constexpr Numbers kSpread{0.0, 10.0};
 
@@ -72,17 +74,17 @@ void describe(Visitor& visit, RopeScaling& scaling) {
   visit.key("kind", scaling.kind);
   visit.key("factor", scaling.factor, Numbers{1.0, 1e6});
   visit.key("original_context", scaling.original_context, Integers{0, kMaxCount});
-  visit.key("beta_fast", scaling.beta_fast, kPositive);
-  visit.key("beta_slow", scaling.beta_slow, kPositive);
-  visit.key("mscale", scaling.mscale, kNotNegative);
-  visit.key("mscale_all_dim", scaling.mscale_all_dim, kNotNegative);
-  visit.key("low_frequency", scaling.low_frequency, kPositive);
-  visit.key("high_frequency", scaling.high_frequency, kPositive);
+  visit.key("beta_fast", scaling.beta_fast, kRotations);
+  visit.key("beta_slow", scaling.beta_slow, kRotations);
+  visit.key("mscale", scaling.mscale, Numbers{0.0, 1e6});
+  visit.key("mscale_all_dim", scaling.mscale_all_dim, Numbers{0.0, 1e6});
+  visit.key("low_frequency", scaling.low_frequency, kRotations);
+  visit.key("high_frequency", scaling.high_frequency, kRotations);
 }
 
 template <typename Visitor>
 void describe(Visitor& visit, Rope& rope) {
-  visit.key("theta", rope.theta, kPositive);
+  visit.key("theta", rope.theta, Numbers{1.0, kMaxNumber});
   visit.block("scaling", rope.scaling);
 }
 

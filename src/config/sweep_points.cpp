@@ -177,7 +177,7 @@ Base parse_base(const std::string& text, const std::string& file) {
 }
 
 Experiment experiment_of(const SweepPoint& point, const Base& base,
-                         const std::vector<std::string>& overrides) {
+                         const std::vector<std::string>& overrides, UnusedKeys* unused) {
   Settings settings = point.settings;
   append(settings, overrides);
   const Shape shape = take_shape(settings);
@@ -189,6 +189,7 @@ Experiment experiment_of(const SweepPoint& point, const Base& base,
   if (shape.ranks) spread_ranks(experiment, *shape.ranks);
   cut_batch(experiment, shape);
   check_consistency(experiment, root);
+  if (unused != nullptr) unused->look_at(experiment, root);
   return experiment;
 }
 

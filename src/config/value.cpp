@@ -67,10 +67,14 @@ std::string found(const Value& value) {
   return value.quoted ? '"' + text + '"' : text;
 }
 
-void fail_at(const Place& place, const std::string& path, const std::string& message) {
+std::string located(const Place& place, const std::string& path, const std::string& message) {
   const bool said = path.empty() || (!place.in_file() && path == place.origin->key);
-  if (said) fail(ExitCode::usage, "{}: {}", place.text(), message);
-  fail(ExitCode::usage, "{}: {}: {}", place.text(), one_line(path), message);
+  return said ? fmt::format("{}: {}", place.text(), message)
+              : fmt::format("{}: {}: {}", place.text(), one_line(path), message);
+}
+
+void fail_at(const Place& place, const std::string& path, const std::string& message) {
+  fail(ExitCode::usage, "{}", located(place, path, message));
 }
 
 }  // namespace cadenza::config

@@ -66,7 +66,10 @@ inline constexpr const char* kValidName =
 /// How a message names the value, e.g. `1.5`, `"three"`, `a list`, `nothing`.
 std::string found(const Value& value);
 
-/// Throws Error(usage) "place: path: message"; a --set that names the path itself says it once.
+/// "place: path: message"; a --set that names the path itself says it once.
+std::string located(const Place& place, const std::string& path, const std::string& message);
+
+/// Throws Error(usage) of that text.
 [[noreturn]] void fail_at(const Place& place, const std::string& path, const std::string& message);
 
 }  // namespace cadenza::config

@@ -16,7 +16,8 @@ namespace {
 using config::Distribution;
 
 constexpr std::uint64_t kLengthStream = Hasher().add("synthetic.length").value();
-constexpr double kUnbounded = 0x1.0p40;  // where neither lengths.max nor max_document bounds a length
+constexpr double kUnbounded =
+    0x1.0p40;  // where neither lengths.max nor max_document bounds a length
 
 // Length before it is clamped, in tokens.
 double draw(const config::Lengths& lengths, double longest, std::uint64_t document,

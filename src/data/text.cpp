@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 
 #include "cadenza/base/error.hpp"
+#include "foreign.hpp"
 #include "paths.hpp"
 
 namespace cadenza::data {
@@ -14,18 +13,13 @@ namespace {
 
 constexpr std::int64_t kSpecials = 2;  // begin and end
 
-// Found now rather than hours into the run.
-void check_readable(const std::string& path) {
-  if (::access(path.c_str(), R_OK) != 0) File{path};
-}
-
 }  // namespace
 
 TextCorpus::TextCorpus(const std::vector<std::string>& paths) {
   for (std::string& path : find_files(paths)) {
     const std::int64_t size = file_size(path);
     if (size == 0) continue;
-    check_readable(path);
+    refuse_foreign(path, config::Source::text);  // now rather than hours into the run
     lengths_.push_back(size + kSpecials);
     files_.push_back(std::move(path));
   }

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/text.hpp"
+#include "foreign.hpp"
 #include "npy.hpp"
 
 namespace cadenza::data {
@@ -101,11 +101,12 @@ void check_count(const MappedFile& file, std::string_view header, std::int64_t c
 
 }  // namespace
 
-TokenFile::TokenFile(const std::string& path, config::TokenType dtype) : file_(path) {
+TokenFile::TokenFile(const std::string& path, config::TokenType dtype, std::int64_t vocab)
+    : file_(path) {
   if (path.ends_with(".npy") || is_npy(file_.bytes())) {
     open_npy();
   } else if (!open_shard()) {
-    open_flat(dtype);
+    open_flat(dtype, vocab);
   }
   if (size_ == 0) fail(ExitCode::data, "data.path: '{}' is empty: it holds no token", path);
 }
@@ -168,22 +169,16 @@ bool TokenFile::open_shard() {
   return false;
 }
 
-/// Any bytes are tokens, so a text would train a model on nonsense.
-void TokenFile::refuse_text() const {
-  constexpr std::size_t kHead = 4096, kLeast = 16;  // fewer may be tokens that look like text
-  const auto bytes = file_.bytes();
-  std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kHead));
-  while (!head.empty() && (head.back() & 0x80) != 0) head.remove_suffix(1);  // a cut character
-  if (head.size() < kLeast || !is_plain(head)) return;
-  fail(ExitCode::data,
-       "data.path: '{}' is a text file, without token ids; valid: token ids in a flat file, .npy "
-       "or llm.c's shards, or data.source: text",
-       file_.path());
-}
-
-void TokenFile::open_flat(config::TokenType dtype) {
-  refuse_text();
+void TokenFile::open_flat(config::TokenType dtype, std::int64_t vocab) {
+  constexpr std::int64_t kMostNarrow = 0x10000;
+  refuse_foreign(file_.path(), config::Source::tokens);
   storage_ = dtype == config::TokenType::uint16 ? TokenStorage::uint16 : TokenStorage::uint32;
+  if (storage_ == TokenStorage::uint16 && vocab > kMostNarrow) {
+    fail(ExitCode::usage,
+         "data.dtype: found uint16 for '{}' with model.vocab = {}, of which it holds the first {}; "
+         "valid: uint32, or a .npy file, which names its type",
+         file_.path(), vocab, kMostNarrow);
+  }
   const std::int64_t bytes = data_bytes(file_, 0);
   const std::int64_t rest = bytes % width(storage_);
   if (rest != 0) {
@@ -194,6 +189,39 @@ void TokenFile::open_flat(config::TokenType dtype) {
   }
   tokens_ = file_.bytes().data();
   size_ = bytes / width(storage_);
+  require_type();
+}
+
+/// Flat files do not name their type: other bytes do, or what every second token is.
+void TokenFile::require_type() const {
+  constexpr std::int64_t kLooked = 1 << 16, kLeast = 16;
+  const std::string_view read_as = name(storage_);
+  if (const auto index = megatron_index(file_.path())) {
+    const bool same = index->type == read_as || (index->type == "int32" && read_as == "uint32");
+    if (same) return;
+    const bool known = index->type == "uint16" || index->type == "int32";
+    fail(ExitCode::data, "data.path: '{}' holds {} by its index '{}', not {}; valid: {}",
+         file_.path(), index->type, index->path, read_as,
+         index->type == "int32" ? "data.dtype: uint32"
+         : known                ? "data.dtype: uint16"
+                                : "token ids, saved as .npy (numpy.save)");
+  }
+  const std::int64_t looked = std::min(size_, kLooked) / 2 * 2;
+  bool low = false;
+  bool high = false;
+  with_type(storage_, [&](auto type) {
+    for (std::int64_t i = 0; i < looked; i += 2) {
+      low |= load<decltype(type)>(tokens_, i) != 0;
+      high |= load<decltype(type)>(tokens_, i + 1) != 0;
+    }
+  });
+  if (looked < kLeast || size_ % 2 != 0 || high || !low) return;
+  const bool narrow = storage_ == TokenStorage::uint16;
+  fail(ExitCode::data,
+       "data.path: '{}': every second {} in it is 0, as if it held {}; valid: {}, or a .npy file, "
+       "which names its type",
+       file_.path(), read_as, narrow ? "int32 (Megatron-LM's)" : "int64",
+       narrow ? "data.dtype: uint32" : "token ids of 4 bytes");
 }
 
 std::vector<std::int64_t> TokenFile::find_ends(Token end, std::int64_t vocab) const {

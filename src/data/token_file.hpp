@@ -22,8 +22,10 @@ class TokenFile {
   /// Opens the file and finds its format: .npy by name or first bytes, llm.c by its magic number,
   /// otherwise flat tokens of `dtype`.
   /// @throws Error(data): missing, empty, size not a multiple of the token size, a header that is
-  ///         malformed, unsupported or tells another count than the file holds.
-  TokenFile(const std::string& path, config::TokenType dtype);
+  ///         malformed, unsupported or tells another count than the file holds; flat bytes that are
+  ///         another program's file, or tokens of another type than `dtype`.
+  /// @throws Error(usage): flat tokens of a type that does not hold the vocabulary
+  TokenFile(const std::string& path, config::TokenType dtype, std::int64_t vocab);
 
   /// Number of tokens.
   std::int64_t size() const { return size_; }
@@ -36,8 +38,8 @@ class TokenFile {
  private:
   void open_npy();
   bool open_shard();
-  void refuse_text() const;
-  void open_flat(config::TokenType dtype);
+  void open_flat(config::TokenType dtype, std::int64_t vocab);
+  void require_type() const;
 
   MappedFile file_;
   TokenStorage storage_ = TokenStorage::uint16;

@@ -10,7 +10,7 @@ namespace cadenza::data {
 
 TokensCorpus::TokensCorpus(const config::Data& data, std::int64_t vocab) {
   for (const std::string& path : find_files(data.path)) {
-    const TokenFile& file = files_.emplace_back(path, data.dtype);
+    const TokenFile& file = files_.emplace_back(path, data.dtype, vocab);
     std::vector<std::int64_t> ends = file.find_ends(static_cast<Token>(data.document_end), vocab);
     if (ends.empty() || ends.back() != file.size()) ends.push_back(file.size());
     first_.push_back(static_cast<std::int64_t>(lengths_.size()));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/config/load.hpp"
 
 namespace cadenza::config {
 
@@ -65,7 +66,6 @@ Sweep parse_sweep(const std::string& text, const std::string& file);
 std::vector<SweepPoint> points_of(const Sweep& sweep);
 
 /// An experiment as it was written: what all points of a sweep begin with.
-struct Value;
 using Base = std::shared_ptr<const Value>;
 
 /// @param text  of the experiment's file `file`
@@ -74,8 +74,9 @@ Base parse_base(const std::string& text, const std::string& file);
 
 /// The experiment of a point.
 /// @param overrides  "key.path=value", after the point's own settings
+/// @param unused     looks at it, if given
 /// @throws Error(usage) as parse_experiment, and where the shape does not divide
 Experiment experiment_of(const SweepPoint& point, const Base& base,
-                         const std::vector<std::string>& overrides);
+                         const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr);
 
 }  // namespace cadenza::config

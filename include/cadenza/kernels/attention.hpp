@@ -139,9 +139,10 @@ struct TaskList {
 template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels();
 
-/// Why no device computes attention of this shape in bfloat16; empty: those that have tensor cores
-/// for it do.
-std::string refused_on_devices(const AttentionShape& shape);
+/// Why no host, or no device, computes attention of this shape on data stored as Real; empty: some
+/// do.
+template <typename Real>
+std::string refused_everywhere(const AttentionShape& shape, bool on_device);
 
 /// What computes calls of this shape: shape.kernel, or what `automatic` stands for.
 /// @throws Error(usage) where this host or the head_dim does not allow it; so do the passes.

@@ -405,7 +405,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
 }  // namespace
 
 void attend(comm::Communicator& world, const CommandLine& line) {
-  const config::Experiment experiment = load_experiment(world, line.experiment, line.overrides);
+  const config::Experiment experiment =
+      load_experiment(world, line.experiment, line.overrides, config::HeadsOf::input);
   with_real(experiment.run.dtype,
             [&]<typename Real>(Real) { attend_as<Real>(world, experiment, line); });
 }

@@ -68,7 +68,7 @@ std::string describe(const StepMetrics& m) {
   text += fmt::format("  attention imbalance {:.3f} (by layer {:.3f})", m.attention_imbalance,
                       m.attention_imbalance_by_layer);
   if (m.sparsity > 0) {
-    text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * m.sparsity,
+    text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * *m.sparsity,
                         format_count(m.attention_flops), format_count(m.dense_attention_flops));
   }
   if (m.recall)

@@ -13,6 +13,7 @@
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
+#include "cadenza/config/load.hpp"
 #include "simulated_trace.hpp"
 #include "simulation_report.hpp"
 
@@ -83,23 +84,12 @@ void print_results(const SimulationSummary& summary, const TimeTable& table) {
   for (const std::string& note : summary.notes) print("extrapolated: " + note + "\n");
 }
 
-/// A fault of a step that is not simulated would go unnoticed.
-void check_faults(const config::Experiment& experiment, std::int64_t first, std::int64_t steps) {
-  for (std::size_t i = 0; i < experiment.cluster.faults.size(); ++i) {
-    for (const std::int64_t step : experiment.cluster.faults[i].steps) {
-      if (step >= first && step < first + steps) continue;
-      fail(ExitCode::usage, "cluster.faults[{}].steps: found {}; valid: steps in [{}, {})", i, step,
-           first, first + steps);
-    }
-  }
-}
-
 }  // namespace
 
 void simulate(const CommandLine& line) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const std::int64_t steps = line.steps > 0 ? line.steps : experiment.run.steps;
-  check_faults(experiment, line.step, steps);
+  config::check_faults(experiment, line.step, steps);
   Simulation simulation(experiment, load_machine(experiment.cluster), true);
   const bool json = line.format == "json";
   Outputs outputs(simulation, line, steps);

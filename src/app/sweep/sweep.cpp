@@ -53,9 +53,12 @@ struct Resolved {
   std::uint64_t hash = 0;
 };
 
-Resolved resolve(const PointTask& task, const config::SweepPoint& point) {
+Resolved resolve(const PointTask& task, const config::SweepPoint& point,
+                 config::UnusedKeys& unused) {
   Resolved resolved;
-  resolved.experiment = with_budgets(config::experiment_of(point, task.base, task.overrides));
+  resolved.experiment =
+      with_budgets(config::experiment_of(point, task.base, task.overrides, &unused));
+  config::check_faults(resolved.experiment, 0, task.sweep.steps);
   resolved.machine = load_machine(resolved.experiment.cluster);
   Hasher budgets;
   for (const auto& layer : resolved.experiment.attention.sparse.heads) {
@@ -91,10 +94,11 @@ struct Row {
   bool kept = false;  ///< an earlier run's
 };
 
-Row work_on(const PointTask& task, const config::SweepPoint& point, const SweepLog& log) {
+Row work_on(const PointTask& task, const config::SweepPoint& point, const SweepLog& log,
+            config::UnusedKeys& unused) {
   PointResult result;
   try {
-    const Resolved resolved = resolve(task, point);
+    const Resolved resolved = resolve(task, point, unused);
     if (const SweepRow* row = log.find(point.labels, resolved.hash)) return {*row, true};
     result = simulate_point(task, resolved);
   } catch (...) {
@@ -130,13 +134,14 @@ class Board {
   std::vector<SweepRow> rows() {
     progress_.finish();
     if (failure_) std::rethrow_exception(failure_);
+    tell_unused(unused_);
     return std::move(rows_);
   }
 
  private:
   void take(std::size_t i) {
     const config::SweepPoint& point = task_.points[i];
-    Row row = work_on(task_, point, log_);
+    Row row = work_on(task_, point, log_, unused_);
     const std::lock_guard lock(mutex_);
     if (!row.kept) log_.add(row.cells);
     std::string name;
@@ -148,6 +153,7 @@ class Board {
   const PointTask& task_;
   SweepLog& log_;
   std::vector<SweepRow> rows_;
+  config::UnusedKeys unused_;
   Progress progress_;
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;

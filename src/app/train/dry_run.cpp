@@ -4,10 +4,12 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/plan/forecast.hpp"
+#include "app/runtime/dtype.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
@@ -21,12 +23,14 @@
 namespace cadenza::app {
 namespace {
 
-/// What a run would be refused for on any device.
-void require_devices(const config::Experiment& e) {
-  if (e.run.device != config::DeviceKind::cuda || e.run.dtype != config::Dtype::bfloat16) return;
-  const std::string why =
-      kernels::refused_on_devices(model::attention_shape(e.model, 1, e.attention.kernel));
-  if (!why.empty()) fail(ExitCode::usage, "{}", why);
+/// What a run would be refused for wherever it started.
+void require_kernels(const config::Experiment& e) {
+  const bool on_device = e.run.device == config::DeviceKind::cuda;
+  const kernels::AttentionShape shape = model::attention_shape(e.model, 1, e.attention.kernel);
+  with_real(e.run.dtype, [&]<typename Real>(Real) {
+    const std::string why = kernels::refused_everywhere<Real>(shape, on_device);
+    if (!why.empty()) fail(ExitCode::usage, "{}", why);
+  });
 }
 
 void print_layout(const config::Experiment& experiment) {
@@ -59,7 +63,8 @@ void print_ranks(const Forecast& step) {
 
 void dry_run(const CommandLine& line) {
   config::Experiment experiment = load_experiment(line.experiment, line.overrides);
-  require_devices(experiment);
+  require_kernels(experiment);
+  config::check_faults(experiment, 0, experiment.run.steps);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
   const config::Machine machine = load_machine(experiment.cluster);

@@ -293,7 +293,9 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   metrics.learning_rate = result.learning_rate;
   metrics.answers = result.answers;
   metrics.hits = result.hits;
-  metrics.sparsity = result.sparse.sparsity();
+  if (experiment_.attention.sparse_rule().block > 0) {
+    metrics.sparsity = result.sparse.sparsity();
+  }
   if (result.recall) {
     metrics.recall = result.recall->share;
     metrics.recall_layer = result.recall->layer;

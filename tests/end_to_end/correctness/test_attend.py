@@ -192,6 +192,15 @@ def test_every_placement_equals_the_reference(placement, dtype, tmp_path):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-11, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    "placement", [layout("ulysses", context=3), layout("ulysses_ring", context=3, head_parallel=3)]
+)
+def test_heads_are_those_of_the_input(placement, tmp_path):
+    """3 heads, which 3 ranks split; the 4 heads of the experiment's model have no say."""
+    arrays = random_input(5, 3, 3, 8)
+    assert_equal(attend(tmp_path, placement, arrays), reference(arrays))
+
+
 def test_without_dout_there_are_no_gradients(tmp_path):
     arrays = random_input(3, 4, 2, 16, dout=False)
     found = attend(tmp_path, LAYOUTS["cad on 2"], arrays)

@@ -69,7 +69,7 @@ def small(name):
         "run.steps": 2,
     }
     if data["source"] == "text":
-        values["data.path"] = [str(harness.ROOT / "tests/end_to_end")]
+        values["data.path"] = [str(harness.ROOT / "tests/end_to_end/*/*.py")]
     elif data["source"] == "retrieval":
         del values["batch.tokens"], values["batch.microbatch"]  # its documents are short
     else:

@@ -89,6 +89,24 @@ def test_refuses_a_kernel_that_is_not_there(tmp_path, dtype, kernel, valid):
     assert not (tmp_path / "run").exists()
 
 
-def test_any_kernel_may_be_planned(tmp_path):
-    experiment = harness.write_experiment(tmp_path / "e.yaml", small(32, "bfloat16", "amx"))
-    assert "tick 0:" in harness.run_well(1, ["train", experiment, "--dry-run"]).out
+@pytest.mark.parametrize(
+    ("device", "dtype", "kernel", "head_dim", "words"),
+    [
+        ("host", "bfloat16", "auto", 16, "attention in bfloat16: found head_dim 16; valid: a mul"),
+        ("host", "float64", "avx512", 64, "found avx512; valid for float64: auto, portable"),
+        ("host", "float32", "mma", 64, "found mma; valid for float32: auto, avx512, avx2, port"),
+        ("cuda", "float32", "sm90", 64, "found sm90; valid for float32: auto, portable"),
+        ("cuda", "bfloat16", "sm90", 32, "sm90 on a device: found head_dim 32; valid: 64, 128"),
+        ("host", "bfloat16", "amx", 32, ""),
+        ("cuda", "bfloat16", "cudnn", 40, ""),
+    ],
+)
+def test_a_dry_run_refuses_what_can_run_nowhere(device, dtype, kernel, head_dim, words, tmp_path):
+    changes = harness.merged(small(head_dim, dtype, kernel), {"run": {"device": device}})
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    result = harness.run(1, ["train", experiment, "--dry-run"])
+    if not words:
+        assert result.code == 0 and "tick 0:" in result.out, str(result)
+        return
+    assert result.code == 2 and len(result.complaints) == 1, str(result)
+    assert words in result.complaints[0]

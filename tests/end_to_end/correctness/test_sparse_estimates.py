@@ -89,7 +89,10 @@ def test_goes_on_with_the_same_plans_and_bits(layout, long_corpus, tmp_path):
     assert found.keys() == expected.keys()
     for key, rows in expected.items():
         np.testing.assert_array_equal(found[key], rows, err_msg=str(key))
-    by = "budgets" if layout == "dense steps" else f"steps up to {STOP - 2}"
+    dense = STOP - 1 if layout == "dense steps" else 0  # of a step without any sparsity it is 0
+    sparsity = full.column("sparsity")
+    assert np.all(sparsity[:dense] == 0) and np.all(sparsity[dense:] > 0)
+    by = "budgets" if dense else f"steps up to {STOP - 2}"
     assert f"sparse    step {STOP} is planned by {by}\n" in out
 
 
@@ -121,7 +124,7 @@ def test_a_full_run_carries_no_counts(whole, long_corpus, tmp_path):
     source = whole.folder / "checkpoints" / name_of(STOP)
     changes = experiment_of(long_corpus, {"attention": {"kind": "full", "sparse": None}})
     run, out = resume(tmp_path, changes, source)
-    assert "sparse    " not in out
+    assert "sparse    " not in out and all("sparsity" not in line for line in run.metrics)
     with h5py.File(run.folder / "checkpoints" / name_of(STEPS)) as file:
         assert "sparse_estimate" not in file
 

@@ -38,9 +38,15 @@ class Draw {
     std::ranges::replace(e.name, '/', '-');
     e.seed = random_();
     const std::int64_t group = integer(1, 4);
-    e.model = {
-        integer(1, 9),    0,     0, integer(1, 5), integer(1, 99), integer(259, 70000), positive(),
-        {positive(), {}}, coin()};
+    e.model = {integer(1, 9),
+               0,
+               0,
+               integer(1, 5),
+               integer(1, 99),
+               integer(259, 70000),
+               positive(),
+               {std::max(1 + unit(), positive()), {}},
+               coin()};
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     const std::int64_t questions = integer(1, 16);
@@ -108,14 +114,19 @@ class Draw {
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {
         coin() ? text() : "", integer(0, 99), 1e-9 + unit(), 10 * unit(), 10 * unit(), {}, {}, {}};
+    if (e.run.device == DeviceKind::cuda && e.run.transport == Transport::mpi) {
+      e.run.transport = Transport::staged;  // MPI is not given a device's memory
+    }
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     for (int i = 0; i < 2; ++i) {
+      const auto phase = FaultPhase(integer(0, 3));
+      const std::int64_t works = phase == FaultPhase::optimizer ? 0 : 2;
       e.cluster.faults.push_back({e.ranks() - 1,
                                   1.0 - unit() / 2,
                                   1e-9 + unit(),
-                                  FaultPhase(integer(0, 3)),
-                                  FaultWork(integer(0, 2)),
+                                  phase,
+                                  FaultWork(integer(0, works)),
                                   {integer(0, 9), integer(0, 9)}});
     }
     return e;

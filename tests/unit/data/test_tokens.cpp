@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <numeric>
 #include <random>
 
 #include "support.hpp"
@@ -182,6 +183,153 @@ TEST_F(TokenErrors, TextInsteadOfTokens) {
                         'a');  // a character of two bytes lies across the end of what is looked at
   expect({"text file"}, "long.bin", cut + "\u00fc and more");
   expect({"outside the vocabulary"}, "short.bin", as_bytes<std::uint16_t>(Values(7, 0x2020)));
+}
+
+/// A file of each foreign format, as short as it may be, padded with zeros behind its first bytes.
+std::vector<std::pair<std::string, std::string>> foreign_files() {
+  using namespace std::string_literals;
+  const std::string zeros(40, '\0');
+  const std::string json = "{\"a\":{\"dtype\":\"U16\"}}";
+  const std::string record = as_bytes<std::uint64_t>({3}) + "crc1\x0a"s + "xycrc2";
+  return {
+      {"index of Megatron-LM", "MMIDIDX\0\0"s + as_bytes<std::uint64_t>({1}) + zeros},
+      {"old Megatron-LM", "TNTIDX\0\0"s + zeros},
+      {"Parquet", "PAR1" + zeros + "PAR1"},
+      {"Arrow file", "ARROW1\0\0"s + zeros},
+      {"Arrow stream", as_bytes<std::uint32_t>({0xffffffff, 20, 16}) + zeros},
+      {"Feather", "FEA1" + zeros},
+      {"Avro", "Obj\x01" + zeros},
+      {"ORC", "ORC" + zeros + "ORC\x10"},
+      {"TFRecord", record},
+      {"TFRecord", record + record + "not looked at"},
+      {"MosaicML", as_bytes<std::uint32_t>({2, 20, 24, 30, 0, 0, 0}) + "12"},
+      {"HDF5", "\x89HDF\r\n\x1a\n" + zeros},
+      {"SQLite", "SQLite format 3\0"s + zeros},
+      {"tar", std::string(257, '\0') + "ustar" + zeros},
+      {"zip", "PK\x03\x04" + zeros},
+      {"gzip", "\x1f\x8b\x08" + zeros},
+      {"Zstandard", "\x28\xb5\x2f\xfd" + zeros},
+      {"xz",
+       "\xfd"
+       "7zXZ\0"s +
+           zeros},
+      {"bzip2", "BZh91AY&SY" + zeros},
+      {"LZ4", "\x04\x22\x4d\x18" + zeros},
+      {"7z", "7z\xbc\xaf\x27\x1c" + zeros},
+      {"safetensors", as_bytes<std::uint64_t>({std::ssize(json)}) + json + zeros},
+      {"pickle", "\x80\x04\x95"s + as_bytes<std::uint64_t>({5}) +
+                     "]K\x01"
+                     "a."},
+      {"pickle",
+       "\x80\x02]q\0K\x01"
+       "a."s},
+      {"GGUF", "GGUF\x03\0\0\0"s + zeros},
+      {"PDF", "%PDF-1.7\n" + zeros},
+      {"ELF",
+       "\x7f"
+       "ELF" +
+           zeros},
+      {"PNG", "\x89PNG\r\n\x1a\n" + zeros},
+      {"JPEG", "\xff\xd8\xff\xe0" + zeros},
+      {"JSON Lines", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n"},
+      {"JSON Lines", "{ \"text\": \"" + std::string(9000, 'x') + "\"}\r\n{\"text\": \"\"}"},
+  };
+}
+
+TEST_F(TokenErrors, ForeignFiles) {
+  for (const auto& [what, bytes] : foreign_files()) {
+    SCOPED_TRACE(what);
+    expect({what, "valid: "}, "a.bin", bytes);
+    config::Data text;
+    text.source = config::Source::text;
+    text.path = {folder_.write("a.txt", bytes)};
+    expect_error(ExitCode::data, {what, "a.txt"}, [&] { open_corpus(text, 300, 1); });
+  }
+}
+
+TEST_F(TokenErrors, TokensWhereTextIsDue) {
+  config::Data text;
+  text.source = config::Source::text;
+  const auto data = as_bytes<std::uint16_t>({1, 2});
+  for (const std::string& bytes : {npy(1, dictionary("<u2", 2), data), shard(20240520, 1, 2, data),
+                                   shard(20240801, 7, 1, data)}) {
+    text.path = {folder_.write("a", bytes)};
+    expect_error(ExitCode::data, {"valid: data.source: tokens"},
+                 [&] { open_corpus(text, 300, 1); });
+  }
+}
+
+/// What begins as foreign files do and is none.
+TEST(Tokens, OfAnyFirstValue) {
+  TemporaryFolder folder;
+  std::mt19937 random(5);
+  config::Data data = tokens({folder / "a.bin"}, config::TokenType::uint16);
+  const auto is_taken = [&](const std::string& bytes) {
+    folder.write("a.bin", bytes);
+    EXPECT_NO_THROW(open_corpus(data, 1 << 16, 1)) << testing::PrintToString(bytes.substr(0, 16));
+  };
+  for (const auto& [what, bytes] : foreign_files()) {
+    std::string tokens = bytes.substr(0, what == "tar" ? 100 : 2);  // its first token, then others
+    while (tokens.size() < 64) tokens += static_cast<char>(random() | 0x81);
+    is_taken(tokens);
+  }
+  config::Data text;
+  text.source = config::Source::text;
+  text.path = {folder / "a.bin"};
+  for (const char* words :
+       {"{\n  \"a\": 1\n}\n", "{\"a\": 1}\n", "{\"a\": 1}\n\n[2]\n", "ORC and PAR1\n",
+        "PAR1 is a format", "{\"a\":\n{\"b\": 1}}", "GGUF is one, too", "BZh"}) {
+    folder.write("a.bin", words);
+    EXPECT_NO_THROW(open_corpus(text, 300, 1)) << words;
+  }
+}
+
+TEST_F(TokenErrors, TokensOfAnotherWidth) {
+  Values values(40);
+  std::iota(values.begin(), values.end(), 1);
+  const auto narrow = as_bytes<std::uint16_t>(values);
+  const auto wide = as_bytes<std::int32_t>(values);
+  const auto uint32 = config::TokenType::uint32;
+  expect({"every second uint16 in it is 0", "int32", "valid: data.dtype: uint32"}, "a.bin", wide);
+  expect({"every second uint32 in it is 0", "int64", ".npy"}, "a.bin",
+         as_bytes<std::int64_t>(values), uint32);
+  EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", wide)}, uint32)));
+  EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", wide.substr(0, 28))}))) << "too few to tell";
+  EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", std::string(80, '\0'))}))) << "all of them 0";
+}
+
+TEST_F(TokenErrors, AgainstMegatronsIndex) {
+  const Values values{1, 2, 3, kEnd};
+  const auto index = [&](int code) {
+    folder_.write("a.idx", std::string("MMIDIDX\0\0", 9) + as_bytes<std::uint64_t>({1}) +
+                               static_cast<char>(code) + std::string(40, '\0'));
+  };
+  const auto narrow = as_bytes<std::uint16_t>(values);
+  const auto wide = as_bytes<std::int32_t>(values);
+  const auto uint32 = config::TokenType::uint32;
+  index(4);
+  expect({"a.idx", "holds int32", "not uint16", "valid: data.dtype: uint32"}, "a.bin", wide);
+  EXPECT_NO_THROW(read(tokens({folder_ / "a.bin"}, uint32)));
+  index(8);
+  expect({"a.idx", "holds uint16", "not uint32", "valid: data.dtype: uint16"}, "a.bin", narrow,
+         uint32);
+  EXPECT_NO_THROW(read(tokens({folder_ / "a.bin"})));
+  index(5);
+  expect({"a.idx", "holds int64", "numpy.save"}, "a.bin", as_bytes<std::int64_t>(values), uint32);
+  index(77);
+  EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", narrow)}))) << "an index of another make";
+}
+
+TEST(Tokens, TheVocabularyFitsTheType) {
+  TemporaryFolder folder;
+  config::Data data = tokens({folder.write("a.bin", as_bytes<std::uint16_t>({1, 2, kEnd}))});
+  EXPECT_NO_THROW(open_corpus(data, 65536, 1));
+  expect_error(ExitCode::usage, {"data.dtype: found uint16", "a.bin", "65537", "valid: uint32"},
+               [&] { open_corpus(data, 65537, 1); });
+  data.document_end = 70000;  // a file that names its type needs no data.dtype
+  data.path = {
+      folder.write("a.npy", npy(1, dictionary("<i4", 2), as_bytes<std::int32_t>({1, 70000})))};
+  EXPECT_EQ(documents(*open_corpus(data, 100000, 1)).size(), 1U);
 }
 
 TEST_F(TokenErrors, TokenOutsideTheVocabulary) {

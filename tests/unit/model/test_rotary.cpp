@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace cadenza::model {
 namespace {
@@ -78,6 +80,57 @@ TEST(Rotary, YarnRampsOverPairs) {
     EXPECT_NEAR(all.of_pair[d], plain[d] * (share / 16 + 1 - share), 1e-15) << d;
   }
   EXPECT_NEAR(all.magnitude, 0.1 * std::log(16.0) + 1, 1e-15);
+}
+
+// Shares of f / factor that Hugging Face's _compute_yarn_parameters gives heads of 16, by pair.
+TEST(Rotary, YarnsCornersAreThoseOfHuggingFace) {
+  struct Corner {
+    double theta;
+    std::int64_t original_context;
+    std::vector<double> shares;
+  };
+  const double third = 1.0 / 3;
+  const std::vector<Corner> corners = {
+      {1e4, 1, {0, 0, 0, 0, 0, 0, 0, 0}},  // even the last pair of the ramp lies before pair 0
+      {1e4, 6, {0, 1, 1, 1, 1, 1, 1, 1}},  // a ramp from pair 0 to pair 0
+      {1e4, 7, {0, 1, 1, 1, 1, 1, 1, 1}},
+      {1e4, 64, {0, third, 2 * third, 1, 1, 1, 1, 1}},
+      {1e4, 4096, {0, 0, 0, 0.25, 0.5, 0.75, 1, 1}},
+      {1.5, std::int64_t{1} << 40, {1, 1, 1, 1, 1, 1, 1, 1}},  // all turn often: a ramp backwards
+  };
+  for (const Corner& corner : corners) {
+    const Rope rope = scaled(RopeScalingKind::yarn, corner.theta, 4, corner.original_context);
+    const Rope none = scaled(RopeScalingKind::none, corner.theta, 1, 0);
+    const auto plain = rotary_frequencies(none, 16).of_pair;
+    const auto all = rotary_frequencies(rope, 16).of_pair;
+    for (std::size_t d = 0; d < 8; ++d) {
+      const double share = corner.shares[d];
+      EXPECT_NEAR(all[d], plain[d] * (share / 4 + 1 - share), 1e-15)
+          << corner.original_context << " " << d;
+    }
+  }
+}
+
+/// Whatever the experiment's ranges admit.
+TEST(Rotary, YarnsFrequenciesAreFinite) {
+  for (const double theta : {1 + 1e-15, 1.5, 1e4, 1e308}) {
+    for (const std::int64_t context :
+         {std::int64_t{1}, std::int64_t{4096}, std::int64_t{1} << 40}) {
+      for (const auto& [slow, fast] :
+           {std::pair(1e-6, 2e-6), {1.0, 32.0}, {1e-6, 1e6}, {9e5, 1e6}}) {
+        for (const double mscale : {0.0, 1e-300, 1e6}) {
+          Rope rope = scaled(RopeScalingKind::yarn, theta, 1e6, context);
+          rope.scaling.beta_slow = slow;
+          rope.scaling.beta_fast = fast;
+          rope.scaling.mscale = rope.scaling.mscale_all_dim = mscale;
+          const auto all = rotary_frequencies(rope, 128);
+          EXPECT_TRUE(std::isfinite(all.magnitude)) << mscale;
+          EXPECT_TRUE(std::ranges::all_of(all.of_pair, [](double f) { return f >= 0 && f <= 1; }))
+              << theta << " " << context << " " << slow << " " << fast;
+        }
+      }
+    }
+  }
 }
 
 TEST(Rotary, YarnsMscaleIsAQuotient) {

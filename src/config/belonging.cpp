@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "belonging.hpp"
+
+#include <algorithm>
+#include <concepts>
+
+#include "cadenza/config/load.hpp"
+#include "words.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// What becomes of a key that a choice ignores and that is not as it is by default.
+enum class Verdict { told, refused };
+
+struct Belonging {
+  const char* key;
+  bool (*is_set)(const Experiment&);  ///< to something else than its default
+  bool (*is_used)(const Experiment&);
+  std::string (*choice)(const Experiment&);  ///< that decides: "attention.kind = full"
+  const char* with;                          ///< what uses it: "kind window"
+  Verdict verdict = Verdict::told;
+};
+
+template <typename T>
+std::string shown(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return std::string(word(value));
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+
+// A key is called as its field is.
+#define CADENZA_KEY(path) \
+#path, [](const Experiment& e) {               \
+    static const Experiment defaults;            \
+    return !(e.path == defaults.path);           \
+  }
+#define CADENZA_CHOICE(path) \
+  [](const Experiment& e) { return fmt::format(#path " = {}", shown(e.path)); }
+#define CADENZA_USED(condition) [](const Experiment& e) -> bool { return condition; }
+
+bool is_automatic(const Experiment& e) {
+  return e.attention.placement == PlacementKind::automatic;
+}
+
+template <typename... Kinds>
+bool is_placed(const Experiment& e, Kinds... kinds) {
+  return is_automatic(e) || ((e.attention.placement == kinds) || ...);
+}
+
+bool is_striped(const Experiment& e) {
+  return e.attention.placement == PlacementKind::striped ||
+         e.attention.placement == PlacementKind::block_striped;
+}
+
+bool shares_sequences(const Experiment& e) {
+  return e.parallel.context > 1 || e.parallel.open.context;
+}
+
+bool has_stages(const Experiment& e) {
+  return e.parallel.pipeline > 1 || e.parallel.open.pipeline;
+}
+
+bool is_sparse(const Experiment& e) {
+  return e.attention.kind == AttentionKind::vertical_slash ||
+         e.attention.kind == AttentionKind::xattention;
+}
+
+bool reads_files(const Experiment& e) {
+  return e.data.source == Source::text || e.data.source == Source::tokens;
+}
+
+template <typename... Distributions>
+bool has_lengths(const Experiment& e, Distributions... distributions) {
+  return !reads_files(e) && ((e.data.lengths.distribution == distributions) || ...);
+}
+
+/// What decides about a key of data.lengths.
+std::string lengths_choice(const Experiment& e) {
+  if (reads_files(e)) return fmt::format("data.source = {}", word(e.data.source));
+  return fmt::format("data.lengths.distribution = {}", word(e.data.lengths.distribution));
+}
+
+/// What decides how a context group shares tokens.
+std::string sharing_choice(const Experiment& e) {
+  if (!shares_sequences(e)) return fmt::format("parallel.context = {}", e.parallel.context);
+  return fmt::format("attention.placement = {}", word(e.attention.placement));
+}
+
+std::string documents_choice(const Experiment& e) {
+  if (!has_lengths(e, Distribution::histogram)) return lengths_choice(e);
+  return fmt::format("data.lengths.rule = {}", word(e.data.lengths.rule));
+}
+
+bool forces_places(const Experiment& e) {
+  return e.attention.kind != AttentionKind::vertical_slash || e.attention.sparse.top_p == 0 ||
+         !e.attention.sparse.budgets.empty();
+}
+
+using enum Verdict;
+using enum AttentionKind;
+using enum Distribution;
+
+/// A key that several choices ignore has a row for each of them.
+const Belonging kBelongings[] = {
+    {CADENZA_KEY(model.rope.scaling.factor),
+     CADENZA_USED(e.model.rope.scaling.kind != RopeScalingKind::none),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind linear, yarn or llama3", refused},
+    {CADENZA_KEY(model.rope.scaling.original_context),
+     CADENZA_USED(e.model.rope.scaling.kind != RopeScalingKind::none),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn or llama3", refused},
+    {CADENZA_KEY(model.rope.scaling.original_context),
+     CADENZA_USED(e.model.rope.scaling.kind != RopeScalingKind::linear),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn or llama3"},
+    {CADENZA_KEY(model.rope.scaling.beta_fast),
+     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
+    {CADENZA_KEY(model.rope.scaling.beta_slow),
+     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
+    {CADENZA_KEY(model.rope.scaling.mscale),
+     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
+    {CADENZA_KEY(model.rope.scaling.mscale_all_dim),
+     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
+    {CADENZA_KEY(model.rope.scaling.low_frequency),
+     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::llama3),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind llama3"},
+    {CADENZA_KEY(model.rope.scaling.high_frequency),
+     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::llama3),
+     CADENZA_CHOICE(model.rope.scaling.kind), "kind llama3"},
+
+    {CADENZA_KEY(data.path), CADENZA_USED(reads_files(e)), CADENZA_CHOICE(data.source),
+     "source text or tokens"},
+    {CADENZA_KEY(data.dtype), CADENZA_USED(e.data.source == Source::tokens),
+     CADENZA_CHOICE(data.source), "source tokens"},
+    {CADENZA_KEY(data.document_end), CADENZA_USED(e.data.source == Source::tokens),
+     CADENZA_CHOICE(data.source), "source tokens"},
+    {CADENZA_KEY(data.documents),
+     CADENZA_USED(has_lengths(e, constant, uniform, lognormal, pareto, Distribution::list) ||
+                  (has_lengths(e, histogram) && e.data.lengths.rule == DrawRule::independent)),
+     documents_choice,
+     "source synthetic or retrieval, distributions other than file, and rule independent"},
+    {CADENZA_KEY(data.lengths.distribution), CADENZA_USED(!reads_files(e)),
+     CADENZA_CHOICE(data.source), "source synthetic or retrieval"},
+    {CADENZA_KEY(data.lengths.min), CADENZA_USED(has_lengths(e, uniform, lognormal, pareto)),
+     lengths_choice, "distribution uniform, lognormal or pareto"},
+    {CADENZA_KEY(data.lengths.max), CADENZA_USED(has_lengths(e, uniform, lognormal, pareto)),
+     lengths_choice, "distribution uniform, lognormal or pareto"},
+    {CADENZA_KEY(data.lengths.median), CADENZA_USED(has_lengths(e, constant, lognormal)),
+     lengths_choice, "distribution constant or lognormal"},
+    {CADENZA_KEY(data.lengths.sigma), CADENZA_USED(has_lengths(e, lognormal)), lengths_choice,
+     "distribution lognormal"},
+    {CADENZA_KEY(data.lengths.alpha), CADENZA_USED(has_lengths(e, pareto)), lengths_choice,
+     "distribution pareto"},
+    {CADENZA_KEY(data.lengths.values), CADENZA_USED(has_lengths(e, Distribution::list)),
+     lengths_choice, "distribution list"},
+    {CADENZA_KEY(data.lengths.path), CADENZA_USED(has_lengths(e, histogram, Distribution::file)),
+     lengths_choice, "distribution histogram or file"},
+    {CADENZA_KEY(data.lengths.rule), CADENZA_USED(has_lengths(e, histogram)), lengths_choice,
+     "distribution histogram"},
+    {CADENZA_KEY(data.lengths.stretch), CADENZA_USED(has_lengths(e, histogram)), lengths_choice,
+     "distribution histogram"},
+    {CADENZA_KEY(data.retrieval.facts), CADENZA_USED(e.data.source == Source::retrieval),
+     CADENZA_CHOICE(data.source), "source retrieval"},
+    {CADENZA_KEY(data.retrieval.questions), CADENZA_USED(e.data.source == Source::retrieval),
+     CADENZA_CHOICE(data.source), "source retrieval"},
+    {CADENZA_KEY(data.retrieval.depth_min), CADENZA_USED(e.data.source == Source::retrieval),
+     CADENZA_CHOICE(data.source), "source retrieval"},
+    {CADENZA_KEY(data.retrieval.depth_max), CADENZA_USED(e.data.source == Source::retrieval),
+     CADENZA_CHOICE(data.source), "source retrieval"},
+    {CADENZA_KEY(data.retrieval.phrase), CADENZA_USED(e.data.source == Source::retrieval),
+     CADENZA_CHOICE(data.source), "source retrieval"},
+
+    {CADENZA_KEY(batch.longest), CADENZA_USED(e.batch.packing != Packing::fixed),
+     CADENZA_CHOICE(batch.packing), "packing balanced or pooled"},
+    {CADENZA_KEY(batch.break_even), CADENZA_USED(e.batch.packing != Packing::fixed),
+     CADENZA_CHOICE(batch.packing), "packing balanced or pooled"},
+    {CADENZA_KEY(batch.outliers), CADENZA_USED(e.batch.packing == Packing::balanced),
+     CADENZA_CHOICE(batch.packing), "packing balanced", refused},
+
+    {CADENZA_KEY(parallel.schedule), CADENZA_USED(has_stages(e)), CADENZA_CHOICE(parallel.pipeline),
+     "parallel.pipeline above 1"},
+    {CADENZA_KEY(parallel.shard),
+     CADENZA_USED(e.parallel.data* e.parallel.context > 1 || is_automatic(e)),
+     CADENZA_CHOICE(parallel.data), "parallel.data or parallel.context above 1"},
+
+    {CADENZA_KEY(attention.window), CADENZA_USED(e.attention.kind == window),
+     CADENZA_CHOICE(attention.kind), "kind window", refused},
+    {CADENZA_KEY(attention.sinks), CADENZA_USED(e.attention.kind == window),
+     CADENZA_CHOICE(attention.kind), "kind window", refused},
+    {CADENZA_KEY(attention.prefix), CADENZA_USED(e.attention.kind == prefix),
+     CADENZA_CHOICE(attention.kind), "kind prefix", refused},
+    {CADENZA_KEY(attention.chunk), CADENZA_USED(e.attention.kind == dual_chunk),
+     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
+    {CADENZA_KEY(attention.local), CADENZA_USED(e.attention.kind == dual_chunk),
+     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
+    {CADENZA_KEY(attention.cap), CADENZA_USED(e.attention.kind == dual_chunk),
+     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
+    {CADENZA_KEY(attention.kind),
+     CADENZA_USED(e.attention.kind != prefix || e.attention.prefix > 0),
+     CADENZA_CHOICE(attention.prefix), "attention.prefix above 0, as it is full attention without"},
+    {CADENZA_KEY(attention.sparse.block), CADENZA_USED(is_sparse(e)),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
+    {CADENZA_KEY(attention.sparse.columns), CADENZA_USED(e.attention.kind == vertical_slash),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    {CADENZA_KEY(attention.sparse.slashes), CADENZA_USED(e.attention.kind == vertical_slash),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    {CADENZA_KEY(attention.sparse.top_p), CADENZA_USED(e.attention.kind == vertical_slash),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    {CADENZA_KEY(attention.sparse.sinks), CADENZA_USED(e.attention.kind == vertical_slash),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    {CADENZA_KEY(attention.sparse.sinks), CADENZA_USED(forces_places(e)),
+     CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
+    {CADENZA_KEY(attention.sparse.window), CADENZA_USED(e.attention.kind == vertical_slash),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    {CADENZA_KEY(attention.sparse.window), CADENZA_USED(forces_places(e)),
+     CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
+    {CADENZA_KEY(attention.sparse.dense_below), CADENZA_USED(is_sparse(e)),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
+    {CADENZA_KEY(attention.sparse.dense_layers), CADENZA_USED(is_sparse(e)),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
+    {CADENZA_KEY(attention.sparse.dense_steps), CADENZA_USED(is_sparse(e)),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
+    {CADENZA_KEY(attention.sparse.stride), CADENZA_USED(e.attention.kind == xattention),
+     CADENZA_CHOICE(attention.kind), "kind xattention", refused},
+    {CADENZA_KEY(attention.sparse.threshold), CADENZA_USED(e.attention.kind == xattention),
+     CADENZA_CHOICE(attention.kind), "kind xattention", refused},
+    {CADENZA_KEY(attention.sparse.budgets), CADENZA_USED(e.attention.kind == vertical_slash),
+     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+
+    {CADENZA_KEY(attention.placement),
+     CADENZA_USED(shares_sequences(e) ||
+                  is_placed(e, PlacementKind::cad, PlacementKind::colocated)),
+     CADENZA_CHOICE(parallel.context),
+     "parallel.context above 1, as a rank that has whole documents is colocated"},
+    {CADENZA_KEY(attention.sharding),
+     CADENZA_USED(shares_sequences(e) &&
+                  is_placed(e, PlacementKind::all_gather, PlacementKind::double_ring,
+                            PlacementKind::ulysses_ring, PlacementKind::cad)),
+     sharing_choice,
+     "placement all_gather, double_ring, ulysses_ring or cad and parallel.context above 1"},
+    {CADENZA_KEY(attention.shard_unit), CADENZA_USED(shares_sequences(e) && !is_striped(e)),
+     sharing_choice, "parallel.context above 1 and a placement without stripes"},
+    {CADENZA_KEY(attention.head_parallel),
+     CADENZA_USED(e.attention.placement == PlacementKind::ulysses_ring),
+     CADENZA_CHOICE(attention.placement), "placement ulysses_ring"},
+    {CADENZA_KEY(attention.inner_ring),
+     CADENZA_USED(e.attention.placement == PlacementKind::double_ring),
+     CADENZA_CHOICE(attention.placement), "placement double_ring"},
+    {CADENZA_KEY(attention.block),
+     CADENZA_USED(is_placed(e, PlacementKind::cad, PlacementKind::block_striped)),
+     CADENZA_CHOICE(attention.placement), "placement cad or block_striped"},
+    {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, PlacementKind::cad)),
+     CADENZA_CHOICE(attention.placement), "placement cad"},
+    {CADENZA_KEY(attention.bound), CADENZA_USED(is_placed(e, PlacementKind::cad)),
+     CADENZA_CHOICE(attention.placement), "placement cad"},
+    {CADENZA_KEY(attention.priority), CADENZA_USED(is_placed(e, PlacementKind::cad)),
+     CADENZA_CHOICE(attention.placement), "placement cad"},
+    {CADENZA_KEY(attention.split_keys), CADENZA_USED(is_placed(e, PlacementKind::cad)),
+     CADENZA_CHOICE(attention.placement), "placement cad"},
+    {CADENZA_KEY(attention.inputs),
+     CADENZA_USED(is_placed(e, PlacementKind::cad) || shares_sequences(e) ||
+                  e.attention.servers > 0),
+     CADENZA_CHOICE(attention.placement), "placement cad or parallel.context above 1"},
+
+    {CADENZA_KEY(run.share_device), CADENZA_USED(e.run.device == DeviceKind::cuda),
+     CADENZA_CHOICE(run.device), "device cuda"},
+    {CADENZA_KEY(run.checkpoint.keep), CADENZA_USED(e.run.checkpoint.every > 0),
+     CADENZA_CHOICE(run.checkpoint.every), "run.checkpoint.every above 0"},
+};
+
+#undef CADENZA_KEY
+#undef CADENZA_CHOICE
+#undef CADENZA_USED
+
+/// Null where nothing was written there.
+const Value* written(const Value& root, std::string_view path) {
+  const Value* value = &root;
+  while (value != nullptr && !path.empty()) {
+    const std::size_t end = std::min(path.find('.'), path.size());
+    value = value->find(std::string(path.substr(0, end)));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return value;
+}
+
+std::string found_at(const Value& root, const char* key) {
+  const Value* const value = written(root, key);
+  return value == nullptr ? "it" : found(*value);
+}
+
+/// The first row that says that a key is not used, by key; null: it is used.
+std::map<std::string, const Belonging*> ignored_keys(const Experiment& experiment) {
+  std::map<std::string, const Belonging*> ignored;
+  for (const Belonging& row : kBelongings) {
+    const Belonging*& first = ignored[row.key];
+    if (first == nullptr && !row.is_used(experiment)) first = &row;
+  }
+  return ignored;
+}
+
+}  // namespace
+
+void refuse_strangers(const Experiment& experiment, const Value& root) {
+  for (const Belonging& row : kBelongings) {
+    if (row.verdict != refused || row.is_used(experiment) || !row.is_set(experiment)) continue;
+    fail_at(place_of(root, row.key), row.key,
+            fmt::format("found {} with {}; valid: only with {}", found_at(root, row.key),
+                        row.choice(experiment), row.with));
+  }
+}
+
+void UnusedKeys::look_at(const Experiment& experiment, const Value& root,
+                         const std::optional<Experiment>& file_alone) {
+  const auto unused = ignored_keys(experiment);
+  auto elsewhere = file_alone ? ignored_keys(*file_alone) : unused;
+  const auto uses = [&](const std::string& key) {
+    return elsewhere[key] == nullptr && place_of(root, key).in_file();
+  };
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, row] : unused) {
+    if (row == nullptr || uses(key)) {
+      used_.insert(key);
+    } else if (!used_.contains(key) && written(root, key) != nullptr && row->is_set(experiment)) {
+      std::string line =
+          located(place_of(root, key), key,
+                  fmt::format("found {}, which {} ignores; used with {}", found_at(root, row->key),
+                              row->choice(experiment), row->with));
+      std::string& kept = lines_[key];
+      if (kept.empty() || line < kept) kept = std::move(line);
+    }
+  }
+}
+
+std::vector<std::string> UnusedKeys::lines() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  for (const auto& [key, line] : lines_) {
+    if (!used_.contains(key)) lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace cadenza::config
