@@ -114,7 +114,7 @@ TEST(LayerClasses, DenseStepsAndOtherKindsHaveNone) {
 TEST(LayerClasses, BudgetsOfHeadsAreThoseOfTheFullestTensorRank) {
   config::Experiment e = sparse_experiment(1);
   e.attention.sparse.heads = {{{64, 2, 0}, {8, 2, 0}, {16, 2, 0}, {16, 2, 0}}};
-  const auto share = [](std::int64_t columns) {  // of the last rows of 512, of 1024 steps
+  const auto share = [](std::int64_t columns) {  // of the last rows of 512
     return SparseDensity::of_budgets({8, columns, 2, 0, 0, 0, 0}, 512).share(31);
   };
   const auto found = [&] {
