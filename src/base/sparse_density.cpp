@@ -41,12 +41,12 @@ SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t len
   return SparseDensity(share);
 }
 
-std::int64_t Weights::pairs(Range q, Range k) const {
-  if (length_ == 0) return unit_ * Mask::pairs(q, k);
-  std::int64_t sum = 0;
+Weight Weights::pairs(Range q, Range k) const {
+  if (length_ == 0) return Weight{unit_} * Mask::pairs(q, k);
+  Weight sum = 0;
   for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
     const Range rows = intersect(q, SparseDensity::rows(bin, length_));
-    if (!rows.empty()) sum += density_.share(bin) * Mask::pairs(rows, k);
+    if (!rows.empty()) sum += Weight{density_.share(bin)} * Mask::pairs(rows, k);
   }
   return sum;
 }

@@ -10,34 +10,6 @@
 namespace cadenza::plan {
 namespace {
 
-/// Rows of a document that a server needs for its tasks. Needs that overlap are one: a row travels
-/// once.
-struct Need {
-  int document = 0;
-  Rank server = 0;
-  Range tokens;
-};
-
-/// Sorts by (document, server) and joins what overlaps or touches.
-void unite(std::vector<Need>& needs) {
-  const auto key = [](const Need& n) { return std::tuple(n.document, n.server, n.tokens.begin); };
-  std::sort(needs.begin(), needs.end(),
-            [&](const Need& a, const Need& b) { return key(a) < key(b); });
-  std::size_t kept = 0;
-  for (const Need& next : needs) {
-    if (kept > 0) {
-      Need& last = needs[kept - 1];
-      if (last.document == next.document && last.server == next.server &&
-          next.tokens.begin <= last.tokens.end) {
-        last.tokens.end = std::max(last.tokens.end, next.tokens.end);
-        continue;
-      }
-    }
-    needs[kept++] = next;
-  }
-  needs.resize(kept);
-}
-
 class Assembler {
  public:
   Assembler(const Workload& workload, const Homes& homes) : workload_(workload), homes_(homes) {}
@@ -46,17 +18,17 @@ class Assembler {
     for (const Assignment& assignment : assignments) add(assignment);
     unite(queries_);
     unite(keys_);
-    for (const Need& need : queries_) {
+    for (const Home& need : queries_) {
       for_each_sent(need, [&](const Home& part) {
-        add_move(remote_, part.rank, need.server, Tensor::q, part);
-        add_move(results_, need.server, part.rank, Tensor::o, part);
-        add_move(results_, need.server, part.rank, Tensor::lse, part);
+        add_move(remote_, part.rank, need.rank, Tensor::q, part);
+        add_move(results_, need.rank, part.rank, Tensor::o, part);
+        add_move(results_, need.rank, part.rank, Tensor::lse, part);
       });
     }
-    for (const Need& need : keys_) {
+    for (const Home& need : keys_) {
       for_each_sent(need, [&](const Home& part) {
-        add_move(remote_, part.rank, need.server, Tensor::k, part);
-        add_move(remote_, part.rank, need.server, Tensor::v, part);
+        add_move(remote_, part.rank, need.rank, Tensor::k, part);
+        add_move(remote_, part.rank, need.rank, Tensor::v, part);
       });
     }
     std::vector<Stage> stages;
@@ -86,14 +58,14 @@ class Assembler {
       return;
     }
     remote_.tasks.push_back(placed);
-    queries_.push_back({task.document, server, task.q});
-    keys_.push_back({task.document, server, task.k});
+    queries_.push_back({server, task.document, task.q});
+    keys_.push_back({server, task.document, task.k});
   }
 
   template <typename Visit>
-  void for_each_sent(const Need& need, Visit&& visit) const {
+  void for_each_sent(const Home& need, Visit&& visit) const {
     homes_.for_each_part(need.document, need.tokens, [&](const Home& part) {
-      if (part.rank != need.server) visit(part);
+      if (part.rank != need.rank) visit(part);
     });
   }
 
@@ -108,8 +80,9 @@ class Assembler {
   Stage local_;
   Stage remote_;
   Stage results_;
-  std::vector<Need> queries_;  // of remote tasks
-  std::vector<Need> keys_;
+  // Rows that servers need for their remote tasks. Needs that overlap are one: a row travels once.
+  std::vector<Home> queries_;
+  std::vector<Home> keys_;
 };
 
 bool sees_all(const Workload& workload, const Assignment& a) {

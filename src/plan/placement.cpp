@@ -16,9 +16,8 @@ Plan place(const config::Attention& attention, const Workload& workload, const c
   using config::PlacementKind;
   switch (attention.placement) {
     case PlacementKind::colocated:
-      return colocated(workload);
     case PlacementKind::all_gather:
-      return all_gather(workload);
+      return colocated(workload);
     case PlacementKind::ring:
     case PlacementKind::zigzag:
     case PlacementKind::striped:

@@ -179,7 +179,7 @@ double kept_share(const Workload& workload, const Task& task) {
     if (part.empty()) continue;
     const std::int64_t pairs = workload.order.natural() ? allowed_pairs(part, task.k, task.band)
                                                         : allowed_pairs(part, rows, Band::causal());
-    expected += static_cast<double>(density.share(bin) * pairs);
+    expected += static_cast<double>(density.share(bin)) * static_cast<double>(pairs);
     all += static_cast<double>(pairs);
   }
   return all == 0 ? 1 : expected / (all * double{SparseDensity::kUnit});

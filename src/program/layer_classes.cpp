@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 
 #include "cadenza/program/layout.hpp"
@@ -31,7 +32,6 @@ struct Kept {
 
 std::int64_t kept_share(const SparseRule& rule, std::span<const std::int64_t> lengths,
                         const SparseEstimate& estimate, int layer) {
-  constexpr double kShares = 1 << 20;
   double kept = 0;
   double causal = 0;
   for (const std::int64_t length : lengths) {
@@ -41,7 +41,7 @@ std::int64_t kept_share(const SparseRule& rule, std::span<const std::int64_t> le
     kept += static_cast<double>(Weights(Mask{}, density, length).pairs(all));
     causal += static_cast<double>(Weights(Mask{}, SparseDensity::kUnit).pairs(all));
   }
-  return causal == 0 ? 0 : static_cast<std::int64_t>(kept / causal * kShares);
+  return causal == 0 ? 0 : std::llround(kept / causal * double{SparseDensity::kUnit});
 }
 
 /// Layers by ascending share.

@@ -19,7 +19,7 @@ using program::Step;
 double kept_share(const SparseRule& rule, std::int64_t length) {
   const Weights weights(Mask{}, SparseDensity::of_budgets(rule, length), length);
   return static_cast<double>(weights.pairs({0, length})) /
-         static_cast<double>(Mask{}.pairs({0, length}) * SparseDensity::kUnit);
+         static_cast<double>(Weights(Mask{}, weights.unit()).pairs({0, length}));
 }
 
 /// Kernel time of one head of all documents of a microbatch.
@@ -45,29 +45,32 @@ bool attention_again(const config::Experiment& e) {
   return e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
 }
 
-/// Keys and values of a context group that a rank gets from the rank before it in a ring, as a part
-/// of the group's, and the number of ranks that the ring's hops span.
+/// Hops of one kind that end at the first position of a ring.
 struct Hops {
-  double part = 0;
-  std::int64_t span = 1;
+  std::int64_t positions = 1;
+  std::int64_t sources = 0;  ///< positions whose keys come this way
+  std::int64_t slices = 1;   ///< ranks of a position: each gets the keys of its heads
+  std::int64_t span = 1;     ///< ranks from one end to the other
 };
 
-/// Of the slowest kinds of hops that every key but a rank's own takes.
+/// The slowest kinds of hops that every key but a position's own takes.
 std::vector<Hops> key_hops(const config::Experiment& e) {
-  const std::int64_t context = e.parallel.context;
-  const auto share = [&](std::int64_t chunks) {
-    return static_cast<double>(chunks) / static_cast<double>(context);
-  };
   const config::Attention& a = e.attention;
+  const std::int64_t context = e.parallel.context;
+  // Of other shares nothing is known without a plan.
+  if (a.shard_unit != config::ShardUnit::document || !a.capacity.empty()) return {};
   switch (a.placement) {
     case config::PlacementKind::zigzag:
     case config::PlacementKind::striped:
-      return {{share(context - 1), context}};
-    case config::PlacementKind::ulysses_ring:
-      return {{share(context - a.head_parallel) / static_cast<double>(a.head_parallel), context}};
-    case config::PlacementKind::double_ring:
-      return {{share(context / a.inner_ring - 1), context},
-              {share(context - context / a.inner_ring), a.inner_ring}};
+      return {{context, context - 1, 1, context}};
+    case config::PlacementKind::ulysses_ring: {
+      const std::int64_t positions = context / a.head_parallel;
+      return {{positions, positions - 1, a.head_parallel, context}};
+    }
+    case config::PlacementKind::double_ring: {
+      const std::int64_t nodes = context / a.inner_ring;
+      return {{context, nodes - 1, 1, context}, {context, context - nodes, 1, a.inner_ring}};
+    }
     case config::PlacementKind::colocated:
     case config::PlacementKind::all_gather:
     case config::PlacementKind::ring:
@@ -80,19 +83,16 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
   return {};
 }
 
-/// What the keys and values of a token of a microbatch take to go round a context group, at the
-/// rank that is last: a ring over several nodes has a hop between nodes.
-double key_seconds(const config::Experiment& e, const Costs& costs) {
-  if (e.attention.overlap == config::Overlap::ping_pong || e.cluster.varies()) return 0;
-  const double bytes =
-      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
-      config::element_bytes(e.run.dtype).element;
-  double seconds = 0;
-  for (const Hops& hops : key_hops(e)) {
-    const auto last = static_cast<Rank>(hops.span * e.parallel.tensor - 1);
-    seconds = std::max(seconds, hops.part * bytes / costs.way(0, last).bytes_per_second);
-  }
-  return seconds;
+/// Keys of a document that come over such hops, at least: those that the last queries of the first
+/// position see.
+std::int64_t keys_over(const Hops& hops, const config::Attention& attention, std::int64_t length) {
+  const bool striped = attention.placement == config::PlacementKind::striped;
+  const std::int64_t chunk = length / (striped ? hops.positions : 2 * hops.positions);
+  if (chunk == 0) return 0;
+  const std::int64_t first = length - (striped ? hops.positions : chunk);
+  const Range last{first, striped ? first + 1 : length};
+  const std::int64_t unseen = length - attention.mask().within(length).key_rows(last, {0, length});
+  return std::max<std::int64_t>(0, hops.sources * (striped ? chunk : 2 * chunk) - unseen);
 }
 
 /// Of a microbatch on a rank of any stage.
@@ -131,7 +131,10 @@ LeastTime::LeastTime(const data::Batch& batch, const config::Attention& attentio
   for (const data::Microbatch& microbatch : batch.microbatches) {
     microbatches_.push_back({head_seconds(microbatch, attention, Pass::forward, costs),
                              head_seconds(microbatch, attention, Pass::backward, costs),
-                             microbatch.tokens()});
+                             {}});
+    for (const data::BatchDocument& document : microbatch.documents) {
+      microbatches_.back().lengths.push_back(document.length());
+    }
   }
 }
 
@@ -160,16 +163,37 @@ std::vector<double> LeastTime::attention() const {
   return seconds;
 }
 
+/// What the keys and values of one layer take to go round a context group, at the rank that is
+/// last: a ring over several nodes has a hop between nodes.
+double LeastTime::key_seconds(const config::Experiment& e, const Costs& costs) const {
+  if (e.attention.overlap == config::Overlap::ping_pong || e.cluster.varies()) return 0;
+  const double bytes =
+      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
+      config::element_bytes(e.run.dtype).element;
+  double seconds = 0;
+  for (const Hops& hops : key_hops(e)) {
+    std::vector<std::int64_t> keys(static_cast<std::size_t>(e.parallel.data), 0);
+    for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+      for (const std::int64_t length : microbatches_[i].lengths) {
+        keys[i % keys.size()] += keys_over(hops, e.attention, length);
+      }
+    }
+    const auto last = static_cast<Rank>(hops.span * e.parallel.tensor - 1);
+    seconds = std::max(seconds, static_cast<double>(*std::ranges::max_element(keys)) * bytes /
+                                    static_cast<double>(hops.slices) /
+                                    costs.way(0, last).bytes_per_second);
+  }
+  return seconds;
+}
+
 /// Of the rank with most of it, in all layers of its stage: computing, or waiting for keys.
 double LeastTime::attention_seconds(const config::Experiment& e, const Costs& costs) const {
   const config::Parallel& p = e.parallel;
   const double forwards = attention_again(e) ? 2 : 1;
   std::vector<double> of_data(static_cast<std::size_t>(p.data), 0.0);
-  std::vector<double> tokens(of_data.size(), 0.0);
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     const Attention& a = microbatches_[i];
     of_data[i % of_data.size()] += forwards * a.forward + a.backward;
-    tokens[i % of_data.size()] += static_cast<double>(a.tokens);
   }
   const double heads = static_cast<double>(e.model.heads) / static_cast<double>(p.tensor);
   const double layers = static_cast<double>(e.model.layers);
@@ -178,8 +202,8 @@ double LeastTime::attention_seconds(const config::Experiment& e, const Costs& co
   if (stays && e.attention.servers == 0) {
     const double computing = *std::ranges::max_element(of_data) * heads * layers / group;
     const double passes = forwards + (e.attention.inputs == config::Inputs::keep ? 0 : 1);
-    return std::max(computing, *std::ranges::max_element(tokens) * passes * layers /
-                                   static_cast<double>(p.pipeline) * key_seconds(e, costs));
+    return std::max(computing,
+                    passes * layers / static_cast<double>(p.pipeline) * key_seconds(e, costs));
   }
   const double all = std::accumulate(of_data.begin(), of_data.end(), 0.0) * heads * layers;
   const double servers = static_cast<double>(e.attention.servers) / static_cast<double>(p.tensor);

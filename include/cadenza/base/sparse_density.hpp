@@ -19,7 +19,8 @@ namespace cadenza {
 class SparseDensity {
  public:
   static constexpr std::int64_t kBins = 32;
-  static constexpr std::int64_t kUnit = 1024;  ///< steps of 1: integers, so that all ranks agree
+  /// Steps of 1: integers, so that all ranks agree. One is less than a key of any row.
+  static constexpr std::int64_t kUnit = std::int64_t{1} << 32;
 
   SparseDensity() { shares_.fill(kUnit); }
   /// What a rule's budgets allow, before anything has been measured: all with xattention.
@@ -37,6 +38,9 @@ class SparseDensity {
   std::array<std::int64_t, kBins> shares_;  ///< of kUnit, 1 or more
 };
 
+/// Pairs as plans weigh them: up to 2^62 of a document, each up to SparseDensity::kUnit.
+__extension__ using Weight = __int128;
+
 /// A mask whose pairs count as much as is expected to be computed of them.
 class Weights : public Mask {
  public:
@@ -47,9 +51,11 @@ class Weights : public Mask {
   Weights(const Mask& mask, const SparseDensity& density, std::int64_t length)
       : Mask(mask), unit_(SparseDensity::kUnit), length_(length), density_(density) {}
 
-  std::int64_t pairs(Range q, Range k) const;
+  Weight pairs(Range q, Range k) const;
   /// With all keys that the queries see.
-  std::int64_t pairs(Range q) const { return pairs(q, keys(q)); }
+  Weight pairs(Range q) const { return pairs(q, keys(q)); }
+  /// The weight of a pair that is computed for certain.
+  std::int64_t unit() const { return unit_; }
   /// Whether each causal pair counts 1.
   bool is_plain() const { return is_causal() && unit_ == 1; }
 

@@ -46,13 +46,11 @@ std::vector<Plan> make_plans(const config::Attention& attention, std::span<const
 Plan make_plan(const config::Attention& attention, const Workload& workload);
 
 /// Every task runs on its query's home rank (or, with dedicated servers, trainer t's on server t
-/// mod N).
+/// mod N). In a context group it is `all_gather`: all keys come at once that the rank's queries
+/// see.
 Plan colocated(const Workload& workload);
 
 /// Context placements. All compute on the ranks of the group that has the tokens, which must serve.
-
-/// Every rank gets all keys and values of its group at once (Llama 3).
-Plan all_gather(const Workload& workload);
 
 /// Keys and values go round the group, rank by rank: ring, zigzag, striped and block-striped
 /// attention, as homes and order have it.

@@ -20,8 +20,9 @@ class LeastTime {
 
   /// Seconds that a step takes where only the work that its layout gives to the busiest rank
   /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the
-  /// attention of a context group (of cad: spread evenly) or, where it takes longer, a ring's keys
-  /// over its slowest hop, the last sum of gradients, the update. Other messages cost nothing.
+  /// attention of a context group (of cad: spread evenly) or, where it takes longer, the keys of a
+  /// ring that its first rank reads, over the slowest hop, the last sum of gradients, the update.
+  /// Other messages cost nothing.
   double seconds(const config::Experiment& experiment) const;
 
   /// By microbatch: of the attention of one head of one layer, both passes.
@@ -32,8 +33,9 @@ class LeastTime {
   struct Attention {
     double forward = 0;
     double backward = 0;
-    std::int64_t tokens = 0;
+    std::vector<std::int64_t> lengths;  ///< of its documents
   };
+  double key_seconds(const config::Experiment& experiment, const Costs& costs) const;
   double attention_seconds(const config::Experiment& experiment, const Costs& costs) const;
 
   const config::Machine& machine_;

@@ -12,7 +12,7 @@ namespace {
 struct Piece {
   std::size_t assignment = 0;
   Range q;
-  std::int64_t cost = 0;
+  Weight cost = 0;
   double gain = -1;  ///< query-key pairs per byte; negative: no piece
 };
 
@@ -48,7 +48,7 @@ class BlockRefiner {
       const bool gives = loads_.over(from) || (takes_any && loads_.surplus(from) > 0);
       if (!gives && loads_.serves(from)) return false;  // nor do those with less
       if (!gives) continue;
-      const std::int64_t useful = loads_.useful(from, to);
+      const Weight useful = loads_.useful(from, to);
       Piece piece =
           best_run(from, to, std::min({loads_.surplus(from), loads_.deficit(to), useful}));
       if (piece.gain < 0) piece = cheapest_block(from, to, useful);
@@ -59,11 +59,11 @@ class BlockRefiner {
     return false;
   }
 
-  std::int64_t pairs(std::size_t assignment, Range q) const {
+  Weight pairs(std::size_t assignment, Range q) const {
     return workload_.weights_of(assignments_[assignment].document).pairs(q);
   }
 
-  void change(Rank rank, std::int64_t pairs) {
+  void change(Rank rank, Weight pairs) {
     by_excess_.erase({-loads_.excess(rank), rank});
     loads_.add(rank, pairs);
     by_excess_.insert({-loads_.excess(rank), rank});
@@ -79,7 +79,7 @@ class BlockRefiner {
 
   /// The run of blocks, from either end of any assignment, with the largest gain of those that cost
   /// at most `limit`; of each end the longest.
-  Piece best_run(Rank from, Rank to, std::int64_t limit) {
+  Piece best_run(Rank from, Rank to, Weight limit) {
     Piece best;
     if (limit <= 0) return best;
     for (std::size_t i : on(from)) {
@@ -103,7 +103,7 @@ class BlockRefiner {
   }
 
   void consider(std::size_t i, Range q, Rank to, Piece& best) const {
-    const std::int64_t cost = pairs(i, q);
+    const Weight cost = pairs(i, q);
     const std::int64_t bytes = residency_.bytes(to, assignments_[i].document, {q});
     const double gain =
         static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
@@ -111,11 +111,11 @@ class BlockRefiner {
   }
 
   /// The cheapest single block at an end of an assignment, if it costs at most `limit`.
-  Piece cheapest_block(Rank from, Rank to, std::int64_t limit) {
+  Piece cheapest_block(Rank from, Rank to, Weight limit) {
     Piece best;
     for (std::size_t i : on(from)) {
       for (Range q : {first_blocks(assignments_[i].q, 1), last_blocks(assignments_[i].q, 1)}) {
-        const std::int64_t cost = pairs(i, q);
+        const Weight cost = pairs(i, q);
         if (cost > limit || (best.gain >= 0 && cost > best.cost)) continue;
         if (best.gain < 0 || cost < best.cost) best = {};
         consider(i, q, to, best);
@@ -155,8 +155,8 @@ class BlockRefiner {
   Loads& loads_;
   Residency& residency_;
   std::vector<Assignment>& assignments_;
-  std::vector<std::vector<std::size_t>> by_rank_;      // indices of assignments
-  std::set<std::pair<std::int64_t, Rank>> by_excess_;  // last first: (-excess, rank)
+  std::vector<std::vector<std::size_t>> by_rank_;  // indices of assignments
+  std::set<std::pair<Weight, Rank>> by_excess_;    // last first: (-excess, rank)
 };
 
 }  // namespace

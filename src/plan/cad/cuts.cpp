@@ -10,7 +10,7 @@ namespace {
 struct Cut {
   std::size_t assignment = 0;
   std::int64_t key = 0;
-  std::int64_t pairs = 0;
+  Weight pairs = 0;
   double gain = 0;  ///< pairs per row that travels
 };
 
@@ -34,7 +34,7 @@ class KeyCutter {
     std::stable_sort(over.begin(), over.end(),
                      [&](Rank a, Rank b) { return loads_.excess(a) > loads_.excess(b); });
     if (over.empty()) return false;
-    const std::int64_t before = loads_.excess(over.front());
+    const Weight before = loads_.excess(over.front());
     for (const Rank from : over) {
       while (loads_.over(from) && give(from, loads_.least())) {
       }
@@ -48,7 +48,7 @@ class KeyCutter {
 
   /// Each cut brings both servers nearer to the mean, so cutting ends.
   bool give(Rank from, Rank to) {
-    const std::int64_t limit = std::min(loads_.surplus(from), loads_.deficit(to));
+    const Weight limit = std::min(loads_.surplus(from), loads_.deficit(to));
     Cut best;
     for (std::size_t i : on(from)) consider(i, limit, best);
     if (best.pairs == 0) return false;
@@ -64,7 +64,7 @@ class KeyCutter {
   }
 
   /// The most blocks of keys that cost at most `limit`.
-  void consider(std::size_t i, std::int64_t limit, Cut& best) const {
+  void consider(std::size_t i, Weight limit, Cut& best) const {
     const Assignment& a = assignments_[i];
     const Range keys = keys_of(workload_, a);
     const Weights mask = workload_.weights_of(a.document);
@@ -78,7 +78,7 @@ class KeyCutter {
     }
     if (count == 0) return;
     const std::int64_t key = (first + count) * block_;
-    const std::int64_t pairs = pairs_to(key);
+    const Weight pairs = pairs_to(key);
     const double gain =
         static_cast<double>(pairs) / static_cast<double>(a.q.size() + key - keys.begin);
     if (gain > best.gain) best = {i, key, pairs, gain};

@@ -37,9 +37,7 @@ struct DocumentShard {
     return {tail.begin + (count - pairs.end) * block,
             std::min(tail.begin + (count - pairs.begin) * block, tail.end)};
   }
-  std::int64_t cost(Range pairs) const {
-    return mask.pairs(head_of(pairs)) + mask.pairs(tail_of(pairs));
-  }
+  Weight cost(Range pairs) const { return mask.pairs(head_of(pairs)) + mask.pairs(tail_of(pairs)); }
   /// Keys that the queries of `pairs` see.
   std::int64_t keys(Range pairs) const {
     std::int64_t rows = 0;
@@ -58,11 +56,14 @@ struct DocumentShard {
 
   /// The most inner ones of `pairs` whose cost does not exceed `limit`.
   /// @param cost  of all `pairs`
-  std::int64_t fitting(Range pairs, std::int64_t cost, std::int64_t limit) const {
+  std::int64_t fitting(Range pairs, Weight cost, Weight limit) const {
     if (limit <= 0) return 0;
     if (limit >= cost) return pairs.size();
     // Without a guess where pairs do not count 1, or a mask allows more than the causal one.
-    std::int64_t count = mask.is_plain() ? std::min(pairs.size(), limit / (block * span())) : 0;
+    std::int64_t count = 0;
+    if (mask.is_plain()) {
+      count = static_cast<std::int64_t>(std::min<Weight>(pairs.size(), limit / (block * span())));
+    }
     // A pair with a short or a missing block costs less and may leave room for one more; pairs of
     // which the mask hides a part may leave room for many.
     for (std::int64_t step = 1; step > 0;) {

@@ -54,7 +54,7 @@ void Items::enlist(int id) {
   of.bound = score_.gain(shape, of.pairs, of.cost, {of.pairs, of.cost, of.cost});
   if (of.pairs.begin == 0 && of.pairs.end > 1) {
     const Range rest{1, of.pairs.end};
-    const std::int64_t cost = shape.cost(rest);
+    const Weight cost = shape.cost(rest);
     of.bound = std::max(of.bound, score_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
   }
   by_rank_[static_cast<std::size_t>(of.server)].insert({-of.bound, id});
@@ -103,11 +103,11 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
   Candidate best;
   // First, because these may beat every bound: what they find lets the loops below end early.
   if (score_.sees_residents()) consider_shared(to, which, at_least, best);
-  const std::int64_t deficit = loads_.deficit(to);
+  const Weight deficit = loads_.deficit(to);
   for (const Source& source : sources_) {
     if (best.item >= 0 && source.bound <= best.gain) break;
     if (source.rank == to || !gives(source.rank, which)) continue;
-    const std::int64_t surplus = loads_.surplus(source.rank);
+    const Weight surplus = loads_.surplus(source.rank);
     const Candidate& all = best_[static_cast<std::size_t>(source.rank)];
     // The receiver can take all that the source can spare: best_ is the answer. Otherwise the limit
     // is smaller than the one best_ was made for, and the source's items are looked at again.
@@ -125,7 +125,7 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
 
 /// Items of documents that are partly there already may beat their bound.
 void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const {
-  const std::int64_t deficit = loads_.deficit(to);
+  const Weight deficit = loads_.deficit(to);
   for (int document : shared_[static_cast<std::size_t>(to)]) {
     for (int id = last_of_document_[static_cast<std::size_t>(document)]; id >= 0;
          id = item(id).next_of_document) {
@@ -140,16 +140,16 @@ void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candi
 }
 
 /// The source keeps the outer pairs, the inner ones go: fewer keys travel.
-Candidate Items::offer(int id, std::int64_t limit, std::int64_t at_least) const {
+Candidate Items::offer(int id, Weight limit, std::int64_t at_least) const {
   const Item& from = item(id);
   const DocumentShard& shape = shard(from);
   const std::int64_t count = std::max(at_least, shape.fitting(from.pairs, from.cost, limit));
   const Range pairs{from.pairs.end - count, from.pairs.end};
-  const std::int64_t cost = count == 0 ? 0 : shape.cost(pairs);
+  const Weight cost = count == 0 ? 0 : shape.cost(pairs);
   return {id, {pairs, cost, std::max(cost, std::min(limit, from.cost))}, 0};
 }
 
-void Items::consider(int id, std::int64_t limit, std::int64_t at_least, Candidate& best) const {
+void Items::consider(int id, Weight limit, std::int64_t at_least, Candidate& best) const {
   Candidate candidate = offer(id, limit, at_least);
   if (candidate.offer.pairs.empty() && !(offer_nothing_ && limit > 0)) return;
   const Item& from = item(id);

@@ -48,7 +48,7 @@ class Items {
     int next_of_document = -1;
     Range pairs;
     Rank server = 0;
-    std::int64_t cost = 0;
+    Weight cost = 0;
     double bound = 0;  ///< no part of the item gains more where nothing of its document is present
   };
   /// A rank that could give.
@@ -68,10 +68,10 @@ class Items {
   void delist(int id);
   void refresh(Rank rank);
   void share(Rank rank, int document);
-  void consider(int id, std::int64_t limit, std::int64_t at_least, Candidate& best) const;
+  void consider(int id, Weight limit, std::int64_t at_least, Candidate& best) const;
   void consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const;
   void take_if_better(const Candidate& candidate, Candidate& best) const;
-  Candidate offer(int id, std::int64_t limit, std::int64_t at_least) const;
+  Candidate offer(int id, Weight limit, std::int64_t at_least) const;
 
   const std::vector<DocumentShard>& shards_;
   const Score& score_;

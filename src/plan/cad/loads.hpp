@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads while CAD balances. The unit is one allowed query-key pair, an integer, so that every rank
-// comes to the same plan. A server's share of all pairs is in proportion to its capacity; servers
-// are compared by the time that they need beyond that of their shares.
+// Loads while CAD balances. The unit is one allowed query-key pair, or a step of a sparse one's
+// density (Weights): integers, so that every rank comes to the same plan. A server's share of all
+// pairs is in proportion to its capacity; servers are compared by the time that they need beyond
+// that of their shares.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class Loads {
  public:
   Loads(const Workload& workload, double tolerance)
       : servers_(workload.servers), ranks_(static_cast<std::size_t>(workload.ranks)) {
-    std::int64_t total = 0;
+    Weight total = 0;
     for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
       total += workload.weights_of(static_cast<int>(document)).pairs(workload.queries_of(document));
     }
@@ -28,50 +29,50 @@ class Loads {
       const double share = static_cast<double>(total) * usual_ranks(capacity) / usual_ranks(pool);
       // Surplus and deficit are measured from the share rounded up: what leaves one server and
       // reaches another brings both nearer to it, so balancing ends.
-      const auto target = static_cast<std::int64_t>((Wide{total} * capacity + pool - 1) / pool);
+      const Weight target = (total * capacity + pool - 1) / pool;
       at(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
                     true};
       by_excess_.push({excess(server), server});
     }
   }
 
-  void add(Rank rank, std::int64_t pairs) {
+  void add(Rank rank, Weight pairs) {
     at(rank).load += pairs;
     if (serves(rank)) by_excess_.push({excess(rank), rank});
   }
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
   const std::vector<Rank>& servers() const { return servers_; }
-  std::int64_t load(Rank rank) const { return at(rank).load; }
+  Weight load(Rank rank) const { return at(rank).load; }
   bool serves(Rank rank) const { return at(rank).serves; }
 
   /// The time for so many pairs less that for the rank's share; the unit is a usual rank's time for
   /// a pair. Rounded down: negative for all that is less than the share.
-  std::int64_t excess(Rank rank, std::int64_t pairs) const {
-    const Wide more = (Wide{pairs} - at(rank).target) * kFullCapacity;
-    const Wide capacity = at(rank).capacity;
-    return static_cast<std::int64_t>((more - (more < 0 ? capacity - 1 : 0)) / capacity);
+  Weight excess(Rank rank, Weight pairs) const {
+    const Weight more = (pairs - at(rank).target) * kFullCapacity;
+    const std::int64_t capacity = at(rank).capacity;
+    return (more - (more < 0 ? capacity - 1 : 0)) / capacity;
   }
-  std::int64_t excess(Rank rank) const { return excess(rank, load(rank)); }
+  Weight excess(Rank rank) const { return excess(rank, load(rank)); }
 
   /// The most pairs that `from` can give to `to` so that both then need less time than `from` does
   /// now.
-  std::int64_t useful(Rank from, Rank to) const {
-    const Wide capacity = at(from).capacity;
-    const Wide level = (Wide{load(from)} * at(to).capacity + capacity - 1) / capacity;
-    return static_cast<std::int64_t>(level) - load(to) - 1;
+  Weight useful(Rank from, Rank to) const {
+    const std::int64_t capacity = at(from).capacity;
+    const Weight level = (load(from) * at(to).capacity + capacity - 1) / capacity;
+    return level - load(to) - 1;
   }
 
   /// What a rank should give away; a rank outside the pool gives all.
-  std::int64_t surplus(Rank rank) const { return load(rank) - at(rank).target; }
-  std::int64_t deficit(Rank server) const { return at(server).target - load(server); }
+  Weight surplus(Rank rank) const { return load(rank) - at(rank).target; }
+  Weight deficit(Rank server) const { return at(server).target - load(server); }
 
   /// Above the tolerance: must give. A rank outside the pool must give as long as it has work.
   bool over(Rank rank) const { return static_cast<double>(load(rank)) > at(rank).high; }
   bool under(Rank server) const { return below(server, load(server)); }
 
   /// Whether so many pairs lie below the server's tolerance.
-  bool below(Rank server, std::int64_t pairs) const {
+  bool below(Rank server, Weight pairs) const {
     return static_cast<double>(pairs) < at(server).low;
   }
   /// What a server may lack: the deficit that the tolerance leaves.
@@ -86,13 +87,11 @@ class Loads {
   }
 
  private:
-  __extension__ using Wide = __int128;  // of pairs times percent
-
   /// One that does not serve has capacity for nothing.
   struct Of {
-    std::int64_t load = 0;
+    Weight load = 0;
     std::int64_t capacity = kFullCapacity;
-    std::int64_t target = 0;
+    Weight target = 0;
     double high = 0;
     double low = 0;
     bool serves = false;
@@ -100,7 +99,7 @@ class Loads {
   const Of& at(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   Of& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  using Entry = std::pair<std::int64_t, Rank>;
+  using Entry = std::pair<Weight, Rank>;
 
   std::vector<Rank> servers_;
   std::vector<Of> ranks_;

@@ -9,7 +9,7 @@ namespace cadenza::plan {
 // queries, so many that the moved part of its area is the moved part of the item's; their mirror
 // images see all keys but those behind the head's remaining queries. Q of the head, K and V count;
 // what is already there counts as well.
-double Score::paper(const DocumentShard& shard, Range item, std::int64_t item_cost,
+double Score::paper(const DocumentShard& shard, Range item, Weight item_cost,
                     const Offer& offer) const {
   Range head = shard.head_of(item);
   if (head.empty()) head = shard.tail_of(item);  // a single block
@@ -26,7 +26,7 @@ double Score::paper(const DocumentShard& shard, Range item, std::int64_t item_co
 // What DistCA's code computes: half of the moved queries, and all keys of the document.
 double Score::public_code(const DocumentShard& shard, const Offer& offer) const {
   const auto span = static_cast<double>(shard.span());
-  const auto wanted = static_cast<double>(offer.wanted);
+  const double wanted = static_cast<double>(offer.wanted) / static_cast<double>(shard.mask.unit());
   return 1.0 / (query_elements_ / span + key_elements_ * span / wanted);
 }
 

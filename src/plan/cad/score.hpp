@@ -10,9 +10,9 @@ namespace cadenza::plan {
 
 /// A part of what an item has, on its way from one server to another.
 struct Offer {
-  Range pairs;              ///< the inner ones that move
-  std::int64_t cost = 0;    ///< of `pairs`
-  std::int64_t wanted = 0;  ///< cost that giver and receiver could exchange; at least `cost`
+  Range pairs;        ///< the inner ones that move
+  Weight cost = 0;    ///< of `pairs`
+  Weight wanted = 0;  ///< cost that giver and receiver could exchange; at least `cost`
 };
 
 class Score {
@@ -28,8 +28,7 @@ class Score {
 
   /// The gain where nothing of the document is at the destination.
   /// @param item  pairs of the part that the giver has, and their cost
-  double gain(const DocumentShard& shard, Range item, std::int64_t item_cost,
-              const Offer& offer) const {
+  double gain(const DocumentShard& shard, Range item, Weight item_cost, const Offer& offer) const {
     switch (priority_) {
       case config::Priority::resident:
         return elsewhere(shard, offer);
@@ -49,7 +48,7 @@ class Score {
   }
 
  private:
-  static double per_byte(std::int64_t cost, std::int64_t bytes) {
+  static double per_byte(Weight cost, std::int64_t bytes) {
     return static_cast<double>(cost) / static_cast<double>(std::max<std::int64_t>(1, bytes));
   }
   double elsewhere(const DocumentShard& shard, const Offer& offer) const {
@@ -59,8 +58,7 @@ class Score {
     return per_byte(offer.cost, rows * residency_.query_bytes() +
                                     shard.keys(offer.pairs) * residency_.key_bytes());
   }
-  double paper(const DocumentShard& shard, Range item, std::int64_t item_cost,
-               const Offer& offer) const;
+  double paper(const DocumentShard& shard, Range item, Weight item_cost, const Offer& offer) const;
   double public_code(const DocumentShard& shard, const Offer& offer) const;
 
   config::Priority priority_;

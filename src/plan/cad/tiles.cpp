@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "flows.hpp"
@@ -27,6 +26,7 @@ class DocumentTiler {
   std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
     for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
     flows_.set_limits();
+    slowest_ = loads_.excess(loads_.servers().front());
     for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.excess(server));
     std::vector<Assignment> result;
     result.reserve(assignments.size());
@@ -50,7 +50,7 @@ class DocumentTiler {
   struct Held {
     Rank server = 0;
     std::int64_t queries = 0;
-    std::int64_t pairs = 0;
+    Weight pairs = 0;
     Ranges keys;
     Flow flow() const { return {queries, size(keys)}; }
   };
@@ -112,7 +112,7 @@ class DocumentTiler {
     gather(of);
     shares_.clear();
     old_bytes_ = 0;
-    std::int64_t kept = 0;
+    Weight kept = 0;
     for (const Held& held : held_) {
       if (held.server == home_) {
         kept = held.pairs;
@@ -145,10 +145,10 @@ class DocumentTiler {
 
   /// The others compute queries [x, end) x keys [0, c), the home what is left: keys near the
   /// diagonal, which few queries share. With x goes the form of the rectangle; the best is kept.
-  void find_best(Range queries, std::int64_t kept) {
+  void find_best(Range queries, Weight kept) {
     best_.clear();
     std::int64_t least = old_bytes_;
-    const std::int64_t away = mask_.pairs(queries) - kept;
+    const Weight away = mask_.pairs(queries) - kept;
     std::int64_t last = queries.begin;  // queries from here on have enough pairs
     if (kept > 0) {
       std::int64_t enough = 0, blocks = (queries.size() + block_ - 1) / block_;
@@ -167,9 +167,9 @@ class DocumentTiler {
     }
   }
 
-  void try_tiling(Range queries, std::int64_t x, std::int64_t kept, std::int64_t& least) {
+  void try_tiling(Range queries, std::int64_t x, Weight kept, std::int64_t& least) {
     const Range q{x, queries.end};
-    const std::int64_t away = mask_.pairs(queries) - kept;
+    const Weight away = mask_.pairs(queries) - kept;
     const std::int64_t end = mask_.keys(queries).end;
     const std::int64_t c = kept > 0 ? keys_for(mask_, q, away, block_) : end;
     tiles_.clear();
@@ -186,12 +186,12 @@ class DocumentTiler {
     if (c < end) best_.push_back({home_, q, {c, end}});
   }
 
-  bool admissible(std::int64_t kept) {
-    std::int64_t moved = 0;
+  bool admissible(Weight kept) {
+    Weight moved = 0;
     std::size_t next = 0;  // tiles are in the order of shares, at most one for each
     for (const Share& share : shares_) {
       const bool has = next < tiles_.size() && tiles_[next].server == share.server;
-      const std::int64_t more = (has ? tiles_[next++].pairs(mask_) : 0) - share.pairs;
+      const Weight more = (has ? tiles_[next++].pairs(mask_) : 0) - share.pairs;
       moved += more;
       if (!fits(share.server, more)) return false;
     }
@@ -204,13 +204,13 @@ class DocumentTiler {
   }
 
   /// No slower than the slowest, and not further below the tolerance than it is.
-  bool fits(Rank server, std::int64_t more) const {
-    const std::int64_t load = loads_.load(server) + more;
+  bool fits(Rank server, Weight more) const {
+    const Weight load = loads_.load(server) + more;
     return loads_.excess(server, load) <= slowest_ && (more >= 0 || !loads_.below(server, load));
   }
 
-  void accept(std::int64_t kept) {
-    std::int64_t home = -kept;
+  void accept(Weight kept) {
+    Weight home = -kept;
     for (const Share& share : shares_) loads_.add(share.server, -share.pairs);
     for (const Tile& tile : best_) {
       if (tile.server == home_) {
@@ -228,7 +228,7 @@ class DocumentTiler {
   std::int64_t block_;
   Loads& loads_;
   Flows flows_;
-  std::int64_t slowest_ = std::numeric_limits<std::int64_t>::min();  // excess of a server
+  Weight slowest_ = 0;  // excess of a server
   // Of the document at hand.
   Weights mask_;
   Rank home_ = 0;

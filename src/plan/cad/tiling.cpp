@@ -16,7 +16,7 @@ constexpr std::int64_t key_step(std::int64_t block) {
 /// The place in `range`, a multiple of `step` and at least `block` away from both ends, where a
 /// growing `pairs_to` comes nearest to `wanted`; an end of the range where there is no such place.
 template <typename PairsTo>
-std::int64_t cut_at(Range range, std::int64_t block, std::int64_t step, std::int64_t wanted,
+std::int64_t cut_at(Range range, std::int64_t block, std::int64_t step, Weight wanted,
                     PairsTo&& pairs_to) {
   std::int64_t low = (range.begin + block + step - 1) / step;
   std::int64_t high = (range.end - block) / step + 1;
@@ -31,8 +31,8 @@ std::int64_t cut_at(Range range, std::int64_t block, std::int64_t step, std::int
 }
 
 /// Where the largest-first shares part into two groups of about the same sum.
-std::size_t half(std::span<const Share> shares, std::int64_t total) {
-  std::int64_t sum = 0;
+std::size_t half(std::span<const Share> shares, Weight total) {
+  Weight sum = 0;
   for (std::size_t i = 0; i + 1 < shares.size(); ++i) {
     sum += shares[i].pairs;
     if (2 * sum >= total) return i + 1;
@@ -42,7 +42,7 @@ std::size_t half(std::span<const Share> shares, std::int64_t total) {
 
 }  // namespace
 
-std::int64_t keys_for(const Weights& mask, Range q, std::int64_t pairs, std::int64_t block) {
+std::int64_t keys_for(const Weights& mask, Range q, Weight pairs, std::int64_t block) {
   const std::int64_t step = key_step(block);
   const std::int64_t end = mask.keys(q).end;
   std::int64_t low = 0;
@@ -56,19 +56,19 @@ std::int64_t keys_for(const Weights& mask, Range q, std::int64_t pairs, std::int
 
 void divide(const Weights& mask, const Tile& whole, std::span<const Share> shares,
             std::int64_t block, const Flows& flows, std::vector<Tile>& tiles) {
-  const std::int64_t area = whole.pairs(mask);
+  const Weight area = whole.pairs(mask);
   if (area == 0) return;
   if (shares.size() == 1) {
     tiles.push_back({shares.front().server, whole.q, whole.k});
     return;
   }
-  std::int64_t total = 0;
+  Weight total = 0;
   for (const Share& share : shares) total += share.pairs;
   const std::size_t first = half(shares, total);
-  std::int64_t pairs = 0;
+  Weight pairs = 0;
   for (const Share& share : shares.first(first)) pairs += share.pairs;
   const double part = static_cast<double>(pairs) / static_cast<double>(total);
-  const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(area));
+  const auto wanted = static_cast<Weight>(part * static_cast<double>(area));
 
   const std::int64_t x = cut_at(whole.q, block, block, wanted, [&](std::int64_t end) {
     return mask.pairs({whole.q.begin, end}, whole.k);

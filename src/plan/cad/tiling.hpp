@@ -6,14 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "cadenza/base/mask.hpp"
+#include "cadenza/base/sparse_density.hpp"
 #include "flows.hpp"
 
 namespace cadenza::plan {
 
 struct Share {
   Rank server = 0;
-  std::int64_t pairs = 0;
+  Weight pairs = 0;
 };
 
 /// Queries x keys of one document.
@@ -22,7 +22,7 @@ struct Tile {
   Range q;
   Range k;
 
-  std::int64_t pairs(const Weights& mask) const { return mask.pairs(q, k); }
+  Weight pairs(const Weights& mask) const { return mask.pairs(q, k); }
   /// Rows that it needs; others see or are seen by nothing.
   Flow flow(const Weights& mask) const { return {mask.queries(q, k).size(), mask.key_rows(q, k)}; }
 };
@@ -35,6 +35,6 @@ void divide(const Weights& mask, const Tile& whole, std::span<const Share> share
             std::int64_t block, const Flows& flows, std::vector<Tile>& tiles);
 
 /// The shortest keys [0, c), at the precision of `block`, of which queries `q` see `pairs` or more.
-std::int64_t keys_for(const Weights& mask, Range q, std::int64_t pairs, std::int64_t block);
+std::int64_t keys_for(const Weights& mask, Range q, Weight pairs, std::int64_t block);
 
 }  // namespace cadenza::plan

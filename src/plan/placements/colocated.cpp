@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement `colocated`: attention stays where its tokens are. With dedicated servers every trainer
-// has one server of its own choosing, without regard to load: the baseline that CAD is measured
-// against.
+// Placements `colocated` and `all_gather`: attention stays where its queries are. With dedicated
+// servers every trainer has one server of its own choosing, without regard to load: the baseline
+// that CAD is measured against. Where a context group shares documents it is the all-gather of
+// Llama 3 (arXiv 2407.21783): all keys come at once. Other than the collective brings them, these
+// are only those that the queries of a rank see.
 #include <algorithm>
 
 #include "cadenza/base/error.hpp"

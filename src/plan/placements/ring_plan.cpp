@@ -2,11 +2,11 @@
 #include "ring_plan.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "plan/merges.hpp"
 #include "plan/order.hpp"
 #include "plan/workload/homes.hpp"
-#include "plan/workload/sharding.hpp"
 #include "plan/workload/token_order.hpp"
 
 namespace cadenza::plan {
@@ -15,10 +15,22 @@ namespace {
 /// Rows of one ring position.
 struct Position {
   std::vector<Home> queries;      ///< as they live on its ranks
-  std::vector<Home> keys;         ///< those that are needed
+  std::vector<Home> keys;         ///< all of its tokens
   std::vector<Home> all_queries;  ///< over its ranks: rank is 0 in both
   std::vector<Home> all_keys;
 };
+
+/// The tokens of `row` that are in a set of tokens, ascending by document and token.
+template <typename Visit>
+void for_each_common(const Home& row, const std::vector<Home>& set, Visit&& visit) {
+  auto other = std::partition_point(set.begin(), set.end(), [&](const Home& o) {
+    return std::tie(o.document, o.tokens.end) <= std::tie(row.document, row.tokens.begin);
+  });
+  for (; other != set.end() && other->document == row.document; ++other) {
+    if (other->tokens.begin >= row.tokens.end) return;
+    visit(Home{row.rank, row.document, intersect(row.tokens, other->tokens)});
+  }
+}
 
 class RingBuilder {
  public:
@@ -43,9 +55,9 @@ class RingBuilder {
       add_group(std::span(positions).subspan(index(group * positions_), index(positions_)),
                 group * workload_.context);
     }
-    while (stages_.size() > 1 && stages_.back().moves.empty() && stages_.back().tasks.empty()) {
-      stages_.pop_back();
-    }
+    // Where masks are narrow, nothing moves and nothing runs in some steps.
+    std::erase_if(stages_, [](const Stage& s) { return s.moves.empty() && s.tasks.empty(); });
+    if (stages_.empty()) stages_.emplace_back();
     for (Stage& stage : stages_) sort_stage(stage);
     return std::move(stages_);
   }
@@ -55,31 +67,55 @@ class RingBuilder {
 
   void add_home(std::vector<Position>& positions, const Home& home) const {
     Position& position = positions[index(home.rank / slices_)];
-    const Range queries = workload_.queries_of(index(home.document));
-    const Range own = intersect(home.tokens, queries);
+    const Range own = intersect(home.tokens, workload_.queries_of(index(home.document)));
     if (!own.empty()) position.queries.push_back({home.rank, home.document, own});
-    for (Range seen : seen_keys(workload_, home.document, queries, home.tokens)) {
-      position.keys.push_back({home.rank, home.document, seen});
-    }
+    position.keys.push_back(home);
   }
 
   static std::vector<Home> joined(std::vector<Home> rows) {
     for (Home& row : rows) row.rank = 0;
-    join_homes(rows);
+    unite(rows);
     return rows;
   }
 
   void add_group(std::span<const Position> positions, Rank base) {
     const auto rank = [&](int position, int slice) { return base + position * slices_ + slice; };
+    std::vector<std::vector<Home>> keys(index(positions_ * positions_));  // by step and position
+    for (int own = 0; own < positions_; ++own) {
+      for (int step = 0; step < positions_; ++step) {
+        const Position& source = positions[index(source_of(own, step))];
+        keys[index(step * positions_ + own)] =
+            add_tasks(positions[index(own)], source, rank(own, 0), step);
+      }
+    }
+    hand_on(keys);
     for (int own = 0; own < positions_; ++own) {
       for (int slice = 0; slice < slices_; ++slice) {
         const Rank to = rank(own, slice);
-        gather_slice(positions[index(own)], to, slice);
-        for (int step = 0; step < positions_; ++step) {
-          const Position& source = positions[index(source_of(own, step))];
-          if (step > 0) pass_keys(source, rank(neighbour_of(own, step), slice), to, slice, step);
-          add_tasks(positions[index(own)], source, to, slice, step);
+        gather_slice(positions[index(own)], keys[index(own)], to, slice);
+        for (int step = 1; step < positions_; ++step) {
+          const Rank from = rank(neighbour_of(own, step), slice);
+          for (const Home& row : positions[index(source_of(own, step))].keys) {
+            for_each_common(row, keys[index(step * positions_ + own)], [&](const Home& part) {
+              add_keys(stage_of(step), from, to, part, slice);
+            });
+          }
         }
+      }
+    }
+  }
+
+  /// From the keys that positions read at every step to those that they get: those that a later
+  /// position gets from them as well.
+  void hand_on(std::vector<std::vector<Home>>& keys) const {
+    for (int step = positions_ - 1; step >= 0; --step) {
+      for (int own = 0; own < positions_; ++own) {
+        std::vector<Home>& got = keys[index(step * positions_ + own)];
+        unite(got);
+        if (step == 0) continue;
+        const int before = step % inner_ring_ == 0 ? step - inner_ring_ : step - 1;
+        std::vector<Home>& held = keys[index(before * positions_ + neighbour_of(own, step))];
+        held.insert(held.end(), got.begin(), got.end());
       }
     }
   }
@@ -104,7 +140,8 @@ class RingBuilder {
   }
   Stage& stage_of(int step) { return stages_[index(first_ + step)]; }
 
-  void gather_slice(const Position& position, Rank to, int slice) {
+  /// @param keys  of the position that any position gets
+  void gather_slice(const Position& position, const std::vector<Home>& keys, Rank to, int slice) {
     for (const Home& row : position.queries) {
       if (row.rank == to) continue;
       add_move(stage_of(0), row.rank, to, Tensor::q, row, slice);
@@ -112,25 +149,31 @@ class RingBuilder {
       add_move(stages_.back(), to, row.rank, Tensor::lse, row, slice);
     }
     for (const Home& row : position.keys) {
-      if (row.rank != to) add_keys(stage_of(0), row.rank, to, row, slice);
+      if (row.rank == to) continue;
+      for_each_common(row, keys,
+                      [&](const Home& part) { add_keys(stage_of(0), row.rank, to, part, slice); });
     }
   }
 
-  void pass_keys(const Position& source, Rank from, Rank to, int slice, int step) {
-    for (const Home& row : source.keys) add_keys(stage_of(step), from, to, row, slice);
-  }
-
-  void add_tasks(const Position& own, const Position& source, Rank server, int slice, int step) {
+  /// Of all slices.
+  /// @param first  the rank that has the first slice
+  /// @return the keys that they read
+  std::vector<Home> add_tasks(const Position& own, const Position& source, Rank first, int step) {
+    std::vector<Home> keys;
     for (const Home& q : own.all_queries) {
       auto k = std::partition_point(source.all_keys.begin(), source.all_keys.end(),
                                     [&](const Home& row) { return row.document < q.document; });
       for (; k != source.all_keys.end() && k->document == q.document; ++k) {
-        const Task rectangle{q.document, q.tokens, k->tokens, heads(slice)};
-        for (const Task& task : masked_tasks(workload_, rectangle)) {
-          stage_of(step).tasks.push_back(place_task(workload_, server, task));
+        for (Task task : masked_tasks(workload_, {q.document, q.tokens, k->tokens, {}})) {
+          keys.push_back({0, task.document, task.k});
+          for (int slice = 0; slice < slices_; ++slice) {
+            task.heads = heads(slice);
+            stage_of(step).tasks.push_back(place_task(workload_, first + slice, task));
+          }
         }
       }
     }
+    return keys;
   }
 
   void add_keys(Stage& stage, Rank from, Rank to, const Home& row, int slice) const {

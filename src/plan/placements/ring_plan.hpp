@@ -20,9 +20,9 @@ struct RingShape {
 /// position that have their heads; in the last stage O and LSE go home. Ring: with P = inner_ring,
 /// at ring step t a rank has the keys of the position (t mod P) before its own on the node that is
 /// t / P before its own. It got them from the position before its own, or, where t is a multiple of
-/// P, from the same place on the node before; both held them a step (P steps) ago. Keys are passed
-/// on to every rank, also to those that see none of them, as all published rings do; rows that no
-/// query of workload.queries sees stay at home.
+/// P, from the same place on the node before; both held them a step (P steps) ago. A key leaves a
+/// position only if some later one on its way reads it, and ends at the last that does. The last
+/// stage has O and LSE; steps in which nothing moves and nothing runs have no stage.
 Plan ring_plan(const Workload& workload, const RingShape& shape);
 
 }  // namespace cadenza::plan

@@ -19,7 +19,7 @@ void add_band(Json& json, Band band) {
   if (band.has_low()) {
     json["rule"] = "band";
     json["low"] = band.low;
-    json["high"] = band.high;
+    if (band.has_high()) json["high"] = band.high;
     return;
   }
   json["rule"] = band.is_full() ? "full" : "causal";
@@ -36,7 +36,28 @@ Json to_json(const Move& move, int first_document) {
           {"bytes", move.bytes}};
 }
 
-Json to_json(const PlacedTask& placed, int first_document) {
+Json moves_of(const Stage& stage, int first_document) {
+  Json moves = Json::array();
+  for (const Move& move : stage.moves) moves.push_back(to_json(move, first_document));
+  return moves;
+}
+
+/// By ranges of queries, as the plan counts them: maps of counts, not of positions in the text.
+Json positions_of(const Workload& workload, const Task& task) {
+  const PositionMap& map = task.q_positions;
+  const std::int64_t length = workload.lengths[static_cast<std::size_t>(task.document)];
+  Json ranges = Json::array();
+  for (const TextRun& run : text_runs(workload.order, length, task.q)) {
+    const std::int64_t step = map.step * run.step;
+    const std::int64_t first = map.first + map.step * run.first - step * run.tokens.begin;
+    Json& range = ranges.emplace_back();
+    range = {{"q", to_json(run.tokens)}, {"first", first}, {"step", step}};
+    if (map.cap != PositionMap::kNoCap) range["cap"] = map.cap;
+  }
+  return ranges;
+}
+
+Json to_json(const PlacedTask& placed, const Workload& workload, int first_document) {
   const Task& task = placed.task;
   Json json = {{"server", placed.server},
                {"document", first_document + task.document},
@@ -44,9 +65,7 @@ Json to_json(const PlacedTask& placed, int first_document) {
                {"k", to_json(task.k)},
                {"heads", to_json(task.heads)}};
   add_band(json, task.band);
-  if (const PositionMap& map = task.q_positions; map != PositionMap{}) {
-    json["q_positions"] = {{"first", map.first}, {"step", map.step}, {"cap", map.cap}};
-  }
+  if (task.q_positions != PositionMap{}) json["q_positions"] = positions_of(workload, task);
   json["cost"] = placed.cost;
   return json;
 }
@@ -76,13 +95,12 @@ Json density_of(const Workload& workload) {
 Json to_json(const Plan& plan, const Place& place, const Prediction& prediction) {
   Json stages = Json::array();
   for (const Stage& stage : plan.stages) {
-    Json moves = Json::array();
     Json tasks = Json::array();
-    for (const Move& move : stage.moves) moves.push_back(to_json(move, place.first_document));
     for (const PlacedTask& placed : stage.tasks) {
-      tasks.push_back(to_json(placed, place.first_document));
+      tasks.push_back(to_json(placed, plan.workload, place.first_document));
     }
-    stages.push_back({{"moves", std::move(moves)}, {"tasks", std::move(tasks)}});
+    stages.push_back(
+        {{"moves", moves_of(stage, place.first_document)}, {"tasks", std::move(tasks)}});
   }
   Json merges = Json::array();
   for (const Merge& merge : plan.merges) merges.push_back(to_json(merge, place.first_document));
@@ -97,6 +115,9 @@ Json to_json(const Plan& plan, const Place& place, const Prediction& prediction)
                {"imbalance", imbalance(plan)},
                {"lower_bound_seconds", prediction.lower_bound_seconds},
                {"predicted_seconds", prediction.predicted_seconds}};
+  for (const Stage& round : plan.index) {
+    json["index"].push_back({{"moves", moves_of(round, place.first_document)}});
+  }
   if (!plan.workload.layers.empty()) json["layers"] = plan.workload.layers;
   if (!plan.workload.density.empty()) json["density"] = density_of(plan.workload);
   if (plan.trials.empty()) return json;

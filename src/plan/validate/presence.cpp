@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule `presence`: what every rank holds, stage by stage.
+// Rules `presence`: what every rank holds, stage by stage; and `need`: what it was sent for.
 #include <algorithm>
+#include <span>
 #include <tuple>
 
+#include "plan/grid.hpp"
 #include "rules.hpp"
 
 namespace cadenza::plan {
@@ -29,6 +31,35 @@ struct Arrival {
   std::int64_t reach = 0;  ///< how far it and those before it at its place reach
   auto place() const { return std::tuple(rank, what); }
 };
+
+/// Rows that a rank's task reads or that it sends on.
+struct Use {
+  Rank rank = 0;
+  Tensor what = Tensor::q;
+  Rows rows;
+  auto place() const { return std::tuple(rank, what); }
+};
+
+/// Those of one place and heads that overlap or touch are one.
+void unite(std::vector<Use>& uses) {
+  const auto key = [](const Use& u) {
+    return std::tuple(u.place(), u.rows.heads.begin, u.rows.heads.end, u.rows.tokens.begin);
+  };
+  std::ranges::sort(uses, {}, key);
+  std::size_t kept = 0;
+  for (const Use& next : uses) {
+    if (kept > 0) {
+      Use& last = uses[kept - 1];
+      if (last.place() == next.place() && last.rows.heads == next.rows.heads &&
+          next.rows.tokens.begin <= last.rows.tokens.end) {
+        last.rows.tokens.end = std::max(last.rows.tokens.end, next.rows.tokens.end);
+        continue;
+      }
+    }
+    uses[kept++] = next;
+  }
+  uses.resize(kept);
+}
 
 class Presence {
  public:
@@ -59,7 +90,62 @@ class Presence {
     for (const auto& [stage, placed] : view_.tasks) check_task(*placed, stage);
   }
 
+  /// What arrived in this pass is read there or sent on.
+  void check_need() {
+    std::vector<Use> sent;
+    std::vector<Use> uses;
+    for (const auto& [stage, move] : view_.moves) {
+      if (!pass_.reads(move->what)) continue;
+      sent.push_back({move->to, move->what, {move->tokens, move->heads}});
+      uses.push_back({move->from, move->what, {move->tokens, move->heads}});
+    }
+    for (const auto& [stage, placed] : view_.tasks) {
+      for_each_input(placed->task, [&](Tensor what, const Rows& rows) {
+        uses.push_back({placed->server, what, rows});
+      });
+    }
+    unite(sent);
+    unite(uses);
+    for (auto first = sent.begin(); first != sent.end();) {
+      const auto last = std::find_if(
+          first, sent.end(), [&](const Use& rows) { return rows.place() != first->place(); });
+      const auto there = std::ranges::equal_range(uses, first->place(), {}, &Use::place);
+      check_need({first, last}, {there.begin(), there.end()});
+      first = last;
+    }
+  }
+
  private:
+  /// @param sent, uses  of one place
+  void check_need(std::span<const Use> sent, std::span<const Use> uses) {
+    Grid grid;
+    for (const std::span<const Use> list : {sent, uses}) {
+      for (const Use& use : list) grid.cut(use.rows.tokens, use.rows.heads);
+    }
+    grid.finish();
+    std::vector<char> used(grid.cells(), 0);
+    for (const Use& use : uses) {
+      grid.for_each(use.rows.tokens, use.rows.heads, [&](std::size_t cell) { used[cell] = 1; });
+    }
+    for (const Use& rows : sent) {
+      grid.for_each(rows.rows.tokens, rows.rows.heads, [&](std::size_t cell) {
+        if (used[cell] != 0) return;
+        faults_.add("need", "{} of document {} tokens {} heads {} on rank {}: nobody reads them",
+                    name(rows.what), view_.document, describe(grid.tokens(cell)),
+                    describe(grid.heads(cell)), rows.rank);
+      });
+    }
+  }
+
+  /// Calls visit(Tensor, Rows) for what a task reads.
+  template <typename Visit>
+  void for_each_input(const Task& task, Visit&& visit) const {
+    for (const Tensor what : pass_.query_inputs) visit(what, Rows{task.q, task.heads});
+    for (const Tensor what : pass_.key_inputs) {
+      visit(what, Rows{task.k, key_heads(workload_.shape, task.heads)});
+    }
+  }
+
   void arrive(const Move& move, std::size_t stage) {
     arrivals_.push_back({move.to, move.what, {move.tokens, move.heads}, stage, &move});
   }
@@ -115,18 +201,13 @@ class Presence {
   }
 
   void check_task(const PlacedTask& placed, std::size_t stage) {
-    const Task& task = placed.task;
-    const auto require = [&](Tensor what, const Rows& rows) {
+    for_each_input(placed.task, [&](Tensor what, const Rows& rows) {
       const std::int64_t count = held(placed.server, what, rows, stage + 1);
       if (count < rows.size()) {
         faults_.add("presence", "{}: only {} of {} rows of {} have arrived", describe(placed),
                     count, rows.size(), name(what));
       }
-    };
-    for (Tensor what : pass_.query_inputs) require(what, {task.q, task.heads});
-    for (Tensor what : pass_.key_inputs) {
-      require(what, {task.k, key_heads(workload_.shape, task.heads)});
-    }
+    });
     check_half(placed);
   }
 
@@ -156,6 +237,7 @@ void check_presence(const Workload& workload, const Homes& homes, const Document
   Presence presence(workload, homes, view, pass, faults);
   if (kept != nullptr) presence.keep(*kept);
   presence.check();
+  presence.check_need();
 }
 
 }  // namespace cadenza::plan

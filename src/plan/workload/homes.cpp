@@ -29,4 +29,24 @@ std::int64_t Homes::held(Rank rank, int document, Range tokens) const {
   return count;
 }
 
+void unite(std::vector<Home>& rows) {
+  std::sort(rows.begin(), rows.end(), [](const Home& a, const Home& b) {
+    return std::tie(a.document, a.rank, a.tokens.begin) <
+           std::tie(b.document, b.rank, b.tokens.begin);
+  });
+  std::size_t kept = 0;
+  for (const Home& next : rows) {
+    if (kept > 0) {
+      Home& last = rows[kept - 1];
+      if (last.document == next.document && last.rank == next.rank &&
+          next.tokens.begin <= last.tokens.end) {
+        last.tokens.end = std::max(last.tokens.end, next.tokens.end);
+        continue;
+      }
+    }
+    rows[kept++] = next;
+  }
+  rows.resize(kept);
+}
+
 }  // namespace cadenza::plan

@@ -42,4 +42,7 @@ class Homes {
   std::vector<std::size_t> offsets_;  // of each document in homes_, and the end
 };
 
+/// Sorts rows by (document, rank, token) and joins those of one rank that overlap or touch.
+void unite(std::vector<Home>& rows);
+
 }  // namespace cadenza::plan

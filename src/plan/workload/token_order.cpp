@@ -215,24 +215,6 @@ std::int64_t stripe_of(const TokenOrder& order, std::int64_t length, std::int64_
   return longer + (run - longer * (each + 1)) / each;
 }
 
-std::vector<Range> seen_keys(const Workload& workload, int document, Range q, Range tokens) {
-  const Counted counted(workload, document);
-  Range keys{counted.length, 0};  // of the text
-  if (q.empty()) return {};
-  for_each_stripe(counted.order, counted.length, q, [&](std::int64_t, Range part) {
-    const Range seen =
-        counted.mask.keys({position_of(counted.order, counted.length, part.begin),
-                           position_of(counted.order, counted.length, part.end - 1) + 1});
-    keys = {std::min(keys.begin, seen.begin), std::max(keys.end, seen.end)};
-  });
-  std::vector<Range> seen;
-  for_each_stripe(counted.order, counted.length, tokens, [&](std::int64_t stripe, Range part) {
-    part = intersect(part, counted.inside(stripe, keys));
-    if (!part.empty()) seen.push_back(part);
-  });
-  return seen;
-}
-
 std::vector<Task> masked_tasks(const Workload& workload, const Task& rectangle) {
   const Counted document(workload, rectangle.document);
   std::vector<Task> tasks;

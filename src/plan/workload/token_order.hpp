@@ -9,10 +9,6 @@ namespace cadenza::plan {
 /// Stripe of a document that has a token; 0 in the order of the text.
 std::int64_t stripe_of(const TokenOrder& order, std::int64_t length, std::int64_t token);
 
-/// The keys among `tokens`, in the text between the first and the last key that some query of `q`
-/// sees.
-std::vector<Range> seen_keys(const Workload& workload, int document, Range q, Range tokens);
-
 /// Rectangles of one query stripe and one key stripe with one band each. Queries of one stripe see
 /// the keys of another through staircases whose steps are `order.run` wide: steps of one token are
 /// a diagonal; wider ones are cut where an edge of the mask comes to another run.

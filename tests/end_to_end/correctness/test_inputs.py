@@ -210,15 +210,17 @@ ALONE = {"parallel": {"data": 1}}
 GROUP = {"parallel": {"context": RANKS}}
 
 
-def ring(returned):
-    """Bytes forward and backward; for `returned` of the K and V that went round dK, dV return."""
+def keys(moved, read=None):
+    """Bytes forward and backward, in parts of all keys to all other ranks; from ranks that read
+    keys dK and dV return."""
     all_keys = (RANKS - 1) * TOKENS
-    return all_keys * KV, all_keys * KV + returned * all_keys * DKV
+    returned = moved if read is None else read
+    return moved * all_keys * KV, all_keys * (moved * KV + returned * DKV)
 
 
 def stripes(run):
-    unseen = RANKS * (RANKS - 1) / 2 * run
-    return 1 - unseen / ((RANKS - 1) * TOKENS)
+    """Without the last run of each stripe to the ranks of earlier stripes."""
+    return keys(1 - RANKS / 2 * run / TOKENS)
 
 
 def heads_and_ring(split):
@@ -226,8 +228,9 @@ def heads_and_ring(split):
     copies = max(1, split / KV_HEADS)
     away = (split - 1) / split * TOKENS
     hops = (RANKS / split - 1) * TOKENS * copies
-    forward = away * (Q + O + S + copies * KV) + hops * KV
-    backward = away * (2 * Q + O + 2 * S + copies * (KV + DKV)) + hops * (KV + 3 / 4 * DKV)
+    passed = (1 - split / (2 * RANKS)) * hops * KV
+    forward = away * (Q + O + S + copies * KV) + passed
+    backward = away * (2 * Q + O + 2 * S + copies * (KV + DKV)) + passed + 3 / 4 * hops * DKV
     return forward, backward
 
 
@@ -237,22 +240,21 @@ def served(keys):
     return forward, TOKENS * (2 * Q + O + 2 * S) + keys * (KV + DKV)
 
 
-THREE_QUARTERS = 3 / 4 * (RANKS - 1) * TOKENS
 BYTES = {
     "colocated": (ALONE, (0, 0)),
     "colocated, served": ({**ALONE, "attention.servers": RANKS}, served(TOKENS)),
     "packing_pooled": (ALONE, (0, 0)),
-    "packing_balanced": ({**GROUP, "batch.outliers": []}, ring(3 / 4)),
-    "all_gather": (GROUP, ring(3 / 4)),
-    "all_gather_contiguous": (GROUP, ring(1 / 2)),
-    "ring": (GROUP, ring(1 / 2)),
-    "zigzag": (GROUP, ring(3 / 4)),
-    "double_ring": (GROUP, ring(3 / 4)),
-    "striped": (GROUP, ring(stripes(1))),
-    "block_striped": (GROUP, ring(stripes(4))),
+    "packing_balanced": ({**GROUP, "batch.outliers": []}, keys(3 / 4)),
+    "all_gather": (GROUP, keys(3 / 4)),
+    "all_gather_contiguous": (GROUP, keys(1 / 2)),
+    "ring": (GROUP, keys(1 / 2)),
+    "zigzag": (GROUP, keys(1 - 1 / (2 * RANKS), 3 / 4)),
+    "double_ring": (GROUP, keys(3 / 4)),  # of two nodes of two ranks
+    "striped": (GROUP, stripes(1)),
+    "block_striped": (GROUP, stripes(4)),
     "ulysses": (GROUP, heads_and_ring(RANKS)),
     "ulysses_ring": (GROUP, heads_and_ring(2)),
-    "cad": (GROUP, (THREE_QUARTERS * KV, THREE_QUARTERS * (KV + DKV))),
+    "cad": (GROUP, keys(3 / 4)),
     "cad_dedicated": (
         {**ALONE, "attention.servers": RANKS, "attention.tolerance": 0},
         served(TOKENS * (3 * RANKS + 1) / 4),
@@ -290,8 +292,8 @@ def rows_away(report, plan, side):
     return sum(int(rows.sum()) for rows in needed.values())
 
 
-@pytest.mark.parametrize("name", [name for name in PLACEMENTS if "/cad" in name])
-def test_cad_moves_what_its_tasks_read_and_nothing_else(name):
+@pytest.mark.parametrize("name", [n for n in PLACEMENTS if re.search("/(cad|all_gather)", n)])
+def test_they_move_what_their_tasks_read_and_nothing_else(name):
     model = read(name)["model"]
     head = model["d_model"] // model["heads"] * SUM  # float32, as all of them are
     query = 2 * model["heads"] * head + model["heads"] * SUM

@@ -111,9 +111,8 @@ TEST(Candidates, RanksThatTheBatchDoesNotFeedAreSharedOutOtherwise) {
 }
 
 /// Largest bound over a simulated step, of all candidates.
-double tightest_bound(const config::Experiment& e) {
+double tightest_bound(const config::Experiment& e, const config::Machine& m = machine()) {
   const data::Batch batch = packer(e).batch(0);
-  const config::Machine m = machine();
   const simulate::Costs costs(m, e, program::Layout(e));
   const simulate::LeastTime least(batch, e.attention, costs);
   double tightest = 0;
@@ -141,6 +140,21 @@ TEST(LeastTime, NoSparseCandidateIsFaster) {
                   "attention.sparse.columns=64", "attention.sparse.slashes=36",
                   "attention.sparse.block=32", "attention.sparse.dense_below=1000"});
   EXPECT_GT(tightest_bound(e), 0.5);
+}
+
+// Rings pass on the keys that are seen and no others.
+TEST(LeastTime, NoCandidateOverSlowLinksIsFaster) {
+  config::Machine m = machine();
+  m.links.between.bytes_per_second = 1e7;
+  for (const std::string kind :
+       {"{kind: full}", "{kind: window, window: 100}", "{kind: window, window: 2000, sinks: 10}",
+        "{kind: prefix, prefix: 300}"}) {
+    SCOPED_TRACE(kind);
+    const config::Experiment e = experiment(
+        {"run.recompute=mlp", "parallel.shard=optimizer",
+         "attention=" + kind.substr(0, kind.size() - 1) + ", placement: auto, tolerance: 0.1}"});
+    EXPECT_GT(tightest_bound(e, m), 0.3);
+  }
 }
 
 TEST(Choose, TheMachinesMemoryIsHonoured) {

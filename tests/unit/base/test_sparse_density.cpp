@@ -43,6 +43,31 @@ TEST(SparseCounts, AddUpHeads) {
                    1 - static_cast<double>(counts.kept) / static_cast<double>(counts.causal));
 }
 
+/// Of one head, what a row keeps: its blocks and columns, or all that it sees.
+double pairs_of_budgets(const SparseRule& rule, std::int64_t length) {
+  const auto keys = static_cast<double>(2 * (rule.slashes - rule.window) * rule.block +
+                                        (rule.window + rule.block - 2) / rule.block * rule.block +
+                                        (rule.block + 1) / 2 + rule.columns);
+  const double most = std::min(keys, static_cast<double>(length));
+  return most * (most + 1) / 2 + (static_cast<double>(length) - most) * most;
+}
+
+// From 2^29 tokens on, shares times pairs are beyond 64 bits; from 2^24 on, a share of 1/1024 is
+// more than what is kept.
+TEST(SparseDensity, WeighsDocumentsOfAnyLengthWithinAPercent) {
+  for (const SparseRule& rule :
+       {SparseRule{64, 1024, 152, 0, 0, 64}, SparseRule{64, 0, 64, 0, 0, 64}}) {
+    for (int digits = 10; digits <= 31; ++digits) {
+      const std::int64_t length = (std::int64_t{1} << digits) - 7;
+      const Weights weights(Mask{}, SparseDensity::of_budgets(rule, length), length);
+      const double pairs =
+          static_cast<double>(weights.pairs({0, length})) / static_cast<double>(weights.unit());
+      const double exact = pairs_of_budgets(rule, length);
+      EXPECT_NEAR(pairs, exact, 0.01 * exact) << digits << " digits";
+    }
+  }
+}
+
 TEST(SparseEstimate, KnowsLayersApartAndTheirMean) {
   SparseEstimate estimate;
   estimate.add(counts_of(0, false));

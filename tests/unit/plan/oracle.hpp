@@ -3,6 +3,7 @@
 // independent of the validator.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -26,10 +27,12 @@ inline bool at_home(const Workload& w, Rank rank, int document, std::int64_t tok
 }
 
 /// What is wrong with carrying out a forward plan; empty where every query of workload.queries of
-/// every head ends at home with each of its keys exactly once. Small documents only.
+/// every head ends at home with each of its keys exactly once, and every row of Q, K and V that
+/// comes to a rank comes once and is read there or sent on. Small documents only.
 inline std::string carry_out(const Plan& plan) {
   const Workload& w = plan.workload;
   std::set<Row> inputs;
+  std::set<Row> used;           // inputs that are read or sent on
   std::map<Row, Keys> outputs;  // keys that O holds on a rank
   std::map<Row, Keys> merged;
   const auto holds = [&](Rank rank, Tensor what, int document, std::int64_t t, std::int64_t h) {
@@ -41,7 +44,8 @@ inline std::string carry_out(const Plan& plan) {
         for (std::int64_t h = m.heads.begin; h < m.heads.end; ++h) {
           if (!is_result(m.what)) {
             if (!holds(m.from, m.what, m.document, t, h)) return "source lacks a row";
-            inputs.insert({m.to, m.what, m.document, t, h});
+            used.insert({m.from, m.what, m.document, t, h});
+            if (!inputs.insert({m.to, m.what, m.document, t, h}).second) return "a row comes twice";
           } else if (m.what == Tensor::o) {
             if (!at_home(w, m.to, m.document, t)) return "output goes astray";
             const auto keys = outputs.find({m.from, m.what, m.document, t, h});
@@ -57,16 +61,22 @@ inline std::string carry_out(const Plan& plan) {
         const std::int64_t kv = h / w.shape.group();
         for (std::int64_t i = task.q.begin; i < task.q.end; ++i) {
           if (!holds(p.server, Tensor::q, task.document, i, h)) return "query is not there";
+          used.insert({p.server, Tensor::q, task.document, i, h});
           Keys& keys = outputs[{p.server, Tensor::o, task.document, i, h}];
           for (std::int64_t j = task.k.begin; j < task.k.end; ++j) {
             if (!holds(p.server, Tensor::k, task.document, j, kv)) return "key is not there";
             if (!holds(p.server, Tensor::v, task.document, j, kv)) return "value is not there";
-            if (task.band.sees(i, j)) keys.insert(j);
+            if (!task.band.sees(i, j)) continue;
+            keys.insert(j);
+            for (const Tensor what : {Tensor::k, Tensor::v}) {
+              used.insert({p.server, what, task.document, j, kv});
+            }
           }
         }
       }
     }
   }
+  if (!std::ranges::includes(used, inputs)) return "a row comes that nobody needs";
   for (const Home& home : w.homes) {
     const auto document = static_cast<std::size_t>(home.document);
     const std::int64_t length = w.lengths[document];

@@ -120,9 +120,9 @@ TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
     for (int i = static_cast<int>(draw.between(1, 6)); i > 0; --i) shares.push_back({i, 10 * i});
     std::vector<Tile> tiles;
     divide(mask, whole, shares, 1, flows, tiles);
-    std::int64_t total = 0;
+    Weight total = 0;
     for (const Share& share : shares) total += share.pairs;
-    std::int64_t area = 0;
+    Weight area = 0;
     for (std::size_t i = 0; i < tiles.size(); ++i) {
       area += tiles[i].pairs(mask);
       EXPECT_TRUE(whole.q.contains(tiles[i].q) && whole.k.contains(tiles[i].k));

@@ -99,18 +99,32 @@ struct Bytes {
 constexpr std::int64_t kKeys = 2 * kEach * 2 * 8 * 4;
 constexpr std::int64_t kQueries = kEach * 4 * 8 * 4;
 
+/// Rank by rank, of so many tokens.
+auto keys_of(std::vector<std::int64_t> tokens) {
+  for (std::int64_t& count : tokens) count *= kKeys / kEach;
+  return ::testing::ElementsAreArray(tokens);
+}
+
+// Keys end at the last rank that sees them. Chunks of zigzag orders have 16 tokens.
 TEST(Context, BytesOfRingsAndTheGather) {
-  for (const PlacementKind placement :
-       {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
-        PlacementKind::block_striped, PlacementKind::all_gather, PlacementKind::double_ring}) {
+  const auto expect = [](PlacementKind placement, const std::vector<std::int64_t>& sent,
+                         const std::vector<std::int64_t>& received) {
     config::Experiment e = experiment(placement, kRanks);
     e.attention.block = 8;
     e.attention.inner_ring = 2;
     const Bytes bytes(planned(e, {{kRanks * kEach}}));
-    EXPECT_THAT(bytes.keys_sent, ::testing::Each((kRanks - 1) * kKeys));
-    EXPECT_THAT(bytes.keys_received, ::testing::Each((kRanks - 1) * kKeys));
+    EXPECT_THAT(bytes.keys_sent, keys_of(sent));
+    EXPECT_THAT(bytes.keys_received, keys_of(received));
     EXPECT_THAT(bytes.queries_sent, ::testing::Each(0));
-  }
+  };
+  expect(PlacementKind::ring, {32, 64, 96, 0}, {0, 32, 64, 96});
+  // Nobody but rank 0 sees the last chunk, its own.
+  expect(PlacementKind::zigzag, {80, 80, 80, 96}, {96, 80, 80, 80});
+  // Ranks of earlier stripes see all of a stripe but its last run.
+  expect(PlacementKind::striped, {94, 95, 96, 93}, {93, 94, 95, 96});
+  expect(PlacementKind::block_striped, {80, 88, 96, 72}, {72, 80, 88, 96});
+  expect(PlacementKind::all_gather, {48, 64, 80, 96}, {96, 80, 64, 48});
+  expect(PlacementKind::double_ring, {64, 80, 64, 80}, {96, 80, 64, 48});
 }
 
 TEST(Context, BytesOfHeadSplits) {
@@ -124,9 +138,10 @@ TEST(Context, BytesOfHeadSplits) {
   EXPECT_THAT(even.queries_sent, ::testing::Each(2 * 3 * (2 * kQueries) / 4));
   config::Experiment e = experiment(PlacementKind::ulysses_ring, kRanks);
   e.attention.head_parallel = 2;
-  // All-to-all inside pairs, then a ring of two with the keys of a pair, half of the heads.
+  // All-to-all inside pairs, then a ring of two with the keys of a pair, half of the heads. Of the
+  // first pair's keys, the second sees the first chunk alone.
   const Bytes both(planned(e, {{kRanks * kEach}}));
-  EXPECT_THAT(both.keys_sent, ::testing::Each(kKeys / 2 + kKeys));
+  EXPECT_THAT(both.keys_sent, keys_of({32, 32, 48, 48}));
   EXPECT_THAT(both.queries_sent, ::testing::Each(2 * kQueries / 2));
 }
 

@@ -47,6 +47,101 @@ TEST(Report, JsonHasExactlyTheContractsKeys) {
                                    "lower_bound_seconds", "predicted_seconds"));
 }
 
+/// A document of 200 tokens shared by four ranks.
+json shared_by_four(config::Attention attention) {
+  config::Experiment e = test::experiment(attention.placement, 4);
+  e.attention = std::move(attention);
+  const Plan plan = make_plan(e.attention, test::group_workload(e, {{200}}));
+  return json::parse(to_json({plan}));
+}
+
+std::int64_t sent(const json& moves, int rank) {
+  std::int64_t bytes = 0;
+  for (const json& move : moves) bytes += move["from"] == rank ? std::int64_t{move["bytes"]} : 0;
+  return bytes;
+}
+
+TEST(Report, JsonHasAllMovesThatItCounts) {
+  for (const auto kind :
+       {config::AttentionKind::vertical_slash, config::AttentionKind::xattention}) {
+    config::Attention attention;
+    attention.placement = config::PlacementKind::zigzag;
+    attention.kind = kind;
+    attention.sparse.block = 16;
+    attention.sparse.stride = 4;
+    attention.sparse.dense_below = 0;
+    const json report = shared_by_four(attention);
+    const json& plan = report["plans"][0];
+    EXPECT_EQ(plan["index"].size(), std::size_t{kIndexRounds});
+    for (int rank = 0; rank < 4; ++rank) {
+      std::int64_t bytes = 0;
+      for (const json& stage : plan["stages"]) bytes += sent(stage["moves"], rank);
+      const std::int64_t inputs = bytes;
+      for (const json& round : plan["index"]) bytes += sent(round["moves"], rank);
+      EXPECT_GT(bytes, inputs);
+      EXPECT_EQ(report["summary"]["bytes_sent_per_rank"][static_cast<std::size_t>(rank)], bytes);
+    }
+  }
+}
+
+/// Where dual chunk attention rotates a query at a place in the text for such a key.
+std::int64_t dual_chunk_position(const DualChunk& of, std::int64_t query, std::int64_t key) {
+  const std::int64_t chunks = query / of.stride - key / of.stride;
+  if (chunks == 0) return query % of.stride;
+  return chunks == 1 ? std::min(query % of.stride + of.stride, of.cap) : of.farthest;
+}
+
+TEST(Report, JsonMapsCountsOfThePlanToPositions) {
+  for (const auto placement : {config::PlacementKind::zigzag, config::PlacementKind::striped,
+                               config::PlacementKind::block_striped}) {
+    config::Attention attention;
+    attention.placement = placement;
+    attention.kind = config::AttentionKind::dual_chunk;
+    attention.chunk = 50;
+    attention.local = 9;
+    attention.block = 8;
+    const json report = shared_by_four(attention);
+    const json& plan = report["plans"][0];
+    const TokenOrder order{plan["order"]["stripes"], plan["order"]["run"]};
+    const DualChunk chunks{41, 50, 50};
+    ASSERT_EQ(Mask::dual_chunk(chunks), attention.mask());
+    int capped = 0;
+    for (const json& stage : plan["stages"]) {
+      for (const json& task : stage["tasks"]) {
+        if (!task.contains("q_positions")) continue;
+        std::int64_t query = task["q"][0];
+        const std::int64_t key = position_of(order, 200, task["k"][0]);
+        for (const json& map : task["q_positions"]) {
+          capped += map.contains("cap");
+          EXPECT_EQ(map["q"][0], query);
+          for (const std::int64_t end = map["q"][1]; query < end; ++query) {
+            const std::int64_t position =
+                std::int64_t{map["first"]} + std::int64_t{map["step"]} * query;
+            const std::int64_t text = position_of(order, 200, query);
+            EXPECT_EQ(std::min(position, map.value("cap", position)),
+                      dual_chunk_position(chunks, text, key));
+          }
+        }
+        EXPECT_EQ(task["q"][1], query);
+      }
+    }
+    EXPECT_GT(capped, 0);
+  }
+}
+
+TEST(Report, JsonHasNoNumberForWhatHasNoEnd) {
+  config::Attention attention;
+  attention.placement = config::PlacementKind::block_striped;
+  attention.block = 8;
+  for (const auto kind : {config::AttentionKind::window, config::AttentionKind::dual_chunk}) {
+    attention.kind = kind;
+    attention.window = 50;
+    attention.chunk = 50;
+    EXPECT_THAT(shared_by_four(attention).dump(),
+                testing::Not(testing::ContainsRegex("[0-9]{19}")));
+  }
+}
+
 TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
   StepNotes notes;
   notes.predictions = {{1.0, 2.0}, {3.0, 5.0}};

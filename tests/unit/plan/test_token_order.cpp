@@ -115,29 +115,15 @@ TEST(TokenOrder, MaskedTasksAreTheMaskOfARectangle) {
   }
 }
 
-TEST(TokenOrder, SeenKeysAndPairsEqualCounting) {
+TEST(TokenOrder, PairsEqualCounting) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     Draw draw(seed);
     const Case c = random_case(draw);
     std::int64_t pairs = 0;
-    std::vector<char> needed(static_cast<std::size_t>(c.length), 0);
     for (std::int64_t i = c.q.begin; i < c.q.end; ++i) {
-      for (std::int64_t j = 0; j < c.length; ++j) {
-        pairs += c.sees(i, j);
-        if (c.sees(i, j) && c.k.contains({j, j + 1})) needed[static_cast<std::size_t>(j)] = 1;
-      }
+      for (std::int64_t j = 0; j < c.length; ++j) pairs += c.sees(i, j);
     }
     EXPECT_EQ(mask_pairs(c.workload(), 0, c.q), pairs) << "seed " << seed;
-    std::vector<char> seen(needed.size(), 0);
-    for (Range range : seen_keys(c.workload(), 0, c.q, c.k)) {
-      for (std::int64_t j = range.begin; j < range.end; ++j) ++seen[static_cast<std::size_t>(j)];
-    }
-    if (c.mask == Mask{}) {
-      EXPECT_EQ(seen, needed) << "seed " << seed;
-    } else {  // with what lies between keys in the text
-      for (std::size_t j = 0; j < seen.size(); ++j)
-        EXPECT_GE(seen[j], needed[j]) << "seed " << seed;
-    }
   }
 }
 

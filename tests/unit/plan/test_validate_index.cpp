@@ -216,8 +216,28 @@ TEST(Density, CostsFollowIt) {
   EXPECT_DOUBLE_EQ(kept_share(w, rows), 0.25);
   EXPECT_DOUBLE_EQ(place_task(w, 0, rows).cost, 0.25 * forward_flops(rows, w.shape.head_dim));
   EXPECT_DOUBLE_EQ(kept_share(w, {1, {0, 40}, {0, 40}, {0, 4}}), 1);
-  EXPECT_EQ(w.weights_of(0).pairs({100, 300}), 256 * w.mask_of(0).pairs({100, 300}));
-  EXPECT_EQ(w.weights_of(1).pairs({0, 40}), 1024 * w.mask_of(1).pairs({0, 40}));
+  const std::int64_t unit = SparseDensity::kUnit;
+  EXPECT_EQ(w.weights_of(0).pairs({100, 300}), unit / 4 * w.mask_of(0).pairs({100, 300}));
+  EXPECT_EQ(w.weights_of(1).pairs({0, 40}), unit * w.mask_of(1).pairs({0, 40}));
+}
+
+// Shares times pairs of 2^30 tokens are beyond 64 bits.
+TEST(Density, CostsAndLoadsOfTheLongestDocumentsHold) {
+  constexpr std::int64_t kLength = std::int64_t{1} << 30;
+  Workload w = test::workload({{kLength}, {}, {}, {}});
+  w.sparse = {.block = 64, .columns = 1024, .slashes = 152};
+  weigh(w, {});
+  config::Attention attention;
+  attention.block = 1 << 20;
+  attention.tolerance = 0.02;
+  const Plan plan = make_plan(attention, w);
+  EXPECT_THAT(violations(plan), IsEmpty());
+  EXPECT_LE(imbalance(plan), 1.03);
+  const double keys = 1024 + 2 * 152 * 64 + 32;  // of a row
+  const double cost = 4.0 * w.shape.head_dim * w.shape.heads * keys * static_cast<double>(kLength);
+  double sum = 0;
+  for (const double of_rank : plan.cost_per_rank) sum += of_rank;
+  EXPECT_NEAR(sum, cost, 0.01 * cost);
 }
 
 TEST(Density, TasksKnowTheirPartOfABlock) {

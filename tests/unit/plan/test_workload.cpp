@@ -89,8 +89,9 @@ TEST(MakePlan, TakesTheNamedPlacement) {
     attention.placement = placement;
     return hash(make_plan(attention, w));
   };
-  EXPECT_EQ(planned(PlacementKind::colocated), hash(colocated(w)));
-  EXPECT_EQ(planned(PlacementKind::all_gather), hash(all_gather(w)));
+  for (const PlacementKind placement : {PlacementKind::colocated, PlacementKind::all_gather}) {
+    EXPECT_EQ(planned(placement), hash(colocated(w)));
+  }
   for (const PlacementKind placement : {PlacementKind::ring, PlacementKind::zigzag,
                                         PlacementKind::striped, PlacementKind::block_striped}) {
     EXPECT_EQ(planned(placement), hash(ring(w)));

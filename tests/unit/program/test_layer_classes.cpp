@@ -72,7 +72,7 @@ TEST(LayerClasses, OthersAreSplitWhereTheyDiffer) {
               ElementsAre(std::vector{1, 3}, std::vector{0, 2}));
   EXPECT_THAT(classes_of(e, {0.2, 0.2, 0.2, 0.26}),
               ElementsAre(std::vector{0, 1, 2}, std::vector{3}));
-  EXPECT_THAT(classes_of(e, {0.4, 0.1, 0.2, 0.8}),  // four steps of 2, three classes
+  EXPECT_THAT(classes_of(e, {0.4, 0.1, 0.2, 0.7}),  // the narrowest step stays
               ElementsAre(std::vector{1}, std::vector{2}, std::vector{0, 3}));
 }
 
@@ -114,7 +114,7 @@ TEST(LayerClasses, DenseStepsAndOtherKindsHaveNone) {
 TEST(LayerClasses, BudgetsOfHeadsAreThoseOfTheFullestTensorRank) {
   config::Experiment e = sparse_experiment(1);
   e.attention.sparse.heads = {{{64, 2, 0}, {8, 2, 0}, {16, 2, 0}, {16, 2, 0}}};
-  const auto share = [](std::int64_t columns) {  // of the last rows of 512, of 1024 steps
+  const auto share = [](std::int64_t columns) {  // of the last rows of 512
     return SparseDensity::of_budgets({8, columns, 2, 0, 0, 0, 0}, 512).share(31);
   };
   const auto found = [&] {
