@@ -45,11 +45,16 @@ std::string holder(int file) {
   return bytes > 0 ? text.data() : "another process";
 }
 
-void refuse_link(const fs::directory_entry& entry) {
+/// A link may lead anywhere; a pipe keeps waiting who opens it.
+void require_file(const fs::directory_entry& entry) {
   std::error_code error;
-  if (!entry.is_symlink(error)) return;
-  fail(ExitCode::data, "{}: is a link to {}; valid: an output folder without links",
-       entry.path().string(), fs::read_symlink(entry.path(), error).string());
+  if (entry.is_symlink(error)) {
+    fail(ExitCode::data, "{}: is a link to {}; valid: an output folder without links",
+         entry.path().string(), fs::read_symlink(entry.path(), error).string());
+  }
+  if (!fs::is_other(entry.symlink_status(error))) return;
+  fail(ExitCode::data, "{}: is a pipe, a socket or a device; valid: an output folder of files",
+       entry.path().string());
 }
 
 }  // namespace
@@ -70,12 +75,17 @@ bool OutputFolder::lock() {
   const std::string& folder = place_.path();
   file_ = open_lock(lock_of(folder));
   if (file_ < 0) return false;  // who renamed the folder just now does not work in it any more
-  if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    const std::string who = holder(std::exchange(file_, -1));
-    fail(ExitCode::data, "{}: in use by {}; valid: another --output, or wait until it ends", folder,
-         who);
+  if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      const std::string who = holder(std::exchange(file_, -1));
+      fail(ExitCode::data, "{}: in use by {}; valid: another --output, or wait until it ends",
+           folder, who);
+    }
+    spdlog::warn(
+        "warning   {}: its file system has no locks ({}): a second run in this folder "
+        "would not be noticed",
+        folder, std::strerror(errno));
   }
-  // Some network file systems lock nothing: there the run goes on without.
   struct stat held {
   }, there{};
   const bool same = fstat(file_, &held) == 0 && stat(lock_of(folder).c_str(), &there) == 0 &&
@@ -110,14 +120,14 @@ OutputFolder::~OutputFolder() {
   close(file_);
 }
 
-void OutputFolder::refuse_links(std::initializer_list<const char*> names) const {
+void OutputFolder::require_files(std::initializer_list<const char*> names) const {
   for (const char* name : names) {
     const fs::directory_entry entry(fs::path(path()) / name);
-    refuse_link(entry);
+    require_file(entry);
     std::error_code error;
     for (fs::directory_iterator below(entry.path(), error), end; !error && below != end;
          below.increment(error)) {
-      refuse_link(*below);
+      require_file(*below);
     }
   }
 }

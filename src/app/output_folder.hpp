@@ -11,6 +11,7 @@ namespace cadenza::app {
 
 /// Made where there is none, and locked as long as the object lives. The kernel ends the lock with
 /// the process, however that ends; the file .lock in the folder, which carries it, says who has it.
+/// Where the file system has no locks, a warning says so.
 class OutputFolder {
  public:
   /// @throws Error(data) where it cannot be made, or another process writes into it
@@ -22,8 +23,8 @@ class OutputFolder {
   const std::string& path() const { return place_.path(); }
   static std::string lock_of(const std::string& folder);  ///< path of the file
   /// @param names  files and folders of it that will be written, the latter with what is in them
-  /// @throws Error(data) where one of them is a link: it may lead anywhere
-  void refuse_links(std::initializer_list<const char*> names) const;
+  /// @throws Error(data) where one of them is there and neither: a link, a pipe, a device
+  void require_files(std::initializer_list<const char*> names) const;
   /// @throws Error(data) when the folder was removed, renamed or replaced
   void require() const { place_.require(); }
 

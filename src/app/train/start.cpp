@@ -10,6 +10,7 @@
 
 #include "app/run_folder.hpp"
 #include "app/runtime/collective_error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {
@@ -33,12 +34,12 @@ class Candidates {
   }
 
   /// The next file that is sound as far as one sees without its numbers.
-  Start next(const config::Experiment& experiment) {
+  Start next(const config::Experiment& experiment, const model::FileContents& contents) {
     while (!paths_.empty()) {
       const std::string path = paths_.front();
       paths_.pop_front();
       try {
-        return examine(path, experiment);
+        return examine(path, experiment, contents);
       } catch (const model::OtherModel&) {
         throw;  // nothing is wrong with the file
       } catch (const Error& error) {
@@ -60,19 +61,21 @@ class Candidates {
   const std::string& notes() const { return notes_; }
 
  private:
-  Start examine(const std::string& path, const config::Experiment& experiment) {
+  Start examine(const std::string& path, const config::Experiment& experiment,
+                const model::FileContents& contents) {
     const model::CheckpointReader checkpoint(path);
     checkpoint.require(experiment.model);
     if (checkpoint.step() >= experiment.run.steps) {
       fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} steps already done in {}",
            experiment.run.steps, checkpoint.step(), path);
     }
-    notes_ = describe(checkpoint, experiment);
+    notes_ = describe(checkpoint, experiment, contents);
     return {path, checkpoint.step()};
   }
 
   static std::string describe(const model::CheckpointReader& checkpoint,
-                              const config::Experiment& experiment) {
+                              const config::Experiment& experiment,
+                              const model::FileContents& contents) {
     if (checkpoint.unprotected()) {
       return fmt::format(
           "warning   {}: was written by an older version, without checksums and without the "
@@ -80,8 +83,10 @@ class Candidates {
           checkpoint.path());
     }
     std::vector<std::string> keys;
-    for (const auto& difference : checkpoint.differences(experiment)) {
-      keys.push_back(difference.key);
+    for (const auto& [key, stored, asked] : checkpoint.differences(experiment, contents)) {
+      const bool file = contents.contains(key) && contents.at(key) == asked;
+      keys.push_back(file ? fmt::format("{} (it holds {}, then {})", key, asked, printable(stored))
+                          : key);
     }
     return keys.empty() ? ""
                         : fmt::format("changed   since the checkpoint: {}", fmt::join(keys, ", "));
@@ -113,7 +118,7 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 }
 
 Start find_start(comm::Communicator& world, const std::string& from,
-                 const config::Experiment& experiment,
+                 const config::Experiment& experiment, const model::FileContents& contents,
                  const std::function<void(const std::string& path)>& read) {
   Start start;
   if (from.empty()) return start;
@@ -124,7 +129,7 @@ Start find_start(comm::Communicator& world, const std::string& from,
   });
   for (bool found = false; !found;) {
     collectively(world, [&] {
-      if (first) start = candidates->next(experiment);
+      if (first) start = candidates->next(experiment, contents);
     });
     start.checkpoint = comm::broadcast(world, start.checkpoint, 0);
     world.broadcast(std::as_writable_bytes(std::span(&start.step, 1)), 0);

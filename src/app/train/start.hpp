@@ -29,11 +29,12 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 /// and in which settings the run that wrote the checkpoint was another.
 /// @param from  a checkpoint, a folder of checkpoints or a run's folder (of both the newest that is
 ///              sound); empty: step 0
+/// @param contents  of the experiment's files
 /// @param read  reads a checkpoint's numbers on every rank; throws Error(data) where one is damaged
 /// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage)
 /// where run.steps are done already
 Start find_start(comm::Communicator& world, const std::string& from,
-                 const config::Experiment& experiment,
+                 const config::Experiment& experiment, const model::FileContents& contents,
                  const std::function<void(const std::string& path)>& read);
 
 }  // namespace cadenza::app
