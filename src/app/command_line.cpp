@@ -60,6 +60,13 @@ CLI::Option* add_output(CLI::App& app, CommandLine& line, const std::string& hel
           ""));
 }
 
+/// A file, for which others are not replaced by mistake.
+void add_output_file(CLI::App& app, CommandLine& line, const std::string& help) {
+  add_output(app, line, help)->required();
+  app.add_flag("--force", line.force,
+               "Let --output replace a file that this command did not write");
+}
+
 void add_set(CLI::App& app, CommandLine& line) {
   app.add_option("--set", line.overrides,
                  "Set a key of the experiment, e.g. --set parallel.data=4 (may be repeated)")
@@ -105,10 +112,9 @@ void add_attend(CLI::App& app, CommandLine& line) {
   attend->add_option("--index", line.index,
                      "sparse kinds: the output of an earlier call, whose index to take "
                      "instead of choosing one (docs/attend.md)");
-  add_output(*attend, line,
-             "HDF5: out, lse [tokens, heads], with dout dq, dk, dv, with sparse kinds the "
-             "index; written only if all numbers are finite (exit code 4 otherwise)")
-      ->required();
+  add_output_file(*attend, line,
+                  "HDF5: out, lse [tokens, heads], with dout dq, dk, dv, with sparse kinds the "
+                  "index; written only if all numbers are finite (exit code 4 otherwise)");
   attend->callback([&line] { line.command = Command::attend; });
 }
 
@@ -178,7 +184,7 @@ void add_calibrate(CLI::App& app, CommandLine& line) {
       "Measure this machine with an experiment's model and dtype, and write a machine file for "
       "cluster.machine; with two or more ranks under mpirun, measure messages too");
   add_common(*calibrate, line);
-  add_output(*calibrate, line, "Machine file (YAML)")->required();
+  add_output_file(*calibrate, line, "Machine file (YAML)");
   calibrate->callback([&line] { line.command = Command::calibrate; });
 }
 

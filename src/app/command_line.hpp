@@ -18,6 +18,7 @@ struct CommandLine {
   std::string experiment;              ///< path of the YAML; sweep: of the sweep
   std::vector<std::string> overrides;  ///< --set key.path=value
   std::string output;                  ///< train, simulate, sweep: folder; attend, calibrate: file
+  bool force = false;                  ///< attend, calibrate: `output` may be any file
   std::string from;                    ///< train: checkpoint or folder; empty: step 0
   bool dry_run = false;                ///< train
   std::string input;                   ///< attend

@@ -75,12 +75,17 @@ bool OutputFolder::lock() {
   const std::string& folder = place_.path();
   file_ = open_lock(lock_of(folder));
   if (file_ < 0) return false;  // who renamed the folder just now does not work in it any more
-  if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    const std::string who = holder(std::exchange(file_, -1));
-    fail(ExitCode::data, "{}: in use by {}; valid: another --output, or wait until it ends", folder,
-         who);
+  if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      const std::string who = holder(std::exchange(file_, -1));
+      fail(ExitCode::data, "{}: in use by {}; valid: another --output, or wait until it ends",
+           folder, who);
+    }
+    spdlog::warn(
+        "warning   {}: its file system has no locks ({}): a second run in this folder "
+        "would not be noticed",
+        folder, std::strerror(errno));
   }
-  // Some network file systems lock nothing: there the run goes on without.
   struct stat held {
   }, there{};
   const bool same = fstat(file_, &held) == 0 && stat(lock_of(folder).c_str(), &there) == 0 &&

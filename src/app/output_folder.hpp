@@ -11,6 +11,7 @@ namespace cadenza::app {
 
 /// Made where there is none, and locked as long as the object lives. The kernel ends the lock with
 /// the process, however that ends; the file .lock in the folder, which carries it, says who has it.
+/// Where the file system has no locks, a warning says so.
 class OutputFolder {
  public:
   /// @throws Error(data) where it cannot be made, or another process writes into it

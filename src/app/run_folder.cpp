@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
@@ -32,10 +33,26 @@ void remove_unfinished(const fs::path& traces) {
   }
 }
 
+/// A folder is renamed and files in it are replaced where a run wrote them: it makes trace/ first,
+/// then experiment.yaml, then metrics.jsonl. @throws Error(data) where somebody else did
+void refuse_files_of_others(const fs::path& folder) {
+  for (const auto& [name, before] :
+       {std::pair("experiment.yaml", "trace"), std::pair("metrics.jsonl", "experiment.yaml")}) {
+    std::error_code unseen;
+    if (!fs::is_regular_file(folder / name, unseen) || fs::exists(folder / before, unseen))
+      continue;
+    fail(ExitCode::data,
+         "{}: was not written by a run, which would replace it; valid: --output with a new folder, "
+         "or with that of an earlier run",
+         (folder / name).string());
+  }
+}
+
 /// Nothing of an earlier run is lost or mixed with this one.
 /// @return the folder, empty of it
 OutputFolder keep_earlier_run(OutputFolder held) {
   const fs::path path = held.path();
+  refuse_files_of_others(path);
   model::remove_partial_checkpoints(path / "checkpoints");
   std::error_code error;  // where one may not look, writing will say so
   if (!fs::exists(path / "experiment.yaml", error)) return held;

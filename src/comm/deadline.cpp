@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "deadline.hpp"
+#include "cadenza/comm/deadline.hpp"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 
 namespace cadenza::comm {
 
-Deadline::Deadline(const char* call, double seconds, int rank) {
+Deadline::Deadline(const char* what, double seconds, int rank) {
   if (seconds > 0)
-    thread_ = std::thread([this, call, seconds, rank] { watch(call, seconds, rank); });
+    thread_ = std::thread([this, what, seconds, rank] { watch(what, seconds, rank); });
 }
 
 Deadline::~Deadline() {
@@ -25,7 +25,7 @@ Deadline::~Deadline() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Deadline::watch(const char* call, double seconds, int rank) {
+void Deadline::watch(const char* what, double seconds, int rank) {
   // Pieces of time, so that one in which this process was stopped itself does not count; later
   // ranks wait a little longer, so that one speaks and the launcher ends the others.
   constexpr double kPiece = 0.05;
@@ -37,10 +37,8 @@ void Deadline::watch(const char* call, double seconds, int rank) {
       return;
     }
   }
-  fmt::print(stderr,
-             "cadenza: no operation completed for {:g} s (run.timeout): rank {} waits in {} for a "
-             "rank that does not answer\n",
-             seconds, rank, call);
+  fmt::print(stderr, "cadenza: no operation completed for {:g} s (run.timeout): rank {} waits {}\n",
+             seconds, rank, what);
   std::fflush(stderr);
   std::_Exit(static_cast<int>(ExitCode::communication));
 }

@@ -209,7 +209,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color) override {
     barrier();  // it can be watched, and says who does not come
     MPI_Comm part = MPI_COMM_NULL;
-    watch_->bounded("MPI_Comm_split",
+    watch_->bounded("in MPI_Comm_split for a rank that does not answer",
                     [&] { check(MPI_Comm_split(comm_, color, rank_, &part), "MPI_Comm_split"); });
     return std::make_unique<MpiCommunicator>(part, true, watch_);
   }

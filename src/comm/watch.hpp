@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
-#include "deadline.hpp"
+#include "cadenza/comm/deadline.hpp"
 
 namespace cadenza::comm {
 
@@ -56,10 +56,10 @@ class Watch {
   }
 
   /// Runs `action`, a call of MPI that cannot be polled. The process ends when it does not end.
-  /// @param call  its name; a literal
+  /// @param what  of Deadline
   template <typename Action>
-  void bounded(const char* call, const Action& action) const {
-    const Deadline deadline(call, timeout_, rank_);
+  void bounded(const char* what, const Action& action) const {
+    const Deadline deadline(what, timeout_, rank_);
     action();
   }
 

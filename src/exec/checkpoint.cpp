@@ -89,7 +89,8 @@ template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
                       GradientReducer<Real>& gradients, const SparseEstimates& estimates,
-                      const std::string& path, std::int64_t step) {
+                      const model::FileContents& contents, const std::string& path,
+                      std::int64_t step) {
   using Sum = Accumulator<Real>;
   std::optional<model::CheckpointWriter> writer;
   std::optional<Error> failure;  // the others go on sending: rank 0 fails when all is received
@@ -101,7 +102,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
       failure = error;
     }
   };
-  attempt([&] { writer.emplace(path, step, experiment); });
+  attempt([&] { writer.emplace(path, step, experiment, contents); });
   Collector<Sum> collector(experiment, layout, trainers);
   const auto write = [&](const std::string& prefix, const Sum* mine) {
     collector.collect(
@@ -124,7 +125,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
   template void write_checkpoint(const config::Experiment&, const program::Layout&,   \
                                  comm::Communicator&, const model::Parameters<Real>&, \
                                  GradientReducer<Real>&, const SparseEstimates&,      \
-                                 const std::string&, std::int64_t);
+                                 const model::FileContents&, const std::string&, std::int64_t);
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -6,6 +6,7 @@
 #include "cadenza/base/sparse_density.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/model/checkpoint.hpp"
 #include "cadenza/program/layout.hpp"
 #include "exec/collectives/gradients.hpp"
 
@@ -18,6 +19,7 @@ template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
                       GradientReducer<Real>& gradients, const SparseEstimates& estimates,
-                      const std::string& path, std::int64_t step);
+                      const model::FileContents& contents, const std::string& path,
+                      std::int64_t step);
 
 }  // namespace cadenza::exec

@@ -304,8 +304,9 @@ void Executor<Real>::run_attention(const Step& step) {
 
 template <typename Real>
 void Executor<Real>::write_checkpoint(const std::string& path, std::int64_t step,
-                                      const SparseEstimates& estimates) {
-  if (trainer_) trainer_->write_checkpoint(path, step, estimates);
+                                      const SparseEstimates& estimates,
+                                      const model::FileContents& contents) {
+  if (trainer_) trainer_->write_checkpoint(path, step, estimates, contents);
 }
 
 template <typename Real>

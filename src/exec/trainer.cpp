@@ -229,9 +229,10 @@ void Trainer<Real>::optimize(std::int64_t step) {
 
 template <typename Real>
 void Trainer<Real>::write_checkpoint(const std::string& path, std::int64_t step,
-                                     const SparseEstimates& estimates) {
+                                     const SparseEstimates& estimates,
+                                     const model::FileContents& contents) {
   exec::write_checkpoint(experiment_, layout_, *groups_.trainers, parameters_, gradients_,
-                         estimates, path, step);
+                         estimates, contents, path, step);
 }
 
 template class Trainer<bfloat16>;

@@ -25,12 +25,16 @@ constexpr std::string_view kSuffix = ".h5";
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const std::string& path, std::int64_t step,
-                                   const config::Experiment& experiment)
+                                   const config::Experiment& experiment,
+                                   const FileContents& contents)
     : output_(std::make_unique<storage::NewFile>(path, storage::Protection::checksums)) {
   storage::File& file = output_->file();
   file.write_attribute("schema", std::string(kCheckpointSchema));
   file.write_attribute("step", step);
   file.write_attribute("experiment", config::to_yaml(experiment));
+  std::string lines;
+  for (const auto& [key, text] : contents) lines += fmt::format("{}: {}\n", key, text);
+  file.write_attribute("contents", lines);
 }
 
 CheckpointWriter::~CheckpointWriter() = default;

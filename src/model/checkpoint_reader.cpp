@@ -34,6 +34,7 @@ CheckpointReader::CheckpointReader(const std::string& path)
          shown(schema), kCheckpointSchema);
   }
   experiment_ = file_->read_text_attribute("experiment");
+  contents_ = file_->read_text_attribute("contents");
   step_ = file_->read_attribute("step");
   if (step_ < 0) fail(ExitCode::data, "{}: found step {}; valid: at least 0", path, step_);
   const std::int64_t named = step_of(std::filesystem::path(path).filename().string());
@@ -49,10 +50,13 @@ const std::string& CheckpointReader::path() const {
   return file_->path();
 }
 
-std::vector<Difference> CheckpointReader::differences(const config::Experiment& experiment) const {
+std::vector<Difference> CheckpointReader::differences(const config::Experiment& experiment,
+                                                      const FileContents& contents) const {
   if (unprotected_) return {};
   std::vector<Difference> found = compare(experiment_, path(), experiment);
   std::erase_if(found, [](const Difference& d) { return is_of_model(d.key); });
+  const std::vector<Difference> changed = compare(contents_, contents, found);
+  found.insert(found.end(), changed.begin(), changed.end());
   return found;
 }
 

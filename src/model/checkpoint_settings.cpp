@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "cadenza/config/load.hpp"
 
@@ -74,6 +75,25 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
     if (value_in(theirs.contains(key) ? theirs : defaults, key) != value_in(ours, key)) {
       found.push_back({key, value_in(theirs, key), value_in(ours, key)});
     }
+  }
+  return found;
+}
+
+std::vector<Difference> compare(const std::string& stored, const FileContents& asked,
+                                std::span<const Difference> changed) {
+  std::vector<Difference> found;
+  for (const auto& [key, text] : asked) {
+    const std::string block = key.substr(0, key.find('.') + 1);  // "data."
+    // Documents are cut at the microbatch where no data.max_document is given.
+    const bool expected = std::ranges::any_of(changed, [&](const Difference& d) {
+      return d.key.starts_with(block) || d.key == "seed" || d.key == "batch.microbatch";
+    });
+    const std::string begin = key + ": ";
+    const std::size_t line = ("\n" + stored).find("\n" + begin);
+    if (expected || line == std::string::npos) continue;
+    const std::string_view rest = std::string_view(stored).substr(line + begin.size());
+    const std::string theirs(rest.substr(0, rest.find('\n')));
+    if (theirs != text) found.push_back({key, theirs, text});
   }
   return found;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HDF5 library as a whole: quiet, without an exit handler, its types, its errors as one phrase.
+#include <cerrno>
 #include <mutex>
+#include <system_error>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
@@ -11,6 +13,8 @@ namespace {
 struct Reason {
   std::string system;   ///< text of errno, where a driver reported one
   std::string deepest;  ///< what the innermost function said
+  bool locks = false;   ///< it was a lock that failed,
+  bool busy = false;    ///< for somebody else has it
 };
 
 /// H5Ewalk2 callback, from the innermost error outwards.
@@ -24,6 +28,8 @@ herr_t collect(unsigned depth, const H5E_error2_t* error, void* data) {
   if (reason.system.empty() && begin != std::string::npos) {
     const auto first = begin + marker.size();
     reason.system = text.substr(first, text.find('\'', first) - first);
+    reason.locks = text.find("lock file") != std::string::npos;
+    reason.busy = reason.system == std::generic_category().message(EWOULDBLOCK);
   }
   return 0;
 }
@@ -44,6 +50,11 @@ void initialise() {
 std::string last_failure() {
   Reason reason;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &reason);
+  if (reason.locks && !reason.busy) {
+    return reason.system +
+           ": its file system has no locks; valid: one that has, or "
+           "HDF5_USE_FILE_LOCKING=FALSE in the environment";
+  }
   if (!reason.system.empty()) return reason.system;
   return reason.deepest.empty() ? "HDF5 gives no reason" : reason.deepest;
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "cadenza/base/error.hpp"
@@ -16,6 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+[[noreturn]] void fail_to_write(const std::string& path, const std::string& reason) {
+  fail(ExitCode::data, "{}: cannot be written: {}", path, reason);
+}
+
 /// Waits until a file's bytes, or a folder's entries, have left the system's memory.
 void sync_to_disk(const fs::path& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -23,15 +28,29 @@ void sync_to_disk(const fs::path& path) {
   const bool done = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
   const int reason = errno;
   if (descriptor >= 0) close(descriptor);
-  if (!done) {
-    fail(ExitCode::data, "{}: cannot be written: {}", path.string(), std::strerror(reason));
-  }
+  if (!done) fail_to_write(path.string(), std::strerror(reason));
+}
+
+/// Where a file is until it is whole: nothing is there yet.
+std::string partial_of(const std::string& path) {
+  std::string partial = path + std::string(kPartial);
+  std::error_code error;  // what is in the way is told by who makes the file
+  if (!fs::is_directory(fs::symlink_status(partial, error))) fs::remove(partial, error);
+  return partial;
+}
+
+void give_name(const std::string& partial, const std::string& path) {
+  sync_to_disk(partial);
+  std::error_code error;
+  fs::rename(partial, path, error);
+  if (error) fail_to_write(path, error.message());
+  sync_to_disk(fs::absolute(path).parent_path());
 }
 
 }  // namespace
 
 NewFile::NewFile(std::string path, Protection protection)
-    : path_(std::move(path)), partial_(path_ + std::string(kPartial)) {
+    : path_(std::move(path)), partial_(partial_of(path_)) {
   file_ = File::create(partial_, protection);
 }
 
@@ -44,12 +63,23 @@ NewFile::~NewFile() {
 
 void NewFile::finish() {
   file_->close();
-  sync_to_disk(partial_);
-  std::error_code error;
-  fs::rename(partial_, path_, error);
-  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path_, error.message());
+  give_name(partial_, path_);
   file_.reset();
-  sync_to_disk(fs::absolute(path_).parent_path());
+}
+
+void write_whole(const std::string& path, std::string_view text) {
+  const std::string partial = partial_of(path);
+  errno = 0;
+  std::ofstream file(partial, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) {
+    const std::string reason = std::strerror(errno);
+    std::error_code ignored;
+    fs::remove(partial, ignored);
+    fail_to_write(path, reason);
+  }
+  give_name(partial, path);
 }
 
 }  // namespace cadenza::storage

@@ -176,8 +176,10 @@ File File::open(const std::string& path) {
   initialise();
   std::error_code unseen;  // what is not there is told by the attempt to open it
   const auto kind = std::filesystem::status(path, unseen).type();
-  if (kind == std::filesystem::file_type::fifo) {  // HDF5 would wait for its writer
-    fail(ExitCode::data, "{}: cannot open as an HDF5 file: it is a pipe", path);
+  using std::filesystem::file_type;
+  if (kind == file_type::fifo || kind == file_type::character) {  // HDF5 would wait for a writer
+    fail(ExitCode::data, "{}: cannot open as an HDF5 file: it is a {}", path,
+         kind == file_type::fifo ? "pipe" : "device");
   }
   const Reading reading(path);
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);

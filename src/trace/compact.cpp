@@ -48,29 +48,39 @@ bool copy_objects(hid_t from, hid_t to) {
   return true;
 }
 
-bool copy_file(const std::string& path, const std::string& copy) {
-  const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (!from) return false;
+bool copy_file(hid_t from, const std::string& copy) {
   Handle to = create_file(copy);
-  return copy_attributes(from.get(), to.get()) && copy_objects(from.get(), to.get()) &&
+  return copy_attributes(from, to.get()) && copy_objects(from, to.get()) &&
          H5Fclose(to.release()) >= 0;
 }
 
 }  // namespace
 
-void compact(const std::string& path, std::uint64_t rows_bytes) {
-  std::error_code error;
-  const std::uint64_t size = fs::file_size(path, error);
-  if (error || size < (rows_bytes + kMetadata) / 10 * 11) return;
+std::uint64_t compact_size(std::uint64_t rows_bytes) {
+  return rows_bytes + kMetadata;
+}
+
+bool copy_compact(hid_t file, const std::string& path) {
   const std::string copy = path + std::string(kUnfinished);
-  bool whole = false;
   try {
-    whole = copy_file(path, copy);
+    if (copy_file(file, copy)) return true;
   } catch (const std::exception&) {
     // No room, or no permission: the trace is complete as it is.
   }
-  if (whole) fs::rename(copy, path, error);
-  fs::remove(copy, error);
+  std::error_code ignored;
+  fs::remove(copy, ignored);
+  return false;
+}
+
+void compact(const std::string& path, std::uint64_t rows_bytes) {
+  std::error_code error;
+  const std::uint64_t size = fs::file_size(path, error);
+  if (error || size < compact_size(rows_bytes) / 10 * 11) return;
+  const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!from || !copy_compact(from.get(), path)) return;
+  const std::string copy = path + std::string(kUnfinished);
+  fs::rename(copy, path, error);
+  if (error) fs::remove(copy, error);
 }
 
 }  // namespace cadenza::trace

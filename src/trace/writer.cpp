@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <filesystem>
+#include <utility>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/place.hpp"
@@ -24,6 +26,13 @@ using storage::Handle;
 constexpr hsize_t kSmallChunk = 64;  // rows
 constexpr hsize_t kLeastEventChunk = 128;
 constexpr hsize_t kMostEventChunk = 1024;
+
+// A run that is killed leaves a file without many unused places: while it goes on, the file is
+// replaced by a compact copy whenever it has outgrown one by this factor. The factor bounds the
+// copying too: a file grows by a share of itself between two copies.
+constexpr double kOutgrown = 1.25;
+constexpr double kLookAgain = 1.1;  // at each growth by this factor
+constexpr std::uint64_t kWorthwhile = 256 * 1024;
 
 /// Not more than the rows of a flush: what is rewritten leaves its old place unused.
 hsize_t event_chunk(std::size_t events_per_step) {
@@ -52,7 +61,9 @@ Table make_table(Start start, const Handle& file, const std::string& path, const
 }  // namespace
 
 struct Writer::Implementation {
-  Implementation(Start start, const std::string& path, std::size_t events_per_step);
+  /// @param opened  Start::resume: where the file is that will be called `path`
+  Implementation(Start start, const std::string& path, std::size_t events_per_step,
+                 const std::string& opened);
   ~Implementation();
   void describe(const RunInfo& run, const RankInfo& rank);
   void begin(Start start);
@@ -60,6 +71,10 @@ struct Writer::Implementation {
   void append_names(const std::vector<std::string>& recorded);
   void write_status();
   void close();
+  std::uint64_t rows_bytes();
+  bool has_outgrown();
+  std::unique_ptr<Implementation> compacted();
+  void retire();
   /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
   template <typename Work>
   void guarded(Work work);
@@ -76,12 +91,13 @@ struct Writer::Implementation {
   Handle status_dataset;
   Table events, samples, highwater, names, plan, plan_summary, clock, positions, answers, steps;
   StatusRow status;
+  std::uint64_t look_at = kWorthwhile;  ///< bytes of the file
 };
 
 Writer::Implementation::Implementation(Start start, const std::string& where,
-                                       std::size_t events_per_step)
+                                       std::size_t events_per_step, const std::string& opened)
     : path(where),
-      file(start == Start::create ? create_file(path) : reopen_file(path)),
+      file(start == Start::create ? create_file(opened) : reopen_file(opened)),
       place(path),
       status_rows(describe_rows<StatusRow>()),
       events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
@@ -183,9 +199,54 @@ void Writer::Implementation::close() {
   });
 }
 
+std::uint64_t Writer::Implementation::rows_bytes() {
+  std::uint64_t bytes = 0;
+  for (const Table* table : tables()) bytes += table->bytes();
+  return bytes;
+}
+
+bool Writer::Implementation::has_outgrown() {
+  std::error_code error;  // of a file that was removed the next step tells
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  if (error || size < look_at) return false;
+  look_at = static_cast<std::uint64_t>(kLookAgain * static_cast<double>(size));
+  return static_cast<double>(size) > kOutgrown * static_cast<double>(compact_size(rows_bytes()));
+}
+
+/// A compact copy that is written on in place of this file, whose readers keep what they opened;
+/// null where there is no room for it. Whenever the process is killed, one of both has the name.
+std::unique_ptr<Writer::Implementation> Writer::Implementation::compacted() {
+  if (!copy_compact(file.get(), path)) return nullptr;
+  const std::string copy = path + std::string(kUnfinished);
+  std::error_code error;
+  try {
+    // Opened before it has the name: a reader could have a lock on it.
+    auto fresh = std::make_unique<Implementation>(Start::resume, path, kMostEventChunk, copy);
+    fresh->guarded([&] { fresh->begin(Start::resume); });
+    std::filesystem::rename(copy, path, error);
+    if (error) throw Error(ExitCode::data, error.message());
+    fresh->place = storage::Place(path);
+    fresh->overhead_ns = overhead_ns;
+    return fresh;
+  } catch (const Error&) {
+    std::filesystem::remove(copy, error);
+    return nullptr;
+  }
+}
+
+/// Of a file that lost its name: who reads it still is not told that the run ended.
+void Writer::Implementation::retire() {
+  try {
+    close();
+  } catch (const Error&) {
+    // Nothing was written to it that its copy lacks.
+  }
+}
+
 Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank,
                std::size_t events_per_step)
-    : implementation_(std::make_unique<Implementation>(Start::create, path, events_per_step)) {
+    : implementation_(
+          std::make_unique<Implementation>(Start::create, path, events_per_step, path)) {
   implementation_->guarded([&] {
     implementation_->describe(run, rank);
     implementation_->begin(Start::create);
@@ -193,7 +254,8 @@ Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank
 }
 
 Writer::Writer(const std::string& path)
-    : implementation_(std::make_unique<Implementation>(Start::resume, path, kMostEventChunk)) {
+    : implementation_(
+          std::make_unique<Implementation>(Start::resume, path, kMostEventChunk, path)) {
   implementation_->guarded([&] { implementation_->begin(Start::resume); });
 }
 
@@ -222,8 +284,22 @@ void Writer::write_losses(std::span<const PositionLoss> positions,
 }
 
 void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {
+  std::int64_t spent_ns = 0;
+  {
+    const Stopwatch stopwatch(spent_ns);
+    commit_step(step, memory, recorder);
+    if (implementation_->has_outgrown()) {
+      if (auto fresh = implementation_->compacted()) {
+        implementation_->retire();
+        implementation_ = std::move(fresh);
+      }
+    }
+  }
+  implementation_->overhead_ns += spent_ns;
+}
+
+void Writer::commit_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {
   Implementation& trace = *implementation_;
-  const Stopwatch stopwatch(trace.overhead_ns);
   trace.guarded([&] {
     trace.place.require();
     trace.append_names(recorder.names());
@@ -255,10 +331,8 @@ void Writer::finish(int signal) {
   std::uint64_t bytes = 0;
   implementation_->guarded([&] {
     implementation_->place.require();
-    for (Table* table : implementation_->tables()) {
-      table->flush();
-      bytes += table->bytes();
-    }
+    for (Table* table : implementation_->tables()) table->flush();
+    bytes = implementation_->rows_bytes();
   });
   implementation_->close();
   compact(implementation_->path, bytes);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,18 +21,23 @@ class NewFile;
 
 namespace cadenza::model {
 
+/// What the files held that an experiment names, by the key that names them: they may change while
+/// the experiment stays the same. {"data.path", "12 documents of 3456 tokens, lengths 00ab..."}
+using FileContents = std::map<std::string, std::string>;
+
 /// Writes `path` whole or not at all: datasets <name> ([out, in] or [width]),
 /// optimizer/first_moment/<name>, optimizer/second_moment/<name>; with sparse attention
 /// sparse_estimate/places ([rows, 3]: 0 for SparseEstimates::next or 1 for `after`, layer, binary
 /// digits of the lengths) and sparse_estimate/shares ([rows, 32]); attributes schema, step (updates
-/// done so far) and experiment (its YAML, complete). Everything has checksums. Numbers are
-/// Accumulator<Real>: nothing of a run in bfloat16 is lost. Until finish() the file is called
-/// <path>.partial; without it nothing stays, but for that file where the process is killed.
+/// done so far), experiment (its YAML, complete) and contents (of its files: "KEY: TEXT" lines).
+/// Everything has checksums. Numbers are Accumulator<Real>: nothing of a run in bfloat16 is lost.
+/// Until finish() the file is called <path>.partial; without it nothing stays, but for that file
+/// where the process is killed.
 class CheckpointWriter {
  public:
   /// @throws Error(data), as all members
-  CheckpointWriter(const std::string& path, std::int64_t step,
-                   const config::Experiment& experiment);
+  CheckpointWriter(const std::string& path, std::int64_t step, const config::Experiment& experiment,
+                   const FileContents& contents = {});
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
@@ -76,8 +82,10 @@ class CheckpointReader {
   /// @throws OtherModel unless the file was written with the model's settings and holds every
   /// parameter of it and both its moments, in their shapes, and no other parameter
   void require(const config::Model& model) const;
-  /// The settings but the model's: of seed, data, batch, optimizer, and the number of steps.
-  std::vector<Difference> differences(const config::Experiment& experiment) const;
+  /// The settings but the model's: of seed, data, batch, optimizer, and the number of steps; and
+  /// the files whose contents are others although the settings that name and read them are not.
+  std::vector<Difference> differences(const config::Experiment& experiment,
+                                      const FileContents& contents = {}) const;
   /// This rank's blocks of all parameters, the moments of what it owns, the working copy. Reads
   /// nothing else, so that all ranks may read at once, and verifies what it reads.
   template <typename Real>
@@ -101,6 +109,7 @@ class CheckpointReader {
   std::unique_ptr<storage::File> file_;
   std::int64_t step_ = 0;
   std::string experiment_;
+  std::string contents_;  ///< as the attribute has it
   bool unprotected_ = false;
 };
 

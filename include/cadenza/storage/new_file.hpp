@@ -13,7 +13,8 @@ namespace cadenza::storage {
 inline constexpr std::string_view kPartial = ".partial";
 
 /// Until finish() the file is called <path>.partial; without it nothing stays, but for that file
-/// where the process is killed.
+/// where the process is killed. What another process left there is replaced, but no link is
+/// followed.
 class NewFile {
  public:
   /// @throws Error(data), as all members
@@ -33,5 +34,8 @@ class NewFile {
   std::string partial_;
   std::optional<File> file_;
 };
+
+/// The same of a file of text. @throws Error(data)
+void write_whole(const std::string& path, std::string_view text);
 
 }  // namespace cadenza::storage

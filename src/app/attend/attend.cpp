@@ -314,8 +314,9 @@ void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
   std::optional<storage::NewFile> output;
   collectively(world, [&] {
     if (world.rank() == 0) {
-      require_output(line.output, line.input);
+      require_attend_output(line.output, line.input, line.force);  // others may have been here
       output.emplace(line.output);
+      output->file().write_attribute("schema", std::string(kAttendSchema));
     }
   });
   for (const auto& [name, what] : results) {
@@ -348,6 +349,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
   collectively(world, [&] {
     input = storage::File::open(line.input);
     problem = read_problem(*input);
+    if (world.rank() == 0) require_attend_output(line.output, line.input, line.force);
     if (!line.index.empty()) {
       given = read_index(line.index, problem.lengths, problem.shape.heads, experiment.attention);
     }

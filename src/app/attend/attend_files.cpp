@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "app/output_file.hpp"
 #include "cadenza/base/error.hpp"
 
 namespace cadenza::app {
@@ -88,15 +89,14 @@ AttendProblem read_problem(const storage::File& file) {
   return problem;
 }
 
-void require_output(const std::string& path, const std::string& input) {
+void require_attend_output(const std::string& path, const std::string& input, bool force) {
   std::error_code unseen;  // what is not there is no obstacle
   if (fs::equivalent(path, input, unseen)) {
     fail(ExitCode::data, "{}: is the input file; valid: another file", path);
   }
-  if (fs::exists(path, unseen) && !fs::is_regular_file(path, unseen)) {
-    fail(ExitCode::data, "{}: is not a regular file; valid: a file, or the name of a new one",
-         path);
-  }
+  require_output(path, "cadenza attend", force, [&] {
+    return storage::File::open(path).read_text_attribute("schema") == kAttendSchema;
+  });
 }
 
 }  // namespace cadenza::app

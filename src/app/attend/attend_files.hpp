@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of cadenza attend: what the input says before its rows are read, numbers that are not
-// finite, where the output may go.
+// finite, what the output may replace.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,11 @@ std::optional<NonFinite> first_non_finite(std::span<const Sum> values, std::int6
   return NonFinite{at / width, at % width / (width / heads), static_cast<double>(value_of(*found))};
 }
 
-/// @throws Error(data) where `path` is the input itself or no regular file
-void require_output(const std::string& path, const std::string& input);
+/// Attribute `schema` of an output.
+inline constexpr const char* kAttendSchema = "cadenza-attend/1";
+
+/// @throws Error(data) where `path` is the input itself, or a file that attend did not write and
+/// that --force does not give up
+void require_attend_output(const std::string& path, const std::string& input, bool force);
 
 }  // namespace cadenza::app

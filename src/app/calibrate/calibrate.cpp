@@ -3,18 +3,17 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <functional>
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/output_file.hpp"
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/dtype.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/runtime/terminal.hpp"
 #include "cadenza/model/llama.hpp"
+#include "cadenza/storage/new_file.hpp"
 #include "calibration.hpp"
 
 namespace cadenza::app {
@@ -26,21 +25,14 @@ constexpr double kBudget = 240;  // while fewer seconds are over
 constexpr std::int64_t kMostRows = 16384;
 constexpr std::int64_t kShortest = 4096;  // tokens of the longest document, at least
 
-/// Opens the file for what follows, before minutes are spent on it.
-std::ofstream open_output(const std::string& path, std::ios::openmode mode) {
-  errno = 0;
-  std::ofstream file(path, mode);
-  if (file) return file;
-  fail(ExitCode::data,
-       "{}: cannot be written: {}; valid: --output with a file in an existing folder", path,
-       std::strerror(errno));
-}
+constexpr const char* kBy = "cadenza calibrate, ";  // in the source of what it writes
 
-void write_machine(const std::string& path, const config::Machine& machine) {
-  std::ofstream file = open_output(path, std::ios::trunc);
-  if (!(file << "# SPDX-License-Identifier: Apache-2.0\n" << to_yaml(machine) << std::flush)) {
-    fail(ExitCode::data, "{}: cannot be written: {}", path, std::strerror(errno));
-  }
+/// Before minutes are spent on the file.
+void require_machine_output(const std::string& path, bool force) {
+  require_output(path, "cadenza calibrate", force, [&] {
+    return config::parse_machine(read_yaml(path, "a machine file"), path).source.find(kBy) !=
+           std::string::npos;
+  });
 }
 
 }  // namespace
@@ -172,9 +164,9 @@ std::string Calibration<Real>::doubts() const {
 template <typename Real>
 std::string Calibration<Real>::source() const {
   return fmt::format(
-      "{}cadenza calibrate, {} ranks x {} threads on {}, {}; errors of predictions: attention {}; "
-      "products {}; operations {}{}",
-      doubts().empty() ? "" : fmt::format("NOT RELIABLE: {}. Measured by ", doubts()),
+      "{}{}{} ranks x {} threads on {}, {}; errors of predictions: attention {}; products {}; "
+      "operations {}{}",
+      doubts().empty() ? "" : fmt::format("NOT RELIABLE: {}. Measured by ", doubts()), kBy,
       world_.size(), Device().concurrency(), machine_.name, utc_now(), attention_error_.text(),
       product_error_.text(), operation_error_.text(),
       world_.size() > 1 ? "" : "; copies and links need two ranks and were not measured");
@@ -189,7 +181,9 @@ void calibrate_as(comm::Communicator& world, const config::Experiment& experimen
   Calibration<Real> calibration(world, experiment);
   const config::Machine machine = calibration.run();
   collectively(world, [&] {
-    if (world.rank() == 0) write_machine(line.output, machine);
+    if (world.rank() != 0) return;
+    require_machine_output(line.output, line.force);  // others may have been here meanwhile
+    storage::write_whole(line.output, "# SPDX-License-Identifier: Apache-2.0\n" + to_yaml(machine));
   });
   const std::string doubts = calibration.doubts();
   if (!doubts.empty()) {
@@ -210,7 +204,7 @@ void calibrate(comm::Communicator& world, const CommandLine& line) {
   collectively(world, [&] {
     experiment = load_experiment(line.experiment, line.overrides);
     require_dtype(experiment.run.dtype, kernels::supports_bfloat16(), host);
-    if (world.rank() == 0) open_output(line.output, std::ios::app);
+    if (world.rank() == 0) require_machine_output(line.output, line.force);
   });
   world.set_timeout(experiment.run.timeout);
   experiment.run.transport = announce_devices(world, experiment.run);

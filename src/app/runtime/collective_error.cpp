@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 
+#include "cadenza/comm/deadline.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/device_identity.hpp"
@@ -29,13 +31,12 @@ int end_job(comm::Communicator& world, const Failure& failure) {
 /// Runs `body` with threads and Kokkos. @return the code of an error that all ranks hold
 int with_threads(comm::Communicator& world, const std::function<void(comm::Communicator&)>& body) {
   try {
-    std::vector<std::string> threads;
-    ThreadPlace place;
+    std::optional<Threads> threads;
     // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
     auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
     if constexpr (!kDeviceIsCuda) {
-      place = start_threads(world, threads);
-      settings.set_num_threads(place.threads);
+      threads.emplace(world);
+      settings.set_num_threads(threads->count());
     }
     if constexpr (kDeviceIsCuda) {
       // A stream for each communicator and kernels that are there before one waits for a peer.
@@ -48,9 +49,15 @@ int with_threads(comm::Communicator& world, const std::function<void(comm::Commu
         }
       });
     }
+    // Threads that wait for one another in vain reach no place where the world could be asked.
+    std::optional<comm::Deadline> starting(std::in_place, "to start the threads of OpenMP",
+                                           config::Run{}.timeout, world.rank());
     Kokkos::ScopeGuard kokkos(settings);
-    pin_workers(place);
-    for (const std::string& line : threads) spdlog::info("threads   {}", line);
+    if (threads) threads->pin_workers();
+    starting.reset();
+    if (threads) {
+      for (const std::string& line : threads->describe(world)) spdlog::info("threads   {}", line);
+    }
     body(world);
   } catch (const CollectiveError& error) {
     if (world.rank() == 0) print_error(error.what());

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -19,7 +20,7 @@
 namespace cadenza::app {
 namespace {
 
-constexpr long kMostThreads = 1 << 20;
+constexpr long kLargestNumber = 1 << 20;
 
 /// Room for every core that Linux can have.
 struct CoreMask {
@@ -34,14 +35,24 @@ CoreMask mask_of(std::span<const int> cores) {
   return mask;
 }
 
+std::vector<int> cores_of(const CoreMask& mask) {
+  std::vector<int> cores;
+  for (std::size_t core = 0; core < 8 * sizeof(mask); ++core) {
+    if (CPU_ISSET_S(core, sizeof(mask), mask.data())) cores.push_back(static_cast<int>(core));
+  }
+  return cores;
+}
+
 /// ThreadFacts as they travel.
 struct PackedFacts {
   char host[64];
   CoreMask cores;
   int wanted;
   int granted;
+  int most;
   int user_binds;
   int host_cores;
+  CpuQuota quota;
 };
 static_assert(std::is_trivially_copyable_v<PackedFacts>);
 
@@ -51,13 +62,27 @@ int number_in_environment(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
     const long value = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
-    if (value > 0) return static_cast<int>(std::min(value, kMostThreads));
+    if (value > 0) return static_cast<int>(std::min(value, kLargestNumber));
   }
   return 0;
 }
 
+/// The standard's words for it, GCC's and LLVM's.
 bool user_binds() {
-  return std::getenv("OMP_PROC_BIND") != nullptr || std::getenv("OMP_PLACES") != nullptr;
+  return std::ranges::any_of(
+      std::array{"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"},
+      [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+/// Kokkos counts the threads that it may have and waits for as many: OpenMP must not give fewer.
+int most_threads() {
+#ifdef _OPENMP
+  omp_set_dynamic(0);
+  omp_set_max_active_levels(std::max(1, omp_get_max_active_levels()));
+  return std::clamp(omp_get_thread_limit(), 1, kMostThreads);
+#else
+  return 1;
+#endif
 }
 
 /// The cores this rank may run on. OpenMP has bound this thread already where the user asked for
@@ -93,7 +118,9 @@ PackedFacts find_facts(comm::Communicator& world) {
   // KOKKOS_NUM_THREADS is Kokkos' own word for the same.
   facts.wanted = number_in_environment({"KOKKOS_NUM_THREADS", "OMP_NUM_THREADS"});
   facts.granted = number_in_environment({"SLURM_CPUS_PER_TASK"});
+  facts.most = most_threads();
   facts.user_binds = user_binds() ? 1 : 0;
+  facts.quota = cpu_quota();
   const bool open_mpi = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   facts.host_cores = open_mpi ? parents_cores() : 0;
   return facts;
@@ -102,13 +129,11 @@ PackedFacts find_facts(comm::Communicator& world) {
 ThreadFacts unpack(const PackedFacts& packed) {
   ThreadFacts facts;
   facts.host = packed.host;
-  for (std::size_t core = 0; core < 8 * sizeof(CoreMask); ++core) {
-    if (CPU_ISSET_S(core, sizeof(CoreMask), packed.cores.data())) {
-      facts.cores.push_back(static_cast<int>(core));
-    }
-  }
+  facts.cores = cores_of(packed.cores);
   facts.wanted = packed.wanted;
   facts.granted = packed.granted;
+  facts.most = packed.most;
+  facts.quota = packed.quota;
   facts.user_binds = packed.user_binds != 0;
   facts.host_cores = packed.host_cores;
   return facts;
@@ -120,36 +145,75 @@ void pin_thread(std::span<const int> cores) {
   sched_setaffinity(0, sizeof(mask), mask.data());
 }
 
-}  // namespace
-
-ThreadPlace start_threads(comm::Communicator& world, std::vector<std::string>& lines) {
-  const PackedFacts mine = find_facts(world);
-  std::vector<PackedFacts> all(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  std::vector<ThreadFacts> ranks;
-  std::vector<ThreadFacts> here;
-  std::size_t place = 0;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    ranks.push_back(unpack(all[rank]));
-    if (ranks.back().host != mine.host) continue;
-    if (static_cast<int>(rank) == world.rank()) place = here.size();
-    here.push_back(ranks.back());
+/// Of all this rank's threads, as they are bound now.
+CoreMask cores_in_use() {
+  CoreMask all{};
+#ifdef _OPENMP
+#pragma omp parallel
+#endif
+  {
+    CoreMask mine{};
+    if (sched_getaffinity(0, sizeof(mine), mine.data()) == 0) {
+#ifdef _OPENMP
+#pragma omp critical
+#endif
+      CPU_OR_S(sizeof(all), all.data(), all.data(), mine.data());
+    }
   }
-  if (world.rank() == 0) lines = describe_threads(ranks);
-  ThreadPlace result = place_threads(here)[place];
-  if (result.pinned) pin_thread(result.cores);
-  return result;
+  return all;
 }
 
-void pin_workers([[maybe_unused]] const ThreadPlace& place) {
+template <typename T>
+std::vector<T> gather(comm::Communicator& world, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+}  // namespace
+
+Threads::Threads(comm::Communicator& world) {
+  std::vector<ThreadFacts> here;
+  std::size_t place = 0;
+  for (const PackedFacts& facts : gather(world, find_facts(world))) {
+    ranks_.push_back(unpack(facts));
+  }
+  const std::string& host = ranks_[static_cast<std::size_t>(world.rank())].host;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].host != host) continue;
+    if (static_cast<int>(rank) == world.rank()) place = here.size();
+    here.push_back(ranks_[rank]);
+  }
+  place_ = place_threads(here)[place];
+  if (place_.pinned) pin_thread(place_.cores);
+}
+
+void Threads::pin_workers() const {
 #ifdef _OPENMP
-  if (!place.pinned) return;
+  if (!place_.pinned) return;
 #pragma omp parallel
   {
     const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-    if (thread > 0 && thread < place.cores.size()) pin_thread({&place.cores[thread], 1});
+    if (thread > 0 && thread < place_.cores.size()) pin_thread({&place_.cores[thread], 1});
   }
 #endif
+}
+
+std::vector<std::string> Threads::describe(comm::Communicator& world) const {
+  const std::vector<CoreMask> found = gather(world, cores_in_use());
+  if (world.rank() != 0) return {};
+  std::vector<ThreadFacts> ranks = ranks_;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank].runs_on = cores_of(found[rank]);
+  }
+  return describe_threads(ranks);
+}
+
+int usable_cores() {
+  const std::size_t cores = cores_of(own_cores()).size();
+  const double quota = cpu_quota().cores;
+  return std::max(1, static_cast<int>(quota > 0 ? std::min(quota, static_cast<double>(cores))
+                                                : static_cast<double>(cores)));
 }
 
 }  // namespace cadenza::app

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "cadenza/base/text.hpp"
@@ -27,12 +28,22 @@ int size(const std::vector<int>& cores) {
   return static_cast<int>(cores.size());
 }
 
-int thread_count(const ThreadFacts& mine, std::span<const ThreadFacts> ranks) {
+bool share_quota(const ThreadFacts& a, const ThreadFacts& b) {
+  return a.quota.cores > 0 && b.quota.cores > 0 && a.quota.group == b.quota.group;
+}
+
+/// Before OpenMP's limit.
+int asked_threads(const ThreadFacts& mine, std::span<const ThreadFacts> ranks) {
   if (mine.wanted > 0) return mine.wanted;
   const auto sharing =
       std::ranges::count_if(ranks, [&](const auto& r) { return overlap(r.cores, mine.cores); });
   int threads = size(mine.cores) / std::max(1, static_cast<int>(sharing));
   if (mine.granted > 0) threads = std::min(threads, mine.granted);
+  if (mine.quota.cores > 0) {
+    const auto within =
+        std::ranges::count_if(ranks, [&](const auto& r) { return share_quota(r, mine); });
+    threads = std::min(threads, static_cast<int>(mine.quota.cores / static_cast<double>(within)));
+  }
   return std::max(1, threads);
 }
 
@@ -70,33 +81,106 @@ std::string binding(std::span<const ThreadFacts> ranks, const std::vector<Thread
   return std::ranges::all_of(places, &ThreadPlace::pinned) ? "pinned" : "not pinned";
 }
 
-/// "; oversubscribed: ..." where ranks that run on the same cores have more threads together.
+/// The union of the cores of all places that reach one of `cores` through others.
+std::vector<int> connected(std::vector<int> cores, const std::vector<ThreadPlace>& places) {
+  for (bool grows = true; grows;) {
+    const std::size_t before = cores.size();
+    for (const ThreadPlace& place : places) {
+      if (!overlap(place.cores, cores)) continue;
+      std::vector<int> joined;
+      std::ranges::set_union(place.cores, cores, std::back_inserter(joined));
+      cores = std::move(joined);
+    }
+    grows = cores.size() > before;
+  }
+  return cores;
+}
+
+int threads_within(const std::vector<int>& cores, const std::vector<ThreadPlace>& places) {
+  int threads = 0;
+  for (const ThreadPlace& place : places) {
+    if (std::ranges::includes(cores, place.cores)) threads += place.threads;
+  }
+  return threads;
+}
+
+std::string crowd(int threads, const std::string& where) {
+  return fmt::format("; oversubscribed: {} on {}, so times will be longer",
+                     counted(static_cast<std::size_t>(threads), "thread"), where);
+}
+
+/// "; oversubscribed: ..." where ranks that run on the same cores, or that share a quota, have more
+/// threads together.
 std::string oversubscription(std::span<const ThreadFacts> ranks,
                              const std::vector<ThreadPlace>& places) {
+  for (const ThreadPlace& mine : places) {
+    for (const std::vector<int>& cores : {mine.cores, connected(mine.cores, places)}) {
+      const int threads = threads_within(cores, places);
+      if (threads > size(cores)) return crowd(threads, counted(cores.size(), "core"));
+    }
+  }
   for (const ThreadFacts& mine : ranks) {
     int threads = 0;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (std::ranges::includes(mine.cores, ranks[i].cores)) threads += places[i].threads;
+      if (share_quota(mine, ranks[i])) threads += places[i].threads;
     }
-    if (threads > size(mine.cores)) {
-      return fmt::format("; oversubscribed: {} threads on {}, so times will be longer", threads,
-                         counted(mine.cores.size(), "core"));
+    if (threads > mine.quota.cores && mine.quota.cores > 0) {
+      return crowd(threads, fmt::format("a CPU quota of {:.3g} cores", mine.quota.cores));
     }
+  }
+  return "";
+}
+
+/// "; a CPU quota of ..." where one, and not the cores, decided the number of threads.
+std::string quota_note(std::span<const ThreadFacts> ranks) {
+  for (const ThreadFacts& mine : ranks) {
+    ThreadFacts without = mine;
+    without.quota = {};
+    if (mine.quota.cores == 0 || asked_threads(mine, ranks) == asked_threads(without, ranks)) {
+      continue;
+    }
+    return fmt::format("; a CPU quota of {:.3g} cores leaves others unused", mine.quota.cores);
+  }
+  return "";
+}
+
+/// "; at most ..." where a rank would have more threads than it can have.
+std::string limit_note(std::span<const ThreadFacts> ranks) {
+  for (const ThreadFacts& mine : ranks) {
+    const int asked = asked_threads(mine, ranks);
+    if (asked <= mine.most) continue;
+    return fmt::format("; a rank can have no more than {}, not {}{}",
+                       counted(static_cast<std::size_t>(mine.most), "thread"), asked,
+                       mine.wanted > 0 ? "" : ": use more ranks");
   }
   return "";
 }
 
 /// What about the threads of a host costs time; empty: nothing.
 std::string warning(std::span<const ThreadFacts> ranks, const std::vector<ThreadPlace>& places) {
-  const std::string crowded = oversubscription(ranks, places);
-  const int idle = ranks.front().host_cores - size(union_of_cores(ranks));
-  if (idle <= 0 || (crowded.empty() && ranks.front().wanted > 0)) return crowded;
-  return fmt::format("{}; mpirun's binding leaves {} idle, use --bind-to none", crowded,
+  std::string crowded = oversubscription(ranks, places);
+  const bool alike = std::ranges::any_of(
+      ranks, [](const ThreadFacts& r) { return r.user_binds && size(r.runs_on) < size(r.cores); });
+  if (alike && !crowded.empty()) {
+    crowded += ": OMP_PROC_BIND binds the threads of all ranks alike, unset it and OMP_PLACES";
+  }
+  const std::string notes = crowded + quota_note(ranks) + limit_note(ranks);
+  const double quota = ranks.front().quota.cores;
+  const int usable = quota > 0 ? std::min(ranks.front().host_cores, static_cast<int>(quota))
+                               : ranks.front().host_cores;
+  const int idle = usable - size(union_of_cores(ranks));
+  if (idle <= 0 || (notes.empty() && ranks.front().wanted > 0)) return notes;
+  return fmt::format("{}; mpirun's binding leaves {} idle, use --bind-to none", notes,
                      counted(static_cast<std::size_t>(idle), "core"));
 }
 
 std::string describe_host(std::span<const ThreadFacts> ranks) {
-  const std::vector<ThreadPlace> places = place_threads(ranks);
+  std::vector<ThreadPlace> places = place_threads(ranks);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (ranks[i].runs_on.empty()) continue;
+    places[i].pinned = places[i].pinned && ranks[i].runs_on == places[i].cores;
+    places[i].cores = ranks[i].runs_on;
+  }
   std::vector<int> threads;
   for (const ThreadPlace& place : places) threads.push_back(place.threads);
   const bool equal = std::ranges::count(threads, threads[0]) == std::ssize(threads);
@@ -112,7 +196,7 @@ std::vector<ThreadPlace> place_threads(std::span<const ThreadFacts> ranks) {
   std::vector<ThreadPlace> places;
   std::map<std::vector<int>, int> in_all;  // threads of the ranks with these cores
   for (const ThreadFacts& rank : ranks) {
-    places.push_back({thread_count(rank, ranks), rank.cores, false});
+    places.push_back({std::min(asked_threads(rank, ranks), rank.most), rank.cores, false});
     in_all[rank.cores] += places.back().threads;
   }
   std::map<std::vector<int>, int> taken;

@@ -14,15 +14,18 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/file_contents.hpp"
 #include "app/output_folder.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/progress.hpp"
 #include "app/runtime/terminal.hpp"
+#include "app/runtime/threads.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/storage/new_file.hpp"
 #include "sweep_table.hpp"
 
 namespace cadenza::app {
@@ -39,6 +42,7 @@ std::uint64_t program_hash() {
 }
 
 struct PointTask {
+  std::string text;  ///< of the sweep's file
   config::Sweep sweep;
   config::Base base;
   std::vector<std::string> overrides;
@@ -60,22 +64,15 @@ Resolved resolve(const PointTask& task, const config::SweepPoint& point,
       with_budgets(config::experiment_of(point, task.base, task.overrides, &unused));
   config::check_faults(resolved.experiment, 0, task.sweep.steps);
   resolved.machine = load_machine(resolved.experiment.cluster);
-  Hasher budgets;
-  for (const auto& layer : resolved.experiment.attention.sparse.heads) {
-    budgets.add(static_cast<std::uint64_t>(layer.size()));
-    for (const config::HeadBudget& head : layer) {
-      budgets.add(static_cast<std::uint64_t>(head.columns))
-          .add(static_cast<std::uint64_t>(head.slashes))
-          .add(std::bit_cast<std::uint64_t>(head.top_p));
-    }
-  }
-  resolved.hash = Hasher()
-                      .add(task.program)
-                      .add(budgets.value())
-                      .add(static_cast<std::uint64_t>(task.sweep.steps))
-                      .add(config::to_yaml(resolved.experiment))
-                      .add(config::to_yaml(resolved.machine))
-                      .value();
+  const config::Experiment& e = resolved.experiment;
+  const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
+  Hasher hash;
+  hash.add(task.program)
+      .add(static_cast<std::uint64_t>(task.sweep.steps))
+      .add(config::to_yaml(e))
+      .add(config::to_yaml(resolved.machine));
+  for (const auto& [key, contents] : file_contents(e, *corpus)) hash.add(key).add(contents);
+  resolved.hash = hash.value();
   return resolved;
 }
 
@@ -162,7 +159,7 @@ class Board {
 };
 
 std::vector<SweepRow> run_points(const PointTask& task, SweepLog& log) {
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const auto cores = static_cast<std::size_t>(usable_cores());
   Board board(task, log);
   {
     std::vector<std::jthread> threads;
@@ -175,8 +172,8 @@ std::vector<SweepRow> run_points(const PointTask& task, SweepLog& log) {
 
 PointTask read_task(const CommandLine& line) {
   PointTask task;
-  const std::string text = read_yaml(line.experiment, "a sweep's YAML file");
-  task.sweep = config::parse_sweep(text, line.experiment);
+  task.text = read_yaml(line.experiment, "a sweep's YAML file");
+  task.sweep = config::parse_sweep(task.text, line.experiment);
   if (line.steps > 0) task.sweep.steps = line.steps;
   const std::string base = (fs::path(line.experiment).parent_path() / task.sweep.base).string();
   task.base = config::parse_base(read_yaml(base, "an experiment's YAML file"), base);
@@ -186,14 +183,29 @@ PointTask read_task(const CommandLine& line) {
   return task;
 }
 
+/// A sweep makes its table before its other files: without one they are somebody else's.
 OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
   OutputFolder folder(path);
-  folder.require_files({"sweep.yaml", "sweep.csv", "sweep.csv.new", "sweep.h5"});
-  std::error_code error;
-  fs::copy_file(sweep_file, fs::path(path) / "sweep.yaml", fs::copy_options::overwrite_existing,
-                error);
-  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path, error.message());
+  folder.require_files({"sweep.yaml", "sweep.csv", "sweep.h5"});
+  std::error_code unseen;
+  for (const char* name : {"sweep.yaml", "sweep.h5"}) {
+    const fs::path file = fs::path(path) / name;
+    if (fs::exists(fs::path(path) / "sweep.csv", unseen) || !fs::exists(file, unseen) ||
+        fs::equivalent(file, sweep_file, unseen)) {
+      continue;
+    }
+    fail(ExitCode::data,
+         "{}: was not written by a sweep, which would replace it; valid: --output with a new "
+         "folder, or with that of an earlier sweep",
+         file.string());
+  }
   return folder;
+}
+
+void keep_sweep_file(const std::string& path, const PointTask& task,
+                     const std::string& sweep_file) {
+  std::error_code unseen;
+  if (!fs::equivalent(path, sweep_file, unseen)) storage::write_whole(path, task.text);
 }
 
 /// @throws Error(data) where a point failed, Error(usage) where none was simulated
@@ -222,6 +234,7 @@ void sweep(const CommandLine& line) {
   const std::vector<std::string> columns = columns_of(task.sweep);
   const OutputFolder held = open_folder(folder, line.experiment);
   SweepLog log(folder + "/sweep.csv", columns);
+  keep_sweep_file(folder + "/sweep.yaml", task, line.experiment);
   const std::vector<SweepRow> rows = run_points(task, log);
   held.require();
   log.finish(rows);

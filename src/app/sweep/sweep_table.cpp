@@ -8,14 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/storage/hdf5.hpp"
+#include "cadenza/storage/new_file.hpp"
 #include "csv.hpp"
 
 namespace cadenza::app {
@@ -184,20 +184,15 @@ void SweepLog::finish(std::span<const SweepRow> rows) {
 }
 
 void SweepLog::replace(std::span<const SweepRow> rows) {
-  const std::string fresh = path_ + ".new";
-  std::ofstream file(fresh, std::ios::binary);
-  file << to_csv(columns_) << '\n';
-  for (const SweepRow& row : rows) file << to_csv(row) << '\n';
-  file.close();
-  if (!file) fail_to_write(fresh);
-  std::error_code error;
-  std::filesystem::rename(fresh, path_, error);
-  if (error) fail(ExitCode::data, "{}: cannot be written: {}", path_, error.message());
+  std::string text = to_csv(columns_) + '\n';
+  for (const SweepRow& row : rows) text += to_csv(row) + '\n';
+  storage::write_whole(path_, text);
 }
 
 void write_hdf5(const std::string& path, const config::Sweep& sweep,
                 std::span<const SweepRow> rows) {
-  storage::File file = storage::File::create(path);
+  storage::NewFile output(path);
+  storage::File& file = output.file();
   file.write_attribute("name", sweep.name);
   file.write_attribute("title", sweep.title);
   const std::vector<std::string> columns = columns_of(sweep);
@@ -217,7 +212,7 @@ void write_hdf5(const std::string& path, const config::Sweep& sweep,
     }
     file.write(columns[column], {numbers.size()}, numbers.data());
   }
-  file.close();
+  output.finish();
 }
 
 }  // namespace cadenza::app

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "app/runtime/collective_error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "found_checkpoints.hpp"
 
@@ -34,12 +35,12 @@ class Candidates {
   }
 
   /// The next file that is sound as far as one sees without its numbers.
-  Start next(const config::Experiment& experiment) {
+  Start next(const config::Experiment& experiment, const model::FileContents& contents) {
     while (!left_.empty()) {
       const FoundCheckpoint candidate = left_.front();
       left_.pop_front();
       try {
-        return examine(candidate, experiment);
+        return examine(candidate, experiment, contents);
       } catch (const model::OtherModel& error) {
         if (!candidate.of_earlier_run) throw;  // nothing is wrong with the file
         pass_over(error);
@@ -62,24 +63,26 @@ class Candidates {
   const std::string& notes() const { return notes_; }
 
  private:
-  Start examine(const FoundCheckpoint& candidate, const config::Experiment& experiment) {
+  Start examine(const FoundCheckpoint& candidate, const config::Experiment& experiment,
+                const model::FileContents& contents) {
     const std::string& path = candidate.path;
     const model::CheckpointReader checkpoint(path);
-    if (candidate.of_earlier_run && has_own_) require_same_run(checkpoint, experiment);
+    if (candidate.of_earlier_run && has_own_) require_same_run(checkpoint, experiment, contents);
     checkpoint.require(experiment.model);
     if (checkpoint.step() >= experiment.run.steps) {
       fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} steps already done in {}",
            experiment.run.steps, checkpoint.step(), path);
     }
-    notes_ = describe(checkpoint, experiment);
+    notes_ = describe(checkpoint, experiment, contents);
     return {path, checkpoint.step()};
   }
 
   /// The run that was renamed may be any other one; with the same settings it has the same numbers.
   static void require_same_run(const model::CheckpointReader& checkpoint,
-                               const config::Experiment& experiment) {
+                               const config::Experiment& experiment,
+                               const model::FileContents& contents) {
     std::vector<std::string> keys;
-    for (const auto& difference : checkpoint.differences(experiment)) {
+    for (const auto& difference : checkpoint.differences(experiment, contents)) {
       const bool is_goal = difference.key == "run.steps";  // more of them are a reason to go on
       if (!is_goal) keys.push_back(difference.key);
     }
@@ -89,7 +92,8 @@ class Candidates {
   }
 
   static std::string describe(const model::CheckpointReader& checkpoint,
-                              const config::Experiment& experiment) {
+                              const config::Experiment& experiment,
+                              const model::FileContents& contents) {
     if (checkpoint.unprotected()) {
       return fmt::format(
           "warning   {}: was written by an older version, without checksums and without the "
@@ -97,8 +101,10 @@ class Candidates {
           checkpoint.path());
     }
     std::vector<std::string> keys;
-    for (const auto& difference : checkpoint.differences(experiment)) {
-      keys.push_back(difference.key);
+    for (const auto& [key, stored, asked] : checkpoint.differences(experiment, contents)) {
+      const bool file = contents.contains(key) && contents.at(key) == asked;
+      keys.push_back(file ? fmt::format("{} (it holds {}, then {})", key, asked, printable(stored))
+                          : key);
     }
     return keys.empty() ? ""
                         : fmt::format("changed   since the checkpoint: {}", fmt::join(keys, ", "));
@@ -131,7 +137,7 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 }
 
 Start find_start(comm::Communicator& world, const std::string& from,
-                 const config::Experiment& experiment,
+                 const config::Experiment& experiment, const model::FileContents& contents,
                  const std::function<void(const std::string& path)>& read) {
   Start start;
   if (from.empty()) return start;
@@ -142,7 +148,7 @@ Start find_start(comm::Communicator& world, const std::string& from,
   });
   for (bool found = false; !found;) {
     collectively(world, [&] {
-      if (first) start = candidates->next(experiment);
+      if (first) start = candidates->next(experiment, contents);
     });
     start.checkpoint = comm::broadcast(world, start.checkpoint, 0);
     world.broadcast(std::as_writable_bytes(std::span(&start.step, 1)), 0);

@@ -30,11 +30,12 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 /// @param from  a checkpoint, or a folder: the first of found_checkpoints() that is sound; if the
 ///              folder has files itself, of earlier runs only those with the experiment's settings;
 ///              empty: step 0
+/// @param contents  of the experiment's files
 /// @param read  reads a checkpoint's numbers on every rank; throws Error(data) where one is damaged
 /// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage)
 /// where run.steps are done already
 Start find_start(comm::Communicator& world, const std::string& from,
-                 const config::Experiment& experiment,
+                 const config::Experiment& experiment, const model::FileContents& contents,
                  const std::function<void(const std::string& path)>& read);
 
 }  // namespace cadenza::app

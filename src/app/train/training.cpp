@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "app/file_contents.hpp"
 #include "app/runtime/collective_error.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/runtime/signals.hpp"
@@ -64,6 +65,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     : world_(world), experiment_(std::move(experiment)), kept_(experiment_.run.checkpoint.keep) {
   collectively(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
+    contents_ = file_contents(experiment_, *corpus_);
     packer_.emplace(*corpus_, experiment_);
     machine_ = load_machine(experiment_.cluster);
     const Choice choice = search_layout(experiment_, *packer_, machine_, world_.rank() == 0);
@@ -108,11 +110,12 @@ void Training<Real>::require_least_memory() {
 
 template <typename Real>
 void Training<Real>::read_start(const std::string& from) {
-  const Start start = find_start(world_, from, experiment_, [&](const std::string& path) {
-    const model::CheckpointReader checkpoint(path);
-    executor_->read_checkpoint(checkpoint);
-    estimates_ = estimates_in(checkpoint, experiment_);
-  });
+  const Start start =
+      find_start(world_, from, experiment_, contents_, [&](const std::string& path) {
+        const model::CheckpointReader checkpoint(path);
+        executor_->read_checkpoint(checkpoint);
+        estimates_ = estimates_in(checkpoint, experiment_);
+      });
   first_step_ = start.step;
   if (world_.rank() != 0) return;
   if (!start.checkpoint.empty())
@@ -310,7 +313,7 @@ template <typename Real>
 void Training<Real>::save_checkpoint(std::int64_t step) {
   tracer_->time_host(OtherEvent::save_checkpoint, [&] {
     const std::string path = folder_->checkpoints() + "/" + model::checkpoint_name(step);
-    collectively(world_, [&] { executor_->write_checkpoint(path, step, estimates_); });
+    collectively(world_, [&] { executor_->write_checkpoint(path, step, estimates_, contents_); });
     if (world_.rank() == 0) kept_.add(path);
   });
 }

@@ -14,6 +14,7 @@
 #include "cadenza/data/batch.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/exec/memory.hpp"
+#include "cadenza/model/checkpoint.hpp"
 #include "cadenza/trace/writer.hpp"
 #include "kept_checkpoints.hpp"
 #include "step_report.hpp"
@@ -54,6 +55,7 @@ class Training {
   config::Machine machine_;  ///< that plans are predicted for
   exec::MemoryLimit memory_limit_;
   std::unique_ptr<data::Corpus> corpus_;
+  model::FileContents contents_;
   std::optional<data::Packer> packer_;
   MemoryLedger ledger_;
   std::optional<RunFolder> folder_;

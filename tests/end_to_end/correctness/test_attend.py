@@ -466,11 +466,34 @@ def test_float64_holds_what_float32_does_not(tmp_path):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_results_that_are_not_finite_leave_the_earlier_output(ranks, tmp_path):
-    (tmp_path / "out.h5").write_text("earlier results")
+    with h5py.File(tmp_path / "out.h5", "w") as file:
+        file.attrs["schema"] = np.bytes_("cadenza-attend/1")  # as if it were an earlier output
+        file["out"] = 17
     result, output = refused(tmp_path, ranks, set_large)
     assert result.code == 4, str(result)
-    assert output.read_text() == "earlier results"
+    with h5py.File(output) as file:
+        assert file["out"][()] == 17
     assert [path.name for path in tmp_path.glob("out.h5*")] == ["out.h5"]
+
+
+def test_only_its_own_output_is_replaced(tmp_path):
+    experiment = harness.write_experiment(tmp_path / "e.yaml", {"data": {"source": "synthetic"}})
+    source = write_input(tmp_path / "in.h5", wrong(lambda arrays: None))
+    words = ["attend", experiment, "--input", source, "--output"]
+    before = experiment.read_text()
+    result = harness.run(1, [*words, experiment])
+    assert result.code == 3, str(result)
+    assert result.complaints == [
+        f"cadenza: {experiment}: exists and was not written by cadenza attend; valid: --output "
+        "with a new name, or --force"
+    ]
+    assert experiment.read_text() == before
+    other = write_input(tmp_path / "other.h5", wrong(lambda arrays: None))
+    assert harness.run(1, [*words, other]).code == 3, "HDF5, but not its own"
+    harness.run_well(1, [*words, other, "--force"])
+    harness.run_well(1, [*words, other])
+    with h5py.File(other) as file:
+        assert "lse" in file and "q" not in file
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

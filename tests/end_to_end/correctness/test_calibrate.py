@@ -101,6 +101,25 @@ def test_says_before_it_measures_what_cannot_be_written(tmp_path):
     assert result.code == USAGE and "--output is required" in result.complaints[0], str(result)
 
 
+def test_only_its_own_file_is_replaced(calibrated, tmp_path):
+    experiment = harness.write_experiment(tmp_path / "experiment.yaml", CHANGES)
+    by_hand = tmp_path / "by-hand.yaml"
+    by_hand.write_text((harness.ROOT / "inputs/machines/h200.yaml").read_text())
+    for path in (experiment, by_hand):
+        before = path.read_text()
+        result = harness.run(1, ["calibrate", experiment, "--output", path])
+        assert result.code == DATA and len(result.complaints) == 1, str(result)
+        assert f"{path}: exists and was not written by cadenza calibrate" in result.complaints[0]
+        assert path.read_text() == before
+        assert "round 1" not in result.out, "told before it measures"
+    # Its own file, or any with --force, is no obstacle: it complains of what comes next.
+    _, machine, _ = calibrated
+    wrong = ["--set", "attention.kernel=mma"]
+    for words in ([machine], [by_hand, "--force"]):
+        result = harness.run(1, ["calibrate", experiment, *wrong, "--output", *words])
+        assert result.code == USAGE and "attention.kernel" in result.complaints[0], str(result)
+
+
 def test_refuses_a_broken_experiment_once(tmp_path):
     experiment = harness.write_experiment(tmp_path / "experiment.yaml", {"model": {"heads": 5}})
     result = harness.run(2, ["calibrate", experiment, "--output", tmp_path / "machine.yaml"])

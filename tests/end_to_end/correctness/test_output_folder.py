@@ -155,3 +155,21 @@ def test_a_link_to_the_folder_is_followed(corpus, tmp_path):
     (tmp_path / "run").symlink_to(tmp_path / "disk")
     harness.run_well(1, ["train", experiment, "--output", tmp_path / "run"])
     assert (tmp_path / "disk/trace/rank-00000.h5").is_file()
+
+
+@pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl"])
+def test_files_that_no_run_wrote_stay(name, corpus, tmp_path):
+    """Of a folder that is somebody's project and not a run."""
+    changes = {"data": harness.tokens_data(corpus)}
+    experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
+    mine = tmp_path / "project" / name
+    mine.parent.mkdir()
+    before = experiment.read_text()
+    mine.write_text(before)
+    for command in ("train", "simulate"):
+        result = harness.run(1, [command, experiment, "--output", tmp_path / "project"])
+        assert result.code == DATA, str(result)
+        assert f"{mine}: was not written by a run" in result.complaints[0]
+    assert mine.read_text() == before
+    assert files_below(tmp_path / "project") == [name]
+    assert not (tmp_path / "project.1").exists()

@@ -230,6 +230,37 @@ def test_other_settings_are_told_in_a_line(whole, corpus, tmp_path):
     assert "changed" not in out
 
 
+def test_other_files_under_the_same_names_are_told_in_a_line(tmp_path):
+    """Batches are others although no setting is."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text("a text of its own " * 40)
+    lengths = tmp_path / "lengths"
+    lengths.write_text("40\n50\n60\n")
+    budgets = tmp_path / "budgets.json"
+    budgets.write_text("[[{columns: 8}]]")
+    from_file = {"distribution": "file", "path": str(lengths)}
+    sparse = {"kind": "vertical_slash", "sparse": {"block": 8, "columns": 16, "slashes": 2,
+                                                   "budgets": str(budgets)}}  # fmt: skip
+    cases = {
+        "data.path": ({"data": {"source": "text", "path": str(texts)}}, texts / "b.txt", "b " * 50),
+        "data.lengths.path": (
+            {"data": {"source": "synthetic", "lengths": from_file}}, lengths, "40\n50\n61\n"),
+        "attention.sparse.budgets": (
+            {"data": {"source": "synthetic"}, "attention": sparse}, budgets, "[[{columns: 9}]]"),
+    }  # fmt: skip
+    for key, (changes, file, text) in cases.items():
+        once = {"run": {"steps": 1, "checkpoint": {"every": 1}}, "batch": {"tokens": 256}}
+        first = harness.train(tmp_path / key, harness.merged(changes, once))
+        more = harness.merged(harness.merged(changes, once), {"run": {"steps": 2}})
+        source = first.folder / "checkpoints" / name_of(1)
+        _, out = resume(tmp_path / key / "same", more, source)
+        assert "changed   since the checkpoint: run.steps\n" in out
+        file.write_text(text)
+        _, out = resume(tmp_path / key / "other", more, source)
+        assert f"changed   since the checkpoint: run.steps, {key} (it holds " in out
+
+
 def test_a_file_of_before_is_read_with_a_warning(whole, corpus, tmp_path):
     path = tmp_path / "before.h5"
     shutil.copy(whole.folder / "checkpoints" / name_of(STOP), path)

@@ -80,6 +80,28 @@ CASES = {  # ranks, environment, the line, threads of a rank
         f"2 ranks x 1 thread, cores {BOTH} (binding as OMP_PROC_BIND says)",
         1,
     ),
+    "the user's places": (
+        2,
+        {"OMP_NUM_THREADS": None, "OMP_PROC_BIND": "spread", "OMP_PLACES": "threads"},
+        f"2 ranks x 1 thread, cores {CORES[0]} (binding as OMP_PROC_BIND says); oversubscribed: "
+        "2 threads on 1 core, so times will be longer: OMP_PROC_BIND binds the threads of all "
+        "ranks alike, unset it and OMP_PLACES",
+        1,
+    ),
+    "fewer than OpenMP was asked for": (  # Kokkos would wait for the others
+        1,
+        {**FREE, "OMP_THREAD_LIMIT": "1", "OMP_DYNAMIC": "true", "OMP_MAX_ACTIVE_LEVELS": "0"},
+        f"1 rank x 1 thread, cores {BOTH} (not pinned); a rank can have no more than 1 thread, "
+        "not 2: use more ranks",
+        1,
+    ),
+    "more than Kokkos has room for": (
+        1,
+        {**FREE, "OMP_NUM_THREADS": "600"},
+        f"1 rank x 512 threads, cores {BOTH} (not pinned); oversubscribed: 512 threads on 2 "
+        "cores, so times will be longer; a rank can have no more than 512 threads, not 600",
+        512,
+    ),
     "Slurm's cores": (
         1,
         {**FREE, "SLURM_CPUS_PER_TASK": "1"},

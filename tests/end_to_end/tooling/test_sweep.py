@@ -136,6 +136,18 @@ def test_rows_are_kept_and_changed_ones_made_again(done, tmp_path):
     assert table == (folder / "out" / "sweep.csv").read_text()
 
 
+def test_rows_of_other_lengths_under_the_same_name_are_made_again(tmp_path):
+    lengths = tmp_path / "lengths"
+    lengths.write_text("64\n")
+    options = ["--set", "data.lengths.distribution=file", "--set", f"data.lengths.path={lengths}"]
+    path, out = write(tmp_path, axes={"parallel.context": [1]}, rules=[]), tmp_path / "out"
+    assert sweep(path, out, *options).code == 0
+    first = (out / "sweep.csv").read_text()
+    lengths.write_text("384\n")
+    assert sweep(path, out, *options).code == 0
+    assert (out / "sweep.csv").read_text() != first
+
+
 def test_a_killed_sweep_goes_on_where_it_was(done, tmp_path):
     axes = {**SWEEP["axes"], "attention.tolerance": [i / 40 for i in range(20)]}
     path, out = write(tmp_path, axes=axes), tmp_path / "out"
@@ -223,3 +235,18 @@ def test_another_sweeps_table_is_left_alone(tmp_path):
     result = sweep(write(tmp_path), out)
     assert result.code == 3 and "another sweep" in result.complaints[0], str(result)
     assert (out / "sweep.csv").read_text() == "mine\n1\n"
+
+
+def test_files_that_no_sweep_wrote_stay(tmp_path):
+    """But the sweep's own file may lie where its results go."""
+    path, out = write(tmp_path, axes={"parallel.context": [1]}, rules=[]), tmp_path / "out"
+    out.mkdir()
+    mine = out / "sweep.yaml"
+    mine.write_text("mine")
+    result = sweep(path, out)
+    assert result.code == 3 and f"{mine}: was not written by a sweep" in result.complaints[0]
+    assert mine.read_text() == "mine"
+    mine.write_text(path.read_text())
+    harness.write_experiment(out / "experiment.yaml", CHANGES)
+    assert sweep(mine, out).code == 0
+    assert mine.read_text() == path.read_text()

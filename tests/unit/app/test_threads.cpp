@@ -90,6 +90,33 @@ TEST(Threads, SlurmsNumberIsAnUpperBound) {
   EXPECT_THAT(threads(alike(1, facts)), ElementsAre(5));
 }
 
+ThreadFacts within(CpuQuota quota, ThreadFacts facts) {
+  facts.quota = quota;
+  return facts;
+}
+
+TEST(Threads, AQuotaIsSharedByTheRanksOfItsGroup) {
+  const ThreadFacts pod = within({4.7, 1}, on(cores(0, 16)));
+  EXPECT_THAT(threads(alike(1, pod)), ElementsAre(4));
+  EXPECT_THAT(threads(alike(3, pod)), ElementsAre(1, 1, 1));
+  EXPECT_THAT(threads({{pod, within({2, 2}, on(cores(0, 16)))}}), ElementsAre(4, 2));
+  EXPECT_THAT(threads(alike(1, within({0.5, 1}, on(cores(0, 16))))), ElementsAre(1));
+  EXPECT_THAT(threads(alike(2, within({64, 1}, on(cores(0, 16))))), ElementsAre(8, 8));
+  EXPECT_THAT(threads(alike(1, within({2, 1}, on(cores(0, 16), 6)))), ElementsAre(6));
+}
+
+TEST(Threads, NoMoreThanThereIsRoomFor) {
+  EXPECT_THAT(threads(alike(1, on(cores(0, 4), 100000))), ElementsAre(kMostThreads));
+  const auto places = place_threads(alike(1, on(cores(0, 1000))));
+  EXPECT_EQ(places[0].threads, kMostThreads);
+  EXPECT_EQ(places[0].cores, cores(0, kMostThreads));
+  EXPECT_TRUE(places[0].pinned);
+  EXPECT_THAT(threads(alike(2, on(cores(0, 1000)))), ElementsAre(500, 500));
+  ThreadFacts limited = on(cores(0, 8));
+  limited.most = 3;  // OMP_THREAD_LIMIT
+  EXPECT_THAT(threads(alike(1, limited)), ElementsAre(3));
+}
+
 TEST(Threads, MoreRanksThanCoresHaveOneThreadEachAndAreNotPinned) {
   for (const ThreadPlace& place : place_threads(alike(5, on(cores(0, 2))))) {
     EXPECT_EQ(place.threads, 1);
@@ -157,6 +184,52 @@ TEST(DescribeThreads, WarnsOfTooManyThreads) {
   // Together they have cores enough, but the first rank's threads all run on one.
   EXPECT_THAT(describe_threads({{on({0}, 2), on(cores(1, 8), 2)}})[0],
               testing::HasSubstr("oversubscribed: 2 threads on 1 core,"));
+}
+
+TEST(DescribeThreads, WarnsOfTooManyThreadsOnCoresThatOverlapInPart) {
+  EXPECT_THAT(describe_threads({{on(cores(0, 3), 3), on(cores(1, 4), 3)}})[0],
+              testing::HasSubstr("oversubscribed: 6 threads on 4 cores,"));
+  EXPECT_THAT(describe_threads({{on(cores(0, 3), 2), on(cores(1, 4), 2)}})[0],
+              testing::Not(testing::HasSubstr("oversubscribed")));
+}
+
+TEST(DescribeThreads, SaysWhatAQuotaDoes) {
+  EXPECT_THAT(describe_threads(alike(2, within({2.5, 1}, on(cores(0, 8))))),
+              ElementsAre("2 ranks x 1 thread, cores 0-7 (not pinned); a CPU quota of 2.5 cores "
+                          "leaves others unused"));
+  EXPECT_THAT(describe_threads(alike(2, within({2.5, 1}, on(cores(0, 8), 4)))),
+              ElementsAre("2 ranks x 4 threads, cores 0-3 | 4-7 (pinned); oversubscribed: 8 "
+                          "threads on a CPU quota of 2.5 cores, so times will be longer"));
+  EXPECT_THAT(describe_threads(alike(2, within({8, 1}, on(cores(0, 8))))),
+              ElementsAre("2 ranks x 4 threads, cores 0-3 | 4-7 (pinned)"));
+}
+
+TEST(DescribeThreads, SaysWhatThereIsNoRoomFor) {
+  EXPECT_THAT(describe_threads(alike(1, on(cores(0, 1024)))),
+              ElementsAre("1 rank x 512 threads, cores 0-1023 (not pinned); a rank can have no "
+                          "more than 512 threads, not 1024: use more ranks"));
+  EXPECT_THAT(describe_threads(alike(1, on(cores(0, 2), 600)))[0],
+              testing::EndsWith("; a rank can have no more than 512 threads, not 600"));
+}
+
+/// What threads were found on counts, not what was meant.
+TEST(DescribeThreads, SaysWhereThreadsRun) {
+  ThreadFacts bound = on(cores(0, 2));
+  bound.user_binds = true;
+  bound.runs_on = {0};
+  EXPECT_THAT(describe_threads(alike(2, bound)),
+              ElementsAre("2 ranks x 1 thread, cores 0 (binding as OMP_PROC_BIND says); "
+                          "oversubscribed: 2 threads on 1 core, so times will be longer: "
+                          "OMP_PROC_BIND binds the threads of all ranks alike, unset it and "
+                          "OMP_PLACES"));
+  ThreadFacts other = bound;
+  other.runs_on = {1};
+  EXPECT_THAT(describe_threads({{bound, other}}),
+              ElementsAre("2 ranks x 1 thread, cores 0 | 1 (binding as OMP_PROC_BIND says)"));
+  ThreadFacts refused = on(cores(0, 2));
+  refused.runs_on = cores(0, 2);  // the system did not let it pin itself
+  EXPECT_THAT(describe_threads(alike(2, refused)),
+              ElementsAre("2 ranks x 1 thread, cores 0-1 (not pinned)"));
 }
 
 TEST(DescribeThreads, WarnsOfCoresThatMpirunLeavesIdle) {

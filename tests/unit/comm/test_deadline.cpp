@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/deadline.hpp"
+#include "cadenza/comm/deadline.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ TEST(DeadlineDeathTest, ACallThatDoesNotEndEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        const Deadline deadline("MPI_Comm_split", 0.2, 3);
+        const Deadline deadline("in MPI_Comm_split for a rank that does not answer", 0.2, 3);
         wait_for_ever();
       },
       ::testing::ExitedWithCode(5),
@@ -27,8 +27,8 @@ TEST(DeadlineDeathTest, ACallThatDoesNotEndEndsTheProcess) {
 }
 
 TEST(DeadlineTest, ACallThatEndsIsNotTouched) {
-  for (int i = 0; i < 20; ++i) const Deadline deadline("MPI_Comm_split", 300, i);
-  const Deadline never("MPI_Comm_split", 0, 0);
+  for (int i = 0; i < 20; ++i) const Deadline deadline("in MPI_Comm_split", 300, i);
+  const Deadline never("in MPI_Comm_split", 0, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 

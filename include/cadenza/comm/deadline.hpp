@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound in time for calls of MPI that have no form that can be polled.
+// A bound in time for what has no form that can be polled: some calls of MPI, the start of threads.
 #pragma once
 
 #include <condition_variable>
@@ -13,15 +13,15 @@ namespace cadenza::comm {
 /// the thread that waits cannot be called back.
 class Deadline {
  public:
-  /// @param call     what is waited for; a literal
+  /// @param what     "in MPI_Comm_split for a rank that does not answer"; a literal
   /// @param seconds  0: for ever
-  Deadline(const char* call, double seconds, int rank);
+  Deadline(const char* what, double seconds, int rank);
   ~Deadline();
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
  private:
-  void watch(const char* call, double seconds, int rank);
+  void watch(const char* what, double seconds, int rank);
 
   std::mutex mutex_;
   std::condition_variable ended_;
