@@ -104,7 +104,7 @@ void simulate(const CommandLine& line) {
   const bool json = line.format == "json";
   Outputs outputs(simulation, line, steps);
   if (!json) print_head(simulation);
-  Progress progress(!json, steps);
+  Progress progress(!json, line.step + steps, Progress::kStep, line.step);
   SimulationSummary summary;
   TimeTable table;
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -115,8 +115,9 @@ void simulate(const CommandLine& line) {
     table.add(step.result);
     spdlog::debug("step {}: {} operations and messages, {} FLOPs", step.batch.step,
                   step.result.operations, format_count(summary.model_flops));
-    progress.show(i + 1, fmt::format("{} simulated  {}", format_duration(step.result.seconds),
-                                     describe(metrics)));
+    progress.show(
+        step.batch.step + 1,
+        fmt::format("{} simulated  {}", format_duration(step.result.seconds), describe(metrics)));
   }
   progress.finish();
   if (json) {
