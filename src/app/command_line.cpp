@@ -224,7 +224,8 @@ std::string unknown_word(const CLI::App& app) {
     }
     if (!parsed.empty()) continue;
     const std::vector<std::string> known = commands_of(app);
-    return fmt::format("unknown command '{}'{}; valid: {}", word, meant("", word, known),
+    const std::string hint = meant("", word, known);
+    return fmt::format("unknown command '{}'{} valid: {}", word, hint.empty() ? ";" : hint,
                        fmt::join(known, ", "));
   }
   return {};

@@ -13,6 +13,7 @@
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
+#include "cadenza/cost/rates.hpp"
 #include "simulated_trace.hpp"
 #include "simulation_report.hpp"
 
@@ -73,8 +74,11 @@ void print_head(const Simulation& simulation) {
   const config::Machine& machine = simulation.machine();
   if (!simulation.explanation().empty()) print(simulation.explanation() + "\n\n");
   for (const std::string& decision : simulation.decisions()) spdlog::info("{}", decision);
-  spdlog::info("{}: {} ranks on {} {}; machine {}: {}", e.name, e.ranks(), simulation.nodes(),
-               simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
+  const std::string rates = e.cluster.machine.empty()
+                                ? cost::nominal_rates()
+                                : fmt::format("machine {}: {}", machine.name, machine.source);
+  spdlog::info("{}: {} ranks on {} {}; {}", e.name, e.ranks(), simulation.nodes(),
+               simulation.nodes() == 1 ? "node" : "nodes", rates);
 }
 
 void print_results(const SimulationSummary& summary, const TimeTable& table) {

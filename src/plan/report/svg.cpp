@@ -182,7 +182,7 @@ class Drawing {
             "predicted ({}), {} at best",
             place.tick, describe_layers(plan.workload), place.half == 0 ? "" : ", second half",
             before, imbalance(plan), format_duration(prediction.predicted_seconds),
-            rates.substr(0, rates.find(": set ")),  // a picture has no room for advice
+            rates == cost::nominal_rates() ? "nominal rates" : rates,  // there is little room
             format_duration(prediction.lower_bound_seconds)));
     y_ += kLine;
   }
