@@ -16,5 +16,5 @@ module load gcc/13 openmpi/4.1-cuda hdf5/1.14 python/3.11
 
 # Transport. Interface and adapter names are the site's: `ip link`, `ibv_devinfo -l` on a node.
 export OMPI_MCA_pml=ucx UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self UCX_NET_DEVICES=mlx5_0:1
-export NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME=ib0 NCCL_IB_HCA=mlx5   # not used yet
+export NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME=ib0 NCCL_IB_HCA=mlx5   # with run.device: cuda
 export HDF5_USE_FILE_LOCKING=FALSE        # parallel file systems mounted without locks

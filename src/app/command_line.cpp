@@ -208,9 +208,16 @@ std::vector<std::string> commands_of(const CLI::App& app) {
 std::vector<std::string> options_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
   }
   return names;
+}
+
+/// ": did you mean --output?"; empty where nothing is near.
+std::string meant(std::string_view dashes, std::string_view word,
+                  const std::vector<std::string>& known) {
+  const std::string best = nearest(word, known);
+  return best.empty() ? "" : fmt::format(": did you mean {}{}?", dashes, best);
 }
 
 /// What was meant by a word that the parser does not know; empty where it knows all.
@@ -220,13 +227,14 @@ std::string unknown_word(const CLI::App& app) {
   for (const std::string& word : command.remaining()) {
     if (word.starts_with("--")) {
       const std::string name = word.substr(0, word.find('='));
-      return fmt::format("unknown option '{}': did you mean {}?", name,
-                         nearest(name, options_of(command)));
+      return fmt::format("unknown option '{}'{}", name,
+                         meant("--", std::string_view(name).substr(2), options_of(command)));
     }
     if (!parsed.empty()) continue;
     const std::vector<std::string> known = commands_of(app);
-    return fmt::format("unknown command '{}': did you mean {}? valid: {}", word,
-                       nearest(word, known), fmt::join(known, ", "));
+    const std::string hint = meant("", word, known);
+    return fmt::format("unknown command '{}'{} valid: {}", word, hint.empty() ? ";" : hint,
+                       fmt::join(known, ", "));
   }
   return {};
 }
@@ -237,7 +245,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
   CommandLine line;
   CLI::App app(kDescription, "cadenza");
   app.footer(kFooter);
-  app.set_version_flag("--version", std::string("cadenza ") + kVersion);
+  app.set_version_flag("--version", fmt::format("cadenza {} ({})", kVersion, revision()));
   app.require_subcommand(1);
   add_train(app, line);
   add_attend(app, line);

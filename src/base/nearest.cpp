@@ -1,28 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/base/nearest.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
 namespace cadenza {
+namespace {
+
+/// Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
+std::size_t distance(std::string_view word, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t replaced = diagonal + (word[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   word = word.substr(0, 64);  // longer than every candidate: what follows changes nothing
-  const auto distance = [&](std::string_view other) {
-    // Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
-    std::vector<std::size_t> row(other.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < word.size(); ++i) {
-      std::size_t diagonal = row[0]++;
-      for (std::size_t j = 0; j < other.size(); ++j) {
-        const std::size_t replaced = diagonal + (word[i] == other[j] ? 0 : 1);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-      }
-    }
-    return row.back();
-  };
-  return *std::ranges::min_element(candidates, {}, distance);
+  std::string best;
+  std::size_t least = (word.size() + 1) / 2;  // of all letters: too many
+  for (const std::string& candidate : candidates) {
+    const std::size_t changes = distance(word, candidate);
+    if (changes >= least) continue;
+    least = changes;
+    best = candidate;
+  }
+  return best;
+}
+
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(word, candidates);
+  return best.empty() ? "" : fmt::format(", nearest is '{}'", best);
 }
 
 }  // namespace cadenza

@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <functional>
+#include <numeric>
 #include <system_error>
 
 #include "cadenza/base/units.hpp"
@@ -101,6 +104,42 @@ bool is_plain(std::string_view text) {
     text.remove_prefix(length);
   }
   return true;
+}
+
+std::string rank_table(std::string_view header, const std::vector<std::string>& rows,
+                       const std::vector<double>& weights, std::string_view what) {
+  constexpr std::size_t kAll = 16, kMost = 8, kLeast = 4;
+  struct Line {
+    std::size_t first, last;
+  };
+  std::vector<Line> lines;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    const bool alike = rows.size() > kAll && rank > 0 && rows[rank] == rows[rank - 1];
+    if (!alike) lines.push_back({rank, rank});
+    lines.back().last = rank;
+  }
+  const std::size_t count = lines.size();
+  if (count > kAll) {
+    std::ranges::stable_sort(lines, std::greater{},
+                             [&](const Line& line) { return weights[line.first]; });
+    lines.erase(lines.begin() + kMost, lines.end() - kLeast);
+    std::ranges::sort(lines, {}, &Line::first);
+  }
+  const auto label = [](const Line& line) {
+    return line.first == line.last ? fmt::format("{}", line.first)
+                                   : fmt::format("{}-{}", line.first, line.last);
+  };
+  std::size_t width = 4;
+  for (const Line& line : lines) width = std::max(width, label(line).size());
+  std::string text = fmt::format("{:>{}}{}\n", "rank", width, header);
+  for (const Line& line : lines) {
+    text += fmt::format("{:>{}}{}\n", label(line), width, rows[line.first]);
+  }
+  if (count > kAll) {
+    text += fmt::format("... of {} ranks the {} rows with most and the {} with least {}\n",
+                        rows.size(), kMost, kLeast, what);
+  }
+  return text;
 }
 
 std::string read_text(const std::string& path, const TextFile& expected) {

@@ -53,13 +53,14 @@ class KeyList {
     return block == blocks_.end() ? nullptr : &*block;
   }
 
-  /// `name` under its right block where it only stands in the wrong one, else the nearest of
+  /// Names `name` under its right block where it only stands in the wrong one, else what is near in
   /// `block`.
-  std::string suggest(const std::string& name, const Block& block) const {
+  std::string hint(const std::string& name, const Block& block) const {
     for (const Block& other : blocks_) {
-      if (std::ranges::count(other.names, name) > 0) return join_path(other.path, name);
+      if (std::ranges::count(other.names, name) == 0) continue;
+      return fmt::format(", nearest is '{}'", join_path(other.path, name));
     }
-    return nearest(name, block.names);
+    return nearest_hint(name, block.names);
   }
 
  private:
@@ -72,8 +73,8 @@ void check_block(const Value& value, const KeyList::Block& block, const KeyList&
     const std::string path = join_path(block.path, one_line(entry.name));
     if (std::ranges::count(block.names, entry.name) == 0) {
       fail_at(entry.value.place, path,
-              fmt::format("found an unknown key, nearest is '{}'; valid: {}",
-                          known.suggest(entry.name, block), fmt::join(block.names, ", ")));
+              fmt::format("found an unknown key{}; valid: {}", known.hint(entry.name, block),
+                          fmt::join(block.names, ", ")));
     }
     const KeyList::Block* inner = known.find(path);
     if (inner == nullptr) continue;

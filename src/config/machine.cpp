@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/config/machine.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -78,6 +80,43 @@ void check_products(const Value& root, const std::vector<Row<4>>& rows) {
   }
 }
 
+/// Whether the file gives a value at "block.key" or "block.block.key".
+bool gives(const Value& root, const std::string& path) {
+  const Value* value = &root;
+  for (std::size_t begin = 0; value != nullptr && begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    value = value->find(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return value != nullptr;
+}
+
+/// Nominal rates stand for a machine that is not named. Of one that is they would be wrong, by
+/// orders of magnitude, and nobody would see it.
+void require_rates(const Value& root, const Machine& machine) {
+  std::vector<std::string> missing;
+  const AttentionTimes& attention = machine.attention;
+  const bool tables = !attention.forward.empty() && !attention.backward.empty();
+  if (!tables && !gives(root, "attention.flops_per_second")) {
+    missing.emplace_back("attention.flops_per_second (or attention.forward and backward)");
+  }
+  if (machine.products.table.empty() && !gives(root, "products.flops_per_second")) {
+    missing.emplace_back("products.flops_per_second (or products.table)");
+  }
+  if (!gives(root, "links.inside.bytes_per_second")) {
+    missing.emplace_back("links.inside.bytes_per_second");
+  }
+  if (machine.ranks_per_node > 0 && !gives(root, "links.between.bytes_per_second")) {
+    missing.emplace_back("links.between.bytes_per_second");
+  }
+  if (missing.empty()) return;
+  fail_at(root.place, "",
+          fmt::format("found no {}, and no other key says it; valid: what was measured (cadenza "
+                      "calibrate), or a part of the data sheet's peak, as in "
+                      "inputs/machines/a100.yaml",
+                      fmt::join(missing, ", no ")));
+}
+
 void check_numbers(const Value& root, const Machine& machine) {
   const AttentionTimes& attention = machine.attention;
   if (attention.heads % attention.kv_heads != 0) {
@@ -96,6 +135,7 @@ void check_numbers(const Value& root, const Machine& machine) {
                         "0 for one per rank",
                         machine.links.adapters, machine.ranks_per_node));
   }
+  require_rates(root, machine);
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ void read_or_fail(const Value& value, const std::string& path, Field& field, con
   if constexpr (std::is_enum_v<Field>) {
     const std::vector<std::string> words(kWords<Field>.begin(), kWords<Field>.end());
     if (value.kind == Value::Kind::scalar && words.size() > 1) {
-      hint = fmt::format(", nearest is '{}'", nearest(value.text, words));
+      hint = nearest_hint(value.text, words);
     }
   }
   fail_at(value.place, path,

@@ -46,8 +46,8 @@ void require_keys(const Value& block, const std::string& path,
   for (const Entry& entry : block.entries) {
     if (std::ranges::count(known, entry.name) > 0) continue;
     fail_at(entry.value.place, join_path(path, one_line(entry.name)),
-            fmt::format("found an unknown key, nearest is '{}'; valid: {}",
-                        nearest(entry.name, known), fmt::join(known, ", ")));
+            fmt::format("found an unknown key{}; valid: {}", nearest_hint(entry.name, known),
+                        fmt::join(known, ", ")));
   }
 }
 

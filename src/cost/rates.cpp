@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/cost/rates.hpp"
 
+#include <fmt/format.h>
+
 #include "cadenza/cost/product_time.hpp"
 #include "cost/attention_time.hpp"
 #include "cost/links.hpp"
@@ -91,6 +93,13 @@ const config::Machine& Rates::machine() const {
 
 Pool nominal_pool(std::int64_t head_dim) {
   return {Rates({}, {}, head_dim), {}};
+}
+
+std::string nominal_rates() {
+  const config::Machine machine;
+  return fmt::format("assumed {:.0f} GFLOP/s, {:.0f} GB/s: set cluster.machine",
+                     machine.products.flops_per_second / 1e9,
+                     machine.links.between.bytes_per_second / 1e9);
 }
 
 }  // namespace cadenza::cost

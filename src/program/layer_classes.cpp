@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "cadenza/program/layout.hpp"
+#include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::program {
 namespace {

@@ -17,11 +17,6 @@ struct LayerClass {
   bool dense = false;       ///< of a sparse experiment
 };
 
-/// What budgets of single heads allow, as steps would show it; empty where all have the same.
-/// @param lengths  of a step's documents
-SparseEstimate estimate_of_budgets(const config::Experiment& experiment,
-                                   std::span<const std::int64_t> lengths);
-
 /// Each layer in one class, dense ones first; one without layers where all follow the same plan.
 /// @param lengths  of a step's documents
 std::vector<LayerClass> layer_classes(const config::Experiment& experiment,

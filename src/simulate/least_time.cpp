@@ -2,9 +2,13 @@
 #include "cadenza/simulate/least_time.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
+#include "cadenza/cost/tiles.hpp"
+#include "cadenza/plan/predict.hpp"
 #include "cadenza/program/operation_time.hpp"
+#include "cadenza/program/step_plan.hpp"
 #include "dense.hpp"
 
 namespace cadenza::simulate {
@@ -15,30 +19,79 @@ using program::Operation;
 using program::Pass;
 using program::Step;
 
-/// Of the pairs of a document, as plans weigh them before anything has been measured.
-double kept_share(const SparseRule& rule, std::int64_t length) {
-  const Weights weights(Mask{}, SparseDensity::of_budgets(rule, length), length);
+/// No size is slower than a smaller one: work that is cut into pieces takes no less on this machine
+/// than on the given one. Measured tables are not like that: matrices of half the rows may be
+/// multiplied in less than half the time.
+config::Machine at_best(const config::Machine& given) {
+  config::Machine best = given;
+  const config::AttentionTimes& a = given.attention;
+  const auto by_tile = [&](const config::Row<3>& row) {
+    const auto keys = static_cast<std::int64_t>(row[1]);
+    const Task task{0, {keys - static_cast<std::int64_t>(row[0]), keys}, {0, keys}, {0, 1}};
+    return cost::tile_weight(task, a.tile, a.tile_overhead) * static_cast<double>(a.heads);
+  };
+  for (const auto table : {&config::AttentionTimes::forward, &config::AttentionTimes::backward}) {
+    for (config::Row<3>& row : best.attention.*table) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const config::Row<3>& other : a.*table) {
+        if (other[0] > row[0] || other[1] > row[1]) continue;
+        least = std::min(least, std::max(0.0, other[2] - a.launch_seconds) / by_tile(other));
+      }
+      row[2] = a.launch_seconds + least * by_tile(row);
+    }
+  }
+  for (config::Row<4>& row : best.products.table) {
+    for (const auto& [rows, columns, depth, rate] : given.products.table) {
+      if (rows > row[0] || columns != row[1] || depth > row[2]) continue;
+      row[3] = std::max(row[3], rate);
+    }
+  }
+  return best;
+}
+
+/// Of the pairs of a document.
+double kept_share(const SparseDensity& density, std::int64_t length) {
+  const Weights weights(Mask{}, density, length);
   return static_cast<double>(weights.pairs({0, length})) /
          static_cast<double>(Weights(Mask{}, weights.unit()).pairs({0, length}));
 }
 
-/// Kernel time of one head of all documents of a microbatch.
+/// A dense task of a document that has several, however it is cut: where bands meet, other cuts may
+/// lie better for the kernel's tiles. Of all tiles the part that its pairs would fill.
+double cut_seconds(const Task& task, Pass pass, const Costs& costs) {
+  const config::AttentionTimes& a = costs.machine().attention;
+  const double weight = cost::tile_weight(task, a.tile, a.tile_overhead);
+  if (weight == 0) return 0;
+  const auto tile = static_cast<double>(a.tile);
+  const double filled = static_cast<double>(allowed_pairs(task)) / (tile * tile) +
+                        a.tile_overhead * static_cast<double>(task.q.size()) / tile;
+  return costs.task_seconds(task, pass) * std::min(1.0, filled / weight);
+}
+
+/// Of one head and all documents of a microbatch, without launches.
+/// @param cut  documents may be cut anywhere
 double head_seconds(const data::Microbatch& microbatch, const config::Attention& attention,
-                    Pass pass, const Costs& costs) {
+                    const SparseEstimate& estimate, bool cut, Pass pass, const Costs& costs) {
   const Mask mask = attention.mask();
   const SparseRule rule = attention.sparse_rule();
-  std::vector<plan::PlacedTask> tasks;
+  double seconds = 0;
   for (const data::BatchDocument& document : microbatch.documents) {
     const std::int64_t length = document.length();
-    const bool dense = rule.is_dense(length);
+    const bool asked = !rule.is_dense(length);
+    const double kept = asked ? kept_share(estimate.density(rule, length, {}), length) : 1.0;
+    double dense = 0, cuts = 0, sparse = 0;
+    int tasks = 0;
     mask.for_each_task({0, {0, length}, {0, length}, {0, 1}}, [&](const Task& task) {
-      tasks.push_back(
-          {0, task, 0.0, dense ? 1.0 : kept_share(rule, length), dense ? 0 : rule.block});
+      ++tasks;
+      dense += costs.task_seconds(task, pass);
+      if (cut) cuts += cut_seconds(task, pass, costs);
+      if (asked) sparse += plan::placed_seconds({0, task, 0.0, kept, rule.block}, pass, costs);
     });
+    if (cut && tasks > 1) dense = cuts;
+    if (asked && !attention.sparse.dense_layers.empty()) sparse = std::min(sparse, dense);
+    seconds += asked ? sparse : dense;
   }
-  std::vector<const plan::PlacedTask*> all;
-  for (const plan::PlacedTask& task : tasks) all.push_back(&task);
-  return all.empty() ? 0.0 : costs.attend(all, pass);
+  return seconds;
 }
 
 bool attention_again(const config::Experiment& e) {
@@ -58,16 +111,20 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
   const config::Attention& a = e.attention;
   const std::int64_t context = e.parallel.context;
   // Of other shares nothing is known without a plan.
-  if (a.shard_unit != config::ShardUnit::document || !a.capacity.empty()) return {};
+  const bool known = a.shard_unit == config::ShardUnit::document && a.capacity.empty();
+  if (!known || a.overlap == config::Overlap::ping_pong) return {};
+  const bool zigzag = a.sharding == config::Sharding::zigzag;
   switch (a.placement) {
     case config::PlacementKind::zigzag:
     case config::PlacementKind::striped:
       return {{context, context - 1, 1, context}};
     case config::PlacementKind::ulysses_ring: {
+      if (!zigzag) return {};
       const std::int64_t positions = context / a.head_parallel;
       return {{positions, positions - 1, a.head_parallel, context}};
     }
     case config::PlacementKind::double_ring: {
+      if (!zigzag) return {};
       const std::int64_t nodes = context / a.inner_ring;
       return {{context, nodes - 1, 1, context}, {context, context - nodes, 1, a.inner_ring}};
     }
@@ -95,24 +152,56 @@ std::int64_t keys_over(const Hops& hops, const config::Attention& attention, std
   return std::max<std::int64_t>(0, hops.sources * (striped ? chunk : 2 * chunk) - unseen);
 }
 
+/// What the keys and values of a token take over a hop, to each rank of a position those of its
+/// heads, at the rank that is last: a ring over several nodes has a hop between nodes.
+double hop_seconds(const config::Experiment& e, const Costs& costs, const Hops& hops) {
+  const double bytes =
+      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
+      config::element_bytes(e.run.dtype).element / static_cast<double>(hops.slices);
+  const auto way = [&](std::int64_t ranks) { return costs.way(0, static_cast<Rank>(ranks - 1)); };
+  const std::int64_t ranks = hops.span * e.parallel.tensor;
+  double rate = way(ranks).bytes_per_second;
+  // Of a group on one node, others like it may lie on two.
+  if (!way(ranks).between_nodes) {
+    rate = std::max(rate, way(e.parallel.trainers()).bytes_per_second);
+  }
+  return bytes / rate;
+}
+
+/// An operation and its collectives in the fastest tensor group: groups that do not divide a node
+/// lie on one or on two, in turns that begin again where a group begins with a node.
+double fastest_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
+                       const Step& step, std::int64_t rows) {
+  const auto trainers = static_cast<Rank>(e.parallel.trainers());
+  const bool one_node = costs.node_of(trainers - 1) == 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (Rank first = 0; first < trainers; first += static_cast<Rank>(e.parallel.tensor)) {
+    const bool again = first > 0 && costs.node_of(first) != costs.node_of(first - 1);
+    if (again || (one_node && first > 0)) break;
+    const DenseTime& time = dense.time(step, first, rows);
+    least = std::min(least, time.compute + time.collective_seconds());
+  }
+  return least;
+}
+
 /// Of a microbatch on a rank of any stage.
-double stage_seconds(const config::Experiment& e, Dense& dense, std::int64_t rows) {
+double stage_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
+                     std::int64_t rows) {
   double seconds = 0;
   for (const Step& step : program::layer_steps(e)) {
-    const DenseTime& time = dense.time(step, 0, rows);
-    seconds += time.compute + time.collective_seconds();
+    seconds += fastest_seconds(e, dense, costs, step, rows);
   }
   return seconds * static_cast<double>(e.model.layers / e.parallel.pipeline);
 }
 
 /// Of a microbatch on the last stage beside its layers.
-double loss_seconds(Dense& dense, std::int64_t rows) {
+double loss_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
+                    std::int64_t rows) {
   Step loss;
   loss.operation = Operation::loss;
   loss.pass = Pass::backward;
   loss.tick = 0;
-  const DenseTime& time = dense.time(loss, 0, rows);
-  return time.compute + time.collective_seconds();
+  return fastest_seconds(e, dense, costs, loss, rows);
 }
 
 double update_seconds(const config::Experiment& e, Dense& dense) {
@@ -123,91 +212,129 @@ double update_seconds(const config::Experiment& e, Dense& dense) {
   return seconds;
 }
 
+/// Whether a rank computes the attention of whole documents, at once.
+bool keeps_documents(const config::Attention& a) {
+  return a.overlap != config::Overlap::ping_pong &&
+         (a.placement == config::PlacementKind::colocated ||
+          a.placement == config::PlacementKind::ulysses);
+}
+
 }  // namespace
 
-LeastTime::LeastTime(const data::Batch& batch, const config::Attention& attention,
-                     const Costs& costs)
-    : machine_(costs.machine()), tokens_(batch.tokens()) {
+LeastTime::LeastTime(const data::Batch& batch, const config::Experiment& experiment,
+                     const config::Machine& machine)
+    : machine_(machine), best_(at_best(machine)) {
+  config::Experiment e = program::experiment_of_step(experiment, batch.step);
+  e.parallel.tensor = 1;  // the mean of all heads
+  const program::Layout layout(e);
+  const Costs costs(machine_, e, layout), best_costs(best_, e, layout);
+  const SparseEstimate estimate = program::estimate_of_budgets(e, batch.lengths());
   for (const data::Microbatch& microbatch : batch.microbatches) {
-    microbatches_.push_back({head_seconds(microbatch, attention, Pass::forward, costs),
-                             head_seconds(microbatch, attention, Pass::backward, costs),
-                             {}});
+    Microbatch& mine = microbatches_.emplace_back();
     for (const data::BatchDocument& document : microbatch.documents) {
-      microbatches_.back().lengths.push_back(document.length());
+      mine.lengths.push_back(document.length());
     }
+    mine.tokens = microbatch.tokens();
+    const auto head = [&](bool cut, Pass pass) {
+      return head_seconds(microbatch, e.attention, estimate, cut, pass, cut ? best_costs : costs);
+    };
+    mine.whole = {head(false, Pass::forward), head(false, Pass::backward)};
+    mine.pieces = {head(true, Pass::forward), head(true, Pass::backward)};
   }
 }
 
-double LeastTime::seconds(const config::Experiment& e) const {
+double LeastTime::seconds(const config::Experiment& experiment) const {
+  config::Experiment e = experiment;
+  e.cluster = e.cluster.even();  // what is slow may be elsewhere
   const program::StepShape outline(e);
-  const Costs costs(machine_, e, outline.layout);
+  const bool in_turns = e.attention.overlap == config::Overlap::ping_pong;
+  const Rows rows = rows_of(e);
+  const bool exact = rows.least == rows.most && !in_turns;
+  const Costs costs(exact ? machine_ : best_, e, outline.layout);
   Dense dense(e, outline, costs);
-  const int microbatches = outline.pipeline.microbatches;
-  const std::int64_t rows = tokens_ / (microbatches * e.parallel.data * e.parallel.context);
-  const double layers = stage_seconds(e, dense, rows);
-  const double fill = (static_cast<double>(e.parallel.pipeline) - 1.0) / outline.pipeline.chunks;
-  const double dense_seconds = microbatches * (layers + loss_seconds(dense, rows));
+  const double layers = stage_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
+  const double loss = loss_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
+  const double fill = layers * static_cast<double>(rows.least) *
+                      (static_cast<double>(e.parallel.pipeline) - 1.0) / outline.pipeline.chunks;
   const double update = update_seconds(e, dense);
-  const double attention = attention_seconds(e, costs);
-  if (e.attention.overlap != config::Overlap::ping_pong) {
-    return dense_seconds + fill * layers + attention + update;
-  }
-  // In ping-pong other ranks may compute a half's attention while this one has the other half.
-  const double served = e.attention.servers == 0 ? attention : 0.0;
-  return dense_seconds + std::max(fill * layers, served) + update;
+  if (!in_turns) return busiest_seconds(e, costs, layers + loss) + fill + update;
+  // While a rank waits for its first half, it may compute attention.
+  const double computing = (layers + loss) * mean_rows(e);
+  return std::max(computing + fill, busiest_seconds(e, costs, layers + loss)) + update;
 }
 
 std::vector<double> LeastTime::attention() const {
   std::vector<double> seconds;
-  for (const Attention& a : microbatches_) seconds.push_back(a.forward + a.backward);
+  for (const Microbatch& m : microbatches_) seconds.push_back(m.whole.forward + m.whole.backward);
   return seconds;
 }
 
-/// What the keys and values of one layer take to go round a context group, at the rank that is
-/// last: a ring over several nodes has a hop between nodes.
-double LeastTime::key_seconds(const config::Experiment& e, const Costs& costs) const {
-  if (e.attention.overlap == config::Overlap::ping_pong || e.cluster.varies()) return 0;
-  const double bytes =
-      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
-      config::element_bytes(e.run.dtype).element;
-  double seconds = 0;
-  for (const Hops& hops : key_hops(e)) {
-    std::vector<std::int64_t> keys(static_cast<std::size_t>(e.parallel.data), 0);
-    for (std::size_t i = 0; i < microbatches_.size(); ++i) {
-      for (const std::int64_t length : microbatches_[i].lengths) {
-        keys[i % keys.size()] += keys_over(hops, e.attention, length);
-      }
-    }
-    const auto last = static_cast<Rank>(hops.span * e.parallel.tensor - 1);
-    seconds = std::max(seconds, static_cast<double>(*std::ranges::max_element(keys)) * bytes /
-                                    static_cast<double>(hops.slices) /
-                                    costs.way(0, last).bytes_per_second);
+/// Of a rank in a microbatch, whichever has fewest and most. Ranks of a context group share a
+/// microbatch evenly, but for what does not divide in each of its documents.
+LeastTime::Rows LeastTime::rows_of(const config::Experiment& e) const {
+  const std::int64_t context = e.parallel.context;
+  Rows rows{std::numeric_limits<std::int64_t>::max(), 1};
+  for (const Microbatch& m : microbatches_) {
+    const std::int64_t more = context == 1 ? 0 : std::ssize(m.lengths) + 1;
+    rows.least = std::min(rows.least, m.tokens / context);
+    rows.most = std::max(rows.most, std::min(m.tokens, m.tokens / context + more));
   }
-  return seconds;
+  return rows;
 }
 
-/// Of the rank with most of it, in all layers of its stage: computing, or waiting for keys.
-double LeastTime::attention_seconds(const config::Experiment& e, const Costs& costs) const {
+/// Of a rank in all microbatches, the mean.
+double LeastTime::mean_rows(const config::Experiment& e) const {
+  double tokens = 0;
+  for (const Microbatch& m : microbatches_) tokens += static_cast<double>(m.tokens);
+  return tokens / static_cast<double>(e.parallel.data * e.parallel.context);
+}
+
+/// What the rank with most work computes or, in rings, waits for, in all layers of its stage.
+/// @param row  seconds of a row outside attention
+double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& costs,
+                                  double row) const {
   const config::Parallel& p = e.parallel;
+  const config::Attention& a = e.attention;
   const double forwards = attention_again(e) ? 2 : 1;
-  std::vector<double> of_data(static_cast<std::size_t>(p.data), 0.0);
-  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
-    const Attention& a = microbatches_[i];
-    of_data[i % of_data.size()] += forwards * a.forward + a.backward;
-  }
   const double heads = static_cast<double>(e.model.heads) / static_cast<double>(p.tensor);
-  const double layers = static_cast<double>(e.model.layers);
-  const double group = static_cast<double>(p.pipeline * p.context);
-  const bool stays = e.attention.placement != config::PlacementKind::cad;
-  if (stays && e.attention.servers == 0) {
-    const double computing = *std::ranges::max_element(of_data) * heads * layers / group;
-    const double passes = forwards + (e.attention.inputs == config::Inputs::keep ? 0 : 1);
-    return std::max(computing,
-                    passes * layers / static_cast<double>(p.pipeline) * key_seconds(e, costs));
+  const double layers = static_cast<double>(e.model.layers) / static_cast<double>(p.pipeline);
+  const double launches = (forwards + 1) * costs.launch_seconds();
+  const double sends = forwards + (a.inputs == config::Inputs::keep ? 0 : 1);
+  const std::vector<Hops> hops = key_hops(e);
+  const auto context = static_cast<double>(p.context);
+  std::vector<Busy> replicas(static_cast<std::size_t>(p.data));
+  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    const Microbatch& m = microbatches_[i];
+    const Passes& head = keeps_documents(a) ? m.whole : m.pieces;
+    Busy& busy = replicas[i % replicas.size()];
+    busy.rows += static_cast<double>(m.tokens) / context;
+    busy.attention += (forwards * head.forward + head.backward) * heads * layers / context;
+    if (m.tokens >= p.context) busy.launches += launches * layers;
+    busy.keys.resize(hops.size());
+    for (std::size_t kind = 0; kind < hops.size(); ++kind) {
+      std::int64_t keys = 0;
+      for (const std::int64_t length : m.lengths) keys += keys_over(hops[kind], a, length);
+      busy.keys[kind] +=
+          static_cast<double>(keys) * hop_seconds(e, costs, hops[kind]) * sends * layers;
+    }
   }
-  const double all = std::accumulate(of_data.begin(), of_data.end(), 0.0) * heads * layers;
-  const double servers = static_cast<double>(e.attention.servers) / static_cast<double>(p.tensor);
-  return all / (group * static_cast<double>(p.data) + servers);
+  if (a.placement != config::PlacementKind::cad && a.servers == 0) {
+    double most = 0;
+    for (const Busy& busy : replicas) {
+      double waited = busy.attention + busy.launches;
+      for (const double keys : busy.keys) waited = std::max(waited, keys);
+      most = std::max(most, busy.rows * row + waited);
+    }
+    return most;
+  }
+  // Spread evenly over a pool; a server may compute all of a layer in one call.
+  if (a.overlap == config::Overlap::ping_pong && a.servers > 0) return mean_rows(e) * row;
+  double all = 0;
+  for (const Busy& busy : replicas) all += busy.attention;
+  const double stages = static_cast<double>(p.pipeline);
+  const double trainers = static_cast<double>(p.data) * context * stages;
+  const double servers = static_cast<double>(a.servers) / static_cast<double>(p.tensor);
+  return mean_rows(e) * row + all * context * stages / (trainers + servers);
 }
 
 }  // namespace cadenza::simulate

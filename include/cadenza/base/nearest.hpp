@@ -8,7 +8,11 @@
 
 namespace cadenza {
 
-/// The candidate with the smallest edit distance to `word`, the first of several; not empty.
+/// The candidate with the smallest edit distance to `word`, the first of several; empty where that
+/// changes half of the letters or more: then it is another word, and a wrong hint.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// ", nearest is 'layers'", for after what was found; empty where nothing is near.
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace cadenza

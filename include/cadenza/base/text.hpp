@@ -20,6 +20,15 @@ bool is_plain(std::string_view text);
 /// "0-3,8" of ascending numbers.
 std::string number_list(const std::vector<int>& numbers);
 
+/// A table by rank for a person: all of up to 16 ranks; of more, neighbours that are alike in one
+/// row, and if that is not enough the 8 rows with most and the 4 with least of `what`, e.g.
+/// "memory", which a last line says.
+/// @param header   names of the columns behind that of the rank
+/// @param rows     by rank, likewise
+/// @param weights  by rank
+std::string rank_table(std::string_view header, const std::vector<std::string>& rows,
+                       const std::vector<double>& weights, std::string_view what);
+
 /// What a file of text should be.
 struct TextFile {
   ExitCode code;          ///< of a file that cannot be read

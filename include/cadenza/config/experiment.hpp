@@ -253,8 +253,8 @@ struct Optimizer {
 };
 
 enum class DeviceKind { host, cuda };
-/// What carries messages between ranks: NCCL (so far its emulation), MPI given the tensors' memory,
-/// or MPI given copies.
+/// What carries messages between ranks: NCCL (its emulation where the build found none), MPI given
+/// the tensors' memory, or MPI given copies.
 enum class Transport { automatic, nccl, mpi, staged };
 enum class Dtype { bfloat16, float32, float64 };
 

@@ -97,5 +97,7 @@ struct Pool {
 
 /// Where no machine is named: its rates compare plans, and say nothing of any machine.
 Pool nominal_pool(std::int64_t head_dim);
+/// What reports say of them: "assumed 50 GFLOP/s, 5 GB/s: set cluster.machine".
+std::string nominal_rates();
 
 }  // namespace cadenza::cost

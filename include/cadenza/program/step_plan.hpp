@@ -61,4 +61,9 @@ std::vector<int> first_documents(std::span<const plan::Occupant> groups);
 const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& batch, int data,
                                       int microbatch);
 
+/// What budgets of single heads allow, as steps would show it; empty where all have the same.
+/// @param lengths  of a step's documents
+SparseEstimate estimate_of_budgets(const config::Experiment& experiment,
+                                   std::span<const std::int64_t> lengths);
+
 }  // namespace cadenza::program

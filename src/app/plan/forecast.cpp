@@ -92,7 +92,7 @@ Forecast forecast(const config::Experiment& experiment, const data::Batch& batch
 }
 
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {
-  if (cluster.machine.empty()) return "nominal rates";
+  if (cluster.machine.empty()) return cost::nominal_rates();
   return fmt::format("machine {} ({})", machine.name, cluster.machine);
 }
 

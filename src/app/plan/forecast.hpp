@@ -58,7 +58,7 @@ Forecast forecast(const config::Experiment& experiment, const program::StepShape
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
                   const config::Machine& machine, const SparseEstimate& estimate = {});
 
-/// What predictions are for: "machine h100 (inputs/machines/h100.yaml)", "nominal rates".
+/// What predictions are for: "machine h100 (inputs/machines/h100.yaml)"; cost::nominal_rates().
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine);
 
 /// What reports print beside the plans. Memory and predictions are those of pool 0.

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "terminal.hpp"
 
@@ -40,8 +41,9 @@ void Progress::show(std::int64_t done, const std::string& text) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left =
       elapsed / static_cast<double>(done - first_) * static_cast<double>(steps_ - done);
+  const std::int64_t number = what_ == kStep ? done - 1 : done;
   const std::string head =
-      fmt::format("{} {:>{}}/{}  ", what_, done, fmt::formatted_size("{}", steps_), steps_);
+      fmt::format("{} {:>{}}/{}  ", what_, number, fmt::formatted_size("{}", steps_), steps_);
   const std::string tail = fmt::format("  left {}", format_duration(left));
   if (columns_ > 0) {  // a line that goes on in the next one could not be rewritten
     const std::size_t taken = head.size() + tail.size() + 1;
@@ -78,21 +80,23 @@ std::string describe(const StepMetrics& m) {
 }
 
 std::string summary_table(const std::vector<RankSummary>& ranks) {
-  constexpr const char* kRow = "{:>4}  {:<14} {:>9} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}\n";
-  std::string text = fmt::format(kRow, "rank", "role", "attention", "busy", "waiting", "comm.",
-                                 "other", "sent", "memory");
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankSummary& r = ranks[rank];
+  constexpr const char* kRow = "  {:<14} {:>9} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}";
+  std::vector<std::string> rows;
+  std::vector<double> busy;
+  for (const RankSummary& r : ranks) {
     const auto share = [&](double seconds) {
       return fmt::format("{:.1f} %", r.total > 0 ? 100.0 * seconds / r.total : 0.0);
     };
-    text += fmt::format(kRow, rank, r.role, format_duration(r.attention), share(r.busy),
-                        share(r.waiting), share(r.communicating),
-                        share(r.total - r.busy - r.waiting - r.communicating),
-                        format_bytes(static_cast<double>(r.bytes_sent)),
-                        format_bytes(static_cast<double>(r.peak_memory)));
+    rows.push_back(fmt::format(kRow, r.role, format_duration(r.attention), share(r.busy),
+                               share(r.waiting), share(r.communicating),
+                               share(r.total - r.busy - r.waiting - r.communicating),
+                               format_bytes(static_cast<double>(r.bytes_sent)),
+                               format_bytes(static_cast<double>(r.peak_memory))));
+    busy.push_back(r.busy);
   }
-  return text;
+  const std::string header =
+      fmt::format(kRow, "role", "attention", "busy", "waiting", "comm.", "other", "sent", "memory");
+  return rank_table(header, rows, busy, "busy time");
 }
 
 }  // namespace cadenza::app

@@ -16,12 +16,15 @@ namespace cadenza::app {
 /// elsewhere, nothing where a command is to be quiet.
 class Progress {
  public:
-  /// @param what   is counted, one of them
-  /// @param first  steps that were over before
+  /// Steps have their numbers, from 0, as in metrics.jsonl and traces: "step 19/20" is the last one
+  /// of 20. Anything else is counted: "point 20/20".
+  static constexpr const char* kStep = "step";
+  /// @param what   one of them
+  /// @param first  how many were over before
   /// @param stream  stderr where what a program prints is a result
-  Progress(bool enabled, std::int64_t steps, std::string what = "step", std::int64_t first = 0,
+  Progress(bool enabled, std::int64_t steps, std::string what = kStep, std::int64_t first = 0,
            std::FILE* stream = stdout);
-  /// @param done  steps that are over
+  /// @param done  how many are over
   void show(std::int64_t done, const std::string& text);
   /// Ends the line that is being rewritten.
   void finish();

@@ -38,8 +38,7 @@ class Trial {
         const config::Machine& machine)
       : e_(experiment),
         machine_(machine),
-        costs_(machine, e_, program::Layout(e_)),
-        least_(batch, e_.attention, costs_),
+        least_(batch, e_, machine),
         sample_(sample_of(e_, batch, least_.attention(), kSample)),
         ticks_(program::plan_ticks(sample_.experiment, sample_.batch, machine)) {}
 
@@ -60,7 +59,6 @@ class Trial {
  private:
   config::Experiment e_;
   const config::Machine& machine_;
-  simulate::Costs costs_;
   simulate::LeastTime least_;
   Sample sample_;
   std::vector<program::TickPlans> ticks_;

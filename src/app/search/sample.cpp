@@ -118,7 +118,7 @@ Excess excess(const config::Experiment& e, const Sample& sample,
       make_programs(step_shape, ticks, !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
   const simulate::Result result =
       simulate::simulate(e, step_shape, programs, ticks, costs, {}, sample.batch.step);
-  return {result.seconds - simulate::LeastTime(sample.batch, e.attention, costs).seconds(e),
+  return {result.seconds - simulate::LeastTime(sample.batch, e, machine).seconds(e),
           static_cast<double>(result.operations)};
 }
 

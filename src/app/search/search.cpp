@@ -134,8 +134,7 @@ class Search {
 
   double bound_of(const config::Experiment& e) {
     if (!least_time_) {
-      costs_.emplace(machine_, e, program::Layout(e));
-      least_time_.emplace(batch_, e.attention, *costs_);
+      least_time_.emplace(batch_, e, machine_);
       attention_ = least_time_->attention();
     }
     return least_time_->seconds(e);
@@ -145,7 +144,9 @@ class Search {
 
   /// The seconds that a group may be expected to take and still win.
   double most_of(const Group& group) const {
-    return group.looks == 0 ? best_ : best_ * kDoubt;  // a bound leaves no doubt
+    // A bound leaves no doubt where no rank is faster than the machine says.
+    const bool sure = given_.cluster.speed_spread == 0 && given_.cluster.jitter == 0;
+    return group.looks == 0 && sure ? best_ : best_ * kDoubt;
   }
 
   /// The next one to look at, null when the best is known or there is no time left. At first those
@@ -376,7 +377,6 @@ class Search {
   data::Batch batch_;
   std::int64_t limit_;
   std::optional<Progress> progress_;
-  std::optional<simulate::Costs> costs_;
   std::optional<simulate::LeastTime> least_time_;
   std::vector<double> attention_;  ///< by microbatch
   std::vector<Group> groups_;

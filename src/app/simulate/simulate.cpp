@@ -14,6 +14,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/cost/rates.hpp"
 #include "simulated_trace.hpp"
 #include "simulation_report.hpp"
 
@@ -74,8 +75,11 @@ void print_head(const Simulation& simulation) {
   const config::Machine& machine = simulation.machine();
   if (!simulation.explanation().empty()) print(simulation.explanation() + "\n\n");
   for (const std::string& decision : simulation.decisions()) spdlog::info("{}", decision);
-  spdlog::info("{}: {} ranks on {} {}; machine {}: {}", e.name, e.ranks(), simulation.nodes(),
-               simulation.nodes() == 1 ? "node" : "nodes", machine.name, machine.source);
+  const std::string rates = e.cluster.machine.empty()
+                                ? cost::nominal_rates()
+                                : fmt::format("machine {}: {}", machine.name, machine.source);
+  spdlog::info("{}: {} ranks on {} {}; {}", e.name, e.ranks(), simulation.nodes(),
+               simulation.nodes() == 1 ? "node" : "nodes", rates);
 }
 
 void print_results(const SimulationSummary& summary, const TimeTable& table) {
@@ -94,7 +98,7 @@ void simulate(const CommandLine& line) {
   const bool json = line.format == "json";
   Outputs outputs(simulation, line, steps);
   if (!json) print_head(simulation);
-  Progress progress(!json, steps);
+  Progress progress(!json, line.step + steps, Progress::kStep, line.step);
   SimulationSummary summary;
   TimeTable table;
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -105,8 +109,9 @@ void simulate(const CommandLine& line) {
     table.add(step.result);
     spdlog::debug("step {}: {} operations and messages, {} FLOPs", step.batch.step,
                   step.result.operations, format_count(summary.model_flops));
-    progress.show(i + 1, fmt::format("{} simulated  {}", format_duration(step.result.seconds),
-                                     describe(metrics)));
+    progress.show(
+        step.batch.step + 1,
+        fmt::format("{} simulated  {}", format_duration(step.result.seconds), describe(metrics)));
   }
   progress.finish();
   if (json) {

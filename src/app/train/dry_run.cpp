@@ -8,6 +8,7 @@
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/flops.hpp"
@@ -47,16 +48,20 @@ void print_layout(const config::Experiment& experiment) {
 }
 
 void print_ranks(const Forecast& step) {
+  constexpr const char* kRow = " {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}";
   const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
-  fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", "rank", "parameters",
-             "activations", "attention", "messages", "libraries", "memory", "operations");
+  std::vector<std::string> rows;
+  std::vector<double> memory;
   for (std::size_t rank = 0; rank < step.memory.size(); ++rank) {
     const exec::MemoryEstimate& m = step.memory[rank];
-    fmt::print("{:>5} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11}\n", rank,
-               bytes(m.parameters), bytes(m.activations), bytes(m.attention),
-               bytes(m.communication), bytes(m.other), bytes(m.total()),
-               step.programs[rank].steps.size());
+    rows.push_back(fmt::format(kRow, bytes(m.parameters), bytes(m.activations), bytes(m.attention),
+                               bytes(m.communication), bytes(m.other), bytes(m.total()),
+                               step.programs[rank].steps.size()));
+    memory.push_back(static_cast<double>(m.total()));
   }
+  const std::string header = fmt::format(kRow, "parameters", "activations", "attention", "messages",
+                                         "libraries", "memory", "operations");
+  fmt::print("{}", rank_table(header, rows, memory, "memory"));
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ template <typename Real>
 int Training<Real>::run() {
   tracer_->begin_step(first_step_);
   measure_clock(trace::ClockPhase::start);
-  progress_.emplace(world_.rank() == 0, experiment_.run.steps, "step", first_step_);
+  progress_.emplace(world_.rank() == 0, experiment_.run.steps, Progress::kStep, first_step_);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
   Planned next = plan_ahead(first_step_, estimates_.next);
   int signal = 0;

@@ -49,7 +49,7 @@ Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const St
 }
 
 std::string rates_of(const StepNotes& notes) {
-  return notes.rates.empty() ? "nominal rates" : notes.rates;
+  return notes.rates.empty() ? cost::nominal_rates() : notes.rates;
 }
 
 std::string describe(const std::vector<Trial>& trials) {

@@ -23,7 +23,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes);
 
 /// Of the i-th plan.
 Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const StepNotes& notes);
-/// "machine h100", "nominal rates".
+/// "machine h100"; cost::nominal_rates() where none is named.
 std::string rates_of(const StepNotes& notes);
 
 /// ", layers 0-2,5"; empty where a plan is for all of them.

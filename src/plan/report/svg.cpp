@@ -181,7 +181,8 @@ class Drawing {
             "tick {}{}{}: imbalance {:.3f} before balancing, {:.3f} planned; forward of a layer {} "
             "predicted ({}), {} at best",
             place.tick, describe_layers(plan.workload), place.half == 0 ? "" : ", second half",
-            before, imbalance(plan), format_duration(prediction.predicted_seconds), rates,
+            before, imbalance(plan), format_duration(prediction.predicted_seconds),
+            rates == cost::nominal_rates() ? "nominal rates" : rates,  // there is little room
             format_duration(prediction.lower_bound_seconds)));
     y_ += kLine;
   }

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/plan/report.hpp"
 #include "picture.hpp"
@@ -59,24 +60,27 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
       format_duration(prediction.predicted_seconds),
       format_duration(prediction.lower_bound_seconds));
   if (!plan.trials.empty()) fmt::format_to(out, "tolerance {}\n", describe(plan.trials));
-  fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", "rank", "tokens", "tasks",
-                 "FLOPs", plan.workload.capacities.empty() ? "of mean" : "of share", "sent");
   const bool memory = !notes.peak_bytes_per_rank.empty();
-  text += memory ? fmt::format("  {:>10}\n", "memory") : "\n";
+  constexpr const char* kRow = "  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}";
+  std::string header =
+      fmt::format(kRow, "tokens", "tasks", "FLOPs",
+                  plan.workload.capacities.empty() ? "of mean" : "of share", "sent");
+  if (memory) header += fmt::format("  {:>10}", "memory");
   const std::vector<Row> table = rows(plan);
   const std::vector<double> fair = fair_costs(plan);
+  std::vector<std::string> lines;
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     const double cost = plan.cost_per_rank[rank];
     const std::string share =
         fair[rank] > 0 ? fmt::format("{:.1f} %", 100 * cost / fair[rank]) : "-";
-    fmt::format_to(out, "{:>6}  {:>9}  {:>6}  {:>10}  {:>7}  {:>10}", rank, table[rank].tokens,
-                   table[rank].tasks, format_count(cost), share,
-                   format_bytes(static_cast<double>(plan.bytes_sent_per_rank[rank])));
-    text += memory
-                ? fmt::format("  {:>10}\n",
-                              format_bytes(static_cast<double>(notes.peak_bytes_per_rank.at(rank))))
-                : "\n";
+    lines.push_back(fmt::format(kRow, table[rank].tokens, table[rank].tasks, format_count(cost),
+                                share,
+                                format_bytes(static_cast<double>(plan.bytes_sent_per_rank[rank]))));
+    if (!memory) continue;
+    const auto bytes = static_cast<double>(notes.peak_bytes_per_rank.at(rank));
+    lines.back() += fmt::format("  {:>10}", format_bytes(bytes));
   }
+  text += rank_table(header, lines, plan.cost_per_rank, "FLOPs");
   text += '\n' + draw(plan, place.first_document) + '\n';
 }
 

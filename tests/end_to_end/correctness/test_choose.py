@@ -30,6 +30,15 @@ def test_the_question_is_answered_with_progress_beside_it():
     assert not re.search(r"^layout ", found.out, re.MULTILINE)
 
 
+def test_the_page_shows_what_its_command_prints():
+    page = (harness.ROOT / "docs/what_to_run.md").read_text()
+    (shown,) = re.findall(r"^```text\n(auto: .*?)^```", page, re.MULTILINE | re.DOTALL)
+    words = ["simulate", "inputs/clusters/what_to_run.yaml", "--steps", "1"]
+    assert " ".join(words) in page
+    found = harness.run_well(1, words, cwd=harness.ROOT).out
+    assert found[: len(shown)] == shown, "docs/what_to_run.md is not what its command prints"
+
+
 def test_the_keys_that_it_prints_give_the_chosen_step():
     found = answer(["simulate", QUESTION, "--steps", "1"])
     (keys,) = re.findall(r"^to run it:((?: +--set \S+|\s+\\\n)+)$", found.out, re.MULTILINE)
@@ -70,7 +79,8 @@ def test_one_basis_of_rates():
     assert found.count("machine h100 (inputs/machines/h100.yaml)") == 3  # choice, plans, step
     assert "nominal" not in found
     nominal = harness.run_well(1, ["plan", AUTO]).out
-    assert nominal.count("nominal rates") == 4  # and the decision of the tolerance
+    assumed = "assumed 50 GFLOP/s, 5 GB/s: set cluster.machine"
+    assert nominal.count(assumed) == 4  # and the decision of the tolerance
 
 
 def test_where_none_fits_it_says_so():

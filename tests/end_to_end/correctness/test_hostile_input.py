@@ -24,6 +24,8 @@ attention: {placement: colocated}
 run: {steps: 1}
 """
 MACHINE = "name: m\nsource: s\n"
+RATES = ("attention: {flops_per_second: 1e12}\nproducts: {flops_per_second: 1e12}\n"
+         "links: {inside: {bytes_per_second: 1e10}}\n")  # fmt: skip
 SWEEP = "name: grid\nbase: e.yaml\naxes: {seed: [1, 2]}\n"
 
 # Every way to start the program on an experiment.
@@ -250,7 +252,12 @@ CASES = {
         MACHINE + "products: {flops_per_second: 1e-308}\n", "products.flops_per_second"
     ),
     "machine, a slow part": machine(
-        MACHINE + "element_wise: {loss: 1e-300}\n", "cluster.machine", "a step takes"
+        MACHINE + RATES + "element_wise: {loss: 1e-300}\n", "cluster.machine", "a step takes"
+    ),
+    "machine, a data sheet": machine(
+        MACHINE + "memory: 80000000000\npeak_flops_per_second: 9.89e+14\n",
+        "m.yaml:1: found no attention.flops_per_second", "no products.flops_per_second",
+        "no links.inside.bytes_per_second",
     ),
     "machine, latency": machine(
         MACHINE + "links: {inside: {latency_seconds: 1e308}}\n", "latency_seconds"

@@ -430,7 +430,10 @@ def test_bad_input(experiment, tmp_path):
 
 def test_a_machine_of_another_dtype_is_refused(experiment, tmp_path):
     machine = tmp_path / "machine.yaml"
-    machine.write_text("name: other\nsource: a test\ndtype: bfloat16\n")
+    rates = "{flops_per_second: 1e12}"
+    machine.write_text("name: other\nsource: a test\ndtype: bfloat16\n"
+                       f"attention: {rates}\nproducts: {rates}\n"
+                       "links: {inside: {bytes_per_second: 1e10}}\n")  # fmt: skip
     refuse(USAGE, ["bfloat16", "float32"], [experiment, "--set", f"cluster.machine={machine}"])
 
 

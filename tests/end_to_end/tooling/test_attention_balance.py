@@ -191,7 +191,7 @@ def test_the_step_line_has_the_numbers_of_metrics(finished):
     pattern = r"attention imbalance ([\d.]+) \(by layer ([\d.]+)\)"
     sparse = r"  sparse ([\d.]+) % \(([\d.]+)(\w?) of ([\d.]+)(\w?) FLOPs\)"
     for line in (lines[0], lines[-1]):
-        step = int(re.search(r"step +(\d+)/", line)[1]) - 1
+        step = int(re.search(r"step +(\d+)/", line)[1])
         metrics = run.metrics[step]
         whole, by_layer = re.search(pattern, line).groups()
         assert whole == f"{metrics['attention_imbalance']:.3f}"

@@ -62,6 +62,7 @@ def on_terminal(*arguments, cwd):
         (["simulat"], "did you mean simulate?"),
         (["train", "x.yaml", "--outptu", "y"], "unknown option '--outptu': did you mean --output?"),
         (["plan", "x.yaml", "--fromat=json"], "did you mean --format?"),
+        (["plan", "x.yaml", "--gpus"], "unknown option '--gpus' (see"),  # nothing is near
         (["attend", "x.yaml", "--inptu", "q.h5", "--output", "o.h5"], "did you mean --input?"),
     ],
 )
@@ -113,7 +114,9 @@ def test_quiet_and_verbose(words, experiment):
     }
     plain, quiet, verbose = said.values()
     assert set(quiet) <= set(plain) and quiet
-    assert not [line for line in quiet if line.startswith("step 1/")]  # progress
+    steps = [line.split()[1] for line in plain if re.match(r"step +\d", line)]  # progress
+    assert steps == (["0/1"] if command == "simulate" else [])
+    assert not [line for line in quiet if line.startswith("step 0/")]
     assert len(verbose) > len(plain) and "tolerance: 0.05" in "\n".join(verbose)
     both = harness.run(1, [command, experiment, *options, "--quiet", "--verbose"])
     assert both.code == USAGE and len(both.complaints) == 1
@@ -133,8 +136,8 @@ def test_both_programs_have_one_version():
     env = {**os.environ, "PYTHONPATH": str(harness.ROOT / "analysis")}
     found = subprocess.run(analysis, capture_output=True, text=True, env=env, check=True).stdout
     ours = harness.run_well(1, ["--version"]).out
-    assert re.fullmatch(r"cadenza \d+\.\d+\.\d+\n", ours)
-    assert found == ours.replace("cadenza", "cadenza-analyze")
+    said = re.fullmatch(r"cadenza (\d+\.\d+\.\d+) \([\w.+-]+\)\n", ours)  # and the revision
+    assert said and found == f"cadenza-analyze {said[1]}\n"
 
 
 def test_an_experiment_taken_for_tokens(tmp_path):

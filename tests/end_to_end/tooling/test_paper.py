@@ -11,7 +11,8 @@ import pytest
 
 import harness
 
-QUICK = ["fig03", "fig04", "fig06", "fig11", "fig12"]
+QUICK = ["fig03", "fig04", "fig05", "fig06", "fig11", "fig12"]
+PAGE = harness.ROOT / "docs/paper.md"
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,20 @@ def test_the_table_has_a_verdict_for_every_check(built):
     # The public planner's own claims, whatever the machine file says.
     even = [row for row in rows if "Figure 4: 4b" in row and "| CAD |" in row]
     assert len(even) == 1 and "| agrees |" in even[0]
+
+
+def lines_of(page, names):
+    """Rows and sentences of some exhibits ("Figure 3"), as the command writes them."""
+    begins = tuple(f"{mark}{name}{end}" for name in names for mark in ("| ", "**", "")
+                   for end in (":", ","))  # fmt: skip
+    return [line for line in page.read_text().splitlines() if line.startswith(begins)]
+
+
+def test_the_page_has_what_its_command_writes(built):
+    names = [f"Figure {int(name.removeprefix('fig'))}" for name in QUICK]
+    written = lines_of(built / "paper.md", names)
+    assert len(written) > 40
+    assert lines_of(PAGE, names) == written, "scripts/paper writes docs/paper.md anew"
 
 
 def test_unknown_options_are_refused():

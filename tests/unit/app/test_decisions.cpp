@@ -50,7 +50,7 @@ TEST(Decisions, SayWhyAndForWhichRates) {
               ElementsAre(StartsWith("overlap: ping_pong (auto: predicted "),
                           StartsWith("tolerance, first tick: ")));
   for (const std::string& line : decide_for(experiment(), machine(1e8)).lines) {
-    EXPECT_THAT(line, HasSubstr("nominal rates"));
+    EXPECT_THAT(line, HasSubstr("assumed 50 GFLOP/s, 5 GB/s"));
   }
 }
 

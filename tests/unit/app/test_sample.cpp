@@ -59,8 +59,7 @@ std::vector<Pair> all_pairs(SampleSize size) {
   const config::Experiment given = experiment();
   const data::Batch batch = batch_of(given);
   const config::Machine m = machine();
-  const simulate::Costs costs(m, given, program::Layout(given));
-  const simulate::LeastTime least(batch, given.attention, costs);
+  const simulate::LeastTime least(batch, given, m);
   const std::vector<double> attention = least.attention();
   std::vector<Pair> pairs;
   std::size_t number = 0;

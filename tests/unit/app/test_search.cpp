@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
+#include <random>
 #include <set>
 #include <sstream>
 
@@ -110,20 +112,23 @@ TEST(Candidates, RanksThatTheBatchDoesNotFeedAreSharedOutOtherwise) {
   for (const Candidate& one : all) EXPECT_LE(one.parallel.data, 8);
 }
 
-/// Largest bound over a simulated step, of all candidates.
-double tightest_bound(const config::Experiment& e, const config::Machine& m = machine()) {
+/// Largest bound over a simulated step, of every so many-th candidate.
+double tightest_bound(const config::Experiment& e, const config::Machine& m = machine(),
+                      std::size_t every = 1) {
   const data::Batch batch = packer(e).batch(0);
-  const simulate::Costs costs(m, e, program::Layout(e));
-  const simulate::LeastTime least(batch, e.attention, costs);
+  const simulate::LeastTime least(batch, e, m);
   double tightest = 0;
+  std::size_t number = 0;
   for (const Candidate& arrangement : arrangements(e)) {
     for (const Candidate& one : variants(e, arrangement)) {
+      if (number++ % every != 0) continue;
       const config::Experiment candidate = one.of(e);
       const double seconds = forecast(candidate, batch, m).result.seconds;
       const double bound = least.seconds(candidate);
       EXPECT_GT(bound, 0);
       EXPECT_LE(bound, seconds * (1 + 1e-9))
-          << layout_text(one.parallel) << ", " << placement_text(one.attention);
+          << layout_text(one.parallel) << ", " << placement_text(one.attention) << ", recompute "
+          << config::word_of(one.recompute);
       tightest = std::max(tightest, bound / seconds);
     }
   }
@@ -154,6 +159,118 @@ TEST(LeastTime, NoCandidateOverSlowLinksIsFaster) {
         {"run.recompute=mlp", "parallel.shard=optimizer",
          "attention=" + kind.substr(0, kind.size() - 1) + ", placement: auto, tolerance: 0.1}"});
     EXPECT_GT(tightest_bound(e, m), 0.3);
+  }
+}
+
+/// Draws what a search may be given.
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed) {}
+
+  config::Experiment experiment() {
+    const std::int64_t heads = of({2, 4, 8});
+    const std::int64_t microbatch = of({96, 512, 2048});
+    const std::int64_t microbatches = of({2, 4, 8});
+    const std::int64_t tokens = microbatch * microbatches;
+    const std::int64_t longest = of({5, 60, microbatch / 2, microbatch});
+    std::vector<std::string> settings = {
+        fmt::format("model.layers={}", of({2, 4})),
+        fmt::format("model.heads={}", heads),
+        fmt::format("model.kv_heads={}", std::min(heads, of({1, 2, 8}))),
+        fmt::format("model.d_model={}", heads * of({8, 64})),
+        fmt::format("data.lengths={{distribution: uniform, min: {}, max: {}}}", of({2, longest}),
+                    longest),
+        fmt::format("batch.tokens={}", tokens),
+        fmt::format("batch.microbatch={}", microbatch),
+        fmt::format("batch.packing={}", word({"fixed", "fixed", "balanced", "pooled"})),
+        fmt::format("parallel.data={}", of({2, 4, 6, 8})),
+        fmt::format("attention.tolerance={}", word({"0.02", "0.1", "0.3"})),
+        fmt::format("attention.block={}", of({16, 128})),
+        fmt::format("attention.sharding={}", word({"zigzag", "contiguous"})),
+        fmt::format("attention.shard_unit={}", word({"document", "sequence", "predicted"})),
+        fmt::format("attention.overlap={}", word({"auto", "none"})),
+        fmt::format("cluster.slow_ranks={}", word({"[]", "[]", "[[1, 0.5]]"})),
+        fmt::format("cluster.slow_links={}", word({"[]", "[]", "[[0, 1, 0.2]]"}))};
+    add_kind(settings);
+    return config::parse_experiment(kExperiment, "e.yaml", settings);
+  }
+
+  config::Machine machine() {
+    config::Machine m;
+    m.ranks_per_node = of({0, 2, 3, 4});
+    m.element_wise.bytes_per_second = real(1e9, 1e11);
+    m.links.inside = {real(1e-7, 1e-4), real(1e8, 1e11), 0, 0};
+    m.links.between = {real(1e-7, 1e-4), real(1e8, 1e11), 0, 0};
+    config::AttentionTimes& a = m.attention;
+    a.launch_seconds = std::array{0.0, 1e-6, 1e-4, 1e-2}[random_() % 4];
+    a.tile = of({1, 16, 128});
+    a.tile_overhead = real(0.01, 2);
+    a.heads = of({1, 4});
+    if (coin()) {
+      for (const double queries : {64, 256, 1024}) {
+        for (const double keys : {64, 256, 1024, 4096}) {
+          if (queries > keys) continue;
+          const double seconds = 1e-9 * queries * keys * static_cast<double>(a.heads);
+          a.forward.push_back({queries, keys, a.launch_seconds + seconds * real(0.5, 2)});
+          a.backward.push_back({queries, keys, a.launch_seconds + 2 * seconds * real(0.5, 2)});
+        }
+      }
+    }
+    for (const double rows : {64, 256, 1024, 4096}) {
+      if (coin()) m.products.table.push_back({rows, 256, 256, real(1e9, 1e11)});
+    }
+    return m;
+  }
+
+ private:
+  void add_kind(std::vector<std::string>& settings) {
+    switch (of({0, 0, 1, 2, 3, 4, 5})) {
+      case 1:
+        settings.insert(settings.end(), {"attention.kind=window", "attention.window=40"});
+        break;
+      case 2:
+        settings.insert(settings.end(), {"attention.kind=prefix", "attention.prefix=50"});
+        break;
+      case 3:
+        settings.insert(settings.end(),
+                        {"attention.kind=dual_chunk", "attention.chunk=64", "attention.local=16"});
+        break;
+      case 4:
+        settings.insert(settings.end(),
+                        {"attention.kind=vertical_slash", "attention.sparse.columns=20",
+                         "attention.sparse.slashes=36", "attention.sparse.block=16",
+                         "attention.sparse.dense_below=100"});
+        if (coin()) settings.push_back("attention.sparse.dense_layers=[1]");
+        break;
+      case 5:
+        settings.insert(settings.end(),
+                        {"attention.kind=xattention", "attention.sparse.dense_below=100"});
+        if (coin()) settings.push_back("attention.sparse.dense_steps=1");
+        break;
+    }
+  }
+  std::int64_t of(std::initializer_list<std::int64_t> all) {
+    return all.begin()[random_() % all.size()];
+  }
+  const char* word(std::initializer_list<const char*> all) {
+    return all.begin()[random_() % all.size()];
+  }
+  bool coin() { return random_() % 2 == 0; }
+  /// Any order of magnitude is as likely.
+  double real(double low, double high) {
+    const double part = static_cast<double>(random_() >> 11) * 0x1.0p-53;
+    return low * std::pow(high / low, part);
+  }
+  std::mt19937_64 random_;
+};
+
+TEST(LeastTime, NoCandidateIsFasterWhateverTheExperiment) {
+  const std::size_t every = cadenza::testing::kSanitized ? 41 : 7;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Draw draw(seed);
+    const config::Experiment e = draw.experiment();
+    EXPECT_GE(tightest_bound(e, draw.machine(), every), 0);
   }
 }
 
@@ -237,7 +354,8 @@ TEST(Choose, EveryArrangementIsAccountedFor) {
 
 TEST(Choose, TheTableIsRankedAndNarrow) {
   const Choice choice = choose(experiment(), machine());
-  EXPECT_THAT(choice.explanation, StartsWith("auto: 8 devices, predicted for nominal rates"));
+  EXPECT_THAT(choice.explanation,
+              StartsWith("auto: 8 devices, predicted for assumed 50 GFLOP/s, 5 GB/s"));
   EXPECT_THAT(choice.explanation, HasSubstr("cad is "));
   EXPECT_THAT(choice.explanation, HasSubstr("; chosen\n"));
   std::istringstream lines(choice.explanation);

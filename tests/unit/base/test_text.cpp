@@ -37,6 +37,30 @@ TEST(Printable, EscapesBytesThatAreNoUtf8) {
             "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80\\xff");
 }
 
+TEST(RankTable, HasAllOfFew) {
+  const std::string table = rank_table(" x", {" a", " a"}, {1, 1}, "memory");
+  EXPECT_EQ(table, "rank x\n   0 a\n   1 a\n");
+}
+
+TEST(RankTable, JoinsNeighboursOfMany) {
+  std::vector<std::string> rows(64, " a");
+  rows[9] = " b";
+  EXPECT_EQ(rank_table(" x", rows, std::vector<double>(64, 1.0), "memory"),
+            " rank x\n  0-8 a\n    9 b\n10-63 a\n");
+}
+
+TEST(RankTable, OfManyThatDifferHasThoseWithMostAndLeast) {
+  std::vector<std::string> rows;
+  std::vector<double> weights(64, 2.0);
+  for (std::size_t rank = 0; rank < weights.size(); ++rank) rows.push_back(rank % 2 ? " a" : " b");
+  weights[50] = 9;
+  weights[20] = 1;
+  EXPECT_EQ(rank_table(" x", rows, weights, "memory"),
+            "rank x\n   0 b\n   1 a\n   2 b\n   3 a\n   4 b\n   5 a\n   6 b\n"
+            "  20 b\n  50 b\n  61 a\n  62 b\n  63 a\n"
+            "... of 64 ranks the 8 rows with most and the 4 with least memory\n");
+}
+
 TEST(Plain, HasLineEndsAndTabsButNothingElse) {
   EXPECT_TRUE(is_plain("a\n\tb\n"));
   for (const std::string text : {"\r", "\x1b", "\x7f", "\u0085", "\xff", "a\x01"}) {

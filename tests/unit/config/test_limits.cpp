@@ -167,7 +167,10 @@ std::string machine_error(const std::string& more) {
 }
 
 TEST(Limits, OfMachines) {
-  EXPECT_EQ(machine_error("products: {flops_per_second: 1e18}\n"), "");
+  EXPECT_EQ(machine_error("attention: {flops_per_second: 1e18}\n"
+                          "products: {flops_per_second: 1e18}\n"
+                          "links: {inside: {bytes_per_second: 1e18}}\n"),
+            "");
   for (const std::string bad : {"1e308", "1e-308", "0", "-1", "inf", "nan", "1e999"}) {
     EXPECT_THAT(machine_error(fmt::format("products: {{flops_per_second: {}}}\n", bad)),
                 HasSubstr("valid: a number in [1, 1e+30]"))

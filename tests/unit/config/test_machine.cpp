@@ -8,20 +8,23 @@ namespace cadenza::config {
 namespace {
 
 const std::string kMachine =
-    "name: small\n"                                             // 1
-    "source: made up\n"                                         // 2
-    "dtype: bfloat16\n"                                         // 3
-    "ranks_per_node: 8\n"                                       // 4
-    "attention:\n"                                              // 5
-    "  heads: 4\n"                                              // 6
-    "  kv_heads: 2\n"                                           // 7
-    "  forward: [[128, 128, 1e-5],\n"                           // 8
-    "            [128, 512, 4e-5]]\n"                           // 9
-    "  backward: [[128, 128, 3e-5]]\n"                          // 10
-    "products:\n"                                               // 11
-    "  table: [[256, 64, 64, 1e9],\n"                           // 12
-    "          [512, 64, 64, 2e9]]\n"                           // 13
-    "links: {inside: {bytes_per_second: 1e9}, adapters: 4}\n";  // 14
+    "name: small\n"                         // 1
+    "source: made up\n"                     // 2
+    "dtype: bfloat16\n"                     // 3
+    "ranks_per_node: 8\n"                   // 4
+    "attention:\n"                          // 5
+    "  heads: 4\n"                          // 6
+    "  kv_heads: 2\n"                       // 7
+    "  forward: [[128, 128, 1e-5],\n"       // 8
+    "            [128, 512, 4e-5]]\n"       // 9
+    "  backward: [[128, 128, 3e-5]]\n"      // 10
+    "products:\n"                           // 11
+    "  table: [[256, 64, 64, 1e9],\n"       // 12
+    "          [512, 64, 64, 2e9]]\n"       // 13
+    "links:\n"                              // 14
+    "  inside: {bytes_per_second: 1e9}\n"   // 15
+    "  between: {bytes_per_second: 2e9}\n"  // 16
+    "  adapters: 4\n";                      // 17
 
 const std::string kSparse =
     "name: sparse\n"                                               // 1
@@ -32,7 +35,10 @@ const std::string kSparse =
     "    table: [[16, 3.5, 4],\n"                                  // 6
     "            [64, 1.25, 1.5]]\n"                               // 7
     "  index: {flops_per_second: 1e10, scores_per_second: 2e9,\n"  // 8
-    "          masses_per_second: 3e8}\n";                         // 9
+    "          masses_per_second: 3e8}\n"                          // 9
+    "  flops_per_second: 1e11\n"                                   // 10
+    "products: {flops_per_second: 1e11}\n"                         // 11
+    "links: {inside: {bytes_per_second: 1e9}}\n";                  // 12
 
 Machine parsed(const std::string& text) {
   return parse_machine(text, "m.yaml");
@@ -64,7 +70,8 @@ TEST(MachineFile, IsRead) {
   EXPECT_THAT(machine.products.table,
               testing::ElementsAre(Row<4>{256, 64, 64, 1e9}, Row<4>{512, 64, 64, 2e9}));
   EXPECT_EQ(machine.links.inside.bytes_per_second, 1e9);
-  EXPECT_EQ(machine.links.between.bytes_per_second, Machine{}.links.between.bytes_per_second);
+  EXPECT_EQ(machine.links.between.bytes_per_second, 2e9);
+  EXPECT_EQ(machine.links.between.latency_seconds, Machine{}.links.between.latency_seconds);
 }
 
 TEST(MachineFile, ReadsBackToTheSame) {
@@ -82,6 +89,24 @@ TEST(MachineFile, ReadsBackToTheSame) {
   EXPECT_EQ(back.products.table, machine.products.table);
   EXPECT_EQ(back.element_wise.copies.unpack, machine.element_wise.copies.unpack);
   EXPECT_EQ(back.links.between.bytes_per_second, machine.links.between.bytes_per_second);
+}
+
+TEST(MachineFile, OfADataSheetAloneIsRefused) {
+  const std::string sheet =
+      "name: m\nsource: a data sheet\nmemory: 80000000000\n"
+      "peak_flops_per_second: 9.89e+14\nranks_per_node: 8\n";
+  const std::string attention = "attention.flops_per_second (or attention.forward and backward)";
+  const std::string links = "links.between.bytes_per_second";
+  EXPECT_THAT(machine_error("8\n", "8\n", sheet),
+              testing::StartsWith("m.yaml:1: found no " + attention +
+                                  ", no products.flops_per_second (or products.table), no "
+                                  "links.inside.bytes_per_second, no " +
+                                  links + ", and"));
+  // One table is not enough, and a default is no more right where a file has other keys.
+  EXPECT_THAT(machine_error("  backward: [[128, 128, 3e-5]]\n", ""),
+              testing::StartsWith("m.yaml:1: found no " + attention + ", and"));
+  EXPECT_THAT(machine_error("  between: {bytes_per_second: 2e9}\n", ""),
+              testing::StartsWith("m.yaml:1: found no " + links + ", and"));
 }
 
 TEST(MachineFile, KnowsSparseAttention) {
@@ -158,7 +183,7 @@ TEST(MachineFile, RefusesNumbersThatDoNotFitEachOther) {
   EXPECT_THAT(machine_error("kv_heads: 2", "kv_heads: 3"),
               StartsWith("m.yaml:7: attention.kv_heads: found 3, which does not divide"));
   EXPECT_THAT(machine_error("adapters: 4", "adapters: 3"),
-              StartsWith("m.yaml:14: links.adapters: found 3, which does not divide"));
+              StartsWith("m.yaml:17: links.adapters: found 3, which does not divide"));
 }
 
 TEST(Cluster, IsRead) {

@@ -156,7 +156,8 @@ TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
       to_table(step(), notes),
       testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), lower bound 4.0 s"));
   EXPECT_THAT(to_svg(step(), notes), testing::HasSubstr("2.0 s predicted (machine m), 1.0 s"));
-  EXPECT_THAT(to_table(step()), testing::HasSubstr("predicted (nominal rates)"));
+  EXPECT_THAT(to_table(step()),
+              testing::HasSubstr("predicted (assumed 50 GFLOP/s, 5 GB/s: set cluster.machine)"));
 }
 
 // What an outsider would do: cover every document, add up every cost and byte.
