@@ -221,7 +221,7 @@ TEST(Report, TableIsAligned) {
     std::vector<std::string> rows;
     const std::vector<std::string> all = lines(to_table(plans, notes));
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (!all[i].starts_with("  rank")) continue;
+      if (!all[i].starts_with("rank")) continue;
       for (std::size_t row = i; row <= i + 2; ++row) rows.push_back(all[row]);
     }
     ASSERT_EQ(rows.size(), 2U * 3);
