@@ -3,6 +3,7 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/file_contents.hpp"
 #include "app/plan/forecast.hpp"
 #include "app/runtime/dtype.hpp"
 #include "app/search/search.hpp"
@@ -79,11 +80,13 @@ void dry_run(const CommandLine& line) {
   for (const std::string& decision : choice.decisions) fmt::print("{}\n", decision);
   const auto self = comm::make_self();
   SparseEstimates estimates;
-  const Start start = find_start(*self, line.from, experiment, [&](const std::string& path) {
+  const auto contents = file_contents(experiment, *corpus);
+  const auto read = [&](const std::string& path) {
     const model::CheckpointReader checkpoint(path);
     checkpoint.verify(experiment.model);
     estimates = estimates_in(checkpoint, experiment);
-  });
+  };
+  const Start start = find_start(*self, line.from, experiment, contents, read);
   const data::Batch batch = packer.batch(start.step);
   print_layout(experiment);
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
