@@ -3,6 +3,7 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/file_contents.hpp"
 #include "app/plan/forecast.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
@@ -69,7 +70,8 @@ void dry_run(const CommandLine& line) {
   for (const std::string& decision : choice.decisions) fmt::print("{}\n", decision);
   const auto self = comm::make_self();
   SparseEstimates estimates;
-  const Start start = find_start(*self, line.from, experiment, [&](const std::string& path) {
+  const model::FileContents contents = file_contents(experiment, *corpus);
+  const Start start = find_start(*self, line.from, experiment, contents, [&](const auto& path) {
     const model::CheckpointReader checkpoint(path);
     checkpoint.verify(experiment.model);
     estimates = estimates_in(checkpoint, experiment);
