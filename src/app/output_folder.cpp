@@ -45,14 +45,14 @@ std::string holder(int file) {
   return bytes > 0 ? text.data() : "another process";
 }
 
-/// A link may lead anywhere; a pipe keeps waiting who opens it.
+/// A link may lead anywhere; a pipe keeps waiting who opens it. /dev/null and its like do neither.
 void require_file(const fs::directory_entry& entry) {
   std::error_code error;
   if (entry.is_symlink(error)) {
     fail(ExitCode::data, "{}: is a link to {}; valid: an output folder without links",
          entry.path().string(), fs::read_symlink(entry.path(), error).string());
   }
-  if (!fs::is_other(entry.symlink_status(error))) return;
+  if (!fs::is_other(entry.symlink_status(error)) || entry.is_character_file(error)) return;
   fail(ExitCode::data, "{}: is a pipe, a socket or a device; valid: an output folder of files",
        entry.path().string());
 }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compact.hpp"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <vector>
 
@@ -48,9 +53,34 @@ bool copy_objects(hid_t from, hid_t to) {
   return true;
 }
 
-bool copy_file(hid_t from, const std::string& copy) {
-  Handle to = create_file(copy);
-  return copy_attributes(from, to.get()) && copy_objects(from, to.get()) &&
+/// Makes sure that a file, made where there is none, can grow to so many bytes.
+bool reserve(const std::string& path, std::uint64_t bytes) {
+  rlimit most{};
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) return false;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0) return false;
+  const bool done = fallocate(file, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) == 0;
+  const bool unknown = !done && (errno == EOPNOTSUPP || errno == ENOSYS);
+  close(file);
+  if (!unknown) return done;
+  std::error_code error;  // other ranks may copy theirs at the same time
+  const fs::space_info space = fs::space(path, error);
+  return !error && space.available / 16 > bytes;
+}
+
+bool copy_file(const std::string& path, const std::string& copy) {
+  // HDF5 1.10 crashes where a copy finds no room.
+  std::error_code error;
+  const std::uint64_t most = fs::file_size(path, error);
+  if (error || !reserve(copy, most)) return false;
+  const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!from) return false;
+  Handle to = create_file(copy);  // gives back what was reserved
+  if (!reserve(copy, most)) {
+    to.release();  // closing it would write to a full disk
+    return false;
+  }
+  return copy_attributes(from.get(), to.get()) && copy_objects(from.get(), to.get()) &&
          H5Fclose(to.release()) >= 0;
 }
 
@@ -60,10 +90,10 @@ std::uint64_t compact_size(std::uint64_t rows_bytes) {
   return rows_bytes + kMetadata;
 }
 
-bool copy_compact(hid_t file, const std::string& path) {
+bool copy_compact(const std::string& path) {
   const std::string copy = path + std::string(kUnfinished);
   try {
-    if (copy_file(file, copy)) return true;
+    if (copy_file(path, copy)) return true;
   } catch (const std::exception&) {
     // No room, or no permission: the trace is complete as it is.
   }
@@ -76,8 +106,7 @@ void compact(const std::string& path, std::uint64_t rows_bytes) {
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
   if (error || size < compact_size(rows_bytes) / 10 * 11) return;
-  const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (!from || !copy_compact(from.get(), path)) return;
+  if (!copy_compact(path)) return;
   const std::string copy = path + std::string(kUnfinished);
   fs::rename(copy, path, error);
   if (error) fs::remove(copy, error);

@@ -72,9 +72,12 @@ struct Writer::Implementation {
   void write_status();
   void close();
   std::uint64_t rows_bytes();
+  std::uint64_t size() const;
+  void look_later();
   bool has_outgrown();
+  static std::unique_ptr<Implementation> resumed(const std::string& name,
+                                                 const std::string& opened);
   std::unique_ptr<Implementation> compacted();
-  void retire();
   /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
   template <typename Work>
   void guarded(Work work);
@@ -205,42 +208,50 @@ std::uint64_t Writer::Implementation::rows_bytes() {
   return bytes;
 }
 
-bool Writer::Implementation::has_outgrown() {
-  std::error_code error;  // of a file that was removed the next step tells
-  const std::uint64_t size = std::filesystem::file_size(path, error);
-  if (error || size < look_at) return false;
-  look_at = static_cast<std::uint64_t>(kLookAgain * static_cast<double>(size));
-  return static_cast<double>(size) > kOutgrown * static_cast<double>(compact_size(rows_bytes()));
-}
-
-/// A compact copy that is written on in place of this file, whose readers keep what they opened;
-/// null where there is no room for it. Whenever the process is killed, one of both has the name.
-std::unique_ptr<Writer::Implementation> Writer::Implementation::compacted() {
-  if (!copy_compact(file.get(), path)) return nullptr;
-  const std::string copy = path + std::string(kUnfinished);
+/// Bytes of the file; of one that was removed, which the next step tells, 0.
+std::uint64_t Writer::Implementation::size() const {
   std::error_code error;
-  try {
-    // Opened before it has the name: a reader could have a lock on it.
-    auto fresh = std::make_unique<Implementation>(Start::resume, path, kMostEventChunk, copy);
-    fresh->guarded([&] { fresh->begin(Start::resume); });
-    std::filesystem::rename(copy, path, error);
-    if (error) throw Error(ExitCode::data, error.message());
-    fresh->place = storage::Place(path);
-    fresh->overhead_ns = overhead_ns;
-    return fresh;
-  } catch (const Error&) {
-    std::filesystem::remove(copy, error);
-    return nullptr;
-  }
+  const std::uint64_t bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : bytes;
 }
 
-/// Of a file that lost its name: who reads it still is not told that the run ended.
-void Writer::Implementation::retire() {
-  try {
-    close();
-  } catch (const Error&) {
-    // Nothing was written to it that its copy lacks.
+void Writer::Implementation::look_later() {
+  look_at =
+      std::max(kWorthwhile, static_cast<std::uint64_t>(kLookAgain * static_cast<double>(size())));
+}
+
+bool Writer::Implementation::has_outgrown() {
+  const std::uint64_t bytes = size();
+  if (bytes < look_at) return false;
+  look_later();
+  return static_cast<double>(bytes) > kOutgrown * static_cast<double>(compact_size(rows_bytes()));
+}
+
+std::unique_ptr<Writer::Implementation> Writer::Implementation::resumed(const std::string& name,
+                                                                        const std::string& opened) {
+  auto resumed = std::make_unique<Implementation>(Start::resume, name, kMostEventChunk, opened);
+  resumed->guarded([&] { resumed->begin(Start::resume); });
+  return resumed;
+}
+
+/// A compact copy, which is written on in place of this file, or the file where there is no room
+/// for it. Whenever the process is killed, a whole file has the name; its readers keep what they
+/// opened.
+std::unique_ptr<Writer::Implementation> Writer::Implementation::compacted() {
+  close();  // HDF5 1.10 breaks down over copies of a file that it is writing
+  if (!copy_compact(path)) return resumed(path, path);
+  const std::string copy = path + std::string(kUnfinished);
+  // Opened before it has the name: a reader could have a lock on it.
+  auto fresh = resumed(path, copy);
+  std::error_code error;
+  std::filesystem::rename(copy, path, error);
+  if (error) {
+    fresh.reset();
+    std::filesystem::remove(copy, error);
+    return resumed(path, path);
   }
+  fresh->place = storage::Place(path);
+  return fresh;
 }
 
 Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank,
@@ -289,10 +300,10 @@ void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder
     const Stopwatch stopwatch(spent_ns);
     commit_step(step, memory, recorder);
     if (implementation_->has_outgrown()) {
-      if (auto fresh = implementation_->compacted()) {
-        implementation_->retire();
-        implementation_ = std::move(fresh);
-      }
+      auto fresh = implementation_->compacted();
+      fresh->overhead_ns = implementation_->overhead_ns;
+      fresh->look_later();
+      implementation_ = std::move(fresh);
     }
   }
   implementation_->overhead_ns += spent_ns;

@@ -186,6 +186,9 @@ Threads::Threads(comm::Communicator& world) {
   }
   place_ = place_threads(here)[place];
   if (place_.pinned) pin_thread(place_.cores);
+#ifdef _OPENMP
+  omp_set_num_threads(place_.threads);  // Kokkos asks OpenMP before it says how many
+#endif
 }
 
 void Threads::pin_workers() const {

@@ -262,7 +262,7 @@ TEST_F(Hostile, PipesAreNotWaitedFor) {
   const std::string pipe = folder_ / "hostile.h5.pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(refusal([&](const File&) { File::open(pipe); }), HasSubstr("it is a pipe"));
-  EXPECT_THAT(refusal([](const File&) { File::open("/dev/zero"); }), HasSubstr("it is a device"));
+  EXPECT_THROW(File::open("/dev/zero"), Error);
 }
 
 /// What is refused above is not refused because it is unusual.

@@ -209,10 +209,11 @@ TEST(Durability, ALongTraceIsCompactBeforeItsEnd) {
     write_numbered_step(writer, recorder, step, kFew);
     EXPECT_FALSE(std::filesystem::exists(path + ".compact"));
   }
+  writer.pause();
   const auto before = static_cast<double>(std::filesystem::file_size(path));
   EXPECT_EQ(row_count(open_trace(path).get(), "/events"), 600u * kFew);
   EXPECT_EQ(column<std::int64_t>(open_trace(path).get(), "/meta/status", "state").at(0), 0);
-  writer.finish();
+  Writer(path).finish();
   const auto after = static_cast<double>(std::filesystem::file_size(path));
   std::printf("             %.0f bytes a step before the end, %.0f after it\n", before / 600,
               after / 600);
