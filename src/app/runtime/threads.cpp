@@ -104,6 +104,11 @@ int threads_within(const std::vector<int>& cores, const std::vector<ThreadPlace>
   return threads;
 }
 
+std::string quota_of(const ThreadFacts& rank) {
+  const double cores = rank.quota.cores;
+  return fmt::format("a CPU quota of {:.3g} core{}", cores, cores == 1 ? "" : "s");
+}
+
 std::string crowd(int threads, const std::string& where) {
   return fmt::format("; oversubscribed: {} on {}, so times will be longer",
                      counted(static_cast<std::size_t>(threads), "thread"), where);
@@ -125,7 +130,7 @@ std::string oversubscription(std::span<const ThreadFacts> ranks,
       if (share_quota(mine, ranks[i])) threads += places[i].threads;
     }
     if (threads > mine.quota.cores && mine.quota.cores > 0) {
-      return crowd(threads, fmt::format("a CPU quota of {:.3g} cores", mine.quota.cores));
+      return crowd(threads, quota_of(mine));
     }
   }
   return "";
@@ -139,7 +144,7 @@ std::string quota_note(std::span<const ThreadFacts> ranks) {
     if (mine.quota.cores == 0 || asked_threads(mine, ranks) == asked_threads(without, ranks)) {
       continue;
     }
-    return fmt::format("; a CPU quota of {:.3g} cores leaves others unused", mine.quota.cores);
+    return fmt::format("; {} leaves others unused", quota_of(mine));
   }
   return "";
 }

@@ -240,8 +240,8 @@ def test_other_files_under_the_same_names_are_told_in_a_line(tmp_path):
     budgets = tmp_path / "budgets.json"
     budgets.write_text("[[{columns: 8}]]")
     from_file = {"distribution": "file", "path": str(lengths)}
-    sparse = {"kind": "vertical_slash", "sparse": {"block": 8, "columns": 16, "slashes": 2, "window": 2,
-                                                   "budgets": str(budgets)}}  # fmt: skip
+    numbers = {"block": 8, "columns": 16, "slashes": 2, "window": 2, "budgets": str(budgets)}
+    sparse = {"kind": "vertical_slash", "sparse": numbers}
     cases = {
         "data.path": ({"data": {"source": "text", "path": str(texts)}}, texts / "b.txt", "b " * 50),
         "data.lengths.path": (
