@@ -11,7 +11,7 @@ namespace {
 
 /// Positions of arXiv 2402.17463, section 3: with stride s and w local tokens the largest is
 /// s + w - 1; Megatron-LM takes s + w and, for older chunks, at most the last of the next chunk.
-DualChunk dual_chunk(const Attention& attention) {
+DualChunk dual_chunk_of(const Attention& attention) {
   const std::int64_t stride = attention.chunk - attention.local;
   if (attention.cap == ChunkCap::paper) return {stride, attention.chunk - 1, attention.chunk - 1};
   return {stride, attention.chunk, std::min(2 * stride - 1, attention.chunk)};
@@ -32,7 +32,7 @@ Mask Attention::mask() const {
     case AttentionKind::dual_chunk:
       break;
   }
-  return Mask::dual_chunk(dual_chunk(*this));
+  return Mask::dual_chunk(dual_chunk_of(*this));
 }
 
 SparseRule Attention::sparse_rule() const {

@@ -111,8 +111,9 @@ FAULTS = {  # whether mpirun ends: it waits for daemons of its own, on hosts tha
     "the link is lost": False,
 }
 SILENT = (
-    rf"no operation completed for {TIMEOUT} s \(run.timeout\): rank 2 \(host host-b, process \d+\), "
-    r"rank 3 \(host host-b, process \d+\) do not answer; rank 0, 1 wait for"
+    rf"no operation completed for {TIMEOUT} s \(run.timeout\): "
+    r"rank 2 \(host host-b, process \d+\), rank 3 \(host host-b, process \d+\) do not answer; "
+    r"rank 0, 1 wait for"
 )
 
 

@@ -63,8 +63,8 @@ void check(const std::string& type) {
       EXPECT_EQ(device.empty(), computes(kDevice, name, type, head_dim)) << device;
       for (const std::string& refusal : {host, device}) {
         if (refusal.empty()) continue;
-        EXPECT_THAT(refusal,
-                    testing::AnyOf(testing::HasSubstr("valid"), testing::HasSubstr("by auto")));
+        EXPECT_THAT(refusal, ::testing::AnyOf(::testing::HasSubstr("valid"),
+                                              ::testing::HasSubstr("by auto")));
       }
     }
   }
