@@ -26,6 +26,7 @@ _INTEGER = re.compile(r"[-+]?\d{1,300}")
 _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None, ".inf": math.inf,
           "-.inf": -math.inf, ".nan": math.nan}  # fmt: skip
+_OF_RUNS = {"experiment.yaml", "metrics.jsonl", "sweep.yaml", "sweep.csv"}  # and all .h5
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -57,7 +58,8 @@ def written(output: Path) -> Iterator[BinaryIO]:
     """A file that becomes `output` when all of it is written: a new one beside, as what is there
     may be a link, or be read just now. A device or a pipe (/dev/stdout) is written as it is.
 
-    @throws DataError where nothing can be written, or `output` is a link to a file or to nothing
+    @throws DataError where nothing can be written, or `output` is a link to a file or to nothing, or
+    a file that `cadenza` wrote
     """
     try:
         there = output.stat().st_mode if output.exists() else None
@@ -68,6 +70,8 @@ def written(output: Path) -> Iterator[BinaryIO]:
                 yield file
             return
         _refuse_link(output)
+        if there is not None and (output.name in _OF_RUNS or output.suffix == ".h5"):
+            raise DataError(f"{output}: is a run's or a sweep's own file; valid: another name")
         if there is not None and stat.S_ISDIR(there):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         new = output.with_name(f".{secrets.token_hex(8)}.unfinished")

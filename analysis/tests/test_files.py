@@ -179,3 +179,11 @@ def test_no_yaml_is_one_line(content):
 def test_labels_are_the_text_that_stands_there():
     found = read_yaml("x", "a: [null, ~, nan, 0.10, 0x10, yes, 2001-01-01, '1']", typed=False)
     assert found == {"a": ["null", "~", "nan", "0.10", "0x10", "yes", "2001-01-01", "1"]}
+
+
+@pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl", "sweep.csv", "rank-00000.h5"])
+def test_the_runs_own_files_stay(name, tmp_path):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(DataError, match="own file"), written(tmp_path / name) as file:
+        file.write(b"page")
+    assert (tmp_path / name).read_text() == "mine"

@@ -48,14 +48,28 @@ void refuse_files_of_others(const fs::path& folder) {
   }
 }
 
+/// Traces and checkpoints come after experiment.yaml: without one, no run is renamed, and files in
+/// these folders would be replaced. @throws Error(data) where there are any
+void refuse_files_without_run(const fs::path& folder) {
+  for (const char* name : {"trace", "checkpoints"}) {
+    std::error_code error;  // of a folder that is not there
+    const fs::directory_iterator entry(folder / name, error);
+    if (error || entry == fs::directory_iterator()) continue;
+    fail(ExitCode::data,
+         "{}: belongs to no run, as there is no experiment.yaml beside its folder, and might be "
+         "replaced; valid: --output with a new folder, or with that of an earlier run",
+         entry->path().string());
+  }
+}
+
 /// Nothing of an earlier run is lost or mixed with this one.
 /// @return the folder, empty of it
 OutputFolder keep_earlier_run(OutputFolder held) {
   const fs::path path = held.path();
   refuse_files_of_others(path);
-  model::remove_partial_checkpoints(path / "checkpoints");
   std::error_code error;  // where one may not look, writing will say so
   if (!fs::exists(path / "experiment.yaml", error)) return held;
+  model::remove_partial_checkpoints(path / "checkpoints");
   remove_unfinished(path / "trace");
   fs::path kept;
   for (int number = 1; kept.empty() || fs::exists(kept, error); ++number) {
@@ -90,6 +104,7 @@ RunFolder RunFolder::create(const std::string& path, const config::Experiment& e
   RunFolder folder(without_trailing_slash(path));
   folder.held_ = keep_earlier_run(OutputFolder(folder.path()));
   folder.held_->require_files({"experiment.yaml", "metrics.jsonl", "trace", "checkpoints"});
+  refuse_files_without_run(folder.path());
   folder.places_.push_back(made(folder.trace()));
   if (experiment.run.checkpoint.every > 0) folder.places_.push_back(made(folder.checkpoints()));
   errno = 0;

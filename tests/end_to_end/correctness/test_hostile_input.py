@@ -152,6 +152,7 @@ CASES = {
         ["batch.packing"],
         OF_DATA,
         data__max_document=90,
+        trace="{events: false}",
         batch="{tokens: 8388608, microbatch: 8, packing: pooled}",
     ),
     "context": settings(["parallel.context", "131072"], parallel__context=1048576),

@@ -54,7 +54,7 @@ EXPERIMENTS = {
     },
     "tensor-pipeline-recompute-mlp": {  # a vocabulary whose logits are made in pieces
         "parallel": {"tensor": 2, "pipeline": 2},
-        "model": {"vocab": 80000},
+        "model": {"vocab": 65536},
         "run": {"recompute": "mlp"},
     },
     "tensor-recompute-attention-float64": {

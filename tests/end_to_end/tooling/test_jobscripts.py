@@ -254,7 +254,7 @@ def test_a_launcher_that_dies_of_the_signal_ends_the_job(chain, tmp_path):
 
 def test_a_job_that_slurm_starts_again_keeps_the_facts_of_each_start(chain, tmp_path):
     """Also those of a start that was taken down with its node."""
-    killed = 'kill -KILL $PPID; mkdir -p "${@: -1}"; touch "${@: -1}/experiment.yaml"; exit'
+    killed = 'kill -KILL $PPID; mkdir -p "${@: -1}/trace"; touch "${@: -1}/experiment.yaml"; exit'
     chain(script="single_node_cpu", launcher=killed)
     again = chain(script="single_node_cpu", SLURM_RESTART_COUNT="1")
     assert again.returncode == 0, again.stdout + again.stderr

@@ -60,7 +60,9 @@ def test_a_slow_link_is_named_with_its_cost(layout, tmp_path):
     assert found.share == pytest.approx(share, rel=0.05)
     frame = study.what_if(1).set_index("scenario")
     replayed = frame.loc[f"{found.name} at the usual rate", "seconds"]
-    assert replayed == pytest.approx(seconds_of(even), abs=0.03 * seconds_of(late))
+    # In a plain ring the keys of later ranks wait for those of earlier ones, in another order then.
+    within = 0.04 if layout.startswith("ring") else 0.03
+    assert replayed == pytest.approx(seconds_of(even), abs=within * seconds_of(late))
     worst = study.persistent.iloc[0]  # no rank is blamed for it: it may have more to do, though
     assert worst["persistence"] in ("data", "none") or not is_late(study), study.persistent
     assert cadenza.Study(even).slow_links == []
