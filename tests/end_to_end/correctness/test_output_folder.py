@@ -173,5 +173,5 @@ def test_files_that_no_run_wrote_stay(name, corpus, tmp_path):
         assert result.code == DATA, str(result)
         assert f"{mine}: " in result.complaints[0] and "run" in result.complaints[0]
     assert mine.read_text() == before
-    assert files_below(tmp_path / "project") == [name]
+    assert set(files_below(tmp_path / "project")) == {name, name.split("/")[0]}
     assert not (tmp_path / "project.1").exists()
