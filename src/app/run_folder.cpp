@@ -53,12 +53,15 @@ void refuse_files_of_others(const fs::path& folder) {
 void refuse_files_without_run(const fs::path& folder) {
   for (const char* name : {"trace", "checkpoints"}) {
     std::error_code error;  // of a folder that is not there
-    const fs::directory_iterator entry(folder / name, error);
-    if (error || entry == fs::directory_iterator()) continue;
-    fail(ExitCode::data,
-         "{}: belongs to no run, as there is no experiment.yaml beside its folder, and might be "
-         "replaced; valid: --output with a new folder, or with that of an earlier run",
-         entry->path().string());
+    for (fs::directory_iterator entry(folder / name, error), end; !error && entry != end;
+         entry.increment(error)) {
+      std::error_code unseen;
+      if (!entry->is_regular_file(unseen)) continue;
+      fail(ExitCode::data,
+           "{}: belongs to no run, as there is no experiment.yaml beside its folder, and might be "
+           "replaced; valid: --output with a new folder, or with that of an earlier run",
+           entry->path().string());
+    }
   }
 }
 

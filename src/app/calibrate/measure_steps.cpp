@@ -13,8 +13,11 @@ namespace cadenza::app {
 
 template <typename Real>
 std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicator& group,
-                                     const config::Experiment& experiment, int steps) {
+                                     const config::Experiment& given, int steps) {
   constexpr std::size_t kEvents = 1 << 16;
+  config::Experiment experiment = given;
+  experiment.run.steps = steps + 1;  // beyond its end a schedule has no learning rate
+  experiment.optimizer.warmup = 0;
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
   MemoryLedger ledger;
