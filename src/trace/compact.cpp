@@ -84,12 +84,7 @@ bool copy_file(const std::string& path, const std::string& copy) {
          H5Fclose(to.release()) >= 0;
 }
 
-}  // namespace
-
-std::uint64_t compact_size(std::uint64_t rows_bytes) {
-  return rows_bytes + kMetadata;
-}
-
+/// @return whether there was room for <path>.compact; without it nothing is left
 bool copy_compact(const std::string& path) {
   const std::string copy = path + std::string(kUnfinished);
   try {
@@ -102,10 +97,12 @@ bool copy_compact(const std::string& path) {
   return false;
 }
 
+}  // namespace
+
 void compact(const std::string& path, std::uint64_t rows_bytes) {
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
-  if (error || size < compact_size(rows_bytes) / 10 * 11) return;
+  if (error || size < (rows_bytes + kMetadata) / 10 * 11) return;
   if (!copy_compact(path)) return;
   const std::string copy = path + std::string(kUnfinished);
   fs::rename(copy, path, error);

@@ -93,10 +93,6 @@ Handle create_file(const std::string& path) {
 Handle reopen_file(const std::string& path) {
   storage::initialise();
   const Handle access = newest_format();
-#if H5_VERSION_GE(1, 10, 7)
-  // A reader that came while the file was closed has a lock on it, which must not end the run.
-  H5Pset_file_locking(access.get(), 0, 1);
-#endif
   // Never open for plain writing: a process that ends then leaves a file that nobody can read.
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE, access.get());
   return {checked(id, path, "cannot continue the trace"), H5Fclose};

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <filesystem>
-#include <utility>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/place.hpp"
@@ -26,13 +24,6 @@ using storage::Handle;
 constexpr hsize_t kSmallChunk = 64;  // rows
 constexpr hsize_t kLeastEventChunk = 128;
 constexpr hsize_t kMostEventChunk = 1024;
-
-// A run that is killed leaves a file without many unused places: while it goes on, the file is
-// replaced by a compact copy whenever it has outgrown one by this factor. The factor bounds the
-// copying too: a file grows by a share of itself between two copies.
-constexpr double kOutgrown = 1.25;
-constexpr double kLookAgain = 1.1;  // at each growth by this factor
-constexpr std::uint64_t kWorthwhile = 256 * 1024;
 
 /// Not more than the rows of a flush: what is rewritten leaves its old place unused.
 hsize_t event_chunk(std::size_t events_per_step) {
@@ -61,9 +52,7 @@ Table make_table(Start start, const Handle& file, const std::string& path, const
 }  // namespace
 
 struct Writer::Implementation {
-  /// @param opened  Start::resume: where the file is that will be called `path`
-  Implementation(Start start, const std::string& path, std::size_t events_per_step,
-                 const std::string& opened);
+  Implementation(Start start, const std::string& path, std::size_t events_per_step);
   ~Implementation();
   void describe(const RunInfo& run, const RankInfo& rank);
   void begin(Start start);
@@ -71,13 +60,6 @@ struct Writer::Implementation {
   void append_names(const std::vector<std::string>& recorded);
   void write_status();
   void close();
-  std::uint64_t rows_bytes();
-  std::uint64_t size() const;
-  void look_later();
-  bool has_outgrown();
-  static std::unique_ptr<Implementation> resumed(const std::string& name,
-                                                 const std::string& opened);
-  std::unique_ptr<Implementation> compacted();
   /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
   template <typename Work>
   void guarded(Work work);
@@ -94,13 +76,12 @@ struct Writer::Implementation {
   Handle status_dataset;
   Table events, samples, highwater, names, plan, plan_summary, clock, positions, answers, steps;
   StatusRow status;
-  std::uint64_t look_at = kWorthwhile;  ///< bytes of the file
 };
 
 Writer::Implementation::Implementation(Start start, const std::string& where,
-                                       std::size_t events_per_step, const std::string& opened)
+                                       std::size_t events_per_step)
     : path(where),
-      file(start == Start::create ? create_file(opened) : reopen_file(opened)),
+      file(start == Start::create ? create_file(path) : reopen_file(path)),
       place(path),
       status_rows(describe_rows<StatusRow>()),
       events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
@@ -202,62 +183,9 @@ void Writer::Implementation::close() {
   });
 }
 
-std::uint64_t Writer::Implementation::rows_bytes() {
-  std::uint64_t bytes = 0;
-  for (const Table* table : tables()) bytes += table->bytes();
-  return bytes;
-}
-
-/// Bytes of the file; of one that was removed, which the next step tells, 0.
-std::uint64_t Writer::Implementation::size() const {
-  std::error_code error;
-  const std::uint64_t bytes = std::filesystem::file_size(path, error);
-  return error ? 0 : bytes;
-}
-
-void Writer::Implementation::look_later() {
-  look_at =
-      std::max(kWorthwhile, static_cast<std::uint64_t>(kLookAgain * static_cast<double>(size())));
-}
-
-bool Writer::Implementation::has_outgrown() {
-  const std::uint64_t bytes = size();
-  if (bytes < look_at) return false;
-  look_later();
-  return static_cast<double>(bytes) > kOutgrown * static_cast<double>(compact_size(rows_bytes()));
-}
-
-std::unique_ptr<Writer::Implementation> Writer::Implementation::resumed(const std::string& name,
-                                                                        const std::string& opened) {
-  auto resumed = std::make_unique<Implementation>(Start::resume, name, kMostEventChunk, opened);
-  resumed->guarded([&] { resumed->begin(Start::resume); });
-  return resumed;
-}
-
-/// A compact copy, which is written on in place of this file, or the file where there is no room
-/// for it. Whenever the process is killed, a whole file has the name; its readers keep what they
-/// opened.
-std::unique_ptr<Writer::Implementation> Writer::Implementation::compacted() {
-  close();  // HDF5 1.10 breaks down over copies of a file that it is writing
-  if (!copy_compact(path)) return resumed(path, path);
-  const std::string copy = path + std::string(kUnfinished);
-  // Opened before it has the name: a reader could have a lock on it.
-  auto fresh = resumed(path, copy);
-  std::error_code error;
-  std::filesystem::rename(copy, path, error);
-  if (error) {
-    fresh.reset();
-    std::filesystem::remove(copy, error);
-    return resumed(path, path);
-  }
-  fresh->place = storage::Place(path);
-  return fresh;
-}
-
 Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank,
                std::size_t events_per_step)
-    : implementation_(
-          std::make_unique<Implementation>(Start::create, path, events_per_step, path)) {
+    : implementation_(std::make_unique<Implementation>(Start::create, path, events_per_step)) {
   implementation_->guarded([&] {
     implementation_->describe(run, rank);
     implementation_->begin(Start::create);
@@ -265,8 +193,7 @@ Writer::Writer(const std::string& path, const RunInfo& run, const RankInfo& rank
 }
 
 Writer::Writer(const std::string& path)
-    : implementation_(
-          std::make_unique<Implementation>(Start::resume, path, kMostEventChunk, path)) {
+    : implementation_(std::make_unique<Implementation>(Start::resume, path, kMostEventChunk)) {
   implementation_->guarded([&] { implementation_->begin(Start::resume); });
 }
 
@@ -295,22 +222,8 @@ void Writer::write_losses(std::span<const PositionLoss> positions,
 }
 
 void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {
-  std::int64_t spent_ns = 0;
-  {
-    const Stopwatch stopwatch(spent_ns);
-    commit_step(step, memory, recorder);
-    if (implementation_->has_outgrown()) {
-      auto fresh = implementation_->compacted();
-      fresh->overhead_ns = implementation_->overhead_ns;
-      fresh->look_later();
-      implementation_ = std::move(fresh);
-    }
-  }
-  implementation_->overhead_ns += spent_ns;
-}
-
-void Writer::commit_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {
   Implementation& trace = *implementation_;
+  const Stopwatch stopwatch(trace.overhead_ns);
   trace.guarded([&] {
     trace.place.require();
     trace.append_names(recorder.names());
@@ -342,8 +255,10 @@ void Writer::finish(int signal) {
   std::uint64_t bytes = 0;
   implementation_->guarded([&] {
     implementation_->place.require();
-    for (Table* table : implementation_->tables()) table->flush();
-    bytes = implementation_->rows_bytes();
+    for (Table* table : implementation_->tables()) {
+      table->flush();
+      bytes += table->bytes();
+    }
   });
   implementation_->close();
   compact(implementation_->path, bytes);

@@ -34,7 +34,6 @@ class Writer {
 
   /// Appends the recorder's events and samples and new names, flushes them, then commits `step`
   /// (its n_events_end is filled in). Clears the recorder, which is the same one at every step.
-  /// Now and then the file is replaced by a copy without unused places.
   /// @throws Error(data) when the disk is full or the file was removed; it stays readable to the
   /// step before.
   void write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder);
@@ -49,8 +48,6 @@ class Writer {
   std::int64_t overhead_ns() const;  ///< time spent in this class so far
 
  private:
-  void commit_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder);
-
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
