@@ -58,8 +58,8 @@ def written(output: Path) -> Iterator[BinaryIO]:
     """A file that becomes `output` when all of it is written: a new one beside, as what is there
     may be a link, or be read just now. A device or a pipe (/dev/stdout) is written as it is.
 
-    @throws DataError where nothing can be written, or `output` is a link to a file or to nothing, or
-    a file that `cadenza` wrote
+    @throws DataError where nothing can be written, or `output` is a link to a file or to nothing,
+    or a file that `cadenza` wrote
     """
     try:
         there = output.stat().st_mode if output.exists() else None
