@@ -301,6 +301,8 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
   const double launches = (forwards + 1) * costs.launch_seconds();
   const double sends = forwards + (a.inputs == config::Inputs::keep ? 0 : 1);
   const std::vector<Hops> hops = key_hops(e);
+  std::vector<double> key_seconds;  // of a token, by kind of hop, in all layers
+  for (const Hops& kind : hops) key_seconds.push_back(hop_seconds(e, costs, kind) * sends * layers);
   const auto context = static_cast<double>(p.context);
   std::vector<Busy> replicas(static_cast<std::size_t>(p.data));
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
@@ -314,8 +316,7 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
     for (std::size_t kind = 0; kind < hops.size(); ++kind) {
       std::int64_t keys = 0;
       for (const std::int64_t length : m.lengths) keys += keys_over(hops[kind], a, length);
-      busy.keys[kind] +=
-          static_cast<double>(keys) * hop_seconds(e, costs, hops[kind]) * sends * layers;
+      busy.keys[kind] += static_cast<double>(keys) * key_seconds[kind];
     }
   }
   if (a.placement != config::PlacementKind::cad && a.servers == 0) {

@@ -84,29 +84,21 @@ bool copy_file(const std::string& path, const std::string& copy) {
          H5Fclose(to.release()) >= 0;
 }
 
-/// @return whether there was room for <path>.compact; without it nothing is left
-bool copy_compact(const std::string& path) {
-  const std::string copy = path + std::string(kUnfinished);
-  try {
-    if (copy_file(path, copy)) return true;
-  } catch (const std::exception&) {
-    // No room, or no permission: the trace is complete as it is.
-  }
-  std::error_code ignored;
-  fs::remove(copy, ignored);
-  return false;
-}
-
 }  // namespace
 
 void compact(const std::string& path, std::uint64_t rows_bytes) {
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
   if (error || size < (rows_bytes + kMetadata) / 10 * 11) return;
-  if (!copy_compact(path)) return;
   const std::string copy = path + std::string(kUnfinished);
-  fs::rename(copy, path, error);
-  if (error) fs::remove(copy, error);
+  bool whole = false;
+  try {
+    whole = copy_file(path, copy);
+  } catch (const std::exception&) {
+    // No room, or no permission: the trace is complete as it is.
+  }
+  if (whole) fs::rename(copy, path, error);
+  fs::remove(copy, error);
 }
 
 }  // namespace cadenza::trace
