@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention_work.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <string>
 
@@ -19,15 +17,6 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 
-AttentionKernel kernel_of(const std::string& name) {
-  const auto found = std::ranges::find(kAttentionKernelWords, name);
-  if (found == kAttentionKernelWords.end()) {
-    fail(ExitCode::usage, "kernel: found {}; valid: {}", name,
-         fmt::join(kAttentionKernelWords, ", "));
-  }
-  return static_cast<AttentionKernel>(found - kAttentionKernelWords.begin());
-}
-
 struct Shape {
   kernels::AttentionShape heads;
   std::vector<std::int64_t> documents;
@@ -41,7 +30,7 @@ struct Shape {
 
   explicit Shape(const Json& request)
       : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim"),
-              kernel_of(request.value("kernel", "auto"))},
+              kernel_of(request)},
         documents(request.at("documents").get<std::vector<std::int64_t>>()),
         task(request.value("task", 0)),
         backward(request.at("pass") == "backward"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -104,6 +106,16 @@ void serve(std::istream& in, std::ostream& out, const MakeWork& make_work) {
     }
     out << result.dump() << std::endl;  // whoever asked waits for the line
   }
+}
+
+AttentionKernel kernel_of(const Json& request) {
+  const std::string name = request.value("kernel", "auto");
+  const auto found = std::ranges::find(kAttentionKernelWords, name);
+  if (found == kAttentionKernelWords.end()) {
+    fail(ExitCode::usage, "kernel: found {}; valid: {}", name,
+         fmt::join(kAttentionKernelWords, ", "));
+  }
+  return static_cast<AttentionKernel>(found - kAttentionKernelWords.begin());
 }
 
 void require_bfloat16() {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cadenza/base/attention_kernel.hpp"
+
 namespace cadenza::bench {
 
 using Json = nlohmann::json;
@@ -46,6 +48,10 @@ std::vector<Json> measure(const std::vector<Work*>& works, int warm_up, int repe
 ///   {"release": NAME}                 ->  {}
 /// A request that fails is answered {"error": MESSAGE}.
 void serve(std::istream& in, std::ostream& out, const MakeWork& make_work);
+
+/// The attention kernel that a request names as attention.kernel does, "auto" if it names none.
+/// @throws Error(usage)
+AttentionKernel kernel_of(const Json& request);
 
 /// @throws Error(usage) on a processor without bfloat16 products
 void require_bfloat16();

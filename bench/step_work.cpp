@@ -77,6 +77,7 @@ config::Experiment step_experiment(const Json& request) {
   e.data.lengths.values = documents;
   e.data.max_document = tokens;
   e.batch.tokens = e.batch.microbatch = tokens;
+  e.attention.kernel = kernel_of(request);
   e.optimizer.clip = 0;  // the peers do not clip either
   e.optimizer.schedule = config::Schedule::constant;
   e.run.steps = std::numeric_limits<std::int32_t>::max();

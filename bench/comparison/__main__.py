@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from comparison import host, llm_c, table
-from comparison.cases import FULL, QUICK, cases
+from comparison.cases import FULL, OURS, QUICK, cases
 from comparison.measure import measure
 from comparison.process import ProgramError, Programs
 
@@ -44,16 +44,18 @@ def parse(arguments):
                         help="numbers of threads (default: 1,all; --quick: all)")
     parser.add_argument("--rows", type=row_names, default=set(table.ROWS), metavar="NAME,...",
                         help=f"of {', '.join(table.ROWS)} (default: all)")
+    parser.add_argument("--avx2", action="store_true",
+                        help="both sides use AVX2 alone, whatever the processor has")
     parser.add_argument("--llm-c", metavar="FOLDER", help="a checkout of github.com/karpathy/llm.c")
     parser.add_argument("--output", type=Path, metavar="FILE",
                         help="every sample, as JSON (default: build/bench-results.json, with "
-                        "--quick build/bench-quick.json)")
+                        "--quick build/bench-quick.json; with --avx2 -avx2.json)")
     parser.add_argument("--fresh", action="store_true", help="measure again what is in the file")
     parser.add_argument("--programs", type=Path, metavar="FOLDER",
                         default=host.ROOT / "build/release/bench",
                         help="benchmarks that are built already (default: builds them)")
     options = parser.parse_args(arguments)
-    name = "bench-quick.json" if options.quick else "bench-results.json"
+    name = f"bench-{'quick' if options.quick else 'results'}{'-avx2' if options.avx2 else ''}.json"
     options.output = options.output or host.ROOT / "build" / name
     options.extent = QUICK if options.quick else FULL
     options.threads = options.threads or thread_counts("all" if options.quick else "1,all")
@@ -63,13 +65,22 @@ def parse(arguments):
 def commands(options):
     """How the programs are started."""
     interactive = {name: [options.programs / name, "--interactive"]
-                   for name in ("bench_attention", "bench_step")}
+                   for name in OURS}
     peers = {name: [sys.executable, PEERS / f"{name}.py"]
              for name in ("torch_attention", "torch_step")}
     found = {**interactive, **peers}
     if options.llm_c:
         found["llm_c"] = [llm_c.build(options.llm_c, options.output.parent / "bench-llm.c")]
     return found
+
+
+def avx2_alone():
+    """Variables for PyTorch's own loops and for the libraries of matrix products; oneDNN is ours
+    too. MKL knows no more than AVX2 of other vendors' processors, and is slower there if told."""
+    variables = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    if "Intel" in host.processor()[0]:
+        variables["MKL_ENABLE_INSTRUCTIONS"] = "AVX2"
+    return variables
 
 
 def load(options, fingerprint):
@@ -97,9 +108,11 @@ def is_done(case, records):
 
 def run(options, results):
     records = results["cases"]
-    todo = [case for case in cases(options.rows, options.threads, options.extent)
+    kernel = "avx2" if options.avx2 else "auto"
+    todo = [case for case in cases(options.rows, options.threads, options.extent, kernel)
             if not is_done(case, records)]
-    programs = Programs(commands(options), options.output.parent / "bench-logs")
+    programs = Programs(commands(options), options.output.parent / "bench-logs",
+                        avx2_alone() if options.avx2 else {})
     begin = time.monotonic()
     try:
         for number, case in enumerate(todo, 1):
@@ -126,7 +139,7 @@ def summary(record):
 
 def main(arguments):
     options = parse(arguments)
-    programs = [options.programs / name for name in ("bench_attention", "bench_step")]
+    programs = [options.programs / name for name in OURS]
     missing = [str(program) for program in programs if not program.is_file()]
     if missing:
         raise SystemExit(f"compare: not there: {', '.join(missing)}")
@@ -136,7 +149,7 @@ def main(arguments):
     run(options, results)
     machine = results["host"]
     print(f"\n{machine['date']}, {machine['processor']}, {machine['cores']} cores, "
-          f"{' '.join(machine['extensions'])}, commit {machine['commit']}\n")
+          f"{'AVX2 alone' if options.avx2 else ' '.join(machine['extensions'])}, commit {machine['commit']}\n")
     if options.quick:
         print("Quick: short shapes, eager PyTorch only; the targets are for the full run.\n")
     print("\n".join(table.make(results["cases"], options.threads, options.extent)))

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 HEAD_DIMS = (64, 128)
+OURS = ("bench_attention", "bench_step")
 PASSES = ("forward", "backward")
 CUTS = (128, 256, 512)
 DTYPES = ("float32", "bfloat16")
@@ -190,7 +191,14 @@ FAMILIES = [(packed, {"packed"}), (cut, {"cut"}), (bfloat16, {"bfloat16"}),
             (step, {"step", "memory"}), (llm_c, {"llm.c"})]
 
 
-def cases(rows, threads, extent):
+def use_kernel(case, kernel):
+    """Our attention in a case is computed by this kernel."""
+    for side in case.sides.values():
+        if side.program in OURS and side.work.get("kind") != "limit":
+            side.work = {**side.work, "kernel": kernel}
+
+
+def cases(rows, threads, extent, kernel="auto"):
     """Every case that the rows (a set of names) need, for each number of threads."""
     for count in threads:
         found = list(plain(rows, count, extent))
@@ -198,5 +206,6 @@ def cases(rows, threads, extent):
             if rows & serves:
                 found += family(count, extent)
         for case in found:
+            use_kernel(case, kernel)
             case.budget = min(case.budget, extent.most_seconds)
             yield case

@@ -21,12 +21,13 @@ def cores(threads):
 class Process:
     """One program with a number of threads, pinned to as many cores."""
 
-    def __init__(self, words, threads, log):
+    def __init__(self, words, threads, log, variables=None):
         self.words = [str(word) for word in words]
         self.log = log
         self.kept = {}  # what stays prepared, with its FLOPs
         placed = cores(threads)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false",
+                       **(variables or {})}
         with open(log, "a", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
                 self.words,
@@ -71,8 +72,9 @@ class Process:
 class Programs:
     """Processes by name and threads, started when first asked for."""
 
-    def __init__(self, commands, logs):
+    def __init__(self, commands, logs, variables=None):
         self.commands = commands
+        self.variables = variables
         self.logs = logs
         self.running = {}
         logs.mkdir(parents=True, exist_ok=True)
@@ -81,7 +83,7 @@ class Programs:
         """A process of its own, which the caller closes."""
         if program not in self.commands:
             raise ProgramError(f"{program} is not available")
-        return Process(self.commands[program], threads, self.logs / f"{program}.log")
+        return Process(self.commands[program], threads, self.logs / f"{program}.log", self.variables)
 
     def shared(self, program, threads):
         key = program, threads

@@ -70,18 +70,18 @@ template <typename M, int kRows>
   }
 }
 
-/// P of one panel of keys for rows [begin, end), whole register blocks.
+/// P of one panel of keys for the blocks of rows [begin, end).
 template <typename M>
 void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                        float scale, int key, int begin, int end, const Visible& visible,
                        Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kTileRows<M>;
   // Rows that see the entire panel.
   const int whole = first_row_seeing(visible, key + kPanel<M> - 1);
   const int whole_end = end_of_rows_from(visible, key);
   const int words = dim / M::kDepth;
   const float* panel = keys.key_panels + static_cast<std::int64_t>(key) * words;
-  for (int row = begin; row < end; row += kRows) {
+  for_blocks<M, kGradientQueries>(begin, end, [&](auto count, int row) {
+    constexpr int kRows = decltype(count)::kRows;
     prefetcher.step();
     auto block = zero_block<M, kRows>();
     accumulate<M, kRows>(block, {queries.q + static_cast<std::int64_t>(row) * words, words, 1},
@@ -95,17 +95,17 @@ void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries,
     if constexpr (M::kBfloat16) {
       store_pairs<M, kRows>(block, queries.p_pairs + row / 2 * kGradientKeys + key, kGradientKeys);
     }
-  }
+  });
 }
 
-/// dS = P (dP - delta) of one panel of keys for rows [begin, end).
+/// dS = P (dP - delta) of one panel of keys for the blocks of rows [begin, end).
 template <typename M>
 void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                           int key, int begin, int end, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kTileRows<M>;
   const int words = dim / M::kDepth;
   const float* panel = keys.value_panels + static_cast<std::int64_t>(key) * words;
-  for (int row = begin; row < end; row += kRows) {
+  for_blocks<M, kGradientQueries>(begin, end, [&](auto count, int row) {
+    constexpr int kRows = decltype(count)::kRows;
     prefetcher.step();
     Block<M, kRows> block;  // begins with -delta: dP - delta costs nothing
 #pragma GCC unroll 16
@@ -138,24 +138,30 @@ void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queri
     } else {
       store_block<M, kRows>(block, queries.ds + row * kGradientKeys + key, kGradientKeys);
     }
-  }
+  });
 }
 
-/// sums[key] += sum over rows [begin(key), end) of weights[row][key] * right[row].
+/// sums[key] += sum over rows [begin(key), end) of weights[row][key] * right[row]. Blocks lie
+/// within panels of keys: of the rows before the first that sees one, a panel has no weights.
 template <typename M>
 void add_key_gradient(const float* weights, const float* right, int dim, int end,
                       const Visible& visible, float* sums, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kTileRows<M>;
+  const int first = visible.skipped / kPanel<M> * kPanel<M>;
   for (int d = 0; d < dim; d += kPanel<M>) {
-    for (int key = visible.skipped / kRows * kRows; key < visible.keys; key += kRows) {
-      const int begin = first_row_seeing(visible, key) / M::kDepth;
-      const int depth = (end + M::kDepth - 1) / M::kDepth - begin;
-      if (depth <= 0) continue;
-      prefetcher.step();
-      auto block = zero_block<M, kRows>();
-      accumulate<M, kRows>(block, {weights + begin * kGradientKeys + key, 1, kGradientKeys},
-                           right + static_cast<std::int64_t>(begin) * dim + d, dim, depth);
-      add_block<M, kRows>(block, sums + static_cast<std::int64_t>(key) * dim + d, dim);
+    for (int panel = first; panel < visible.keys; panel += kPanel<M>) {
+      const int begin_at = visible.skipped - panel, end_at = visible.keys - panel;
+      for_blocks<M, kPanel<M>>(begin_at, end_at, [&](auto count, int at) {
+        constexpr int kRows = decltype(count)::kRows;
+        const int key = panel + at;
+        const int begin = first_row_seeing(visible, key) / M::kDepth;
+        const int depth = (end + M::kDepth - 1) / M::kDepth - begin;
+        if (depth <= 0) return;
+        prefetcher.step();
+        auto block = zero_block<M, kRows>();
+        accumulate<M, kRows>(block, {weights + begin * kGradientKeys + key, 1, kGradientKeys},
+                             right + static_cast<std::int64_t>(begin) * dim + d, dim, depth);
+        add_block<M, kRows>(block, sums + static_cast<std::int64_t>(key) * dim + d, dim);
+      });
     }
   }
 }
@@ -164,12 +170,12 @@ void add_key_gradient(const float* weights, const float* right, int dim, int end
 template <typename M>
 void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, int dim, int begin,
                     int end, const Visible& visible, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kTileRows<M>;
   constexpr int kWords = kGradientKeys / M::kDepth;
   const int skipped = visible.skipped / kPanel<M> * kPanel<M> / M::kDepth;
   const float* rows = keys.keys + static_cast<std::int64_t>(skipped) * dim;
   for (int d = 0; d < dim; d += kPanel<M>) {
-    for (int row = begin; row < end; row += kRows) {
+    for_blocks<M, kGradientQueries>(begin, end, [&](auto count, int row) {
+      constexpr int kRows = decltype(count)::kRows;
       prefetcher.step();
       const int last = row + kRows < visible.last ? row + kRows : visible.last;
       const int depth = (visible.of(last - 1) + M::kDepth - 1) / M::kDepth - skipped;
@@ -177,25 +183,25 @@ void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, in
       accumulate<M, kRows>(block, {queries.ds + row * kWords + skipped, kWords, 1}, rows + d, dim,
                            depth);
       store_block<M, kRows>(block, queries.dq + static_cast<std::int64_t>(row) * dim + d, dim);
-    }
+    });
   }
 }
 
 template <typename M>
 void backward_step(const BackwardKeys& keys, const BackwardQueries& queries, int dim, float scale,
                    Visible visible, const Upcoming& upcoming) {
-  constexpr int kRows = kTileRows<M>;
-  const int end = (visible.last + kRows - 1) / kRows * kRows;
-  const int begin = first_row_seeing(visible, visible.skipped) / kRows * kRows;
+  constexpr int kRows = M::kBlockRows;
+  const int end = visible.last;
+  const int begin = first_row_seeing(visible, visible.skipped);
   const int panel = visible.skipped / kPanel<M> * kPanel<M>;
   const int panels = (visible.keys - panel + kPanel<M> - 1) / kPanel<M>;
   const int chunks = dim / kPanel<M>;
-  const int query_blocks = (end - begin) / kRows;
+  const int query_blocks = (end - begin + kRows - 1) / kRows;
   const int blocks =
       2 * panels * query_blocks + 2 * chunks * panels * kPanel<M> / kRows + chunks * query_blocks;
   Prefetcher<M> prefetcher(upcoming, blocks);
   for (int key = panel; key < visible.keys; key += kPanel<M>) {
-    const int first = first_row_seeing(visible, key) / kRows * kRows;
+    const int first = first_row_seeing(visible, key);
     probability_panel<M>(keys, queries, dim, scale, key, first, end, visible, prefetcher);
     logit_gradient_panel<M>(keys, queries, dim, key, first, end, prefetcher);
   }

@@ -151,14 +151,14 @@ template <typename M>
 template <typename M>
 void add_values(const float* probabilities, const float* values, int dim, int depth,
                 const float* decay, float* out, Prefetcher<M>& prefetcher) {
-  constexpr int kRows = kTileRows<M>;
   for (int d = 0; d < dim; d += kPanel<M>) {
-    for (int row = 0; row < kPanel<M>; row += kRows) {
+    for_blocks<M, kPanel<M>>(0, kPanel<M>, [&](auto count, int row) {
+      constexpr int kRows = decltype(count)::kRows;
       prefetcher.step();
       auto block = zero_block<M, kRows>();
       accumulate<M, kRows>(block, {probabilities + row, 1, kPanel<M>}, values + d, dim, depth);
       add_block<M, kRows>(block, decay + row, out + static_cast<std::int64_t>(row) * dim + d, dim);
-    }
+    });
   }
 }
 
@@ -201,7 +201,7 @@ void forward_step(const ForwardHead& head, const ForwardKeys& tile, int dim, flo
                   Visible visible, const Upcoming& upcoming) {
   const int first = visible.first - visible.first % kPanel<M>;
   const int panels = (visible.last - first + kPanel<M> - 1) / kPanel<M>;
-  const int blocks = panels * (visible.keys / M::kBlockRows + dim / kTileRows<M>);
+  const int blocks = panels * (visible.keys / M::kBlockRows + dim / M::kBlockRows);
   Prefetcher<M> prefetcher(upcoming, blocks);
   for (int row = first; row < visible.last; row += kPanel<M>) {
     const PanelView view = view_of<M>(visible, row);

@@ -10,10 +10,6 @@ inline constexpr int kBlockVectors = 2;  ///< vectors in a row of a register blo
 template <typename M>
 inline constexpr int kPanel = kBlockVectors* M::kLanes;  ///< columns of a register block
 
-/// Rows of a block where they must divide tiles and panels; even, so that bfloat16 can pair rows.
-template <typename M>
-inline constexpr int kTileRows = M::kLanes == 16 ? 8 : 4;
-
 /// Words of the left factor: element (i, k) at data[i * row_step + k * depth_step].
 struct Left {
   const float* data;
@@ -26,6 +22,27 @@ template <typename M, int kRows>
 struct Block {
   typename M::Vector sum[kRows][kBlockVectors];
 };
+
+/// The number of rows of a block, known when it is compiled.
+template <int kNumber>
+struct RowCount {
+  static constexpr int kRows = kNumber;
+};
+
+/// Calls work(RowCount, first row) for the blocks of kCount rows that hold rows [begin, end);
+/// `begin` may be below 0. Blocks lie in the same places whatever part is asked for: as many rows
+/// as registers hold sums of, and what remains of kCount in the last. A block's rows are even in
+/// number, so that bfloat16 can pair them.
+template <typename M, int kCount, typename Work>
+[[gnu::always_inline]] inline void for_blocks(int begin, int end, const Work& work) {
+  constexpr int kRows = M::kBlockRows;
+  constexpr int kRest = kCount % kRows;
+  int row = begin > 0 ? begin / kRows * kRows : 0;
+  for (; row < end && row < kCount - kRest; row += kRows) work(RowCount<kRows>(), row);
+  if constexpr (kRest > 0) {
+    if (row < end) work(RowCount<kRest>(), row);
+  }
+}
 
 /// sum[i][j] += over k in [0, depth): left(i, k) * right[k * pitch + j].
 template <typename M, int kRows>

@@ -230,7 +230,7 @@ template <typename Real>
 std::string refused_everywhere(const AttentionShape& shape, bool on_device) {
   if (!on_device) return host_refusal<Real>(shape, kHostKernels<Real>);
   if constexpr (!kPortable<Real>) return device_choice(shape).refusal;
-  return host_refusal<Real>(shape, std::array{AttentionKernel::portable});
+  return host_refusal<Real>(shape, std::array<AttentionKernel, 1>{AttentionKernel::portable});
 }
 
 template <typename Real>

