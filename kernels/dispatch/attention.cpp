@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "../cpu/attention.hpp"
@@ -65,17 +64,20 @@ template <typename Real>
        kType<Real>, fmt::join(valid, ", "));
 }
 
-/// What the kernels of all processors call themselves.
+// What the kernels of all processors call themselves.
+constexpr AttentionKernel kPortableKernel[] = {AttentionKernel::portable};
+constexpr AttentionKernel kFloatKernels[] = {AttentionKernel::avx512, AttentionKernel::avx2,
+                                             AttentionKernel::portable};
+constexpr AttentionKernel kBfloat16Kernels[] = {AttentionKernel::amx, AttentionKernel::avx512_bf16,
+                                                AttentionKernel::avx512, AttentionKernel::avx2};
+
+/// Of them, those that compute with a type.
 template <typename Real>
-constexpr std::array<AttentionKernel, 0> kHostKernels = {};
-template <>
-constexpr std::array kHostKernels<float> = {AttentionKernel::avx512, AttentionKernel::avx2,
-                                            AttentionKernel::portable};
-template <>
-constexpr std::array kHostKernels<double> = {AttentionKernel::portable};
-template <>
-constexpr std::array kHostKernels<bfloat16> = {AttentionKernel::amx, AttentionKernel::avx512_bf16,
-                                               AttentionKernel::avx512, AttentionKernel::avx2};
+std::span<const AttentionKernel> host_kernels() {
+  if constexpr (std::is_same_v<Real, float>) return kFloatKernels;
+  if constexpr (std::is_same_v<Real, bfloat16>) return kBfloat16Kernels;
+  return kPortableKernel;
+}
 
 /// Why no processor computes the shape; empty: some do.
 template <typename Real>
@@ -112,7 +114,7 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) {
     if (!any && each.name != shape.kernel) continue;
     if (cpu::fits(shape)) return &each;
-    const std::string refusal = host_refusal<Real>(shape, kHostKernels<Real>);
+    const std::string refusal = host_refusal<Real>(shape, host_kernels<Real>());
     if (!refusal.empty()) fail(ExitCode::usage, "{}", refusal);
     return nullptr;
   }
@@ -228,9 +230,9 @@ bool supports_bfloat16() {
 
 template <typename Real>
 std::string refused_everywhere(const AttentionShape& shape, bool on_device) {
-  if (!on_device) return host_refusal<Real>(shape, kHostKernels<Real>);
+  if (!on_device) return host_refusal<Real>(shape, host_kernels<Real>());
   if constexpr (!kPortable<Real>) return device_choice(shape).refusal;
-  return host_refusal<Real>(shape, std::array<AttentionKernel, 1>{AttentionKernel::portable});
+  return host_refusal<Real>(shape, kPortableKernel);
 }
 
 template <typename Real>
