@@ -34,9 +34,9 @@ std::uint64_t hash_of(const config::SparseAttention& sparse) {
 
 }  // namespace
 
-model::FileContents file_contents(const config::Experiment& experiment,
-                                  const data::Corpus& corpus) {
-  model::FileContents contents;
+config::FileContents file_contents(const config::Experiment& experiment,
+                                   const data::Corpus& corpus) {
+  config::FileContents contents;
   if (const char* key = corpus_key(experiment.data)) {
     const std::span<const std::int64_t> lengths = corpus.lengths();
     Hasher hash;

@@ -4,12 +4,12 @@
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "cadenza/model/checkpoint.hpp"
 
 namespace cadenza::app {
 
 /// Of the corpus or the lengths that it was made from: documents, tokens and a hash of the lengths;
 /// of budgets of heads a hash. @param corpus  that the experiment names
-model::FileContents file_contents(const config::Experiment& experiment, const data::Corpus& corpus);
+config::FileContents file_contents(const config::Experiment& experiment,
+                                   const data::Corpus& corpus);
 
 }  // namespace cadenza::app

@@ -266,6 +266,9 @@ const Belonging kBelongings[] = {
      CADENZA_USED(is_placed(e, PlacementKind::cad) || shares_sequences(e) ||
                   e.attention.servers > 0),
      CADENZA_CHOICE(attention.placement), "placement cad or parallel.context above 1"},
+    {CADENZA_KEY(attention.gather),
+     CADENZA_USED(shares_sequences(e) && is_placed(e, PlacementKind::all_gather)), sharing_choice,
+     "placement all_gather and parallel.context above 1"},
 
     {CADENZA_KEY(run.share_device), CADENZA_USED(e.run.device == DeviceKind::cuda),
      CADENZA_CHOICE(run.device), "device cuda"},

@@ -208,6 +208,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("priority", attention.priority);
   visit.key("split_keys", attention.split_keys);
   visit.key("inputs", attention.inputs);
+  visit.key("gather", attention.gather);
   visit.key("overlap", attention.overlap);
   visit.key("kernel", attention.kernel);
 }

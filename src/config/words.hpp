@@ -62,6 +62,8 @@ inline constexpr auto kWords<Bound> = std::to_array<std::string_view>({"two_side
 template <>
 inline constexpr auto kWords<Inputs> = std::to_array<std::string_view>({"resend", "keep"});
 template <>
+inline constexpr auto kWords<Gather> = std::to_array<std::string_view>({"seen", "all"});
+template <>
 inline constexpr auto kWords<AttentionKernel> = kAttentionKernelWords;
 template <>
 inline constexpr auto kWords<Recompute> = std::to_array<std::string_view>({"none", "mlp",

@@ -89,7 +89,7 @@ template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
                       GradientReducer<Real>& gradients, const SparseEstimates& estimates,
-                      const model::FileContents& contents, const std::string& path,
+                      const config::FileContents& contents, const std::string& path,
                       std::int64_t step) {
   using Sum = Accumulator<Real>;
   std::optional<model::CheckpointWriter> writer;
@@ -125,7 +125,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
   template void write_checkpoint(const config::Experiment&, const program::Layout&,   \
                                  comm::Communicator&, const model::Parameters<Real>&, \
                                  GradientReducer<Real>&, const SparseEstimates&,      \
-                                 const model::FileContents&, const std::string&, std::int64_t);
+                                 const config::FileContents&, const std::string&, std::int64_t);
 CADENZA_INSTANTIATE(bfloat16)
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

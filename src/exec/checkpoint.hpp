@@ -19,7 +19,7 @@ template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,
                       GradientReducer<Real>& gradients, const SparseEstimates& estimates,
-                      const model::FileContents& contents, const std::string& path,
+                      const config::FileContents& contents, const std::string& path,
                       std::int64_t step);
 
 }  // namespace cadenza::exec

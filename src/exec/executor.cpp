@@ -305,7 +305,7 @@ void Executor<Real>::run_attention(const Step& step) {
 template <typename Real>
 void Executor<Real>::write_checkpoint(const std::string& path, std::int64_t step,
                                       const SparseEstimates& estimates,
-                                      const model::FileContents& contents) {
+                                      const config::FileContents& contents) {
   if (trainer_) trainer_->write_checkpoint(path, step, estimates, contents);
 }
 

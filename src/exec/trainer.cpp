@@ -230,7 +230,7 @@ void Trainer<Real>::optimize(std::int64_t step) {
 template <typename Real>
 void Trainer<Real>::write_checkpoint(const std::string& path, std::int64_t step,
                                      const SparseEstimates& estimates,
-                                     const model::FileContents& contents) {
+                                     const config::FileContents& contents) {
   exec::write_checkpoint(experiment_, layout_, *groups_.trainers, parameters_, gradients_,
                          estimates, contents, path, step);
 }

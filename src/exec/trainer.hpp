@@ -46,7 +46,7 @@ class Trainer {
 
   /// All parameters and moments, on rank 0. Collective over trainers.
   void write_checkpoint(const std::string& path, std::int64_t step,
-                        const SparseEstimates& estimates, const model::FileContents& contents);
+                        const SparseEstimates& estimates, const config::FileContents& contents);
   /// This rank's parameters and moments, in place of those it began with.
   void read_checkpoint(const model::CheckpointReader& checkpoint) { checkpoint.read(parameters_); }
 

@@ -26,7 +26,7 @@ constexpr std::string_view kSuffix = ".h5";
 
 CheckpointWriter::CheckpointWriter(const std::string& path, std::int64_t step,
                                    const config::Experiment& experiment,
-                                   const FileContents& contents)
+                                   const config::FileContents& contents)
     : output_(std::make_unique<storage::NewFile>(path, storage::Protection::checksums)) {
   storage::File& file = output_->file();
   file.write_attribute("schema", std::string(kCheckpointSchema));

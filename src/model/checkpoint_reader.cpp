@@ -51,7 +51,7 @@ const std::string& CheckpointReader::path() const {
 }
 
 std::vector<Difference> CheckpointReader::differences(const config::Experiment& experiment,
-                                                      const FileContents& contents) const {
+                                                      const config::FileContents& contents) const {
   if (unprotected_) return {};
   std::vector<Difference> found = compare(experiment_, path(), experiment);
   std::erase_if(found, [](const Difference& d) { return is_of_model(d.key); });

@@ -79,7 +79,7 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
   return found;
 }
 
-std::vector<Difference> compare(const std::string& stored, const FileContents& asked,
+std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
                                 std::span<const Difference> changed) {
   std::vector<Difference> found;
   for (const auto& [key, text] : asked) {

@@ -21,7 +21,7 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
 /// The files whose contents differ.
 /// @param stored   attribute of a checkpoint; what it does not tell of is not compared
 /// @param changed  settings that differ: of a file that they name or read nothing is said
-std::vector<Difference> compare(const std::string& stored, const FileContents& asked,
+std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
                                 std::span<const Difference> changed);
 
 /// Whether another value makes another model, which parameters are of no use to.

@@ -14,8 +14,9 @@ class Assembler {
  public:
   Assembler(const Workload& workload, const Homes& homes) : workload_(workload), homes_(homes) {}
 
-  std::vector<Stage> stages(const std::vector<Assignment>& assignments) {
+  std::vector<Stage> stages(const std::vector<Assignment>& assignments, bool gathers_all) {
     for (const Assignment& assignment : assignments) add(assignment);
+    if (gathers_all) gather_keys();
     unite(queries_);
     unite(keys_);
     for (const Home& need : queries_) {
@@ -33,7 +34,7 @@ class Assembler {
     }
     std::vector<Stage> stages;
     stages.push_back(std::move(local_));
-    if (!remote_.tasks.empty()) stages.push_back(std::move(remote_));
+    if (!remote_.tasks.empty() || !remote_.moves.empty()) stages.push_back(std::move(remote_));
     if (!results_.moves.empty()) stages.push_back(std::move(results_));
     for (Stage& stage : stages) sort_stage(stage);
     return stages;
@@ -60,6 +61,19 @@ class Assembler {
     remote_.tasks.push_back(placed);
     queries_.push_back({server, task.document, task.q});
     keys_.push_back({server, task.document, task.k});
+  }
+
+  /// For every rank of a group what any query of the group sees.
+  void gather_keys() {
+    for (const Home& home : workload_.homes) {
+      const Range queries = workload_.queries_of(static_cast<std::size_t>(home.document));
+      const Range seen = intersect(home.tokens, workload_.mask_of(home.document).keys(queries));
+      if (seen.empty()) continue;
+      const Rank first = home.rank / workload_.context * workload_.context;
+      for (Rank to = first; to < first + workload_.context; ++to) {
+        keys_.push_back({to, home.document, seen});
+      }
+    }
   }
 
   template <typename Visit>
@@ -167,11 +181,13 @@ void coalesce(const Workload& workload, std::vector<Assignment>& assignments) {
                   [&](Assignment& a, const Assignment& b) { return join_queries(workload, a, b); });
 }
 
-Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments) {
+Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
+              bool gathers_all) {
   coalesce(workload, assignments);
   Plan plan;
   plan.workload = workload;
-  plan.stages = Assembler(workload, homes).stages(assignments);
+  plan.gathers_all = gathers_all;
+  plan.stages = Assembler(workload, homes).stages(assignments, gathers_all);
   plan.merges = make_merges(workload, homes, plan.stages);
   add_totals(plan);
   return plan;

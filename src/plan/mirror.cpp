@@ -127,6 +127,7 @@ Plan mirror(const Plan& forward) {
   Plan backward;
   backward.workload = forward.workload;
   backward.keeps_inputs = forward.keeps_inputs;
+  backward.gathers_all = forward.gathers_all;
   if (!forward.index.empty()) {
     backward.index.resize(forward.index.size());
     backward.index.back() = forward.index.back();

@@ -16,8 +16,9 @@ Plan place(const config::Attention& attention, const Workload& workload, const c
   using config::PlacementKind;
   switch (attention.placement) {
     case PlacementKind::colocated:
-    case PlacementKind::all_gather:
       return colocated(workload);
+    case PlacementKind::all_gather:
+      return all_gather(workload, attention.gather);
     case PlacementKind::ring:
     case PlacementKind::zigzag:
     case PlacementKind::striped:

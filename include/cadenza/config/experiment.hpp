@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -172,6 +173,8 @@ enum class Priority { resident, paper, public_code };
 enum class Bound { two_sided, one_sided };
 /// What a server does with Q, K, V between the passes.
 enum class Inputs { resend, keep };
+/// all_gather: the keys that a rank gets: those that its queries see, or all of its group.
+enum class Gather { seen, all };
 
 /// vertical_slash: what a head may keep; see SparseRule.
 struct HeadBudget {
@@ -227,6 +230,7 @@ struct Attention {
   Priority priority = Priority::resident;
   bool split_keys = true;  ///< cad: cut along keys too where that lowers the plan's cost
   Inputs inputs = Inputs::resend;
+  Gather gather = Gather::seen;
   Overlap overlap = Overlap::automatic;
   AttentionKernel kernel = AttentionKernel::automatic;  ///< what computes it on a host
 
@@ -355,5 +359,9 @@ struct Experiment {
   /// Ranks the experiment runs on: trainers first, dedicated attention servers after them.
   std::int64_t ranks() const { return parallel.trainers() + attention.servers; }
 };
+
+/// What the files held that an experiment names, by the key that names them: they may change while
+/// the experiment stays the same. {"data.path", "12 documents of 3456 tokens, lengths 00ab..."}
+using FileContents = std::map<std::string, std::string>;
 
 }  // namespace cadenza::config

@@ -59,7 +59,7 @@ class Executor {
   /// Writes all parameters and moments to `path` on rank 0. Collective.
   void write_checkpoint(const std::string& path, std::int64_t step,
                         const SparseEstimates& estimates = {},
-                        const model::FileContents& contents = {});
+                        const config::FileContents& contents = {});
   /// Every trainer reads its own parameters and moments. @throws Error(data) on any rank
   void read_checkpoint(const model::CheckpointReader& checkpoint);
 

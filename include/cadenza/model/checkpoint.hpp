@@ -21,10 +21,6 @@ class NewFile;
 
 namespace cadenza::model {
 
-/// What the files held that an experiment names, by the key that names them: they may change while
-/// the experiment stays the same. {"data.path", "12 documents of 3456 tokens, lengths 00ab..."}
-using FileContents = std::map<std::string, std::string>;
-
 /// Writes `path` whole or not at all: datasets <name> ([out, in] or [width]),
 /// optimizer/first_moment/<name>, optimizer/second_moment/<name>; with sparse attention
 /// sparse_estimate/places ([rows, 3]: 0 for SparseEstimates::next or 1 for `after`, layer, binary
@@ -37,7 +33,7 @@ class CheckpointWriter {
  public:
   /// @throws Error(data), as all members
   CheckpointWriter(const std::string& path, std::int64_t step, const config::Experiment& experiment,
-                   const FileContents& contents = {});
+                   const config::FileContents& contents = {});
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
@@ -85,7 +81,7 @@ class CheckpointReader {
   /// The settings but the model's: of seed, data, batch, optimizer, and the number of steps; and
   /// the files whose contents are others although the settings that name and read them are not.
   std::vector<Difference> differences(const config::Experiment& experiment,
-                                      const FileContents& contents = {}) const;
+                                      const config::FileContents& contents = {}) const;
   /// This rank's blocks of all parameters, the moments of what it owns, the working copy. Reads
   /// nothing else, so that all ranks may read at once, and verifies what it reads.
   template <typename Real>

@@ -46,11 +46,14 @@ std::vector<Plan> make_plans(const config::Attention& attention, std::span<const
 Plan make_plan(const config::Attention& attention, const Workload& workload);
 
 /// Every task runs on its query's home rank (or, with dedicated servers, trainer t's on server t
-/// mod N). In a context group it is `all_gather`: all keys come at once that the rank's queries
-/// see.
+/// mod N). In a context group it is `all_gather` of what is seen.
 Plan colocated(const Workload& workload);
 
 /// Context placements. All compute on the ranks of the group that has the tokens, which must serve.
+
+/// Keys and values come all at once: those that the rank's queries see, or, as the collective of
+/// published systems brings them, all that some query of the group sees.
+Plan all_gather(const Workload& workload, config::Gather gather);
 
 /// Keys and values go round the group, rank by rank: ring, zigzag, striped and block-striped
 /// attention, as homes and order have it.

@@ -198,6 +198,8 @@ struct Plan {
   std::vector<std::int64_t> bytes_sent_per_rank;
   /// Servers keep Q, K and V from the forward to the backward pass.
   bool keeps_inputs = false;
+  /// Ranks get all keys and values of their context group, read or not: attention.gather: all.
+  bool gathers_all = false;
   /// attention.tolerance: auto: what was compared for the tick, the one that was taken first.
   std::vector<Trial> trials;
 };

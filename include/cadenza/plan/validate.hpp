@@ -16,7 +16,8 @@ namespace cadenza::plan {
 /// - presence: a task's inputs are on its server when its stage starts; every move's source holds
 ///   what it sends, at home or since an earlier stage; nothing is delivered twice, to where it is
 ///   at home or to its own sender
-/// - need: a task of the receiver reads every row of an input that it gets, or it sends it on
+/// - need: a task of the receiver reads every row of an input that it gets, or it sends it on; not
+///   of keys and values where attention.gather is all
 /// - merging: every partial output reaches the query's owner exactly once and is in the merges
 /// - totals: bytes and costs on the plan equal the sums over its moves and tasks
 std::vector<std::string> violations(const Plan& forward);

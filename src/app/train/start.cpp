@@ -35,7 +35,7 @@ class Candidates {
   }
 
   /// The next file that is sound as far as one sees without its numbers.
-  Start next(const config::Experiment& experiment, const model::FileContents& contents) {
+  Start next(const config::Experiment& experiment, const config::FileContents& contents) {
     while (!left_.empty()) {
       const FoundCheckpoint candidate = left_.front();
       left_.pop_front();
@@ -64,7 +64,7 @@ class Candidates {
 
  private:
   Start examine(const FoundCheckpoint& candidate, const config::Experiment& experiment,
-                const model::FileContents& contents) {
+                const config::FileContents& contents) {
     const std::string& path = candidate.path;
     const model::CheckpointReader checkpoint(path);
     if (candidate.of_earlier_run && has_own_) require_same_run(checkpoint, experiment, contents);
@@ -80,7 +80,7 @@ class Candidates {
   /// The run that was renamed may be any other one; with the same settings it has the same numbers.
   static void require_same_run(const model::CheckpointReader& checkpoint,
                                const config::Experiment& experiment,
-                               const model::FileContents& contents) {
+                               const config::FileContents& contents) {
     std::vector<std::string> keys;
     for (const auto& difference : checkpoint.differences(experiment, contents)) {
       const bool is_goal = difference.key == "run.steps";  // more of them are a reason to go on
@@ -93,7 +93,7 @@ class Candidates {
 
   static std::string describe(const model::CheckpointReader& checkpoint,
                               const config::Experiment& experiment,
-                              const model::FileContents& contents) {
+                              const config::FileContents& contents) {
     if (checkpoint.unprotected()) {
       return fmt::format(
           "warning   {}: was written by an older version, without checksums and without the "
@@ -137,7 +137,7 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 }
 
 Start find_start(comm::Communicator& world, const std::string& from,
-                 const config::Experiment& experiment, const model::FileContents& contents,
+                 const config::Experiment& experiment, const config::FileContents& contents,
                  const std::function<void(const std::string& path)>& read) {
   Start start;
   if (from.empty()) return start;

@@ -35,7 +35,7 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 /// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage)
 /// where run.steps are done already
 Start find_start(comm::Communicator& world, const std::string& from,
-                 const config::Experiment& experiment, const model::FileContents& contents,
+                 const config::Experiment& experiment, const config::FileContents& contents,
                  const std::function<void(const std::string& path)>& read);
 
 }  // namespace cadenza::app

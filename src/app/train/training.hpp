@@ -55,7 +55,7 @@ class Training {
   config::Machine machine_;  ///< that plans are predicted for
   exec::MemoryLimit memory_limit_;
   std::unique_ptr<data::Corpus> corpus_;
-  model::FileContents contents_;
+  config::FileContents contents_;
   std::optional<data::Packer> packer_;
   MemoryLedger ledger_;
   std::optional<RunFolder> folder_;

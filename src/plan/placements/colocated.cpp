@@ -2,8 +2,8 @@
 // Placements `colocated` and `all_gather`: attention stays where its queries are. With dedicated
 // servers every trainer has one server of its own choosing, without regard to load: the baseline
 // that CAD is measured against. Where a context group shares documents it is the all-gather of
-// Llama 3 (arXiv 2407.21783): all keys come at once. Other than the collective brings them, these
-// are only those that the queries of a rank see.
+// Llama 3 (arXiv 2407.21783): all keys come at once. The collective brings all of the group; plans
+// do so if asked, for comparison with systems that use it, and else move what a rank's queries see.
 #include <algorithm>
 
 #include "cadenza/base/error.hpp"
@@ -12,7 +12,9 @@
 
 namespace cadenza::plan {
 
-Plan colocated(const Workload& workload) {
+namespace {
+
+Plan place_at_home(const Workload& workload, bool gathers_all) {
   const std::vector<Rank>& pool = workload.servers;
   if (pool.empty())
     fail(ExitCode::usage, "placement: found no attention server; valid: at least 1");
@@ -25,7 +27,17 @@ Plan colocated(const Workload& workload) {
   for (const Home& home : workload.homes) {
     assignments.push_back({home.document, home.tokens, server_of(home.rank)});
   }
-  return assemble(workload, Homes(workload), std::move(assignments));
+  return assemble(workload, Homes(workload), std::move(assignments), gathers_all);
+}
+
+}  // namespace
+
+Plan colocated(const Workload& workload) {
+  return place_at_home(workload, false);
+}
+
+Plan all_gather(const Workload& workload, config::Gather gather) {
+  return place_at_home(workload, gather == config::Gather::all);
 }
 
 }  // namespace cadenza::plan

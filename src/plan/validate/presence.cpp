@@ -91,11 +91,12 @@ class Presence {
   }
 
   /// What arrived in this pass is read there or sent on.
-  void check_need() {
+  /// @param all_keys  keys and values may arrive unread
+  void check_need(bool all_keys) {
     std::vector<Use> sent;
     std::vector<Use> uses;
     for (const auto& [stage, move] : view_.moves) {
-      if (!pass_.reads(move->what)) continue;
+      if (!pass_.reads(move->what) || (all_keys && is_key_side(move->what))) continue;
       sent.push_back({move->to, move->what, {move->tokens, move->heads}});
       uses.push_back({move->from, move->what, {move->tokens, move->heads}});
     }
@@ -233,11 +234,11 @@ class Presence {
 }  // namespace
 
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
-                    const Pass& pass, const DocumentView* kept, Faults& faults) {
+                    const Pass& pass, const DocumentView* kept, bool gathers_all, Faults& faults) {
   Presence presence(workload, homes, view, pass, faults);
   if (kept != nullptr) presence.keep(*kept);
   presence.check();
-  presence.check_need();
+  presence.check_need(gathers_all);
 }
 
 }  // namespace cadenza::plan

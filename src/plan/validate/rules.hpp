@@ -75,7 +75,7 @@ void check_form(const Plan& plan, const Pass& pass, Faults& faults);
 void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults);
 /// @param kept  a forward plan's part whose inputs servers kept; none: nullptr
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
-                    const Pass& pass, const DocumentView* kept, Faults& faults);
+                    const Pass& pass, const DocumentView* kept, bool gathers_all, Faults& faults);
 /// @param merged  the plan's merges must name each row's owner and contributors
 void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
                    const Pass& pass, bool merged, Faults& faults);

@@ -57,7 +57,7 @@ std::vector<std::string> violations(const Plan& forward) {
   for (const DocumentView& view : by_document(forward)) {
     check_coverage(forward.workload, view, faults);
     if (!stays_home(homes, view)) {
-      check_presence(forward.workload, homes, view, pass, nullptr, faults);
+      check_presence(forward.workload, homes, view, pass, nullptr, forward.gathers_all, faults);
     }
     check_merging(forward.workload, homes, view, pass, true, faults);
   }
@@ -92,7 +92,7 @@ std::vector<std::string> mirror_violations(const Plan& forward, const Plan& back
     if (stays_home(homes, view)) continue;
     const DocumentView* kept =
         forward.keeps_inputs ? &before[static_cast<std::size_t>(view.document)] : nullptr;
-    check_presence(backward.workload, homes, view, pass, kept, faults);
+    check_presence(backward.workload, homes, view, pass, kept, forward.gathers_all, faults);
     check_merging(backward.workload, homes, view, pass, false, faults);
   }
   check_index(backward, false, faults);

@@ -75,6 +75,7 @@ inline void draw_attention(Draw& draw, config::Experiment& e) {
   a.priority = config::Priority(draw.between(0, 2));
   a.split_keys = draw.between(0, 1) == 0;
   a.inputs = config::Inputs(draw.between(0, 2) == 0);
+  a.gather = config::Gather(draw.between(0, 1));
   a.overlap = config::Overlap(draw.between(0, 1));
 }
 

@@ -254,6 +254,7 @@ config::Experiment random_experiment(Draw& draw) {
   e.attention.shard_unit = draw.of(std::vector<config::ShardUnit>{
       config::ShardUnit::document, config::ShardUnit::sequence, config::ShardUnit::predicted});
   if (draw.uniform() < 0.5) e.attention.inputs = config::Inputs::keep;
+  if (draw.uniform() < 0.5) e.attention.gather = config::Gather::all;
   return e;
 }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cadenza/plan/report.hpp"
+#include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 #include "oracle.hpp"
 #include "unit/sanitized.hpp"
@@ -127,6 +128,24 @@ TEST(KeyBytes, KeysThatNobodySeesDoNotTravel) {
       }
     }
   }
+}
+
+// As the collective of published systems brings them: every rank gets the rows of all others,
+// also under a window; gradients go back of those that it reads.
+TEST(KeyBytes, GatherAllMovesTheKeysOfTheGroup) {
+  config::Experiment e = test::experiment(PlacementKind::all_gather, 8, 8, 4);
+  e.attention.kind = config::AttentionKind::window;
+  e.attention.window = 128;
+  e.attention.gather = config::Gather::all;
+  const std::vector<std::vector<std::int64_t>> groups = {{65536, 40, 7}, {1000}};
+  const Plan plan = make_plan(e.attention, test::group_workload(e, groups));
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
+  EXPECT_EQ(key_bytes(plan).moved, (65536 + 40 + 7 + 1000) * 7 * 256);
+  e.attention.gather = config::Gather::seen;
+  const Plan seen = make_plan(e.attention, test::group_workload(e, groups));
+  EXPECT_EQ(key_bytes(seen).needed, key_bytes(plan).needed);
+  EXPECT_LT(key_bytes(seen).moved * 100, key_bytes(plan).moved);
 }
 
 // 65,536 tokens of 256 bytes on 8 ranks, each of which sees 127 keys of the rank before it.
