@@ -83,7 +83,8 @@ class Programs:
         """A process of its own, which the caller closes."""
         if program not in self.commands:
             raise ProgramError(f"{program} is not available")
-        return Process(self.commands[program], threads, self.logs / f"{program}.log", self.variables)
+        log = self.logs / f"{program}.log"
+        return Process(self.commands[program], threads, log, self.variables)
 
     def shared(self, program, threads):
         key = program, threads
