@@ -83,6 +83,11 @@ RankRow to_row(const RankInfo& rank) {
   return row;
 }
 
+void compress(hid_t creation) {
+  H5Pset_shuffle(creation);
+  H5Pset_deflate(creation, 1);
+}
+
 Handle create_file(const std::string& path) {
   storage::initialise();
   const Handle access = newest_format();

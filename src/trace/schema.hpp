@@ -64,6 +64,9 @@ RowDescription describe_rows();
 /// @throws Error(data)
 void write_description(hid_t dataset, const std::string& path, const RowDescription& rows);
 
+/// Of a dataset of rows. @param creation  its property list
+void compress(hid_t creation);
+
 /// New file in the newest format, which reading while writing needs.
 /// @throws Error(data)
 storage::Handle create_file(const std::string& path);
