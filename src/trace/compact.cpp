@@ -119,7 +119,7 @@ bool copy_file(const std::string& path, const std::string& copy) {
   if (error || !reserve(copy, most)) return false;
   const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   if (!from) return false;
-  Handle to = create_file(copy);  // gives back what was reserved
+  Handle to = create_file(copy, Space::packed);  // gives back what was reserved
   if (!reserve(copy, most)) {
     to.release();  // closing it would write to a full disk
     return false;

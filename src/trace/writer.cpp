@@ -82,7 +82,7 @@ struct Writer::Implementation {
 Writer::Implementation::Implementation(Start start, const std::string& where,
                                        std::size_t events_per_step)
     : path(where),
-      file(start == Start::create ? create_file(path) : reopen_file(path)),
+      file(start == Start::create ? create_file(path, Space::pages) : reopen_file(path)),
       place(path),
       status_rows(describe_rows<StatusRow>()),
       events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
