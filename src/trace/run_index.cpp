@@ -15,7 +15,7 @@ std::string rank_file_name(int rank) {
 void write_run_index(const std::string& folder, const RunInfo& run,
                      const std::vector<RankInfo>& ranks) {
   const std::string path = folder + "/run.h5";
-  storage::Handle file = create_file(path);
+  storage::Handle file = create_file(path, Space::packed);
   write_run(file.get(), path, run, -1, static_cast<int>(ranks.size()));
   std::vector<RankRow> rows;
   rows.reserve(ranks.size());

@@ -10,6 +10,11 @@ namespace {
 
 using storage::Handle;
 
+/// A write that ends within a page of the operating system is whole or not there. One that goes on
+/// in the next page may stop between them when the process is killed, and readers wait forever for
+/// the rest of a header whose checksum is wrong.
+constexpr hsize_t kPage = 4096;
+
 void write_attribute(hid_t object, const std::string& path, const char* name, hid_t type,
                      const Handle& space, const void* value) {
   const std::string what = fmt::format("cannot write attribute {}", name);
@@ -83,10 +88,20 @@ RankRow to_row(const RankInfo& rank) {
   return row;
 }
 
-Handle create_file(const std::string& path) {
+void compress(hid_t creation) {
+  H5Pset_shuffle(creation);
+  H5Pset_deflate(creation, 1);
+}
+
+Handle create_file(const std::string& path, Space space) {
   storage::initialise();
   const Handle access = newest_format();
-  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  if (space == Space::pages) {
+    H5Pset_file_space_strategy(creation.get(), H5F_FSPACE_STRATEGY_PAGE, false, 1);
+    H5Pset_file_space_page_size(creation.get(), kPage);
+  }
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   return {checked(id, path, "cannot create the trace"), H5Fclose};
 }
 

@@ -64,9 +64,17 @@ RowDescription describe_rows();
 /// @throws Error(data)
 void write_description(hid_t dataset, const std::string& path, const RowDescription& rows);
 
+/// Of a dataset of rows. @param creation  its property list
+void compress(hid_t creation);
+
+enum class Space {
+  packed,  ///< no gaps: for what is written once
+  pages,   ///< of its own headers and indexes none lies across a border of pages: for what grows
+};
+
 /// New file in the newest format, which reading while writing needs.
 /// @throws Error(data)
-storage::Handle create_file(const std::string& path);
+storage::Handle create_file(const std::string& path, Space space);
 
 /// A file that create_file made and that was closed in good order, to write on.
 /// @throws Error(data)

@@ -37,10 +37,7 @@ void Table::create(hid_t file, const char* name, hsize_t chunk, Packing packing,
   H5Pset_create_intermediate_group(links.get(), 1);
   const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_chunk(creation.get(), 1, &chunk);
-  if (packing == Packing::compressed) {
-    H5Pset_shuffle(creation.get());
-    H5Pset_deflate(creation.get(), 1);
-  }
+  if (packing == Packing::compressed) compress(creation.get());
   dataset_ = Handle(checked(H5Dcreate2(file, name, description_.type.get(), space.get(),
                                        links.get(), creation.get(), access),
                             path_, fmt::format("cannot create {}", name)),

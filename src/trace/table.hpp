@@ -11,7 +11,7 @@
 namespace cadenza::trace {
 
 enum class Packing {
-  raw,         ///< a chunk is rewritten in place: for a few rows per step
+  raw,         ///< a chunk is rewritten in place: for a row or a few per step
   compressed,  ///< shuffle and gzip 1: for many rows per step, all of one shape
 };
 
@@ -20,8 +20,8 @@ enum class Start { create, resume };
 class Table {
  public:
   /// Creates the dataset, or goes on with the one that the file has.
-  /// @param chunk  rows; with compression at most the rows of a flush, since a chunk that is
-  ///               rewritten under SWMR leaves its old place unused
+  /// @param chunk  rows; with compression few, since a chunk that is rewritten under SWMR leaves
+  ///               its old place unused
   Table(Start start, hid_t file, std::string path, const char* name, RowDescription rows,
         hsize_t chunk, Packing packing);
 

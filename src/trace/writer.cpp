@@ -21,13 +21,14 @@ namespace {
 
 using storage::Handle;
 
-constexpr hsize_t kSmallChunk = 64;  // rows
-constexpr hsize_t kLeastEventChunk = 128;
+constexpr hsize_t kSmallChunk = 32;  // rows; of the longest, no more than a page
 constexpr hsize_t kMostEventChunk = 1024;
 
-/// Not more than the rows of a flush: what is rewritten leaves its old place unused.
+/// The last chunk of a step is written again with the next one and leaves its old place unused:
+/// large chunks lose more so, small ones are compressed less. A quarter to a half of a step needs
+/// the least space.
 hsize_t event_chunk(std::size_t events_per_step) {
-  return std::clamp<hsize_t>(std::bit_floor(events_per_step), kLeastEventChunk, kMostEventChunk);
+  return std::clamp<hsize_t>(std::bit_floor(events_per_step) / 2, kSmallChunk, kMostEventChunk);
 }
 
 /// Adds the time of a scope to the writer's own cost.
@@ -81,7 +82,7 @@ struct Writer::Implementation {
 Writer::Implementation::Implementation(Start start, const std::string& where,
                                        std::size_t events_per_step)
     : path(where),
-      file(start == Start::create ? create_file(path) : reopen_file(path)),
+      file(start == Start::create ? create_file(path, Space::pages) : reopen_file(path)),
       place(path),
       status_rows(describe_rows<StatusRow>()),
       events(make_table<Event>(start, file, path, "/events", event_chunk(events_per_step),
@@ -91,13 +92,12 @@ Writer::Implementation::Implementation(Start start, const std::string& where,
       highwater(make_table<MemoryHighwater>(start, file, path, "/memory/highwater", kSmallChunk,
                                             Packing::raw)),
       names(make_table<Name>(start, file, path, "/meta/strings", kSmallChunk, Packing::raw)),
-      plan(make_table<PlannedTask>(start, file, path, "/plan", kMostEventChunk,
-                                   Packing::compressed)),
-      plan_summary(
-          make_table<PlannedStage>(start, file, path, "/plan_summary", kSmallChunk, Packing::raw)),
+      plan(make_table<PlannedTask>(start, file, path, "/plan", kSmallChunk, Packing::compressed)),
+      plan_summary(make_table<PlannedStage>(start, file, path, "/plan_summary", kSmallChunk,
+                                            Packing::compressed)),
       clock(make_table<ClockSync>(start, file, path, "/clock/sync", kSmallChunk, Packing::raw)),
-      positions(
-          make_table<PositionLoss>(start, file, path, "/positions", kSmallChunk, Packing::raw)),
+      positions(make_table<PositionLoss>(start, file, path, "/positions", kSmallChunk,
+                                         Packing::compressed)),
       answers(make_table<AnswerLoss>(start, file, path, "/answers", kSmallChunk, Packing::raw)),
       steps(make_table<StepRecord>(start, file, path, "/steps", kSmallChunk, Packing::raw)) {}
 

@@ -4,6 +4,7 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import h5py
@@ -170,11 +171,13 @@ def test_killed_rank(victim, corpus, tmp_path):
         assert np.all(rows["loss"] > 0)
 
 
-def test_killed_alone(corpus, tmp_path):
+@pytest.mark.parametrize("delay", [0, 0.007, 0.019, 0.041])
+def test_killed_alone(delay, corpus, tmp_path):
     experiment = harness.write_experiment(tmp_path / "e.yaml", experiment_of(corpus, 1, LONG))
     process = harness.start(harness.command(1, ["train", experiment, "--output", tmp_path / "run"]))
     try:
         harness.wait_for_steps(process, tmp_path / "run", 4)
+        time.sleep(delay)
         process.kill()
         harness.finish(process)
     finally:
@@ -182,6 +185,8 @@ def test_killed_alone(corpus, tmp_path):
     (rows,) = traces(tmp_path / "run", 1)
     assert len(rows) >= 4
     assert np.array_equal(rows["step"], np.arange(len(rows)))
+    told = harness.analyze("summary", tmp_path / "run").stderr
+    assert f"did not end cleanly after step {len(rows) - 1}" in told
 
 
 def test_trace_check_refuses_a_trace_that_lacks_events(corpus, tmp_path):

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +15,26 @@
 #include "reading.hpp"
 #include "samples.hpp"
 #include "unit/storage/child.hpp"
+
+namespace {
+
+constexpr off_t kPage = 4096;  // or more
+struct Writes {
+  int count = 0;
+  int across = 0;  ///< of them, over a border of pages
+} writes;
+
+}  // namespace
+
+/// In place of the C library's, one of which HDF5 calls.
+extern "C" ssize_t pwrite(int file, const void* data, std::size_t size, off_t at) {
+  ++writes.count;
+  if (size > 0 && at / kPage != (at + static_cast<off_t>(size) - 1) / kPage) ++writes.across;
+  return syscall(SYS_pwrite64, file, data, size, at);
+}
+extern "C" ssize_t pwrite64(int file, const void* data, std::size_t size, off64_t at) {
+  return pwrite(file, data, size, at);
+}
 
 namespace cadenza::trace {
 namespace {
@@ -196,6 +217,25 @@ TEST(Durability, ReadersMayWatchTheWriter) {
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(open_trace(path, Access::plain)) << "a finished file opens everywhere";
   for (const int end : {steps[0], steps[1], answers[0], answers[1]}) close(end);
+}
+
+/// A kill may part a write where it goes over a border of pages, and with it a header of HDF5.
+TEST(Durability, NoWriteOfAStepCanBeParted) {
+  const test::TemporaryFolder folder;
+  constexpr std::int64_t kFew = 150;
+  Recorder recorder(kFew);
+  Writer writer(folder / "rank-00000.h5", sample_run(), sample_rank(0, 1), kFew);
+  writes = {};
+  for (std::uint32_t step = 0; step < 300; ++step) {
+    recorder.intern("name of step " + std::to_string(step));
+    writer.write_clock({});
+    writer.write_plan(std::vector<PlannedTask>(step % 5), std::vector<PlannedStage>(step % 7));
+    writer.write_losses(std::vector<PositionLoss>(step % 50), std::vector<AnswerLoss>(step % 3));
+    write_numbered_step(writer, recorder, step, kFew);
+  }
+  if (writes.count == 0) GTEST_SKIP() << "this HDF5 does not write by pwrite";
+  EXPECT_GE(writes.count, 300 * 10);
+  EXPECT_EQ(writes.across, 0);
 }
 
 TEST(Durability, KilledWriterLeavesEveryCommittedStep) {
