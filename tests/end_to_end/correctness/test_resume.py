@@ -169,11 +169,25 @@ def test_newest_in_a_folder(below, interrupted, whole, corpus, tmp_path):
     assert f"from      {interrupted}/checkpoints/{name_of(STOP)}, step {STOP}" in out
 
 
-def test_damaged_newest_is_passed_over_and_told(interrupted, whole, corpus, tmp_path):
-    os.truncate(interrupted / "checkpoints" / name_of(STOP), 7000)
+def without_head(path):
+    with h5py.File(path, "r+") as file:
+        del file["lm_head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: os.truncate(path, 7000), "cannot open"),
+        (without_head, "is damaged: lacks lm_head.weight"),
+    ],
+)
+def test_damaged_newest_is_passed_over_and_told(
+    damage, told, interrupted, whole, corpus, tmp_path
+):
+    damage(interrupted / "checkpoints" / name_of(STOP))
     run, out = resume(tmp_path, experiment_of(corpus, {}), interrupted)
     assert_goes_on(run, whole, 0)
-    assert f"skipped   {interrupted}/checkpoints/{name_of(STOP)}: cannot open" in out
+    assert f"skipped   {interrupted}/checkpoints/{name_of(STOP)}: {told}" in out
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
