@@ -329,8 +329,8 @@ TEST(CheckpointReader, OtherFilesAreRefused) {
   const TemporaryFolder folder;
   const config::Model model = test::small_model(false);
   std::ofstream(folder / "text.h5") << "this is not HDF5";
-  EXPECT_THAT(refusal(folder / "text.h5", model), HasSubstr("text.h5: cannot open as an HDF5"));
-  EXPECT_THAT(refusal(folder / "missing.h5", model), HasSubstr("No such file or directory"));
+  EXPECT_THAT(refusal(folder / "text.h5", model), HasSubstr("text.h5: is not an HDF5 file"));
+  EXPECT_THAT(refusal(folder / "missing.h5", model), HasSubstr("missing.h5: no such file"));
   storage::File::create(folder / "empty.h5").close();
   EXPECT_THAT(refusal(folder / "empty.h5", model),
               HasSubstr("is not a checkpoint: found schema ''; valid: cadenza-checkpoint/2"));
