@@ -2,7 +2,7 @@
 // The arithmetic of threads and cores; no system calls.
 #include "threads.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -50,9 +50,10 @@ int asked_threads(const ThreadFacts& mine, std::span<const ThreadFacts> ranks) {
 /// Whether the ranks that share cores with `mine` may each have a slice of them.
 bool may_slice(const ThreadFacts& mine, std::span<const ThreadFacts> ranks, int threads) {
   const bool alike = std::ranges::all_of(ranks, [&](const ThreadFacts& r) {
-    return !overlap(r.cores, mine.cores) || (r.cores == mine.cores && !r.user_binds);
+    return !overlap(r.cores, mine.cores) || (r.cores == mine.cores && r.binders.empty());
   });
-  return alike && !mine.user_binds && threads <= size(mine.cores) && 2 * threads > size(mine.cores);
+  return alike && mine.binders.empty() && threads <= size(mine.cores) &&
+         2 * threads > size(mine.cores);
 }
 
 std::string counted(std::size_t count, const std::string& noun) {
@@ -76,8 +77,18 @@ std::vector<int> union_of_cores(std::span<const ThreadFacts> ranks) {
   return all;
 }
 
+/// What binds a rank's threads, where something does.
+std::vector<std::string> binders_of(std::span<const ThreadFacts> ranks) {
+  const auto bound = std::ranges::find_if(ranks, [](const auto& r) { return !r.binders.empty(); });
+  return bound == ranks.end() ? std::vector<std::string>{} : bound->binders;
+}
+
 std::string binding(std::span<const ThreadFacts> ranks, const std::vector<ThreadPlace>& places) {
-  if (std::ranges::any_of(ranks, &ThreadFacts::user_binds)) return "binding as OMP_PROC_BIND says";
+  const std::vector<std::string> binders = binders_of(ranks);
+  if (!binders.empty()) {
+    return fmt::format("binding as {} say{}", fmt::join(binders, " and "),
+                       binders.size() == 1 ? "s" : "");
+  }
   return std::ranges::all_of(places, &ThreadPlace::pinned) ? "pinned" : "not pinned";
 }
 
@@ -164,17 +175,22 @@ std::string limit_note(std::span<const ThreadFacts> ranks) {
 /// What about the threads of a host costs time; empty: nothing.
 std::string warning(std::span<const ThreadFacts> ranks, const std::vector<ThreadPlace>& places) {
   std::string crowded = oversubscription(ranks, places);
-  const bool alike = std::ranges::any_of(
-      ranks, [](const ThreadFacts& r) { return r.user_binds && size(r.runs_on) < size(r.cores); });
+  const bool chosen = std::ranges::any_of(ranks, &ThreadFacts::chooses_cores);
+  const bool alike = chosen || std::ranges::any_of(ranks, [](const ThreadFacts& r) {
+                       return !r.binders.empty() && size(r.runs_on) < size(r.cores);
+                     });
   if (alike && !crowded.empty()) {
-    crowded += ": OMP_PROC_BIND binds the threads of all ranks alike, unset it and OMP_PLACES";
+    const std::vector<std::string> binders = binders_of(ranks);
+    const bool one = binders.size() == 1;
+    crowded += fmt::format(": {} bind{} the threads of all ranks alike, unset {}",
+                           fmt::join(binders, " and "), one ? "s" : "", one ? "it" : "them");
   }
   const std::string notes = crowded + quota_note(ranks) + limit_note(ranks);
   const double quota = ranks.front().quota.cores;
   const int usable = quota > 0 ? std::min(ranks.front().host_cores, static_cast<int>(quota))
                                : ranks.front().host_cores;
   const int idle = usable - size(union_of_cores(ranks));
-  if (idle <= 0 || (notes.empty() && ranks.front().wanted > 0)) return notes;
+  if (idle <= 0 || chosen || (notes.empty() && ranks.front().wanted > 0)) return notes;
   return fmt::format("{}; mpirun's binding leaves {} idle, use --bind-to none", notes,
                      counted(static_cast<std::size_t>(idle), "core"));
 }
