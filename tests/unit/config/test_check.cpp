@@ -140,7 +140,7 @@ TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
       {{"model.rope.scaling.kind=yarn", "model.rope.scaling.original_context=9",
         "model.rope.theta=1"},
        "model.rope.theta=1: found 1 with model.rope.scaling.kind = yarn, which"},
-      {{"model.rope.theta=0.5"}, "valid: a number >= 1"},
+      {{"model.rope.theta=0.5"}, "valid: a finite number >= 1"},
       {{"model.rope.scaling.beta_slow=1e-300"}, "valid: a number in [1e-06, 1000000]"},
       {{"model.rope.scaling.beta_slow=40"}, "found 40 with beta_fast = 32; valid: less"},
       {{"model.rope.scaling.low_frequency=4"}, "found 4 with high_frequency = 4; valid: less"},
