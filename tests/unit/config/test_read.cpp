@@ -80,6 +80,10 @@ TEST(UnknownKey, NamesLineNearestAndValidOnes) {
   EXPECT_THAT(error_of(kGood + "run: {checkpoint: {evry: 1}}\n"),
               AllOf(StartsWith("e.yaml:14: run.checkpoint.evry: "), HasSubstr("'every'")));
   EXPECT_THAT(error_of(kGood + "theta: 3\n"), HasSubstr("nearest is 'model.rope.theta'"));
+  EXPECT_THAT(error_of(kGood + "dp: 3\n"), HasSubstr("key, nearest is 'parallel.data'; valid"));
+  EXPECT_THAT(error_of(kGood + "parallel: {tp: 2}\n"),
+              HasSubstr("key, nearest is 'parallel.tensor'; valid"));
+  EXPECT_THAT(error_of(kGood, {"data.max_doc=64"}), HasSubstr("'data.max_document'"));
 }
 
 TEST(Override, UnknownKeysAreLikeTheFiles) {
@@ -180,6 +184,11 @@ INSTANTIATE_TEST_SUITE_P(
                  "found cosin, nearest is 'cosine'; valid: cosine, constant"},
         BadValue{"run.dtype=bfloat",
                  "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
+        BadValue{"optimizer.schedule=Cosine",
+                 "found Cosine, nearest is 'cosine'; valid: cosine, constant"},
+        BadValue{"run.dtype=bf16",
+                 "found bf16, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
+        BadValue{"run.dtype=float16", "found float16; valid: bfloat16, float32, float64"},
         BadValue{"attention.kernel=sse",
                  "found sse; valid: auto, amx, avx512_bf16, avx512, avx2, "
                  "mma, sm90, cudnn, portable"},
