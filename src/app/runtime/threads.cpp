@@ -56,10 +56,6 @@ bool may_slice(const ThreadFacts& mine, std::span<const ThreadFacts> ranks, int 
          2 * threads > size(mine.cores);
 }
 
-std::string counted(std::size_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 /// Every rank's cores in rank order, once where all have the same.
 std::string core_lists(const std::vector<ThreadPlace>& places) {
   std::vector<std::string> lists;
@@ -122,7 +118,7 @@ std::string quota_of(const ThreadFacts& rank) {
 
 std::string crowd(int threads, const std::string& where) {
   return fmt::format("; oversubscribed: {} on {}, so times will be longer",
-                     counted(static_cast<std::size_t>(threads), "thread"), where);
+                     counted(threads, "thread"), where);
 }
 
 /// "; oversubscribed: ..." where ranks that run on the same cores, or that share a quota, have more
@@ -132,7 +128,7 @@ std::string oversubscription(std::span<const ThreadFacts> ranks,
   for (const ThreadPlace& mine : places) {
     for (const std::vector<int>& cores : {mine.cores, connected(mine.cores, places)}) {
       const int threads = threads_within(cores, places);
-      if (threads > size(cores)) return crowd(threads, counted(cores.size(), "core"));
+      if (threads > size(cores)) return crowd(threads, counted(std::ssize(cores), "core"));
     }
   }
   for (const ThreadFacts& mine : ranks) {
@@ -165,9 +161,8 @@ std::string limit_note(std::span<const ThreadFacts> ranks) {
   for (const ThreadFacts& mine : ranks) {
     const int asked = asked_threads(mine, ranks);
     if (asked <= mine.most) continue;
-    return fmt::format("; a rank can have no more than {}, not {}{}",
-                       counted(static_cast<std::size_t>(mine.most), "thread"), asked,
-                       mine.wanted > 0 ? "" : ": use more ranks");
+    return fmt::format("; a rank can have no more than {}, not {}{}", counted(mine.most, "thread"),
+                       asked, mine.wanted > 0 ? "" : ": use more ranks");
   }
   return "";
 }
@@ -192,7 +187,7 @@ std::string warning(std::span<const ThreadFacts> ranks, const std::vector<Thread
   const int idle = usable - size(union_of_cores(ranks));
   if (idle <= 0 || chosen || (notes.empty() && ranks.front().wanted > 0)) return notes;
   return fmt::format("{}; mpirun's binding leaves {} idle, use --bind-to none", notes,
-                     counted(static_cast<std::size_t>(idle), "core"));
+                     counted(idle, "core"));
 }
 
 std::string describe_host(std::span<const ThreadFacts> ranks) {
@@ -205,9 +200,9 @@ std::string describe_host(std::span<const ThreadFacts> ranks) {
   std::vector<int> threads;
   for (const ThreadPlace& place : places) threads.push_back(place.threads);
   const bool equal = std::ranges::count(threads, threads[0]) == std::ssize(threads);
-  const std::string each = equal ? counted(static_cast<std::size_t>(threads[0]), "thread")
-                                 : fmt::format("{} threads", fmt::join(threads, " | "));
-  return fmt::format("{} x {}, cores {} ({}){}", counted(places.size(), "rank"), each,
+  const std::string each =
+      equal ? counted(threads[0], "thread") : fmt::format("{} threads", fmt::join(threads, " | "));
+  return fmt::format("{} x {}, cores {} ({}){}", counted(std::ssize(places), "rank"), each,
                      core_lists(places), binding(ranks, places), warning(ranks, places));
 }
 

@@ -109,7 +109,8 @@ def test_it_is_planned_as_it_is(name, tmp_path):
     report = plan_of(name, *texts)
     assert 1 <= report["ranks"] <= ranks_of(name)  # of one pool
     layout = harness.run_well(1, ["train", path, "--dry-run", *texts]).out
-    assert f": {ranks_of(name)} ranks = " in layout
+    ranks = ranks_of(name)
+    assert f": {ranks} rank{'' if ranks == 1 else 's'} = " in layout
 
 
 @pytest.mark.parametrize("name", INPUTS)

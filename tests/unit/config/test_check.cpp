@@ -330,10 +330,9 @@ TEST(Capacity, SaysWhatIsWrong) {
   EXPECT_THAT(error("[[0, 50], [0, 60]]"), HasSubstr("found rank 0 twice"));
   EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found a row of 3"));
   EXPECT_THAT(error("50"), HasSubstr("found 50"));
-  EXPECT_THAT(
-      error("[[0, 50]]", "colocated"),
-      HasSubstr("found 1 ranks with placement colocated, packing fixed and context 1, which "
-                "give all ranks the same; valid:"));
+  EXPECT_THAT(error("[[0, 50]]", "colocated"),
+              HasSubstr("found 1 rank with placement colocated, packing fixed and context 1, which "
+                        "give all ranks the same; valid:"));
 }
 
 TEST(Capacity, IsForWhatGivesRanksDifferentWork) {
