@@ -8,7 +8,7 @@ import yaml
 
 from cadenza.errors import DataError
 from cadenza.sweep.points import open_sweep, values_of
-from cadenza.sweep.report import markdown, verdicts
+from cadenza.sweep.report import counts, markdown, verdicts
 from cadenza.sweep.views import VALUE
 
 CONFIG = {
@@ -412,3 +412,12 @@ def test_bad_files_are_named(write, cli, tmp_path):
     (folder / "sweep.yaml").write_text("{a: ")
     with pytest.raises(DataError, match="sweep.yaml: not YAML"):
         open_sweep(folder)
+
+
+def test_one_point_is_not_plural(tmp_path):
+    names = ["ranks", "seconds", "tokens", "tokens_per_second", "model_flops_utilization",
+             "attention_imbalance", "attention_share", "largest_memory_bytes"]  # fmt: skip
+    (tmp_path / "sweep.yaml").write_text("name: s\naxes: {size: [1]}\n")
+    table = f"size,status,reason,{','.join(names)}\n1,ok,{',1' * len(names)}\n"
+    (tmp_path / "sweep.csv").write_text(table)
+    assert counts(open_sweep(tmp_path)) == "1 point: 1 ok"

@@ -35,6 +35,10 @@ void require_output(const std::string& path, const char* command, bool force,
                     const std::function<bool()>& written_by) {
   require_folder(path);
   std::error_code unseen;  // what is not there is no obstacle
+  if (fs::is_symlink(path, unseen)) {
+    fail(ExitCode::data, "{}: is a link to {}; valid: a place without a link", path,
+         fs::read_symlink(path, unseen).string());
+  }
   if (!fs::exists(path, unseen)) return;
   if (!fs::is_regular_file(path, unseen)) {
     fail(ExitCode::data, "{}: is not a regular file; valid: a file, or the name of a new one",

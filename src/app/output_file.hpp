@@ -8,7 +8,8 @@
 namespace cadenza::app {
 
 /// A slip of the keyboard must not cost a file. What may be replaced is what an earlier call of the
-/// same command wrote, or with --force any regular file; devices, pipes and folders never are.
+/// same command wrote, or with --force any regular file; devices, pipes, folders and links
+/// never are.
 /// Called before a command spends minutes.
 /// @param command     "cadenza attend"
 /// @param written_by  whether that command wrote the file at `path`; an Error says no

@@ -20,6 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// With `/` a run would spread over the system, and no later one could rename it.
+void refuse_root(const std::string& path) {
+  std::error_code unseen;  // what is not there is another folder
+  if (!fs::equivalent(path, "/", unseen)) return;
+  fail(ExitCode::data, "{}: is the root folder of the system; valid: --output with another folder",
+       path);
+}
+
 void make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -64,6 +72,7 @@ std::string OutputFolder::lock_of(const std::string& folder) {
 }
 
 OutputFolder::OutputFolder(const std::string& path) : place_(path) {
+  refuse_root(path);
   do {
     make_folder(place_.path());
     place_ = storage::Place(place_.path());

@@ -4,10 +4,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace cadenza {
 namespace {
+
+struct Synonym {
+  std::string_view word;
+  std::string_view meant;  ///< empty: nothing that we have, whatever it resembles
+};
+
+/// Other programs' words that have few letters in common with ours, or too many.
+constexpr Synonym kSynonyms[] = {{"bf16", "bfloat16"},
+                                 {"fp32", "float32"},
+                                 {"fp64", "float64"},
+                                 {"fp16", ""},
+                                 {"float16", ""},
+                                 {"dp", "parallel.data"},
+                                 {"pp", "parallel.pipeline"},
+                                 {"tp", "parallel.tensor"},
+                                 {"cp", "parallel.context"},
+                                 {"max_doc", "data.max_document"}};
+
+std::string lower(std::string_view word) {
+  std::string letters(word);
+  for (char& letter : letters) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  return letters;
+}
 
 /// Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
 std::size_t distance(std::string_view word, std::string_view other) {
@@ -26,12 +52,18 @@ std::size_t distance(std::string_view word, std::string_view other) {
 
 }  // namespace
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  word = word.substr(0, 64);  // longer than every candidate: what follows changes nothing
+std::string nearest(std::string_view given, const std::vector<std::string>& candidates) {
+  // Longer than every candidate: what follows changes nothing.
+  const std::string word = lower(given.substr(0, 64));
+  const auto synonym = std::ranges::find(kSynonyms, word, &Synonym::word);
+  if (synonym != std::end(kSynonyms)) {
+    const auto meant = std::ranges::find(candidates, synonym->meant);
+    return meant == candidates.end() ? "" : *meant;
+  }
   std::string best;
   std::size_t least = (word.size() + 1) / 2;  // of all letters: too many
   for (const std::string& candidate : candidates) {
-    const std::size_t changes = distance(word, candidate);
+    const std::size_t changes = distance(word, lower(candidate));
     if (changes >= least) continue;
     least = changes;
     best = candidate;

@@ -68,6 +68,10 @@ class Descriptor {
 
 }  // namespace
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string number_list(const std::vector<int>& numbers) {
   std::string text;
   for (std::size_t first = 0, next = 0; first < numbers.size(); first = next) {
@@ -165,7 +169,10 @@ std::string read_text(const std::string& path, const TextFile& expected) {
     text.append(buffer.data(), static_cast<std::size_t>(count));
     if (static_cast<std::int64_t>(text.size()) > expected.most) too_large();
   }
-  if (text.empty()) refuse(expected, "it is empty");
+  if (text.empty()) {
+    refuse(expected,
+           S_ISFIFO(status.st_mode) ? "it is a pipe that nobody has written to" : "it is empty");
+  }
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "belonging.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
 #include "words.hpp"
 
@@ -237,8 +238,8 @@ void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) 
 
 void check_rank(const Checker& check, const char* path, double rank, std::int64_t ranks) {
   check.require(rank == std::floor(rank) && rank < static_cast<double>(ranks), path,
-                "found rank {}; valid: an integer in [0, {}), as the layout has {} ranks", rank,
-                ranks, ranks);
+                "found rank {}; valid: an integer in [0, {}), as the layout has {}", rank, ranks,
+                counted(ranks, "rank"));
 }
 
 void check_capacity(const Checker& check, const Experiment& e) {
@@ -252,18 +253,19 @@ void check_capacity(const Checker& check, const Experiment& e) {
   check.require(rows.empty() || moves || e.batch.packing != Packing::fixed ||
                     (e.parallel.context > 1 && !stripes),
                 kPath,
-                "found {} ranks with placement {}, packing {} and context {}, which give all ranks "
+                "found {} with placement {}, packing {} and context {}, which give all ranks "
                 "the same; valid: with placement cad or auto, packing balanced or pooled, or a "
                 "context group without stripes",
-                rows.size(), word(placement), word(e.batch.packing), e.parallel.context);
+                counted(std::ssize(rows), "rank"), word(placement), word(e.batch.packing),
+                e.parallel.context);
   const Parallel::Open& open = e.parallel.open;
   const bool known = !open.pipeline && !open.tensor && !open.context;
   check.require(
       rows.empty() || e.batch.packing == Packing::fixed || known, kPath,
-      "found {} ranks with packing {} and a layout left to placement auto: documents are "
+      "found {} with packing {} and a layout left to placement auto: documents are "
       "packed for a replica's ranks before the layout is chosen; valid: packing fixed, or "
       "parallel.pipeline, tensor and context given",
-      rows.size(), word(e.batch.packing));
+      counted(std::ssize(rows), "rank"), word(e.batch.packing));
   std::set<double> seen;
   for (const auto& [rank, percent] : rows) {
     check_rank(check, kPath, rank, e.ranks());
@@ -546,15 +548,12 @@ void check_ranks(const Experiment& experiment, int ranks) {
   const Parallel& p = experiment.parallel;
   const std::int64_t servers = experiment.attention.servers;
   const std::string trainers =
-      fmt::format("data {} × pipeline {} × tensor {} × context {} = {} trainer{}", p.data,
-                  p.pipeline, p.tensor, p.context, p.trainers(), p.trainers() == 1 ? "" : "s");
-  const std::string dedicated = servers == 0 ? ""
-                                             : fmt::format(", {} dedicated attention server{}",
-                                                           servers, servers == 1 ? "" : "s");
-  fail(ExitCode::usage,
-       "this experiment needs {} rank{} ({}{}); found {}: start it with mpirun -n {}",
-       experiment.ranks(), experiment.ranks() == 1 ? "" : "s", trainers, dedicated, ranks,
-       experiment.ranks());
+      fmt::format("data {} × pipeline {} × tensor {} × context {} = {}", p.data, p.pipeline,
+                  p.tensor, p.context, counted(p.trainers(), "trainer"));
+  const std::string dedicated =
+      servers == 0 ? "" : ", " + counted(servers, "dedicated attention server");
+  fail(ExitCode::usage, "this experiment needs {} ({}{}); found {}: start it with mpirun -n {}",
+       counted(experiment.ranks(), "rank"), trainers, dedicated, ranks, experiment.ranks());
 }
 
 }  // namespace cadenza::config

@@ -54,16 +54,25 @@ class KeyList {
   }
 
   /// Names `name` under its right block where it only stands in the wrong one, else what is near in
-  /// `block`.
+  /// `block`, else what is near with its block.
   std::string hint(const std::string& name, const Block& block) const {
     for (const Block& other : blocks_) {
       if (std::ranges::count(other.names, name) == 0) continue;
       return fmt::format(", nearest is '{}'", join_path(other.path, name));
     }
-    return nearest_hint(name, block.names);
+    const std::string hint = nearest_hint(name, block.names);
+    return hint.empty() ? nearest_hint(name, paths()) : hint;
   }
 
  private:
+  std::vector<std::string> paths() const {
+    std::vector<std::string> all;
+    for (const Block& block : blocks_) {
+      for (const std::string& name : block.names) all.push_back(join_path(block.path, name));
+    }
+    return all;
+  }
+
   std::vector<Block> blocks_;
   std::size_t current_ = 0;
 };

@@ -22,8 +22,9 @@ namespace {
 template <typename T>
 std::string expected(const T&, const Interval<T>& range) {
   const std::string what = std::floating_point<T> ? "a number" : "an integer";
-  if (range.high == std::numeric_limits<T>::max()) {
-    return fmt::format("{} {} {}", what, range.low_open ? ">" : ">=", range.low);
+  // The largest integer can be written in a file, and one more; infinity, too.
+  if (std::floating_point<T> && range.high == std::numeric_limits<T>::max()) {
+    return fmt::format("a finite number {} {}", range.low_open ? ">" : ">=", range.low);
   }
   return fmt::format("{} in {}{}, {}{}", what, range.low_open ? '(' : '[', range.low, range.high,
                      range.high_open ? ')' : ']');

@@ -194,6 +194,17 @@ bool is_text(const Bytes& file) {
   return head.size() >= kLeast && is_plain(head);
 }
 
+/// No text has zeros; audio, video, programs and documents of offices do, early on.
+void require_no_zeros(const std::string& path, const Bytes& file) {
+  constexpr std::size_t kEarly = 1024;
+  const std::size_t at = file.head().find('\0');
+  if (at >= kEarly) return;  // npos too
+  fail(ExitCode::data,
+       "data.path: '{}' is not text: byte {} is zero; valid: text without zero bytes, such as "
+       "UTF-8, or {} for a file of token ids",
+       path, at, kTokens);
+}
+
 [[noreturn]] void refuse(const std::string& path, const Format& format) {
   fail(ExitCode::data, "data.path: '{}' is {}, which is not read; valid: {}", path, format.what,
        format.instead);
@@ -210,6 +221,7 @@ void refuse_foreign(const std::string& path, Source source) {
     for (const Format& format : kTokenFormats) {
       if (is(file, format)) refuse(path, format);
     }
+    require_no_zeros(path, file);
   } else if (is_text(file)) {
     fail(ExitCode::data,
          "data.path: '{}' is a text file, without token ids; valid: token ids in a flat file, .npy "

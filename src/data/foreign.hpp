@@ -11,7 +11,7 @@
 namespace cadenza::data {
 
 /// Refuses a file that its bytes show to be another program's: an archive, a table, tensors, an
-/// index, and text where token ids are due.
+/// index, and text where token ids are due or the reverse.
 /// @param source  text or tokens
 /// @throws Error(data) with what the file is, and what to give instead
 void refuse_foreign(const std::string& path, config::Source source);

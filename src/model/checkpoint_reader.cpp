@@ -68,9 +68,9 @@ void CheckpointReader::require(const config::Model& model) const {
     for (const char* prefix : kPrefixes) {
       const std::string dataset = prefix + info.name;
       if (unknown.erase(dataset) == 0) {
-        throw OtherModel(fmt::format(
-            "{}: lacks {}; valid: a checkpoint of the experiment's model with AdamW's moments",
-            file_->path(), dataset));
+        refuse_parameters(fmt::format(
+            "lacks {}; valid: a checkpoint of the experiment's model with AdamW's moments",
+            dataset));
       }
       require_shape(dataset, info);
       if (!unprotected_) file_->require_checksums(dataset);
@@ -80,13 +80,22 @@ void CheckpointReader::require(const config::Model& model) const {
     if (unknown.erase(dataset) > 0) file_->require_checksums(dataset);
   }
   if (!unknown.empty()) {
-    throw OtherModel(fmt::format("{}: holds {}, which the experiment's model lacks", file_->path(),
-                                 shown(*unknown.begin())));
+    refuse_parameters(
+        fmt::format("holds {}, which the experiment's model lacks", shown(*unknown.begin())));
   }
+}
+
+void CheckpointReader::refuse_parameters(const std::string& found) const {
+  // Without its settings the file may be of any model.
+  if (unprotected_) throw OtherModel(fmt::format("{}: {}", path(), found));
+  fail(ExitCode::data, "{}: is damaged: {}", path(), found);
 }
 
 void CheckpointReader::require_settings(const config::Model& model) const {
   if (unprotected_) return;
+  if (experiment_.empty()) {
+    fail(ExitCode::data, "{}: is damaged: lacks the attribute experiment", path());
+  }
   config::Experiment asked;
   asked.model = model;
   for (const Difference& d : compare(experiment_, path(), asked)) {
@@ -105,9 +114,8 @@ void CheckpointReader::require_shape(const std::string& dataset, const Parameter
   const storage::Shape found = file_->shape(dataset);
   const std::vector<std::int64_t> expected = whole_shape(info);
   if (found == storage::Shape(expected.begin(), expected.end())) return;
-  throw OtherModel(fmt::format("{}: {} has shape [{}], the experiment's model has [{}]",
-                               file_->path(), dataset, fmt::join(found, ", "),
-                               fmt::join(expected, ", ")));
+  refuse_parameters(fmt::format("{} has shape [{}], the experiment's model has [{}]", dataset,
+                                fmt::join(found, ", "), fmt::join(expected, ", ")));
 }
 
 template <typename Sum>

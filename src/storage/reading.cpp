@@ -152,6 +152,30 @@ unsigned names_of(hid_t object) {
 #endif
 }
 
+/// HDF5 would speak of what is not there in words of its own, and wait for a pipe's writer.
+void require_file(const std::string& path) {
+  using std::filesystem::file_type;
+  std::error_code unseen;  // what cannot be looked at is told by the attempt to open it
+  const file_type type = std::filesystem::status(path, unseen).type();
+  if (type == file_type::not_found) fail(ExitCode::data, "{}: no such file", path);
+  const bool device = type == file_type::character || type == file_type::block;
+  const char* found = type == file_type::directory ? "folder"
+                      : type == file_type::fifo    ? "pipe"
+                                                   : "device";
+  if (device || type == file_type::directory || type == file_type::fifo) {
+    fail(ExitCode::data, "{}: is a {}; valid: an HDF5 file", path, found);
+  }
+}
+
+/// 0: the file has no signature of HDF5; below 0: it could not be read.
+htri_t is_hdf5(const std::string& path) {
+#if H5_VERSION_GE(1, 12, 0)
+  return H5Fis_accessible(path.c_str(), H5P_DEFAULT);
+#else
+  return H5Fis_hdf5(path.c_str());
+#endif
+}
+
 struct Listing {
   std::vector<std::string> paths;
   std::string refused;  ///< why the listing ended
@@ -174,14 +198,9 @@ herr_t add_dataset(hid_t file, const char* path, const H5L_info_t* link, void* d
 
 File File::open(const std::string& path) {
   initialise();
-  std::error_code unseen;  // what is not there is told by the attempt to open it
-  const auto kind = std::filesystem::status(path, unseen).type();
-  using std::filesystem::file_type;
-  if (kind == file_type::fifo || kind == file_type::character) {  // HDF5 would wait for a writer
-    fail(ExitCode::data, "{}: cannot open as an HDF5 file: it is a {}", path,
-         kind == file_type::fifo ? "pipe" : "device");
-  }
+  require_file(path);
   const Reading reading(path);
+  if (is_hdf5(path) == 0) fail(ExitCode::data, "{}: is not an HDF5 file", path);
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   return {path, Handle(checked(id, path, "cannot open as an HDF5 file"), H5Fclose),
           Protection::none};

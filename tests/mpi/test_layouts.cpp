@@ -2,10 +2,8 @@
 // Random layouts, placements and documents train like one rank; what they send is what their plans
 // say, what they allocate is what was estimated.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "../../src/config/words.hpp"
 #include "cadenza/exec/binding.hpp"
@@ -13,6 +11,7 @@
 #include "cadenza/storage/hdf5.hpp"
 #include "unit/exec/random_experiment.hpp"
 #include "unit/sanitized.hpp"
+#include "unit/storage/child.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -42,21 +41,6 @@ std::vector<Case> random_cases(int ranks, int rounds, std::uint64_t seed) {
   }
   return cases;
 }
-
-/// A file that goes with its owner: rank 0's.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const char* name)
-      : path_(std::filesystem::temp_directory_path() /
-              fmt::format("cadenza-{}-{}.h5", name, getpid())) {}
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() { std::filesystem::remove(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 template <typename Real>
 std::vector<StepResult> train(const config::Experiment& experiment, comm::Communicator& world,
@@ -103,15 +87,14 @@ TEST(Layouts, TrainLikeOneRankInDouble) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), kSanitized ? 1 : 2, 1)) {
     SCOPED_TRACE(one.description);
-    const TemporaryFile mine("layout");
-    const TemporaryFile reference("reference");
-    const auto found = train<double>(one.experiment, *world, 3, mine.path());
+    const test::TemporaryFolder folder;  // rank 0's counts
+    const std::string mine = folder / "layout.h5", reference = folder / "reference.h5";
+    const auto found = train<double>(one.experiment, *world, 3, mine);
     if (world->rank() != 0) continue;
     const auto self = comm::make_self();
-    const auto expected =
-        train<double>(testing::on_one_rank(one.experiment), *self, 3, reference.path());
+    const auto expected = train<double>(testing::on_one_rank(one.experiment), *self, 3, reference);
     expect_same(found, expected, 1e-11, 1e-9);
-    EXPECT_LT(checkpoint_difference(one.experiment.model, mine.path(), reference.path()), 1e-10);
+    EXPECT_LT(checkpoint_difference(one.experiment.model, mine, reference), 1e-10);
   }
 }
 
@@ -150,12 +133,12 @@ TEST(Layouts, TrainLikeOneRankWithEveryKind) {
     const auto kind = config::AttentionKind(number++ % kKinds);
     SCOPED_TRACE(fmt::format("{} of {}", config::word_of(kind), one.description));
     set_random_kind(draw, kind, one.experiment);
-    const TemporaryFile unused("layout");
-    const auto found = train<double>(one.experiment, *world, kSteps, unused.path());
+    const test::TemporaryFolder folder;
+    const auto found = train<double>(one.experiment, *world, kSteps, folder / "unused.h5");
     if (world->rank() != 0) continue;
     const auto self = comm::make_self();
     const auto expected =
-        train<double>(testing::on_one_rank(one.experiment), *self, kSteps, unused.path());
+        train<double>(testing::on_one_rank(one.experiment), *self, kSteps, folder / "unused.h5");
     expect_same(found, expected, 1e-11, 1e-9);
   }
 }
@@ -165,12 +148,12 @@ TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 1, 2)) {
     SCOPED_TRACE(one.description);
-    const TemporaryFile unused("layout");
-    const auto found = train<float>(one.experiment, *world, kSteps, unused.path());
+    const test::TemporaryFolder folder;
+    const auto found = train<float>(one.experiment, *world, kSteps, folder / "unused.h5");
     if (world->rank() != 0) continue;
     const auto self = comm::make_self();
     const auto expected =
-        train<float>(testing::on_one_rank(one.experiment), *self, kSteps, unused.path());
+        train<float>(testing::on_one_rank(one.experiment), *self, kSteps, folder / "unused.h5");
     expect_same(found, expected, 1e-5, 1e-3);
   }
 }

@@ -165,4 +165,5 @@ def counts(sweep: Sweep) -> str:
     """ "30 points: 28 ok, 2 out of memory"."""
     found = sweep.table["status"].value_counts()
     parts = [f"{found[status]} {status.replace('_', ' ')}" for status in found.index]
-    return f"{len(sweep.table)} points: {', '.join(parts)}"
+    points = "1 point" if len(sweep.table) == 1 else f"{len(sweep.table)} points"
+    return f"{points}: {', '.join(parts)}"

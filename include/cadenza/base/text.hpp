@@ -17,6 +17,9 @@ std::string printable(std::string_view text);
 /// Whether `text` is UTF-8 without control characters, line ends and tabs aside.
 bool is_plain(std::string_view text);
 
+/// "1 rank", "2 ranks".
+std::string counted(std::int64_t count, std::string_view noun);
+
 /// "0-3,8" of ascending numbers.
 std::string number_list(const std::vector<int>& numbers);
 

@@ -75,8 +75,9 @@ class CheckpointReader {
   std::int64_t step() const { return step_; }
   /// Whether the file is of a version that had no checksums and did not name its settings.
   bool unprotected() const { return unprotected_; }
-  /// @throws OtherModel unless the file was written with the model's settings and holds every
-  /// parameter of it and both its moments, in their shapes, and no other parameter
+  /// @throws OtherModel unless the file was written with the model's settings; Error(data) unless
+  /// it holds every parameter of the model and both its moments, in their shapes, and no other
+  /// parameter: OtherModel, too, where it does not name its settings
   void require(const config::Model& model) const;
   /// The settings but the model's: of seed, data, batch, optimizer, and the number of steps; and
   /// the files whose contents are others although the settings that name and read them are not.
@@ -94,6 +95,7 @@ class CheckpointReader {
  private:
   void require_settings(const config::Model& model) const;
   void require_shape(const std::string& dataset, const ParameterInfo& info) const;
+  [[noreturn]] void refuse_parameters(const std::string& found) const;
   /// Rows of this rank's block, as a part of the whole dataset, verified.
   template <typename Sum>
   std::vector<Sum> read_rows(const std::string& dataset, const ParameterInfo& info,

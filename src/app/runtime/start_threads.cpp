@@ -50,7 +50,8 @@ struct PackedFacts {
   int wanted;
   int granted;
   int most;
-  int user_binds;
+  unsigned binders;
+  int chooses_cores;
   int host_cores;
   CpuQuota quota;
 };
@@ -68,10 +69,24 @@ int number_in_environment(std::initializer_list<const char*> names) {
 }
 
 /// The standard's words for it, GCC's and LLVM's.
-bool user_binds() {
-  return std::ranges::any_of(
-      std::array{"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"},
-      [](const char* name) { return std::getenv(name) != nullptr; });
+constexpr std::array kBinders = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                 "KMP_AFFINITY"};
+
+/// Bit i: kBinders[i] is given.
+unsigned given_binders() {
+  unsigned given = 0;
+  for (std::size_t i = 0; i < kBinders.size(); ++i) {
+    if (std::getenv(kBinders[i]) != nullptr) given |= 1U << i;
+  }
+  return given;
+}
+
+/// "{0}", "cores(2)" or "0-3", and not "cores" or "spread".
+bool chooses_cores() {
+  return std::ranges::any_of(kBinders, [](const char* name) {
+    const char* text = std::getenv(name);
+    return text != nullptr && std::strpbrk(text, "0123456789") != nullptr;
+  });
 }
 
 /// Kokkos counts the threads that it may have and waits for as many: OpenMP must not give fewer.
@@ -119,7 +134,8 @@ PackedFacts find_facts(comm::Communicator& world) {
   facts.wanted = number_in_environment({"KOKKOS_NUM_THREADS", "OMP_NUM_THREADS"});
   facts.granted = number_in_environment({"SLURM_CPUS_PER_TASK"});
   facts.most = most_threads();
-  facts.user_binds = user_binds() ? 1 : 0;
+  facts.binders = given_binders();
+  facts.chooses_cores = chooses_cores() ? 1 : 0;
   facts.quota = cpu_quota();
   const bool open_mpi = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   facts.host_cores = open_mpi ? parents_cores() : 0;
@@ -134,7 +150,10 @@ ThreadFacts unpack(const PackedFacts& packed) {
   facts.granted = packed.granted;
   facts.most = packed.most;
   facts.quota = packed.quota;
-  facts.user_binds = packed.user_binds != 0;
+  for (std::size_t i = 0; i < kBinders.size(); ++i) {
+    if ((packed.binders >> i & 1U) != 0) facts.binders.emplace_back(kBinders[i]);
+  }
+  facts.chooses_cores = packed.chooses_cores != 0;
   facts.host_cores = packed.host_cores;
   return facts;
 }

@@ -2,7 +2,7 @@
 // The arithmetic of threads and cores; no system calls.
 #include "threads.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -50,13 +50,10 @@ int asked_threads(const ThreadFacts& mine, std::span<const ThreadFacts> ranks) {
 /// Whether the ranks that share cores with `mine` may each have a slice of them.
 bool may_slice(const ThreadFacts& mine, std::span<const ThreadFacts> ranks, int threads) {
   const bool alike = std::ranges::all_of(ranks, [&](const ThreadFacts& r) {
-    return !overlap(r.cores, mine.cores) || (r.cores == mine.cores && !r.user_binds);
+    return !overlap(r.cores, mine.cores) || (r.cores == mine.cores && r.binders.empty());
   });
-  return alike && !mine.user_binds && threads <= size(mine.cores) && 2 * threads > size(mine.cores);
-}
-
-std::string counted(std::size_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+  return alike && mine.binders.empty() && threads <= size(mine.cores) &&
+         2 * threads > size(mine.cores);
 }
 
 /// Every rank's cores in rank order, once where all have the same.
@@ -76,8 +73,18 @@ std::vector<int> union_of_cores(std::span<const ThreadFacts> ranks) {
   return all;
 }
 
+/// What binds a rank's threads, where something does.
+std::vector<std::string> binders_of(std::span<const ThreadFacts> ranks) {
+  const auto bound = std::ranges::find_if(ranks, [](const auto& r) { return !r.binders.empty(); });
+  return bound == ranks.end() ? std::vector<std::string>{} : bound->binders;
+}
+
 std::string binding(std::span<const ThreadFacts> ranks, const std::vector<ThreadPlace>& places) {
-  if (std::ranges::any_of(ranks, &ThreadFacts::user_binds)) return "binding as OMP_PROC_BIND says";
+  const std::vector<std::string> binders = binders_of(ranks);
+  if (!binders.empty()) {
+    return fmt::format("binding as {} say{}", fmt::join(binders, " and "),
+                       binders.size() == 1 ? "s" : "");
+  }
   return std::ranges::all_of(places, &ThreadPlace::pinned) ? "pinned" : "not pinned";
 }
 
@@ -111,7 +118,7 @@ std::string quota_of(const ThreadFacts& rank) {
 
 std::string crowd(int threads, const std::string& where) {
   return fmt::format("; oversubscribed: {} on {}, so times will be longer",
-                     counted(static_cast<std::size_t>(threads), "thread"), where);
+                     counted(threads, "thread"), where);
 }
 
 /// "; oversubscribed: ..." where ranks that run on the same cores, or that share a quota, have more
@@ -121,7 +128,7 @@ std::string oversubscription(std::span<const ThreadFacts> ranks,
   for (const ThreadPlace& mine : places) {
     for (const std::vector<int>& cores : {mine.cores, connected(mine.cores, places)}) {
       const int threads = threads_within(cores, places);
-      if (threads > size(cores)) return crowd(threads, counted(cores.size(), "core"));
+      if (threads > size(cores)) return crowd(threads, counted(std::ssize(cores), "core"));
     }
   }
   for (const ThreadFacts& mine : ranks) {
@@ -154,9 +161,8 @@ std::string limit_note(std::span<const ThreadFacts> ranks) {
   for (const ThreadFacts& mine : ranks) {
     const int asked = asked_threads(mine, ranks);
     if (asked <= mine.most) continue;
-    return fmt::format("; a rank can have no more than {}, not {}{}",
-                       counted(static_cast<std::size_t>(mine.most), "thread"), asked,
-                       mine.wanted > 0 ? "" : ": use more ranks");
+    return fmt::format("; a rank can have no more than {}, not {}{}", counted(mine.most, "thread"),
+                       asked, mine.wanted > 0 ? "" : ": use more ranks");
   }
   return "";
 }
@@ -164,19 +170,24 @@ std::string limit_note(std::span<const ThreadFacts> ranks) {
 /// What about the threads of a host costs time; empty: nothing.
 std::string warning(std::span<const ThreadFacts> ranks, const std::vector<ThreadPlace>& places) {
   std::string crowded = oversubscription(ranks, places);
-  const bool alike = std::ranges::any_of(
-      ranks, [](const ThreadFacts& r) { return r.user_binds && size(r.runs_on) < size(r.cores); });
+  const bool chosen = std::ranges::any_of(ranks, &ThreadFacts::chooses_cores);
+  const bool alike = chosen || std::ranges::any_of(ranks, [](const ThreadFacts& r) {
+                       return !r.binders.empty() && size(r.runs_on) < size(r.cores);
+                     });
   if (alike && !crowded.empty()) {
-    crowded += ": OMP_PROC_BIND binds the threads of all ranks alike, unset it and OMP_PLACES";
+    const std::vector<std::string> binders = binders_of(ranks);
+    const bool one = binders.size() == 1;
+    crowded += fmt::format(": {} bind{} the threads of all ranks alike, unset {}",
+                           fmt::join(binders, " and "), one ? "s" : "", one ? "it" : "them");
   }
   const std::string notes = crowded + quota_note(ranks) + limit_note(ranks);
   const double quota = ranks.front().quota.cores;
   const int usable = quota > 0 ? std::min(ranks.front().host_cores, static_cast<int>(quota))
                                : ranks.front().host_cores;
   const int idle = usable - size(union_of_cores(ranks));
-  if (idle <= 0 || (notes.empty() && ranks.front().wanted > 0)) return notes;
+  if (idle <= 0 || chosen || (notes.empty() && ranks.front().wanted > 0)) return notes;
   return fmt::format("{}; mpirun's binding leaves {} idle, use --bind-to none", notes,
-                     counted(static_cast<std::size_t>(idle), "core"));
+                     counted(idle, "core"));
 }
 
 std::string describe_host(std::span<const ThreadFacts> ranks) {
@@ -189,9 +200,9 @@ std::string describe_host(std::span<const ThreadFacts> ranks) {
   std::vector<int> threads;
   for (const ThreadPlace& place : places) threads.push_back(place.threads);
   const bool equal = std::ranges::count(threads, threads[0]) == std::ssize(threads);
-  const std::string each = equal ? counted(static_cast<std::size_t>(threads[0]), "thread")
-                                 : fmt::format("{} threads", fmt::join(threads, " | "));
-  return fmt::format("{} x {}, cores {} ({}){}", counted(places.size(), "rank"), each,
+  const std::string each =
+      equal ? counted(threads[0], "thread") : fmt::format("{} threads", fmt::join(threads, " | "));
+  return fmt::format("{} x {}, cores {} ({}){}", counted(std::ssize(places), "rank"), each,
                      core_lists(places), binding(ranks, places), warning(ranks, places));
 }
 

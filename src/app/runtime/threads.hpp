@@ -18,11 +18,12 @@ inline constexpr int kMostThreads = 512;
 /// What a rank finds when it starts.
 struct ThreadFacts {
   std::string host;
-  std::vector<int> cores;    ///< that it may run on, ascending, at least one
-  int wanted = 0;            ///< OMP_NUM_THREADS; 0: not given
-  int granted = 0;           ///< SLURM_CPUS_PER_TASK; 0: not given
-  int most = kMostThreads;   ///< that OpenMP lets it have
-  bool user_binds = false;   ///< OMP_PROC_BIND or another word of OpenMP for places is given
+  std::vector<int> cores;            ///< that it may run on, ascending, at least one
+  int wanted = 0;                    ///< OMP_NUM_THREADS; 0: not given
+  int granted = 0;                   ///< SLURM_CPUS_PER_TASK; 0: not given
+  int most = kMostThreads;           ///< that OpenMP lets it have
+  std::vector<std::string> binders;  ///< OMP_PROC_BIND and OpenMP's other words for places, given
+  bool chooses_cores = false;        ///< one of them names cores or their number
   int host_cores = 0;        ///< what Open MPI's mpirun chose `cores` from; 0: not started by it
   CpuQuota quota;            ///< of its container or batch system
   std::vector<int> runs_on;  ///< cores that its threads may run on, once they run; empty: not yet

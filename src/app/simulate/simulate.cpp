@@ -12,6 +12,7 @@
 #include "app/runtime/terminal.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/rates.hpp"
@@ -78,8 +79,8 @@ void print_head(const Simulation& simulation) {
   const std::string rates = e.cluster.machine.empty()
                                 ? cost::nominal_rates()
                                 : fmt::format("machine {}: {}", machine.name, machine.source);
-  spdlog::info("{}: {} ranks on {} {}; {}", e.name, e.ranks(), simulation.nodes(),
-               simulation.nodes() == 1 ? "node" : "nodes", rates);
+  spdlog::info("{}: {} on {}; {}", e.name, counted(e.ranks(), "rank"),
+               counted(simulation.nodes(), "node"), rates);
 }
 
 void print_results(const SimulationSummary& summary, const TimeTable& table) {

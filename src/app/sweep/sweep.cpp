@@ -23,6 +23,7 @@
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/new_file.hpp"
@@ -217,12 +218,14 @@ void report(const PointTask& task, std::span<const SweepRow> rows, const std::st
     ++counts[static_cast<std::size_t>(status)];
     if (worst == nullptr || status > status_of(task.sweep, *worst)) worst = &row;
   }
-  print(fmt::format("{}: {} points: {} ok, {} out of memory, {} refused, {} failed; {}/sweep.csv\n",
-                    task.sweep.name, rows.size(), counts[0], counts[1], counts[2], counts[3],
-                    folder));
+  print(fmt::format("{}: {}: {} ok, {} out of memory, {} refused, {} failed; {}/sweep.csv\n",
+                    task.sweep.name, counted(std::ssize(rows), "point"), counts[0], counts[1],
+                    counts[2], counts[3], folder));
   if (worst == nullptr) fail(ExitCode::usage, "{}: found no point; valid: one or more", folder);
   const std::string& reason = (*worst)[task.sweep.axes.size() + 1];
-  if (counts[3] > 0) fail(ExitCode::data, "{} points failed: {}", counts[3], reason);
+  if (counts[3] > 0)
+    fail(ExitCode::data, "{} failed: {}", counted(static_cast<std::int64_t>(counts[3]), "point"),
+         reason);
   if (counts[0] + counts[1] == 0) fail(ExitCode::usage, "all points were refused: {}", reason);
 }
 

@@ -37,15 +37,16 @@ void require_kernels(const config::Experiment& e) {
 
 void print_layout(const config::Experiment& experiment) {
   const config::Parallel& p = experiment.parallel;
-  fmt::print("{}: {} ranks = {} trainers (data {} x pipeline {} x tensor {} x context {}) + {}\n",
-             experiment.name, experiment.ranks(), p.trainers(), p.data, p.pipeline, p.tensor,
-             p.context,
+  fmt::print("{}: {} = {} (data {} x pipeline {} x tensor {} x context {}) + {}\n", experiment.name,
+             counted(experiment.ranks(), "rank"), counted(p.trainers(), "trainer"), p.data,
+             p.pipeline, p.tensor, p.context,
              experiment.attention.servers == 0
                  ? std::string("no dedicated servers (attention is served in place)")
-                 : fmt::format("{} dedicated attention servers", experiment.attention.servers));
-  fmt::print("model: {} parameters, {} layers; {} tokens per step in microbatches of {}\n",
+                 : counted(experiment.attention.servers, "dedicated attention server"));
+  fmt::print("model: {} parameters, {}; {} tokens per step in microbatches of {}\n",
              format_count(static_cast<double>(model::parameter_elements(experiment.model))),
-             experiment.model.layers, experiment.batch.tokens, experiment.batch.microbatch);
+             counted(experiment.model.layers, "layer"), experiment.batch.tokens,
+             experiment.batch.microbatch);
 }
 
 void print_ranks(const Forecast& step) {
@@ -92,8 +93,8 @@ void dry_run(const CommandLine& line) {
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
   const std::string weights = describe_weights(experiment, start, estimates);
   if (!weights.empty()) fmt::print("{}\n", weights);
-  fmt::print("corpus: {} documents; step {} takes {} of them, {} FLOPs\n\n",
-             corpus->lengths().size(), start.step, batch.documents(),
+  fmt::print("corpus: {}; step {} takes {} of them, {} FLOPs\n\n",
+             counted(std::ssize(corpus->lengths()), "document"), start.step, batch.documents(),
              format_count(
                  cost::step_flops(experiment.model, experiment.attention.mask(), batch.lengths())));
 

@@ -21,17 +21,25 @@ namespace {
 class Candidates {
  public:
   explicit Candidates(const std::string& from) : from_(from) {
-    std::error_code unseen;  // what cannot be looked at is told by the attempt to read it
-    const bool is_there = std::filesystem::exists(from, unseen);
-    is_file_ = is_there && !std::filesystem::is_directory(from, unseen);
-    if (!is_file_) {
+    std::error_code unseen;
+    const auto type = std::filesystem::status(from, unseen).type();
+    is_file_ = type != std::filesystem::file_type::not_found &&
+               type != std::filesystem::file_type::directory;
+    if (is_file_) {  // or cannot be looked at: the attempt to read it tells why
+      left_ = {{from, false}};
+    } else {
       const auto found = found_checkpoints(from);
       left_.assign(found.begin(), found.end());
     }
-    is_file_ = is_file_ || (!is_there && left_.empty());  // so that reading it says what is wrong
-    if (is_file_) left_ = {{from, false}};
-    has_own_ = !left_.empty() && !left_.front().of_earlier_run;
-    if (!has_own_ && !left_.empty()) spdlog::warn("skipped   {}: it holds no checkpoint", from_);
+    if (left_.empty()) {
+      fail(ExitCode::data,
+           "{}: {}; valid: --from with a checkpoint, or with the folder of a run or of checkpoints",
+           from_,
+           type == std::filesystem::file_type::directory ? "holds no checkpoint"
+                                                         : "no such file or folder");
+    }
+    has_own_ = !left_.front().of_earlier_run;
+    if (!has_own_) spdlog::warn("skipped   {}: it holds no checkpoint", from_);
   }
 
   /// The next file that is sound as far as one sees without its numbers.
@@ -49,14 +57,15 @@ class Candidates {
         pass_over(error);
       }
     }
-    fail(ExitCode::data, "{}: no checkpoint to start from: {}", from_, reason_);
+    fail(ExitCode::data, "{}: no checkpoint to start from: {} skipped; the newest: {}", from_,
+         skipped_, newest_);
   }
 
   /// Goes on to an older one, where there may be one.
   void pass_over(const Error& error) {
     if (is_file_) throw error;
     spdlog::warn("skipped   {}", error.what());
-    reason_ = error.what();
+    if (++skipped_ == 1) newest_ = error.what();
   }
 
   /// What a reader of the log should know of the last one.
@@ -114,7 +123,8 @@ class Candidates {
   bool is_file_ = false;
   bool has_own_ = false;  ///< the folder has files that no earlier run wrote
   std::deque<FoundCheckpoint> left_;
-  std::string reason_ = "it holds none";
+  int skipped_ = 0;
+  std::string newest_;  ///< why it was skipped
   std::string notes_;
 };
 

@@ -5,6 +5,7 @@
 #include "app/experiment_file.hpp"
 #include "app/runtime/dtype.hpp"
 #include "app/runtime/signals.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "training.hpp"
@@ -13,12 +14,12 @@ namespace cadenza::app {
 namespace {
 
 void announce(const config::Experiment& e) {
-  spdlog::info("{}: {} parameters, {} ranks ({} trainers, {}), {} steps of {} tokens", e.name,
-               format_count(static_cast<double>(model::parameter_elements(e.model))), e.ranks(),
-               e.parallel.trainers(),
+  spdlog::info("{}: {} parameters, {} ({}, {}), {} of {} tokens", e.name,
+               format_count(static_cast<double>(model::parameter_elements(e.model))),
+               counted(e.ranks(), "rank"), counted(e.parallel.trainers(), "trainer"),
                e.attention.servers == 0 ? std::string("attention served in place")
-                                        : fmt::format("{} attention servers", e.attention.servers),
-               e.run.steps, e.batch.tokens);
+                                        : counted(e.attention.servers, "attention server"),
+               counted(e.run.steps, "step"), e.batch.tokens);
 }
 
 }  // namespace

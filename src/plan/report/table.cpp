@@ -51,8 +51,9 @@ void write_plan(std::string& text, const Plan& plan, const Place& place,
                 const Prediction& prediction, const StepNotes& notes) {
   auto out = std::back_inserter(text);
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
-  fmt::format_to(out, "{}: {} documents, {} tokens, longest {}\n", title(plan.workload, place),
-                 lengths.size(), std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
+  fmt::format_to(out, "{}: {}, {} tokens, longest {}\n", title(plan.workload, place),
+                 counted(std::ssize(lengths), "document"),
+                 std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}),
                  lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
   fmt::format_to(
       out, "imbalance {:.3f} (before balancing {:.3f}); attention {} predicted, lower bound {}\n",
@@ -114,11 +115,10 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   if (!notes.estimate.empty()) text += fmt::format("sparse attention: by {}\n", notes.estimate);
   fmt::format_to(
       std::back_inserter(text),
-      "step: {} tick{}, {} FLOPs, imbalance {:.3f} (before balancing {:.3f}), {} sent{}; "
+      "step: {}, {} FLOPs, imbalance {:.3f} (before balancing {:.3f}), {} sent{}; "
       "attention, forward of one layer: {} predicted ({}), lower bound {}\n",
-      ticks, ticks == 1 ? "" : "s", format_count(total_cost(summary.total)),
-      imbalance(summary.total), summary.imbalance_at_home,
-      format_bytes(static_cast<double>(total_bytes(summary.total))),
+      counted(ticks, "tick"), format_count(total_cost(summary.total)), imbalance(summary.total),
+      summary.imbalance_at_home, format_bytes(static_cast<double>(total_bytes(summary.total))),
       moved_over_needed(plans, summary.keys), format_duration(summary.prediction.predicted_seconds),
       rates_of(notes), format_duration(summary.prediction.lower_bound_seconds));
   return text;

@@ -490,6 +490,13 @@ def test_only_its_own_output_is_replaced(tmp_path):
     assert experiment.read_text() == before
     other = write_input(tmp_path / "other.h5", wrong(lambda arrays: None))
     assert harness.run(1, [*words, other]).code == 3, "HDF5, but not its own"
+    for target in (other, tmp_path / "nothing"):
+        link = tmp_path / "link.h5"
+        link.symlink_to(target)
+        result = harness.run(1, [*words, link, "--force"])
+        assert result.code == 3 and f"{link}: is a link to {target}" in result.complaints[0]
+        assert link.is_symlink() and not (tmp_path / "nothing").exists()
+        link.unlink()
     harness.run_well(1, [*words, other, "--force"])
     harness.run_well(1, [*words, other])
     with h5py.File(other) as file:

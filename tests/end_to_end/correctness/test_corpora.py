@@ -12,7 +12,7 @@ END = 257  # what the byte tokenizer ends a document with
 @pytest.fixture(scope="module")
 def texts():
     random = np.random.default_rng(2)
-    words = [b"def", b"return", b"x", b"\xc3\xa9t\xc3\xa9", b"\n    ", b" ", b"\x00\xff", b"()"]
+    words = [b"def", b"return", b"x", b"\xc3\xa9t\xc3\xa9", b"\n    ", b" ", b"\x01\xff", b"()"]
     return [
         b"".join(words[i] for i in random.integers(0, len(words), n)) for n in (40, 1, 9, 150, 30)
     ]

@@ -230,8 +230,9 @@ CASES = {
     "corpus, tokens from a pipe": corpus("corpus", "neither", make=os.mkfifo, source="tokens"),
     "corpus, a link to itself": corpus("corpus", "Too many levels", make=link_to("corpus")),
     "corpus, a text of 2^40 bytes": corpus(
-        "corpus", "max_document", make=lambda path: hole(path, 2**40)
+        "corpus", "max_document", make=lambda path: hole(path, 2**40, b"x" * 1024)
     ),
+    "corpus, zeros as text": corpus("corpus", "is not text", make=lambda path: hole(path, 5000)),
     "corpus, links in circles": corpus(
         "corpus/" + "*/" * 24, "no file matches", make=crossing_links
     ),
@@ -325,8 +326,9 @@ ARGUMENTS = {
 }
 
 
-def hole(path, size):
+def hole(path, size, start=b""):
     with open(path, "wb") as file:
+        file.write(start)
         file.truncate(size)
 
 

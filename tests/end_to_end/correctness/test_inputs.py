@@ -21,7 +21,7 @@ INPUTS = sorted(
     if path.parent.name not in ELSEWHERE
 )
 PLACEMENTS = [name for name in INPUTS if name.startswith("placements/")]
-KINDS = [f"attention/{kind}.yaml" for kind in ("window", "prefix", "dual_chunk", "vertical_slash")]
+KINDS = [name for name in INPUTS if name.startswith("attention/") and "retrieval" not in name]
 SMALLER = 32  # times fewer tokens than the files have
 
 
@@ -109,7 +109,8 @@ def test_it_is_planned_as_it_is(name, tmp_path):
     report = plan_of(name, *texts)
     assert 1 <= report["ranks"] <= ranks_of(name)  # of one pool
     layout = harness.run_well(1, ["train", path, "--dry-run", *texts]).out
-    assert f": {ranks_of(name)} ranks = " in layout
+    ranks = ranks_of(name)
+    assert f": {ranks} rank{'' if ranks == 1 else 's'} = " in layout
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -180,6 +181,8 @@ def test_the_page_shows_it(name):
     folder, stem = name.removesuffix(".yaml").split("/")
     page = (PAGE.parent / f"{folder}.md").read_text()
     assert f"](../inputs/{name})" in page or f"`inputs/{name}`" in page
+    if stem == "xattention":
+        return  # its picture would be that of vertical_slash with other blocks
     assert f"](pictures/{stem}.svg)" in page
     picture = (PAGE.parent / f"pictures/{stem}.svg").read_text()
     for rank in (2, 3) if "dedicated" in stem else range(ranks_of(name)):  # who computes

@@ -139,6 +139,17 @@ def test_pipes_are_not_waited_for(name, sweep, tmp_path):
     assert f"{name}: is a pipe, a socket or a device" in result.complaints[0]
 
 
+@pytest.mark.parametrize("name", ["/", "/usr/.."])
+@pytest.mark.parametrize("command", ["simulate", "sweep"])
+def test_the_root_folder_is_refused(command, name, sweep, tmp_path):
+    words = ["sweep", sweep] if command == "sweep" else ["simulate", tmp_path / "base.yaml"]
+    result = harness.run(1, [*words, "--output", name])
+    assert result.code == DATA, str(result)
+    (line,) = result.complaints
+    assert f"{name}: is the root folder" in line
+    assert not os.path.lexists("/sweep.csv") and not os.path.lexists("/metrics.jsonl")
+
+
 def test_links_of_a_sweep_are_not_followed(sweep, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/sweep.h5").symlink_to(tmp_path / "outside")

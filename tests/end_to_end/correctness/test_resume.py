@@ -169,11 +169,25 @@ def test_newest_in_a_folder(below, interrupted, whole, corpus, tmp_path):
     assert f"from      {interrupted}/checkpoints/{name_of(STOP)}, step {STOP}" in out
 
 
-def test_damaged_newest_is_passed_over_and_told(interrupted, whole, corpus, tmp_path):
-    os.truncate(interrupted / "checkpoints" / name_of(STOP), 7000)
+def without_head(path):
+    with h5py.File(path, "r+") as file:
+        del file["lm_head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: os.truncate(path, 7000), "cannot open"),
+        (without_head, "is damaged: lacks lm_head.weight"),
+    ],
+)
+def test_damaged_newest_is_passed_over_and_told(
+    damage, told, interrupted, whole, corpus, tmp_path
+):
+    damage(interrupted / "checkpoints" / name_of(STOP))
     run, out = resume(tmp_path, experiment_of(corpus, {}), interrupted)
     assert_goes_on(run, whole, 0)
-    assert f"skipped   {interrupted}/checkpoints/{name_of(STOP)}: cannot open" in out
+    assert f"skipped   {interrupted}/checkpoints/{name_of(STOP)}: {told}" in out
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -327,7 +341,9 @@ def test_a_damaged_run_falls_back_to_the_one_before(interrupted, whole, corpus, 
         os.truncate(path, 7000)
     other = experiment_of(corpus, {"optimizer": {"lr": 1e-4}})
     words = words_of(tmp_path, other, run.folder, "--dry-run")
-    refuse(DATA, ["resumed: no checkpoint to start from", "another optimizer.lr"], 1, words)
+    why = f"4 skipped; the newest: {run.folder}/checkpoints/{name_of(STEPS)}: cannot open"
+    result = refuse(DATA, ["resumed: no checkpoint to start from", why], 1, words)
+    assert "is of an earlier run with another optimizer.lr" in result.out
     run, out = resume(tmp_path, experiment_of(corpus, {}), run.folder)
     assert_goes_on(run, whole, STOP)
     assert f"skipped   {run.folder}/checkpoints/{name_of(STEPS)}" in out
@@ -398,9 +414,9 @@ def other_model(words, model):
 
 
 REFUSED = {
-    "missing": (DATA, ["No such file"], lambda path: path.unlink(), {}),
-    "text": (DATA, ["cannot open as an HDF5 file"], lambda p: p.write_text("weights"), {}),
-    "empty": (DATA, ["cannot open as an HDF5 file"], lambda path: os.truncate(path, 0), {}),
+    "missing": (DATA, ["no such file or folder; valid: --from"], lambda path: path.unlink(), {}),
+    "text": (DATA, ["is not an HDF5 file"], lambda p: p.write_text("weights"), {}),
+    "empty": (DATA, ["is not an HDF5 file"], lambda path: os.truncate(path, 0), {}),
     "without moments": (DATA, ["lacks optimizer/second_moment/"], without_moments, {}),
     "no checkpoint": (DATA, ["is not a checkpoint", "cadenza-checkpoint/2"], not_a_checkpoint, {}),
     "schema as an array": (DATA, ["schema has 9999 values; valid: 1"], schema_as_an_array, {}),
@@ -441,6 +457,7 @@ def refuse(code, words, ranks, arguments):
     assert len(result.complaints) == 1, str(result)
     for word in words:
         assert word in result.complaints[0], str(result)
+    return result
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -466,14 +483,15 @@ def test_cut_checkpoints(whole, corpus, tmp_path):
     for left in (7, 96, 800, 5000, size // 2, size - 1):
         shutil.copy(source, path)
         os.truncate(path, left)
-        refuse(DATA, ["cut.h5", "cannot open as an HDF5 file"], 1, arguments)
+        reason = "is not" if left < 8 else "cannot open as"  # its signature has 8 bytes
+        refuse(DATA, ["cut.h5", f"{reason} an HDF5 file"], 1, arguments)
     shutil.copy(source, path)
     harness.run_well(1, arguments)
 
 
 def test_a_folder_without_checkpoints(corpus, tmp_path):
     changes = experiment_of(corpus, {})
-    refuse(DATA, ["no checkpoint to start from"], 1, words_of(tmp_path, changes, tmp_path))
+    refuse(DATA, ["holds no checkpoint; valid"], 1, words_of(tmp_path, changes, tmp_path))
 
 
 def test_goes_on_after_a_signal(corpus, tmp_path):

@@ -83,9 +83,15 @@ CASES = {  # ranks, environment, the line, threads of a rank
     "the user's places": (
         2,
         {"OMP_NUM_THREADS": None, "OMP_PROC_BIND": "spread", "OMP_PLACES": "threads"},
-        f"2 ranks x 1 thread, cores {CORES[0]} (binding as OMP_PROC_BIND says); oversubscribed: "
-        "2 threads on 1 core, so times will be longer: OMP_PROC_BIND binds the threads of all "
-        "ranks alike, unset it and OMP_PLACES",
+        f"2 ranks x 1 thread, cores {CORES[0]} (binding as OMP_PROC_BIND and OMP_PLACES say); "
+        "oversubscribed: 2 threads on 1 core, so times will be longer: OMP_PROC_BIND and "
+        "OMP_PLACES bind the threads of all ranks alike, unset them",
+        1,
+    ),
+    "the user's cores": (
+        1,
+        {**FREE, "OMP_PLACES": f"{{{CORES[0]}}}"},
+        f"1 rank x 1 thread, cores {CORES[0]} (binding as OMP_PLACES says)",
         1,
     ),
     "fewer than OpenMP was asked for": (  # Kokkos would wait for the others

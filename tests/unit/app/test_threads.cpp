@@ -133,7 +133,7 @@ TEST(Threads, HalfOfTheCoresOrFewerAreNotPinned) {
 
 TEST(Threads, AUserWhoBindsAndOverlappingRanksAreLeftAlone) {
   ThreadFacts facts = on(cores(0, 4));
-  facts.user_binds = true;
+  facts.binders = {"OMP_PROC_BIND"};
   EXPECT_THAT(threads(alike(2, facts)), ElementsAre(2, 2));
   EXPECT_FALSE(place_threads(alike(2, facts))[0].pinned);
   const auto places = place_threads({{on(cores(0, 4)), on(cores(2, 6))}});
@@ -172,7 +172,7 @@ TEST(DescribeThreads, SaysRanksThreadsAndCores) {
   EXPECT_THAT(describe_threads({{on(cores(0, 3)), on({3})}}),
               ElementsAre("2 ranks x 3 | 1 threads, cores 0-2 | 3 (pinned)"));
   ThreadFacts facts = on(cores(0, 2));
-  facts.user_binds = true;
+  facts.binders = {"OMP_PROC_BIND"};
   EXPECT_THAT(describe_threads(alike(2, facts)),
               ElementsAre("2 ranks x 1 thread, cores 0-1 (binding as OMP_PROC_BIND says)"));
 }
@@ -215,13 +215,12 @@ TEST(DescribeThreads, SaysWhatThereIsNoRoomFor) {
 /// What threads were found on counts, not what was meant.
 TEST(DescribeThreads, SaysWhereThreadsRun) {
   ThreadFacts bound = on(cores(0, 2));
-  bound.user_binds = true;
+  bound.binders = {"OMP_PROC_BIND"};
   bound.runs_on = {0};
   EXPECT_THAT(describe_threads(alike(2, bound)),
               ElementsAre("2 ranks x 1 thread, cores 0 (binding as OMP_PROC_BIND says); "
                           "oversubscribed: 2 threads on 1 core, so times will be longer: "
-                          "OMP_PROC_BIND binds the threads of all ranks alike, unset it and "
-                          "OMP_PLACES"));
+                          "OMP_PROC_BIND binds the threads of all ranks alike, unset it"));
   ThreadFacts other = bound;
   other.runs_on = {1};
   EXPECT_THAT(describe_threads({{bound, other}}),
@@ -230,6 +229,28 @@ TEST(DescribeThreads, SaysWhereThreadsRun) {
   refused.runs_on = cores(0, 2);  // the system did not let it pin itself
   EXPECT_THAT(describe_threads(alike(2, refused)),
               ElementsAre("2 ranks x 1 thread, cores 0-1 (not pinned)"));
+}
+
+/// mpirun is not to blame for cores that the user has left out.
+TEST(DescribeThreads, NamesWhatBindsAndWhatChoosesCores) {
+  ThreadFacts placed = on({0});
+  placed.binders = {"OMP_PLACES"};
+  placed.chooses_cores = true;
+  placed.host_cores = 2;
+  placed.runs_on = {0};
+  EXPECT_THAT(describe_threads(alike(1, placed)),
+              ElementsAre("1 rank x 1 thread, cores 0 (binding as OMP_PLACES says)"));
+  placed.binders = {"OMP_PROC_BIND", "OMP_PLACES"};
+  EXPECT_THAT(describe_threads(alike(2, placed)),
+              ElementsAre("2 ranks x 1 thread, cores 0 (binding as OMP_PROC_BIND and OMP_PLACES "
+                          "say); oversubscribed: 2 threads on 1 core, so times will be longer: "
+                          "OMP_PROC_BIND and OMP_PLACES bind the threads of all ranks alike, unset "
+                          "them"));
+  placed.binders = {"OMP_PLACES"};
+  placed.chooses_cores = false;  // "cores", of those that mpirun has left the rank
+  EXPECT_THAT(describe_threads(alike(1, placed)),
+              ElementsAre("1 rank x 1 thread, cores 0 (binding as OMP_PLACES says); mpirun's "
+                          "binding leaves 1 core idle, use --bind-to none"));
 }
 
 TEST(DescribeThreads, WarnsOfCoresThatMpirunLeavesIdle) {

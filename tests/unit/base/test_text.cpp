@@ -112,7 +112,13 @@ TEST_F(ReadText, RefusesWhatIsLargerOrNoFile) {
   EXPECT_THAT(complaint(path("")), HasSubstr("it is a folder"));
   EXPECT_THAT(complaint("/dev/zero"), HasSubstr("more than 10 B"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(complaint(path("pipe")), HasSubstr("it is empty")) << "nobody writes to it";
+  EXPECT_THAT(complaint(path("pipe")), HasSubstr("it is a pipe that nobody has written to"));
+}
+
+TEST(Counted, OneIsNotPlural) {
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "attention server"), "1 attention server");
+  EXPECT_EQ(counted(2, "rank"), "2 ranks");
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
       {{"model.rope.scaling.kind=yarn", "model.rope.scaling.original_context=9",
         "model.rope.theta=1"},
        "model.rope.theta=1: found 1 with model.rope.scaling.kind = yarn, which"},
-      {{"model.rope.theta=0.5"}, "valid: a number >= 1"},
+      {{"model.rope.theta=0.5"}, "valid: a finite number >= 1"},
       {{"model.rope.scaling.beta_slow=1e-300"}, "valid: a number in [1e-06, 1000000]"},
       {{"model.rope.scaling.beta_slow=40"}, "found 40 with beta_fast = 32; valid: less"},
       {{"model.rope.scaling.low_frequency=4"}, "found 4 with high_frequency = 4; valid: less"},
@@ -330,10 +330,9 @@ TEST(Capacity, SaysWhatIsWrong) {
   EXPECT_THAT(error("[[0, 50], [0, 60]]"), HasSubstr("found rank 0 twice"));
   EXPECT_THAT(error("[[0, 50, 1]]"), HasSubstr("found a row of 3"));
   EXPECT_THAT(error("50"), HasSubstr("found 50"));
-  EXPECT_THAT(
-      error("[[0, 50]]", "colocated"),
-      HasSubstr("found 1 ranks with placement colocated, packing fixed and context 1, which "
-                "give all ranks the same; valid:"));
+  EXPECT_THAT(error("[[0, 50]]", "colocated"),
+              HasSubstr("found 1 rank with placement colocated, packing fixed and context 1, which "
+                        "give all ranks the same; valid:"));
 }
 
 TEST(Capacity, IsForWhatGivesRanksDifferentWork) {

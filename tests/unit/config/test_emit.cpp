@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "../../../src/config/words.hpp"
 #include "support.hpp"
 
 namespace cadenza::config {
@@ -24,6 +25,11 @@ class Draw {
       const auto value = std::bit_cast<double>(random_() >> 1);
       if (std::isnormal(value)) return value;
     }
+  }
+  /// One of all that there are.
+  template <typename Choice>
+  Choice any() {
+    return static_cast<Choice>(integer(0, std::ssize(kWords<Choice>) - 1));
   }
   double unit() { return std::uniform_real_distribution<double>(0.0, 1.0)(random_); }
   std::string text() {
@@ -50,24 +56,19 @@ class Draw {
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     const std::int64_t questions = integer(1, 16);
-    e.data = {Source(integer(0, 3)),
-              {text(), text()},
-              Tokenizer::byte,
-              integer(600, 1 << 30),
-              coin(),
-              TokenType(integer(0, 1)),
-              integer(0, 258),
-              integer(1, 99),
-              lengths(),
-              {questions + integer(0, 16), questions, 0.25, 0.75, integer(1, 99)}};
+    e.data = {any<Source>(),   {text(), text()},
+              Tokenizer::byte, integer(600, 1 << 30),
+              coin(),          any<TokenType>(),
+              integer(0, 258), integer(1, 99),
+              lengths(),       {questions + integer(0, 16), questions, 0.25, 0.75, integer(1, 99)}};
     e.batch.microbatch = integer(2, 5000);
     e.parallel.data = integer(1, 5);
     e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);
-    e.batch.packing = Packing(integer(0, 2));
+    e.batch.packing = any<Packing>();
     e.batch.longest = 1.0 + unit();
     e.batch.break_even = integer(0, 9999);
     if (e.batch.packing == Packing::balanced) e.batch.outliers = {integer(1, 99), integer(99, 999)};
-    e.parallel.shard = Shard(integer(0, 1));
+    e.parallel.shard = any<Shard>();
     const bool cad = coin();
     e.attention.placement = cad ? PlacementKind::cad : PlacementKind::colocated;
     e.attention.servers = integer(0, 3);
@@ -82,7 +83,7 @@ class Draw {
                             1 + unit(),
                             unit() + 0.5,
                             2 + unit()};
-    e.attention.kind = AttentionKind(integer(0, 3));
+    e.attention.kind = any<AttentionKind>();
     if (e.attention.kind == AttentionKind::window) {
       e.attention.window = integer(1, 99);
       e.attention.sinks = integer(0, 9);
@@ -91,25 +92,38 @@ class Draw {
     if (e.attention.kind == AttentionKind::dual_chunk) {
       e.attention.chunk = integer(50, 99);
       e.attention.local = integer(0, 49);
-      e.attention.cap = ChunkCap(integer(0, 1));
+      e.attention.cap = any<ChunkCap>();
     }
-    e.attention.sharding = Sharding(integer(0, 1));
-    e.attention.shard_unit = ShardUnit(integer(0, 2));
+    if (e.attention.kind == AttentionKind::vertical_slash) {
+      e.attention.sparse.columns = integer(1, 999);
+    }
+    if (e.attention.kind == AttentionKind::xattention) {
+      e.attention.sparse.threshold = 1 - unit() / 2;
+    }
+    e.attention.sharding = any<Sharding>();
+    e.attention.shard_unit = any<ShardUnit>();
     e.attention.head_parallel = integer(1, 4);
     e.attention.inner_ring = integer(1, 4);
     e.attention.block = integer(1, 512);
     e.attention.tolerance = unit();
-    e.attention.bound = Bound(integer(0, 1));
-    e.attention.priority = Priority(integer(0, 2));
+    e.attention.bound = any<Bound>();
+    e.attention.priority = any<Priority>();
     e.attention.split_keys = coin();
-    e.attention.inputs = Inputs(integer(0, 1));
-    e.attention.overlap = Overlap(e.attention.kind == AttentionKind::prefix ? 0 : integer(0, 1));
-    e.attention.kernel = AttentionKernel(integer(0, 5));
+    e.attention.inputs = any<Inputs>();
+    const bool halves = e.attention.mask().is_causal() && e.attention.sparse_rule().block == 0;
+    e.attention.overlap = halves ? any<Overlap>() : Overlap::none;
+    e.attention.kernel = any<AttentionKernel>();
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
-                   positive(),           positive(), integer(0, 50),   Schedule(integer(0, 1))};
-    e.run = {integer(0, 99),       DeviceKind(integer(0, 1)),     coin(), Transport(integer(0, 3)),
-             Dtype(integer(0, 1)), Recompute(integer(0, 1)),      false,  integer(0, 1 << 30),
-             1e6 * unit(),         {integer(0, 9), integer(0, 9)}};
+                   positive(),           positive(), integer(0, 50),   any<Schedule>()};
+    e.run = {integer(0, 99), any<DeviceKind>(),
+             coin(),         any<Transport>(),
+             any<Dtype>(),   any<Recompute>(),
+             false,          integer(0, 1 << 30),
+             1e6 * unit(),   {integer(0, 9), integer(0, 9)}};
+    if (e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer) {
+      e.attention.inputs = Inputs::resend;
+      e.attention.overlap = Overlap::none;
+    }
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
     e.cluster = {
@@ -120,7 +134,7 @@ class Draw {
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     for (int i = 0; i < 2; ++i) {
-      const auto phase = FaultPhase(integer(0, 3));
+      const auto phase = any<FaultPhase>();
       const std::int64_t works = phase == FaultPhase::optimizer ? 0 : 2;
       e.cluster.faults.push_back({e.ranks() - 1,
                                   1.0 - unit() / 2,
@@ -134,7 +148,7 @@ class Draw {
 
  private:
   Lengths lengths() {
-    return {Distribution(integer(0, 6)),
+    return {any<Distribution>(),
             integer(1, 9),
             integer(9, 500),
             static_cast<double>(integer(1, 1 << 20)),
@@ -142,7 +156,7 @@ class Draw {
             positive(),
             {integer(1, 600), integer(1, 1 << 20)},
             text(),
-            DrawRule(integer(0, 2)),
+            any<DrawRule>(),
             1e6 * (1 - unit())};
   }
   std::mt19937_64 random_;
@@ -168,6 +182,8 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.data.lengths.rule, b.data.lengths.rule);
   EXPECT_EQ(a.data.lengths.stretch, b.data.lengths.stretch);
   EXPECT_EQ(a.batch.tokens, b.batch.tokens);
+  EXPECT_EQ(a.attention.kind, b.attention.kind);
+  EXPECT_EQ(a.attention.sparse.threshold, b.attention.sparse.threshold);
   EXPECT_EQ(a.attention.servers, b.attention.servers);
   EXPECT_EQ(a.attention.tolerance, b.attention.tolerance);
   EXPECT_EQ(a.optimizer.lr, b.optimizer.lr);

@@ -80,6 +80,10 @@ TEST(UnknownKey, NamesLineNearestAndValidOnes) {
   EXPECT_THAT(error_of(kGood + "run: {checkpoint: {evry: 1}}\n"),
               AllOf(StartsWith("e.yaml:14: run.checkpoint.evry: "), HasSubstr("'every'")));
   EXPECT_THAT(error_of(kGood + "theta: 3\n"), HasSubstr("nearest is 'model.rope.theta'"));
+  EXPECT_THAT(error_of(kGood + "dp: 3\n"), HasSubstr("key, nearest is 'parallel.data'; valid"));
+  EXPECT_THAT(error_of(kGood + "parallel: {tp: 2}\n"),
+              HasSubstr("key, nearest is 'parallel.tensor'; valid"));
+  EXPECT_THAT(error_of(kGood, {"data.max_doc=64"}), HasSubstr("'data.max_document'"));
 }
 
 TEST(Override, UnknownKeysAreLikeTheFiles) {
@@ -145,12 +149,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"model.layers=", "found nothing; valid: an integer in [1, 100000]"},
         BadValue{"model.layers=[1]", "found a list; valid: an integer in [1, 100000]"},
         BadValue{"model.layers={a: 1}", "found a block of keys; valid: an integer in [1, 100000]"},
-        BadValue{"seed=-1", "found -1; valid: an integer >= 0"},
-        BadValue{"seed=18446744073709551616", "found 18446744073709551616; valid: an integer >= 0"},
-        BadValue{"model.norm_eps=0", "found 0; valid: a number > 0"},
-        BadValue{"optimizer.lr=nan", "found nan; valid: a number >= 0"},
-        BadValue{"optimizer.lr=1e999", "found 1e999; valid: a number >= 0"},
-        BadValue{"optimizer.lr=inf", "found inf; valid: a number >= 0"},
+        BadValue{"seed=-1", "found -1; valid: an integer in [0, 18446744073709551615]"},
+        BadValue{"seed=18446744073709551616",
+                 "found 18446744073709551616; valid: an integer in [0, 18446744073709551615]"},
+        BadValue{"model.norm_eps=0", "found 0; valid: a finite number > 0"},
+        BadValue{"optimizer.lr=nan", "found nan; valid: a finite number >= 0"},
+        BadValue{"optimizer.lr=1e999", "found 1e999; valid: a finite number >= 0"},
+        BadValue{"optimizer.lr=.inf", "found .inf; valid: a finite number >= 0"},
+        BadValue{"optimizer.lr=inf", "found inf; valid: a finite number >= 0"},
         BadValue{"attention.tolerance=1.1", "found 1.1; valid: auto, a number in [0, 1]"},
         BadValue{"attention.block=0", "found 0; valid: an integer in [1, 2147483647]"},
         BadValue{"attention.servers=0",
@@ -178,6 +184,11 @@ INSTANTIATE_TEST_SUITE_P(
                  "found cosin, nearest is 'cosine'; valid: cosine, constant"},
         BadValue{"run.dtype=bfloat",
                  "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
+        BadValue{"optimizer.schedule=Cosine",
+                 "found Cosine, nearest is 'cosine'; valid: cosine, constant"},
+        BadValue{"run.dtype=bf16",
+                 "found bf16, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
+        BadValue{"run.dtype=float16", "found float16; valid: bfloat16, float32, float64"},
         BadValue{"attention.kernel=sse",
                  "found sse; valid: auto, amx, avx512_bf16, avx512, avx2, "
                  "mma, sm90, cudnn, portable"},

@@ -177,7 +177,7 @@ TEST(Text, EveryRangeOfRandomBytes) {
     std::string bytes;
     std::vector<Token> tokens{kBeginToken};
     for (int i = 0; i < size; ++i) {
-      const auto byte = static_cast<unsigned char>(random());
+      const auto byte = static_cast<unsigned char>(1 + random() % 255);  // no text has zeros
       bytes += static_cast<char>(byte);
       tokens.push_back(byte);
     }
@@ -197,6 +197,21 @@ TEST(Text, EveryRangeOfRandomBytes) {
     corpus->read(static_cast<std::int64_t>(index), {begin, end}, tokens);
     EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected[index].begin() + begin));
   }
+}
+
+TEST(Text, FilesWithZerosAreNoText) {
+  TemporaryFolder folder;
+  using namespace std::string_literals;
+  const std::string riff = "RIFF\x24\x08\0\0WEBPVP8 "s;
+  const std::pair<std::string, int> cases[] = {
+      {std::string(5000, '\0'), 0}, {riff, 6}, {std::string(1023, 'x') + '\0', 1023}};
+  for (const auto& [bytes, at] : cases) {
+    folder.write("file", bytes);
+    expect_error(ExitCode::data, {"file' is not text: byte " + std::to_string(at) + " is zero;"},
+                 [&] { open(text({folder.path()})); });
+  }
+  folder.write("file", std::string(1024, 'x') + '\0');
+  EXPECT_EQ(documents(*open(text({folder.path()})))[0].size(), 1027u);
 }
 
 TEST(Text, LongDocumentsAreCutWithoutLoss) {

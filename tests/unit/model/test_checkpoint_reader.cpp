@@ -263,6 +263,40 @@ std::string rewritten(const TemporaryFolder& folder, const std::function<void(hi
   return folder / "step.h5";
 }
 
+/// What is missing or foreign in a file with the model's settings is damage: a reader of a chain's
+/// checkpoints passes over it, which it must not do with those of another model.
+TEST(CheckpointReader, LostAndForeignDatasetsAreDamage) {
+  const config::Model model = test::small_model(false);
+  const auto refused = [&](const std::function<void(hid_t)>& change) {
+    const TemporaryFolder folder;
+    const std::string path = rewritten(folder, change);
+    try {
+      CheckpointReader(path).require(model);
+    } catch (const OtherModel& error) {
+      ADD_FAILURE() << "passes for another model: " << error.what();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused([](hid_t file) { H5Ldelete(file, "lm_head.weight", H5P_DEFAULT); }),
+              HasSubstr("step.h5: is damaged: lacks lm_head.weight"));
+  EXPECT_THAT(refused([](hid_t file) {
+                H5Lmove(file, "lm_head.weight", file, "renamed", H5P_DEFAULT, H5P_DEFAULT);
+                H5Lmove(file, "model.norm.weight", file, "lm_head.weight", H5P_DEFAULT,
+                        H5P_DEFAULT);
+                H5Lmove(file, "renamed", file, "model.norm.weight", H5P_DEFAULT, H5P_DEFAULT);
+              }),
+              HasSubstr("step.h5: is damaged: lm_head.weight has shape [16]"));
+  EXPECT_THAT(refused([](hid_t file) {
+                H5Ocopy(file, "lm_head.weight", file, "another", H5P_DEFAULT, H5P_DEFAULT);
+              }),
+              HasSubstr("step.h5: is damaged: holds another"));
+  EXPECT_THAT(refused([](hid_t file) { H5Adelete(file, "experiment"); }),
+              HasSubstr("step.h5: is damaged: lacks the attribute experiment"));
+}
+
 TEST(CheckpointReader, ADatasetWithoutChecksumsIsRefused) {
   const TemporaryFolder folder;
   const std::string path = rewritten(folder, [](hid_t file) {
@@ -295,8 +329,8 @@ TEST(CheckpointReader, OtherFilesAreRefused) {
   const TemporaryFolder folder;
   const config::Model model = test::small_model(false);
   std::ofstream(folder / "text.h5") << "this is not HDF5";
-  EXPECT_THAT(refusal(folder / "text.h5", model), HasSubstr("text.h5: cannot open as an HDF5"));
-  EXPECT_THAT(refusal(folder / "missing.h5", model), HasSubstr("No such file or directory"));
+  EXPECT_THAT(refusal(folder / "text.h5", model), HasSubstr("text.h5: is not an HDF5 file"));
+  EXPECT_THAT(refusal(folder / "missing.h5", model), HasSubstr("missing.h5: no such file"));
   storage::File::create(folder / "empty.h5").close();
   EXPECT_THAT(refusal(folder / "empty.h5", model),
               HasSubstr("is not a checkpoint: found schema ''; valid: cadenza-checkpoint/2"));
