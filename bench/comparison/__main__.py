@@ -148,8 +148,9 @@ def main(arguments):
                "cases": load(options, fingerprint)}
     run(options, results)
     machine = results["host"]
+    extensions = "AVX2 alone" if options.avx2 else " ".join(machine["extensions"])
     print(f"\n{machine['date']}, {machine['processor']}, {machine['cores']} cores, "
-          f"{'AVX2 alone' if options.avx2 else ' '.join(machine['extensions'])}, commit {machine['commit']}\n")
+          f"{extensions}, commit {machine['commit']}\n")
     if options.quick:
         print("Quick: short shapes, eager PyTorch only; the targets are for the full run.\n")
     print("\n".join(table.make(results["cases"], options.threads, options.extent)))
