@@ -122,7 +122,7 @@ CASES = {
     "a key of 200 000 letters": yaml(EXPERIMENT + "? " + "k" * 200_000 + "\n: 1\n", "unknown key"),
     "a large file": yaml("# " + "x" * 2**20, "1 MiB"),
     "a device without end": Case(["1 MiB"], {"e.yaml": link_to("/dev/zero")}),
-    "a pipe": Case(["it is empty"], {"e.yaml": os.mkfifo}),
+    "a pipe": Case(["nobody has written to"], {"e.yaml": os.mkfifo}),
     "a link to itself": Case(["Too many levels"], {"e.yaml": link_to("e.yaml")}),
     "zeros": yaml("\0" * 5000, "e.yaml"),
     "control characters": yaml(EXPERIMENT + 'x: "\\e[2J\\x07"\n', "e.yaml:7", "\\x1b[2J\\x07"),
@@ -207,7 +207,7 @@ CASES = {
     "lengths, negative": lengths("[-3]", "-3 as entry 0"),
     "lengths, text": lengths('["\x1b[2J"]', "broken JSON in line 1"),
     "lengths, escaped text": lengths('["\\u001b[2J"]', "\\x1b[2J"),
-    "lengths, a pipe": lengths(os.mkfifo, "it is empty"),
+    "lengths, a pipe": lengths(os.mkfifo, "nobody has written to"),
     "lengths, a device": lengths(link_to("/dev/zero"), "128 MiB"),
     "lengths, a hole of 1 TB": lengths(lambda path: hole(path, 10**12), "128 MiB"),
     "lengths, a folder": lengths(os.mkdir, "it is a folder"),
@@ -273,7 +273,7 @@ CASES = {
         MACHINE + f"attention: {{forward: [[{HUGE}, {HUGE}, 1]]}}\n", "attention.forward[0]"
     ),
     "machine, brackets": machine("[" * NESTED, "8 nested levels"),
-    "machine, a pipe": machine(os.mkfifo, "it is empty"),
+    "machine, a pipe": machine(os.mkfifo, "nobody has written to"),
     "machine, a device": machine(link_to("/dev/zero"), "1 MiB"),
     "machine, an escape": machine('name: "\\e[2J"\nsource: s\n', "\\x1b[2J"),
 }
