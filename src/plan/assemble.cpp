@@ -63,7 +63,7 @@ class Assembler {
     keys_.push_back({server, task.document, task.k});
   }
 
-  /// For every rank of a group what any query of the group sees.
+  /// For every rank of a group all from the first to the last that a query of the group sees.
   void gather_keys() {
     for (const Home& home : workload_.homes) {
       const Range queries = workload_.queries_of(static_cast<std::size_t>(home.document));

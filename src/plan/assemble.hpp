@@ -28,7 +28,8 @@ Range keys_of(const Workload& workload, const Assignment& assignment);
 /// and V travel (each row once per destination, whatever tasks share it there, none that is at home
 /// there) and the remaining tasks run; 2, O and LSE return. Stage 1 and 2 exist where something
 /// moves. Only workload.queries are computed; tokens are in the order of the text.
-/// @param gathers_all  every rank of a context group gets all keys that some query of it sees
+/// @param gathers_all  every rank of a context group gets the keys that queries of all its ranks
+/// see
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
               bool gathers_all = false);
 

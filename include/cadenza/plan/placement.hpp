@@ -52,7 +52,7 @@ Plan colocated(const Workload& workload);
 /// Context placements. All compute on the ranks of the group that has the tokens, which must serve.
 
 /// Keys and values come all at once: those that the rank's queries see, or, as the collective of
-/// published systems brings them, all that some query of the group sees.
+/// published systems brings them, all from the first to the last that a query of the group sees.
 Plan all_gather(const Workload& workload, config::Gather gather);
 
 /// Keys and values go round the group, rank by rank: ring, zigzag, striped and block-striped
