@@ -48,16 +48,20 @@ CLI::Validator integer_from(std::int64_t low, std::int64_t high = std::int64_t{1
   return in_our_words(CLI::Range(low, high), fmt::format("an integer in [{}, {}]", low, high));
 }
 
-/// The option that names what a command makes. Nothing else could later say or find a name that
-/// breaks lines.
-CLI::Option* add_output(CLI::App& app, CommandLine& line, const std::string& help) {
-  return app.add_option("--output", line.output, help)
-      ->check(CLI::Validator(
-          [](const std::string& path) {
-            return printable(path) == path ? std::string()
+/// A name of a file or folder. An empty one is a script's variable without a value, and must not
+/// count as an option that was left out; nothing could later say or find one that breaks lines.
+CLI::Validator a_name() {
+  return {[](const std::string& path) {
+            if (path.empty()) return "found an empty name; valid: a name, or to leave it out";
+            return printable(path) == path ? ""
                                            : "found control characters; valid: a name without them";
           },
-          ""));
+          ""};
+}
+
+/// The option that names what a command makes.
+CLI::Option* add_output(CLI::App& app, CommandLine& line, const std::string& help) {
+  return app.add_option("--output", line.output, help)->check(a_name());
 }
 
 /// A file, for which others are not replaced by mistake.
@@ -87,12 +91,14 @@ void add_train(CLI::App& app, CommandLine& line) {
       *train, line,
       "Folder for the run (default: runs/<name>); only one run at a time may use it. An earlier "
       "run there is renamed to <folder>.1, .2, ...");
-  train->add_option(
-      "--from", line.from,
-      "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a "
-      "run's folder (its newest sound one; then those of <folder>.N, the runs that had "
-      "the folder before), or a folder of runs attempt-0, attempt-1, ... Training "
-      "continues with the next batch as if never interrupted; the layout may differ");
+  train
+      ->add_option(
+          "--from", line.from,
+          "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a "
+          "run's folder (its newest sound one; then those of <folder>.N, the runs that had "
+          "the folder before), or a folder of runs attempt-0, attempt-1, ... Training "
+          "continues with the next batch as if never interrupted; the layout may differ")
+      ->check(a_name());
   train->add_flag("--dry-run", line.dry_run,
                   "Check the experiment and print layout, memory estimate and plan; train nothing, "
                   "write nothing");
@@ -108,10 +114,13 @@ void add_attend(CLI::App& app, CommandLine& line) {
       ->add_option("--input", line.input,
                    "HDF5: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], "
                    "document_lengths [n], optional dout like q")
+      ->check(a_name())
       ->required();
-  attend->add_option("--index", line.index,
-                     "sparse kinds: the output of an earlier call, whose index to take "
-                     "instead of choosing one (docs/attend.md)");
+  attend
+      ->add_option("--index", line.index,
+                   "sparse kinds: the output of an earlier call, whose index to take "
+                   "instead of choosing one (docs/attend.md)")
+      ->check(a_name());
   add_output_file(*attend, line,
                   "HDF5: out, lse [tokens, heads], with dout dq, dk, dv, with sparse kinds the "
                   "index; written only if all numbers are finite (exit code 4 otherwise)");
@@ -130,7 +139,8 @@ void add_plan(CLI::App& app, CommandLine& line) {
       ->capture_default_str();
   plan->add_option("--index", line.index,
                    "format svg, kind vertical_slash: the output of attend for the documents of the "
-                   "step, whose index to draw (docs/attend.md)");
+                   "step, whose index to draw (docs/attend.md)")
+      ->check(a_name());
   plan->add_option("--step", line.step, "Step to plan, from 0")
       ->check(integer_from(0))
       ->capture_default_str();

@@ -317,6 +317,8 @@ SWEEPS = {
 }
 ARGUMENTS = {
     "output with a line end": (["--output", "out\nput"], ["--output", "control characters"]),
+    "output without a name": (["--output", ""], ["--output", "found an empty name"]),
+    "from without a name": (["--from", ""], ["--from", "found an empty name"]),
     "output with an escape": (["--output", "\x1b[2Jx"], ["--output", "control characters"]),
     "an unknown option with an escape": (["--\x1b[2J"], ["\\x1b[2J"]),
     "an override with an escape": (["--set", "\x1b[2J=1"], ["\\x1b[2J"]),
