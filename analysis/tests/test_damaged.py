@@ -202,6 +202,14 @@ def break_count(folder):
         file["steps"][:] = rows
 
 
+def break_order(folder):
+    with h5py.File(rank_path(folder), "r+") as file:
+        rows = file["steps"][:]
+        assert len(rows) > 1
+        rows["n_events_end"][-1] = 1
+        file["steps"][:] = rows
+
+
 def break_mixed(folder):
     with h5py.File(rank_path(folder), "r+") as file:
         file.attrs["run_id"] = "older"
@@ -268,6 +276,7 @@ DAMAGED = {
     break_no_events: "no dataset /events",
     break_field: "cannot be read",
     break_count: "the file is damaged",
+    break_order: "a step commits fewer events than the one before it",
     break_pipe: "not a file",
     linked(h5py.ExternalLink("rank-00001.h5", "/events")): "/events is a link",
     linked(h5py.SoftLink("/steps")): "/events is a link",

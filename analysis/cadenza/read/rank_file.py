@@ -120,6 +120,9 @@ class RankFile:
     def _complete_steps(self, tables: Tables, events: Table) -> np.ndarray:
         """Rows of /steps whose events are in the file: all of them, but where it was cut off."""
         steps, rows = self._rows(tables, "/steps"), self._readable(events)
+        ends = steps["n_events_end"].astype(np.int64)
+        if (ends[1:] < ends[:-1]).any():
+            raise ValueError("/steps: a step commits fewer events than the one before it")
         complete = steps["n_events_end"] <= rows
         if self.ended and not complete.all():
             raise DamagedError(
