@@ -120,13 +120,13 @@ class RankFile:
     def _complete_steps(self, tables: Tables, events: Table) -> np.ndarray:
         """Rows of /steps whose events are in the file: all of them, but where it was cut off."""
         steps, rows = self._rows(tables, "/steps"), self._readable(events)
-        ends = steps["n_events_end"].astype(np.int64)
+        ends = steps["n_events_end"]
         if (ends[1:] < ends[:-1]).any():
             raise ValueError("/steps: a step commits fewer events than the one before it")
-        complete = steps["n_events_end"] <= rows
+        complete = ends <= rows
         if self.ended and not complete.all():
             raise DamagedError(
-                f"{self.path}: /steps commits {steps['n_events_end'][-1]} events, /events holds "
+                f"{self.path}: /steps commits {ends[-1]} events, /events holds "
                 f"{rows}: the file is damaged"
             )
         return steps[: len(steps) if complete.all() else int(np.argmin(complete))]
@@ -212,7 +212,7 @@ class RankFile:
     def _check_steps(self, rows: np.ndarray, steps: Sequence[int] | None) -> None:
         """Events carry the step that they were committed with."""
         known = self.steps["step"]
-        counts = np.diff(self.steps["n_events_end"].astype(np.int64), prepend=0).clip(min=0)
+        counts = np.diff(self.steps["n_events_end"].astype(np.int64), prepend=0)
         if steps is not None:
             chosen = np.isin(known, np.asarray(steps))
             known, counts = known[chosen], counts[chosen]
