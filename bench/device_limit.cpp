@@ -2,6 +2,7 @@
 // limit.hpp on a device.
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/matmul.hpp"
+#include "cadenza/kernels/random_fill.hpp"
 #include "limit.hpp"
 
 namespace cadenza::bench {
@@ -12,8 +13,8 @@ class Product final : public Work {
  public:
   explicit Product(std::int64_t size)
       : size_(size), a_("a", count()), b_("b", count()), c_("c", count()) {
-    Kokkos::deep_copy(a_, Real(1.0f));
-    Kokkos::deep_copy(b_, Real(1.0f));
+    fill_random(a_, 1);
+    fill_random(b_, 2);
   }
   void run() override {
     kernels::matmul<Real, Real>(kernels::Transpose::no, kernels::Transpose::yes, size_, size_,

@@ -35,7 +35,11 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 # fmt 9 takes nvcc for a compiler without constexpr, but checks format strings with it all the same.
 target_compile_definitions(cadenza_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX
-  $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+  $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>
+  # nvcc 12.9 and 13 lay out [[no_unique_address]] members otherwise than the host's compiler (kokkos/mdspan
+  # #434, #435): a kernel would read what follows a Kokkos::View from another place than it was written to.
+  # With this, mdspan leaves the attribute out.
+  $<$<COMPILE_LANGUAGE:CUDA>:MDSPAN_IMPL_USE_ATTRIBUTE_NO_UNIQUE_ADDRESS=1>)
 
 set(cadenza_march ${CADENZA_ARCH})
 if(cadenza_march STREQUAL "default")

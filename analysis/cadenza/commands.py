@@ -16,7 +16,7 @@ from cadenza import comparison, log, tables
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DamagedError, DataError, UsageError
-from cadenza.files import written
+from cadenza.files import printable, written
 from cadenza.formats.export import export as write_export
 from cadenza.links.slow import groups as all_groups
 from cadenza.links.slow import links as all_links
@@ -109,7 +109,7 @@ def report(arguments: Namespace) -> None:
         raise DataError(f"{output}: no such folder: {output.parent}")
     write_report([_open(path).run for path in arguments.runs], output)
     log.hide()
-    print(f"report: {output}")
+    print(f"report: {printable(str(output))}")
 
 
 def summary(arguments: Namespace) -> None:
@@ -293,7 +293,8 @@ def check(arguments: Namespace) -> int:
         for finding in found:
             whose = f"rank {finding.rank}: " if finding.rank >= 0 else ""
             print(f"{whose}{finding.where}: {finding.what}")
-        print(f"{study.run.path}: {len(found) or 'no'} finding{'' if len(found) == 1 else 's'}")
+        count = f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}"
+        print(f"{printable(str(study.run.path))}: {count}")
     return 1 if found else 0
 
 
@@ -319,7 +320,7 @@ def timeline(arguments: Namespace) -> None:
     step = timeline([_open(path) for path in arguments.runs], output, arguments.step,
                     arguments.ranks)  # fmt: skip
     log.hide()
-    print(f"step {step}: {output}")
+    print(f"step {step}: {printable(str(output))}")
 
 
 def sweep(arguments: Namespace) -> None:
@@ -333,7 +334,7 @@ def sweep(arguments: Namespace) -> None:
         for number, view in enumerate(one.views):
             output = one.path / f"{one.name}-{number}.png"
             draw_view(one, view, output)
-            print(f"  {output}: {view.title}")
+            print(f"  {printable(str(output))}: {view.title}")
     table = markdown(sweeps)
     if arguments.markdown is None:
         print(table)

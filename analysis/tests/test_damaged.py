@@ -17,6 +17,7 @@ from cut_files import look_at_cut_files
 from trace_files import Rank, write_run
 
 import cadenza
+from cadenza.read import superblock
 from cadenza.read.superblock import lookup3, read_superblock
 
 
@@ -88,6 +89,17 @@ def test_checksum_of_hdf5():
     """The reference values of lookup3's author, and HDF5's own superblocks."""
     assert lookup3(b"") == 0xDEADBEEF
     assert lookup3(b"Four score and seven years ago") == 0x17770551
+
+
+def test_an_address_beyond_all_files_reads_nothing(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(200))
+    with superblock._Corrected(path, b"head", 200) as file:
+        for place in (200, 2**63, 2**70):
+            file.seek(place)
+            assert file.read(8) == b""
+        file.seek(2)
+        assert file.read(4) == b"ad\0\0"
 
 
 def test_superblock_of_a_sound_file_stays(tmp_path):

@@ -421,3 +421,8 @@ def test_one_point_is_not_plural(tmp_path):
     table = f"size,status,reason,{','.join(names)}\n1,ok,{',1' * len(names)}\n"
     (tmp_path / "sweep.csv").write_text(table)
     assert counts(open_sweep(tmp_path)) == "1 point: 1 ok"
+
+
+def test_a_name_that_ends_lines_stays_on_its_line(write, inside):
+    done = inside("sweep", write(lambda config: config.update(name="a\u2028b")))
+    assert done.returncode == 0 and "a\\u2028b-0.png: " in done.stdout, done.stderr

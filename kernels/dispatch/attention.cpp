@@ -134,9 +134,9 @@ struct DeviceKernels {
 /// In the order of preference.
 const std::vector<DeviceKernels>& device_kernels() {
   static const std::vector<DeviceKernels> all = {
-      {AttentionKernel::mma, true, mma::fits, fmt::format("{}", fmt::join(mma::kHeadDims, ", "))},
-      {AttentionKernel::sm90, false, sm90::fits,
+      {AttentionKernel::sm90, true, sm90::fits,
        fmt::format("{}", fmt::join(sm90::kHeadDims, ", "))},
+      {AttentionKernel::mma, true, mma::fits, fmt::format("{}", fmt::join(mma::kHeadDims, ", "))},
       {AttentionKernel::cudnn, false, cudnn::fits,
        fmt::format("a multiple of {} up to {}", cudnn::kDimStep, cudnn::kLargestDim)},
   };
@@ -149,31 +149,36 @@ struct DeviceChoice {
   std::string refusal;  ///< empty: none
 };
 
-DeviceChoice device_choice(const AttentionShape& shape) {
+/// @param here  whether a kernel can be had
+template <typename Here>
+DeviceChoice device_choice(const AttentionShape& shape, const Here& here) {
   const bool any = shape.kernel == AttentionKernel::automatic;
   DeviceChoice choice;
   choice.refusal = fmt::format("attention.kernel: found {}; a device computes bfloat16 by auto",
                                word(shape.kernel));
   for (const DeviceKernels& each : device_kernels()) {
     if (!any) choice.refusal += fmt::format(", {}", word(each.name));
-    if (any ? !each.is_automatic : each.name != shape.kernel) continue;
+    if (any ? !each.is_automatic || !here(each.name) : each.name != shape.kernel) continue;
     if (each.fits(shape)) return {each.name, ""};
     const std::string what =
         any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(each.name));
-    return {each.name, fmt::format("{} on a device: found head_dim {}; valid: {}", what,
-                                   shape.head_dim, each.head_dims)};
+    choice = {each.name, fmt::format("{} on a device: found head_dim {}; valid: {}", what,
+                                     shape.head_dim, each.head_dims)};
+    if (!any) return choice;
   }
   return choice;
 }
 
 /// On this device. A name has to be one that it has.
 AttentionKernel device_kernel(const AttentionShape& shape) {
-  const DeviceChoice choice = device_choice(shape);
-  const auto here = available_attention_kernels<bfloat16>();
-  if (shape.kernel != AttentionKernel::automatic &&
-      std::ranges::find(here, shape.kernel) == here.end()) {
+  const auto all = available_attention_kernels<bfloat16>();
+  const auto here = [&](AttentionKernel kernel) {
+    return std::ranges::find(all, kernel) != all.end();
+  };
+  if (shape.kernel != AttentionKernel::automatic && !here(shape.kernel)) {
     refuse_kernel<bfloat16>(shape.kernel);
   }
+  const DeviceChoice choice = device_choice(shape, here);
   if (!choice.refusal.empty()) fail(ExitCode::usage, "{}", choice.refusal);
   return choice.name;
 }
@@ -231,7 +236,9 @@ bool supports_bfloat16() {
 template <typename Real>
 std::string refused_everywhere(const AttentionShape& shape, bool on_device) {
   if (!on_device) return host_refusal<Real>(shape, host_kernels<Real>());
-  if constexpr (!kPortable<Real>) return device_choice(shape).refusal;
+  if constexpr (!kPortable<Real>) {
+    return device_choice(shape, [](AttentionKernel) { return true; }).refusal;
+  }
   return host_refusal<Real>(shape, kPortableKernel);
 }
 
@@ -240,8 +247,8 @@ std::vector<AttentionKernel> available_attention_kernels() {
   std::vector<AttentionKernel> here;
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) here.push_back(each.name);
   if constexpr (kMma<Real>) {
-    if (mma::is_available()) here.push_back(AttentionKernel::mma);
     if (sm90::is_available()) here.push_back(AttentionKernel::sm90);
+    if (mma::is_available()) here.push_back(AttentionKernel::mma);
 #ifdef CADENZA_CUDNN
     if (mma::is_available()) here.push_back(AttentionKernel::cudnn);
 #endif

@@ -34,6 +34,9 @@ cublasHandle_t handle() {
     cublasHandle_t made = nullptr;
     check(cublasCreate(&made), "cublasCreate");
     check(cublasSetStream(made, Device().cuda_stream()), "cublasSetStream");
+    // Sums that are cut into parts stay in float32 until the last one is added.
+    constexpr int kMode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    check(cublasSetMathMode(made, static_cast<cublasMath_t>(kMode)), "cublasSetMathMode");
     void* workspace = allocate_workspace();  // after the stream, which takes it away
     check(cublasSetWorkspace(made, workspace, kProductWorkspace), "cublasSetWorkspace");
     Kokkos::push_finalize_hook([made, workspace] {

@@ -155,13 +155,9 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
       if (!inside || saw_nothing(peak_[r], total)) continue;
       const RowMerge merge = merge_row(thread_, peak_[r] * problem_.scale, total, before);
       float* to = out.data + row(r) * out.stride + sum_column(lane());
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 8; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          merge.write(out_[r / 2][tile][r % 2 * 2 + i], to[tile * 8 + i]);
-        }
-      }
+      update_row<kDim / 8>(to, [&](float old, int tile, int i) {
+        return merge.merged(old, out_[r / 2][tile][r % 2 * 2 + i]);
+      });
       if (reads) lse.data[row(r) * lse.stride] = merge.lse;
     }
   }

@@ -168,21 +168,27 @@ CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[2
   }
 }
 
-/// Adds value(tile, i) to elements i of 2 of every eighth place of a row in memory. All are read
-/// before one is written: a thread would wait for each of them otherwise.
+/// Replaces elements i of 2 of every eighth place of a row in memory by value(old, tile, i). All
+/// are read before one is written: a thread would wait for each of them otherwise.
+template <int kTiles, typename Value>
+CADENZA_MMA void update_row(float* to, const Value& value) {
+  float row[kTiles][2];
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 2; ++i) row[tile][i] = value(to[tile * 8 + i], tile, i);
+  }
+  CADENZA_MMA_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    CADENZA_MMA_UNROLL
+    for (int i = 0; i < 2; ++i) to[tile * 8 + i] = row[tile][i];
+  }
+}
+
+/// Adds value(tile, i) to the same elements.
 template <int kTiles, typename Value>
 CADENZA_MMA void add_to_row(float* to, const Value& value) {
-  float sums[kTiles][2];
-  CADENZA_MMA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_MMA_UNROLL
-    for (int i = 0; i < 2; ++i) sums[tile][i] = to[tile * 8 + i] + value(tile, i);
-  }
-  CADENZA_MMA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_MMA_UNROLL
-    for (int i = 0; i < 2; ++i) to[tile * 8 + i] = sums[tile][i];
-  }
+  update_row<kTiles>(to, [&](float old, int tile, int i) { return old + value(tile, i); });
 }
 
 /// What of a tile's pairs counts: queries and keys are numbered from the tile's first ones, so that
@@ -295,9 +301,10 @@ struct RowMerge {
   float before;
   float lse;
 
-  CADENZA_MMA void write(float sum, float& out) const {
+  /// What `out` in memory becomes with this call's sum.
+  CADENZA_MMA float merged(float out, float sum) const {
     const float old = before > 0 ? out * before : 0;  // 0: nothing was there
-    out = old + sum * now;
+    return old + sum * now;
   }
 };
 

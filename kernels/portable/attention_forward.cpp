@@ -137,7 +137,7 @@ struct ForwardPass {
         team, step.keys, rows, dim,
         Product<Real>{scratch + keys, problem.dim_pitch, state + queries + row, kPitch,
                       scratch + scores + row, kPitch});
-    const int packs = round_up(rows, kLanes<Real>) / kLanes<Real>;
+    const int packs = packs_of_blocks<Real>(rows);
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
       softmax_step(step.keys, scratch + scores + r, load(scratch + begins + r),

@@ -130,7 +130,7 @@ struct QueryGradientPass {
         team, step.keys, rows, dim,
         Product<Real>{scratch + values, dim_pitch, state + dout + row, kPitch,
                       scratch + dscores + row, kPitch});
-    const int packs = round_up(rows, kLanes<Real>) / kLanes<Real>;
+    const int packs = packs_of_blocks<Real>(rows);
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, packs), [&](int pack) {
       const int r = row + pack * kLanes<Real>;
       score_gradient(step.keys, scratch + scores + r, scratch + dscores + r,

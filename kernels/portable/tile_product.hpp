@@ -21,6 +21,13 @@ KOKKOS_INLINE_FUNCTION constexpr int round_up(int n, int multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+/// Packs that hold all rows of the blocks that a product of `rows` rows writes: those behind the
+/// last row may be another task's, and have to get what changes nothing.
+template <typename Real>
+KOKKOS_INLINE_FUNCTION constexpr int packs_of_blocks(int rows) {
+  return round_up(round_up(rows, kBlockRows), kLanes<Real>) / kLanes<Real>;
+}
+
 /// Elements between rows of a scratch matrix of `columns`: whole blocks, and an odd number of cache
 /// lines so that a column does not fall into few cache sets.
 KOKKOS_INLINE_FUNCTION constexpr int pitch(int columns) {

@@ -30,6 +30,8 @@ template <template <int, typename> typename LoaderOf, template <int, typename> t
 __global__ void __launch_bounds__(kThreads, 1) run_units(const __grid_constant__ Problem problem) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
   extern __shared__ __align__(kAtomBytes) unsigned char shared[];
+  // CUDA promises no more than 16 bytes; swizzles and descriptors count from whole atoms.
+  if (__cvta_generic_to_shared(shared) % kAtomBytes != 0) __trap();
   const DeviceThread thread;
   initialize_barriers<LayoutOf<kDim>>(thread, shared);
   if (thread.index() < kWarpgroup) {

@@ -120,6 +120,12 @@ class DeviceThread {
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kLater) : "memory");
     pin(sums);
   }
+  /// Ends a basic block. ptxas moves a wait for products up to the beginning of its block, past the
+  /// exponentials that are to run beside the products. The branch is never taken, which ptxas does
+  /// not know.
+  __device__ __forceinline__ void end_basic_block(float not_negative) const {
+    if (__any_sync(0xffffffffu, not_negative < 0) != 0) asm volatile("exit;\n" ::: "memory");
+  }
   /// Keeps the compiler from moving what reads or writes sums across this line.
   template <int kTiles>
   __device__ __forceinline__ void pin(float (&sums)[kTiles][4]) const {
@@ -140,6 +146,12 @@ class DeviceThread {
   /// The value of the lane whose number differs in `bits`.
   __device__ __forceinline__ float exchanged(float value, int bits) const {
     return __shfl_xor_sync(0xffffffffu, value, bits);
+  }
+  /// A descriptor, the same in all lanes, for the uniform registers that products take it from. Its
+  /// upper half is a constant.
+  __device__ __forceinline__ std::uint64_t uniform(std::uint64_t descriptor) const {
+    const unsigned low = __shfl_sync(0xffffffffu, static_cast<unsigned>(descriptor), 0);
+    return descriptor >> 32 << 32 | low;
   }
   /// As a product takes it.
   __device__ __forceinline__ unsigned shared_address(const void* shared) const {

@@ -67,6 +67,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
       thread_.template wait_products<1>(scores);
       end_scores(tile);
       soften(tile.visible, scores, decay);
+      thread_.end_basic_block(sum_[0] + sum_[1]);
       thread_.template wait_products<0>(out_);
       this->release(Layout::empty(before.slot(), 1));
       scale_out(decay);
@@ -101,39 +102,72 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   /// Scores to probabilities. What was summed before decays by the growth of a row's maximum. A row
   /// that sees nothing keeps its state.
   CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4], float (&decay)[2]) {
-    const float scale = problem_.scale * mma::kLog2e;
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
     if (!all) hide(visible, scores);
+    float highest[2][2];  // of even and odd columns: short chains of dependent instructions
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const bool sees = all || visible.sees_some(row(half), kKeys);
-      float highest = sees ? fmaxf(peak_[half], mma::kLeast) : peak_[half];
+      highest[half][0] = highest[half][1] = sees ? fmaxf(peak_[half], mma::kLeast) : peak_[half];
+    }
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          highest = scores[tile][i] > highest ? scores[tile][i] : highest;
-        }
+      for (int i = 0; i < 4; ++i) {
+        highest[i / 2][i % 2] = fmaxf(highest[i / 2][i % 2], scores[tile][i]);
       }
+    }
+    float top[2] = {fmaxf(highest[0][0], highest[0][1]), fmaxf(highest[1][0], highest[1][1])};
+    CADENZA_MMA_UNROLL
+    for (int bits = 1; bits < 4; bits *= 2) {
       CADENZA_MMA_UNROLL
-      for (int bits = 1; bits < 4; bits *= 2) {
-        const float other = thread_.exchanged(highest, bits);
-        highest = other > highest ? other : highest;
+      for (int half = 0; half < 2; ++half) {
+        top[half] = fmaxf(top[half], thread_.exchanged(top[half], bits));
       }
-      const float peak = highest == -mma::kInfinity ? 0 : highest;
-      decay[half] = thread_.exp2((peak_[half] - peak) * scale);  // exactly 1 where it did not grow
-      float added = 0;
+    }
+    float from[2];
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) from[half] = top[half] == -mma::kInfinity ? 0 : top[half];
+    const float scale = problem_.scale * mma::kLog2e;
+    if (fmaxf(fabsf(from[0]), fabsf(from[1])) * scale < kHugeLogit) {
+      exponentiate<false>(scale, from, scores, decay);
+    } else {
+      exponentiate<true>(scale, from, scores, decay);
+    }
+    peak_[0] = top[0];
+    peak_[1] = top[1];
+  }
+
+  /// Of logits beyond this, in units of log2, the rounding of a product is no small power of 2.
+  static constexpr float kHugeLogit = 1 << 20;
+
+  /// Scores to powers of 2 of their distance to `from`, and what was summed before decays. All
+  /// powers of a row are relative to the same rounded product, one instruction each. Where logits
+  /// are huge the difference comes before the product: it is 0 for the largest, however large.
+  template <bool kHuge>
+  CADENZA_MMA void exponentiate(float scale, const float (&from)[2], float (&scores)[kTiles][4],
+                                float (&decay)[2]) {
+    float shift[2];
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      shift[half] = from[half] * scale;
+      decay[half] = thread_.exp2(kHuge ? (peak_[half] - from[half]) * scale
+                                       : peak_[half] * scale - shift[half]);
+    }
+    float added[2][2] = {};
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          // The difference comes first: it is 0 for the largest, however large scores are.
-          scores[tile][i] = thread_.exp2((scores[tile][i] - peak) * scale);
-          added += scores[tile][i];
-        }
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[tile][i];
+        score = thread_.exp2(kHuge ? (score - from[i / 2]) * scale
+                                   : thread_.multiply_add(score, scale, -shift[i / 2]));
+        added[i / 2][i % 2] += score;
       }
-      peak_[half] = highest;
-      sum_[half] = sum_[half] * decay[half] + added;
+    }
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      sum_[half] = sum_[half] * decay[half] + (added[half][0] + added[half][1]);
     }
   }
 
@@ -181,13 +215,9 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
       const mma::RowMerge merge =
           mma::merge_row(thread_, peak_[half] * problem_.scale, total, before[half]);
       float* to = out.data + row(half) * out.stride + sum_column(thread_.index());
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 8; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          merge.write(out_[tile][2 * half + i], to[tile * 8 + i]);
-        }
-      }
+      mma::update_row<kDim / 8>(to, [&](float old, int tile, int i) {
+        return merge.merged(old, out_[tile][2 * half + i]);
+      });
       if (thread_.index() % 4 == 0) lse.data[row(half) * lse.stride] = merge.lse;
     }
   }

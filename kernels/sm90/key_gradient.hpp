@@ -132,15 +132,21 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.commit_products();
     multiply_rows<kDim>(thread_, this->segment(1), first_row(), dout, dscores);
     thread_.commit_products();
+    const bool all = tile_info().visible.sees_all(0, kQueries, first_row(), kWarpgroupRows);
     thread_.template wait_products<1>(scores);
-    soften(tile_info().visible, scores);
+    if (!all) hide(tile_info().visible, scores);
+    soften(scores);
     pack(thread_, scores, packed);
     thread_.pin(dv_);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, packed, dout, dv_);
     thread_.commit_products();
     thread_.template wait_products<1>(dscores);
-    subtract_delta(scores, dscores);
+    if (all) {
+      subtract_delta<true>(scores, dscores);
+    } else {
+      subtract_delta<false>(scores, dscores);
+    }
     pack(thread_, dscores, dpacked);
     thread_.pin(dk_);
     thread_.begin_products();
@@ -150,12 +156,25 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.pin(dk_);
   }
 
+  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kTiles][4]) const {
+    CADENZA_MMA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const SeenColumns seen = queries_of(visible, row(half));
+      CADENZA_MMA_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        CADENZA_MMA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const int query = tile * 8 + sum_column(thread_.index()) + i;
+          if (!seen.has(query)) scores[tile][2 * half + i] = -mma::kInfinity;
+        }
+      }
+    }
+  }
+
   /// Columns are queries: a thread meets two for every eight.
-  CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4]) const {
+  CADENZA_MMA void soften(float (&scores)[kTiles][4]) const {
     const float scale = problem_.scale * mma::kLog2e;
     const float* lse = this->numbers(tiles_.slot());
-    const bool all = visible.sees_all(0, kQueries, first_row(), kWarpgroupRows);
-    const SeenColumns seen[2] = {queries_of(visible, row(0)), queries_of(visible, row(1))};
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_MMA_UNROLL
@@ -165,13 +184,13 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
         CADENZA_MMA_UNROLL
         for (int half = 0; half < 2; ++half) {
           float& score = scores[tile][2 * half + i];
-          const float p = probability(thread_, score, scale, lse_of_query);
-          score = all || seen[half].has(query) ? p : 0;
+          score = probability(thread_, score, scale, lse_of_query);
         }
       }
     }
   }
 
+  template <bool kAll>
   CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
                                   float (&dscores)[kTiles][4]) const {
     const float* delta = this->numbers(tiles_.slot()) + kQueries;
@@ -180,7 +199,7 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
       CADENZA_MMA_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int query = tile * 8 + sum_column(thread_.index()) + i % 2;
-        dscores[tile][i] = score_gradient(scores[tile][i], dscores[tile][i], delta[query]);
+        dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta[query]);
       }
     }
   }
@@ -195,14 +214,9 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
       if (row(half) >= unit.end - unit.begin) continue;
       float* to_dk = dk.data + row(half) * dk.stride + sum_column(thread_.index());
       float* to_dv = dv.data + row(half) * dv.stride + sum_column(thread_.index());
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 8; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          to_dk[tile * 8 + i] += dk_[tile][2 * half + i] * problem_.scale;
-          to_dv[tile * 8 + i] += dv_[tile][2 * half + i];
-        }
-      }
+      mma::add_to_row<kDim / 8>(
+          to_dk, [&](int tile, int i) { return dk_[tile][2 * half + i] * problem_.scale; });
+      mma::add_to_row<kDim / 8>(to_dv, [&](int tile, int i) { return dv_[tile][2 * half + i]; });
     }
     clear(dk_);
     clear(dv_);

@@ -39,18 +39,25 @@ CADENZA_MMA constexpr std::uint64_t descriptor(unsigned address, unsigned leadin
 }
 
 /// Rows of a tile as a factor whose depth is head_dim ("K-major"): from row `row` on, elements
-/// [depth, depth + 16) of each. Stride: from eight rows to the next eight; leading: not used.
-CADENZA_MMA constexpr std::uint64_t rows_factor(unsigned tile, int tile_rows, int row, int depth) {
-  return descriptor(tile + static_cast<unsigned>(depth / kPanel * panel_bytes(tile_rows) +
-                                                 row * kRowBytes + depth % kPanel * 2),
-                    16, kAtomBytes);
+/// [0, 16) of each; others are depth_bytes further. Stride: from eight rows to the next eight;
+/// leading: not used.
+CADENZA_MMA constexpr std::uint64_t rows_factor(unsigned tile, int row) {
+  return descriptor(tile + static_cast<unsigned>(row * kRowBytes), 16, kAtomBytes);
+}
+CADENZA_MMA constexpr int depth_bytes(int tile_rows, int depth) {
+  return depth / kPanel * panel_bytes(tile_rows) + depth % kPanel * 2;
 }
 
-/// A tile as a right factor whose depth is its rows ("MN-major"): rows [depth, depth + 16), all
-/// elements. Leading: from a panel to the next; stride: from eight rows to the next eight.
-CADENZA_MMA constexpr std::uint64_t columns_factor(unsigned tile, int tile_rows, int depth) {
-  return descriptor(tile + static_cast<unsigned>(depth * kRowBytes),
-                    static_cast<unsigned>(panel_bytes(tile_rows)), kAtomBytes);
+/// A tile as a right factor whose depth is its rows ("MN-major"): rows [0, 16), all elements;
+/// others are kRowBytes a row further. Leading: from a panel to the next; stride: from eight rows
+/// to the next eight.
+CADENZA_MMA constexpr std::uint64_t columns_factor(unsigned tile, int tile_rows) {
+  return descriptor(tile, static_cast<unsigned>(panel_bytes(tile_rows)), kAtomBytes);
+}
+
+/// The descriptor of what lies `bytes` behind another's beginning, both in one tile.
+CADENZA_MMA constexpr std::uint64_t advanced(std::uint64_t descriptor, int bytes) {
+  return descriptor + static_cast<std::uint64_t>(bytes >> 4);
 }
 
 /// Of the sums that a thread has of a result [64, N], in groups of four for every eight columns: 0

@@ -270,10 +270,12 @@ class Consumer : public Block<Layout, Thread> {
 template <int kDim, int kTiles, typename Thread>
 CADENZA_MMA void multiply_rows(const Thread& thread, unsigned left, int left_row, unsigned right,
                                float (&sums)[kTiles][4]) {
+  const std::uint64_t from_left = thread.uniform(rows_factor(left, left_row));
+  const std::uint64_t from_right = thread.uniform(rows_factor(right, 0));
   CADENZA_MMA_UNROLL
   for (int depth = 0; depth < kDim; depth += kDepth) {
-    thread.multiply(sums, rows_factor(left, kUnitRows, left_row, depth),
-                    rows_factor(right, kTiles * 8, 0, depth), depth > 0);
+    thread.multiply(sums, advanced(from_left, depth_bytes(kUnitRows, depth)),
+                    advanced(from_right, depth_bytes(kTiles * 8, depth)), depth > 0);
   }
 }
 
@@ -281,9 +283,10 @@ CADENZA_MMA void multiply_rows(const Thread& thread, unsigned left, int left_row
 template <int kDim, int kSteps, typename Thread>
 CADENZA_MMA void multiply_columns(const Thread& thread, const unsigned (&left)[kSteps][4],
                                   unsigned right, float (&sums)[kDim / 8][4]) {
+  const std::uint64_t from = thread.uniform(columns_factor(right, kSteps * kDepth));
   CADENZA_MMA_UNROLL
   for (int step = 0; step < kSteps; ++step) {
-    thread.multiply(sums, left[step], columns_factor(right, kSteps * kDepth, step * kDepth));
+    thread.multiply(sums, left[step], advanced(from, step * kDepth * kRowBytes));
   }
 }
 

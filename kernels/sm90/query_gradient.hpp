@@ -23,10 +23,10 @@ CADENZA_MMA float probability(const Thread& thread, float score, float scale, fl
   return thread.exp2(above > 0 ? 0 : above);
 }
 
-/// Gradient of a score times 1 / scale. What is not seen has probability 0 and may be anything,
-/// also NaN.
-CADENZA_MMA float score_gradient(float probability, float dprobability, float delta) {
-  return probability == 0 ? 0 : probability * (dprobability - delta);
+/// Gradient of a score times 1 / scale. Of a tile that is not seen as a whole (`all`), what is not
+/// seen has probability 0 and may be anything, also NaN.
+CADENZA_MMA float score_gradient(bool all, float probability, float dprobability, float delta) {
+  return !all && probability == 0 ? 0 : probability * (dprobability - delta);
 }
 
 template <int kDim>
@@ -92,14 +92,15 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     multiply_rows<kDim>(thread_, this->segment(1), first_row(), values, dscores);
     thread_.commit_products();
     thread_.template wait_products<1>(scores);
-    soften(visible, scores);
+    const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
+    if (!all) hide(visible, scores);
+    soften(scores);
+    thread_.end_basic_block(scores[0][0]);
     thread_.template wait_products<0>(dscores);
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        dscores[tile][i] = score_gradient(scores[tile][i], dscores[tile][i], delta_[i / 2]);
-      }
+    if (all) {
+      subtract_delta<true>(scores, dscores);
+    } else {
+      subtract_delta<false>(scores, dscores);
     }
     pack(thread_, dscores, packed);
     thread_.pin(dq_);
@@ -109,9 +110,19 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     thread_.template wait_products<0>(dq_);
   }
 
-  CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4]) const {
-    const float scale = problem_.scale * mma::kLog2e;
-    const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
+  template <bool kAll>
+  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
+                                  float (&dscores)[kTiles][4]) const {
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta_[i / 2]);
+      }
+    }
+  }
+
+  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kTiles][4]) const {
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const SeenColumns seen = keys_of(visible, row(half));
@@ -119,11 +130,20 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
       for (int tile = 0; tile < kTiles; ++tile) {
         CADENZA_MMA_UNROLL
         for (int i = 0; i < 2; ++i) {
-          float& score = scores[tile][2 * half + i];
           const int key = tile * 8 + sum_column(thread_.index()) + i;
-          const float p = probability(thread_, score, scale, lse_[half]);
-          score = all || seen.has(key) ? p : 0;
+          if (!seen.has(key)) scores[tile][2 * half + i] = -mma::kInfinity;
         }
+      }
+    }
+  }
+
+  CADENZA_MMA void soften(float (&scores)[kTiles][4]) const {
+    const float scale = problem_.scale * mma::kLog2e;
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        scores[tile][i] = probability(thread_, scores[tile][i], scale, lse_[i / 2]);
       }
     }
   }
@@ -136,22 +156,25 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       if (row(half) >= unit.end - unit.begin) continue;
-      float* dq = to.data + row(half) * to.stride;
       const std::int64_t table =
           mma::table_at(rotation, unit.begin - buffer.begin + row(half), problem_.half);
+      const int column = sum_column(thread_.index());
+      float turned[kDim / 8][2];
       CADENZA_MMA_UNROLL
       for (int tile = 0; tile < kDim / 16; ++tile) {
         CADENZA_MMA_UNROLL
         for (int i = 0; i < 2; ++i) {
-          const int d = tile * 8 + sum_column(thread_.index()) + i;
+          const int d = tile * 8 + column + i;
           const float low = dq_[tile][2 * half + i] * problem_.scale;
           const float high = dq_[tile + kDim / 16][2 * half + i] * problem_.scale;
           const float cos = problem_.half > 0 ? problem_.cos[table + d] : 1;
           const float sin = problem_.half > 0 ? problem_.sin[table + d] : 0;
-          dq[d] += low * cos + high * sin;
-          dq[d + kDim / 2] += high * cos - low * sin;
+          turned[tile][i] = low * cos + high * sin;
+          turned[tile + kDim / 16][i] = high * cos - low * sin;
         }
       }
+      mma::add_to_row<kDim / 8>(to.data + row(half) * to.stride + column,
+                                [&](int tile, int i) { return turned[tile][i]; });
     }
   }
 

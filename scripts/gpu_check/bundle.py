@@ -13,7 +13,7 @@ from pathlib import Path
 from . import cases, place
 from .place import Unfit
 
-LIMIT = 64 * 2**20
+LIMIT = 56 * 2**20
 ROOT = Path(__file__).resolve().parents[2]
 # Of the machine itself: glibc fits its loader, libstdc++ what else is there.
 OF_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so")

@@ -77,6 +77,7 @@ def environment(files=None):
            "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
            "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp",
            "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # which containers forbid
+           "PMIX_MCA_pcompress_base_silence_warning": "1",
            "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
     libraries = cuda_folders()
     if files:

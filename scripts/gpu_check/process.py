@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -33,8 +34,9 @@ class Clock:
     def left(self):
         return max(0.0, self.seconds - self.spent())
 
-    def over(self, words):
-        return Failed(f"{words[0]} was ended: the stage's {self.seconds:g} s were over")
+    def over(self, words, limit=math.inf):
+        what = f"the stage's {self.seconds:g} s" if self.left() == 0 else f"its {limit:g} s"
+        return Failed(f"{words[0]} was ended: {what} were over")
 
 
 def last_line(text):
@@ -58,37 +60,42 @@ def kill(process):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def run(words, clock, log, **options):
-    """@return the exit code and what was printed, which `log` keeps"""
+def run(words, clock, log, limit=math.inf, **options):
+    """@param limit  seconds, of the stage's that are left
+    @return the exit code and what was printed, which `log` keeps"""
     process = start(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT, **options)
-    timer = threading.Timer(clock.left(), kill, [process])
+    ended = threading.Event()
+
+    def end():
+        ended.set()
+        kill(process)
+
+    timer = threading.Timer(min(clock.left(), limit), end)
     timer.start()
     out, _ = process.communicate()
     timer.cancel()
     with open(log, "a", encoding="utf-8") as file:
         file.write(f"== {' '.join(map(str, words))}\n{out}\n== ended with {process.returncode}\n")
-    if clock.left() == 0:
-        raise clock.over(words)
+    if ended.is_set():
+        raise clock.over(words, limit)
     return process.returncode, out
 
 
 class Conversation:
-    """A program that answers one JSON object a line with another (bench/measure.hpp)."""
+    """A program that answers one JSON object a line with another (bench/measure.hpp).
+    @param limit  seconds of an answer"""
 
-    def __init__(self, words, clock, log, **options):
-        self.words, self.clock, self.log = words, clock, log
+    def __init__(self, words, clock, log, limit, **options):
+        self.words, self.clock, self.log, self.limit = words, clock, log, limit
         with open(log, "a", encoding="utf-8") as errors:
             self.process = start(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=errors, **options)
-        self.timer = threading.Timer(clock.left(), kill, [self.process])
-        self.timer.start()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self.timer.cancel()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
@@ -98,14 +105,18 @@ class Conversation:
 
     def ask(self, request):
         """@throws Skipped where it refuses to prepare a work, Failed where one fails or it ends"""
-        line = ""
+        line, limit = "", min(self.clock.left(), self.limit)
+        begin = time.monotonic()
+        timer = threading.Timer(limit, kill, [self.process])
+        timer.start()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             while (line := self.process.stdout.readline()) and not line.startswith("{"):
                 pass  # what a library has to say
-        if not line and self.clock.left() == 0:
-            raise self.clock.over(self.words)
+        timer.cancel()
+        if not line and time.monotonic() - begin >= limit:
+            raise self.clock.over(self.words, limit)
         if not line:
             said = last_line(self.log.read_text())
             raise Failed(f"{self.words[-1]} ended with {self.process.wait()}: {said}")

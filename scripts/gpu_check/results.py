@@ -3,6 +3,7 @@
 
 import datetime
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -20,12 +21,12 @@ class Check:
         self.save = lambda: keep({"status": "failed", "reason": "it was ended from outside",
                                   "figures": self.figures})
 
-    def run(self, *words):
-        return process.run(words, self.clock, self.log, env=self.place.environment,
+    def run(self, *words, limit=math.inf):
+        return process.run(words, self.clock, self.log, limit, env=self.place.environment,
                            cwd=self.scratch)
 
-    def converse(self, *words, env):
-        return process.Conversation(words, self.clock, self.log, env=env)
+    def converse(self, *words, env, limit=math.inf):
+        return process.Conversation(words, self.clock, self.log, limit, env=env)
 
 
 def run_stage(name, place, out, keep):
@@ -86,7 +87,7 @@ def tables(parts):
         share = row.get("model_flops_utilization")
         yield (f"step, {row['by']}: {row['seconds']:.4g} s, {row['tokens_per_second']:.4g} tokens/s"
                + (f", MFU {share:.3f}" if share else ""))
-    if "tracing" in step:
-        yield f"tracing: {100 * step['tracing']:+.2f} % of a step"
+    for kernel, share in step.get("tracing", {}).items():
+        yield f"tracing, {kernel}: {100 * share:+.2f} % of a step"
     skipped = {**step.get("skipped", {}), **attention.get("skipped", {})}
     yield from (f"not measured: {name}: {reason}" for name, reason in skipped.items())

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages, and those of them that say what must hold on a device."""
 
+import contextlib
 import math
 import re
 import shutil
+from pathlib import Path
 
 from . import bench, cases, place
 from .process import Failed, Skipped, last_line
@@ -51,20 +53,34 @@ def describe_device(check):
     libraries = " ".join(place.needs(check.place.program(cases.PROGRAM)))
     program = re.search(r"libcublas\.so\.(\d+)", libraries)
     check.figures["cuda"] = {"driver": driver and driver[1], "programs": program and program[1]}
+    # What Open MPI needs: a loopback that is up, and room for shared memory.
+    with contextlib.suppress(Failed):
+        check.figures["interfaces"] = check.run("ip", "-br", "a")[1].splitlines()
+    shared = Path("/dev/shm")
+    check.figures["shared_memory_bytes"] = shutil.disk_usage(shared).free if shared.is_dir() else 0
+
+
+def named(program, tests):
+    return program if tests == "*" else f"{program} {tests}"
 
 
 def unit(check):
     failed = []
-    for name in cases.TESTS:
+    for name, tests in cases.UNIT:
+        what = named(name, tests)
         ranks = cases.RANKS if "test_mpi_" in name else None
         launcher = ["mpirun", "-n", ranks, "--bind-to", "none"] if ranks else []
-        code, out = check.run(*launcher, check.place.program(name), "--gtest_brief=1")
+        try:
+            code, out = check.run(*launcher, check.place.program(name), "--gtest_brief=1",
+                                  f"--gtest_filter={tests}", limit=cases.UNIT_SECONDS)
+        except Failed as end:
+            code, out = None, str(end)
         failures = sorted(set(CASE.findall(out)))
-        check.figures[name] = {"code": code, "failures": failures, **{
+        check.figures[what] = {"code": code, "failures": failures, **{
             word.lower(): int(number) for word, number in COUNT.findall(out)}}
         check.save()
-        if code:
-            failed.append(f"{name} ({', '.join(failures[:3]) or last_line(out)})")
+        if code != 0:
+            failed.append(f"{what} ({', '.join(failures[:3]) or last_line(out)})")
     if failed:
         raise Failed("; ".join(failed))
 
@@ -76,16 +92,24 @@ def sanitizer(check):
         "compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer")
     if not tool:
         raise Skipped("there is no compute-sanitizer here")
-    program, tests = cases.SANITIZED
-    failed = []
-    for name in cases.TOOLS:
-        code, out = check.run(tool, "--tool", name, "--error-exitcode", 9,
-                              check.place.program(program), f"--gtest_filter={tests}")
+    failed, unfinished = [], []
+    for name, tests in cases.SANITIZER:
+        what = f"{name} {tests.split('.')[0]}"
+        try:
+            code, out = check.run(tool, "--tool", name, "--error-exitcode", 9,
+                                  check.place.program(cases.SANITIZED), f"--gtest_filter={tests}",
+                                  limit=cases.SANITIZER_SECONDS)
+        except Failed as end:
+            check.figures[what] = {"code": None, "said": str(end)}
+            unfinished.append(what)
+            continue
         said = re.findall(r"^=+ (.* SUMMARY: .*)$", out, re.MULTILINE) or [last_line(out)]
-        check.figures[name] = {"code": code, "said": said[-1]}
+        check.figures[what] = {"code": code, "said": said[-1]}
         check.save()
         if code:
-            failed.append(f"{name}: {said[-1]}")
+            failed.append(f"{what}: {said[-1]}")
+    if unfinished:
+        check.note = f"not finished in time: {', '.join(unfinished)}"
     if failed:
         raise Failed("; ".join(failed))
 

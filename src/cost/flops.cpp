@@ -65,9 +65,12 @@ double break_even(const Model& m) {
   return static_cast<double>(layer) + static_cast<double>(m.vocab) / static_cast<double>(m.layers);
 }
 
-std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows) {
-  constexpr std::int64_t kElements = std::int64_t{1} << 22;
-  return std::clamp<std::int64_t>(kElements / vocab, 1, rows);
+std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKind device) {
+  const bool on_host = device == config::DeviceKind::host;
+  const std::int64_t elements = std::int64_t{1} << (on_host ? 22 : 28);
+  const std::int64_t multiple = on_host ? 1 : 128;  // of rows: a tile of a device's products
+  const std::int64_t fit = std::max<std::int64_t>(1, elements / vocab / multiple) * multiple;
+  return std::min(fit, rows);
 }
 
 double model_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {

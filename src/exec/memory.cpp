@@ -67,8 +67,8 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.gradients += table.elements * sum;
   memory.optimizer += 2 * owned * sum;
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
-  memory.activations +=
-      model::activation_bytes(e.model, part, {rows, program.buffers}, e.run.recompute, e.run.dtype);
+  memory.activations += model::activation_bytes(
+      e.model, part, {rows, program.buffers, e.run.device}, e.run.recompute, e.run.dtype);
   const int streams =
       program::stream_buffers_of_stage(step_shape, layout.coordinates(program.rank).pipeline)
           .total();

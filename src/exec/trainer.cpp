@@ -60,7 +60,8 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
     places_.resize(static_cast<std::size_t>(buffers_));
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
-    llama_.emplace(experiment_.model, part_, model::Capacity{room, buffers_},
+    llama_.emplace(experiment_.model, part_,
+                   model::Capacity{room, buffers_, experiment_.run.device},
                    experiment_.run.recompute, rotary_, parameters_,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }

@@ -118,7 +118,7 @@ class Builder {
     const std::int64_t vocab = shape_.vocab.size();
     make_(work.rstd_last, "rstd_last", held_);
     // The same on every rank of a tensor group, whose vocabularies differ by one.
-    work.logit_rows = cost::logit_rows(shape_.widest_vocab, rows_);
+    work.logit_rows = cost::logit_rows(shape_.widest_vocab, rows_, capacity_.device);
     make_(work.logits, "logits", work.logit_rows * vocab);
     if constexpr (kOneType) {
       work.dlogits = work.logits;

@@ -9,6 +9,7 @@
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
 #include "cadenza/model/layers.hpp"
+#include "vector_loops.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -102,17 +103,17 @@ void allocate_arrays(Parameters<Real>& p, MemoryLedger& ledger) {
 /// A block of a matrix, each element by its index in the whole; a vector of ones.
 template <typename Sum>
 void initialise(const ParameterInfo& info, std::uint64_t seed, Sum* values) {
+  if (!info.is_matrix()) {
+    for_elements(
+        "initialise_ones", info.count(), KOKKOS_LAMBDA(const std::int64_t i) { values[i] = 1; });
+    return;
+  }
   const std::uint64_t stream = Hasher().add(info.name).value();
-  Kokkos::parallel_for(
-      "initialise_parameters",
-      Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace>(0, info.count()),
-      [=](const std::int64_t i) {
-        if (!info.is_matrix()) {
-          values[i] = Sum(1);
-          return;
-        }
-        const std::int64_t row = info.row_begin + i / info.columns;
-        const std::int64_t index = row * info.whole_columns + info.column_begin + i % info.columns;
+  const std::int64_t columns = info.columns, whole_columns = info.whole_columns;
+  const std::int64_t first = info.row_begin * whole_columns + info.column_begin;
+  for_elements(
+      "initialise_matrix", info.count(), KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t index = first + i / columns * whole_columns + i % columns;
         values[i] = static_cast<Sum>(
             kInitialDeviation * random_normal(seed, stream, static_cast<std::uint64_t>(index)));
       });
@@ -172,11 +173,9 @@ Parameters<Real> make_parameters(const config::Model& model, const ModelPart& pa
   parameters.table = make_parameter_table(model, part);
   parameters.owned = owned;
   allocate_arrays(parameters, ledger);
-  auto host = Kokkos::create_mirror_view(parameters.values);
   for (const ParameterInfo& info : parameters.table.entries) {
-    initialise(info, seed, host.data() + info.offset);
+    initialise(info, seed, parameters.values.data() + info.offset);
   }
-  Kokkos::deep_copy(parameters.values, host);
   round_working(parameters, {0, parameters.table.elements});
   return parameters;
 }

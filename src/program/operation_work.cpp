@@ -27,6 +27,7 @@ double OperationWork::flops() const {
 OperationShapes::OperationShapes(const config::Experiment& experiment, const Layout& layout)
     : model_(experiment.model),
       recompute_(experiment.run.recompute),
+      device_(experiment.run.device),
       layout_(layout),
       shards_optimizer_(experiment.parallel.shard == config::Shard::optimizer),
       element_(config::element_bytes(experiment.run.dtype).element),

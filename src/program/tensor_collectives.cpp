@@ -52,9 +52,10 @@ void add_attention_outputs(const Step& step, config::Recompute recompute, Sequen
 }
 
 /// @param vocab  of the rank with most of it
-void add_loss(std::int64_t rows, std::int64_t vocab, Sequence& sequence) {
+void add_loss(std::int64_t rows, std::int64_t vocab, config::DeviceKind device,
+              Sequence& sequence) {
   sequence.gather();
-  const std::int64_t most = cost::logit_rows(vocab, rows);
+  const std::int64_t most = cost::logit_rows(vocab, rows, device);
   for (std::int64_t row = 0; row < rows; row += most) {
     const std::int64_t count = std::min(most, rows - row);
     sequence.reduce_all(count);      // largest logits
@@ -84,7 +85,7 @@ std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Ran
       add_attention_outputs(step, recompute_, sequence);
       break;
     case Operation::loss:
-      add_loss(rows, (model_.vocab + tensor - 1) / tensor, sequence);
+      add_loss(rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
       break;
     case Operation::reduce_gradients:
       sequence.reduce_all(gains(rank));

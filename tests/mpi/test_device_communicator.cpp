@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cadenza/kernels/device.hpp"
+#include "shared_device.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -57,11 +58,14 @@ std::vector<T> sum_of_numbers(int ranks, std::size_t count) {
   return sum;
 }
 
-class DeviceCommunicatorTest : public testing::TestWithParam<Transport> {
+class DeviceCommunicatorTest : public ::testing::TestWithParam<Transport> {
  protected:
   void SetUp() override {
     if (GetParam() == Transport::mpi && !host_holds_tensors()) {
-      GTEST_SKIP() << "MPI does not read the memory of the preset `separate`";
+      GTEST_SKIP() << "MPI does not read the memory of devices and of the preset `separate`";
+    }
+    if (GetParam() == Transport::nccl && testing::ranks_share_a_device(*world_)) {
+      GTEST_SKIP() << "NCCL takes one rank a device; these ranks share one";
     }
     devices_ = make_device_communicator(*world_, GetParam(), Purpose::attention);
   }
@@ -177,7 +181,7 @@ TEST_P(DeviceCommunicatorTest, AGroupOfMessagesBetweenAll) {
   for (int peer = 0; peer < ranks(); ++peer) {
     for (int message = 0; message < 2; ++message) {
       const auto found = on_host(received[static_cast<std::size_t>(2 * peer + message)]);
-      EXPECT_THAT(found, testing::Each(std::byte(16 * peer + 2 * rank() + message)));
+      EXPECT_THAT(found, ::testing::Each(std::byte(16 * peer + 2 * rank() + message)));
     }
   }
 }
@@ -198,19 +202,19 @@ TEST_P(DeviceCommunicatorTest, ManyGroupsUnderWay) {
   for (int channel = 0; channel < 4; ++channel) devices_->wait(channel);
   for (int group = 0; group < kGroups; ++group) {
     EXPECT_THAT(on_host(received[static_cast<std::size_t>(group)]),
-                testing::Each(static_cast<float>(100 * before + group)));
+                ::testing::Each(static_cast<float>(100 * before + group)));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceCommunicatorTest,
-                         testing::Values(Transport::nccl, Transport::mpi, Transport::staged),
+                         ::testing::Values(Transport::nccl, Transport::mpi, Transport::staged),
                          [](const auto& one) {
                            const std::string line = describe_transport(one.param);
                            return line.substr(0, line.find(':'));
                          });
 
 /// Rank 0 sends to rank 1; the others look on.
-class NcclPair : public testing::Test {
+class NcclPair : public ::testing::Test {
  protected:
   void SetUp() override {
     if (kDeviceIsCuda || world_->size() == 1) GTEST_SKIP() << "the emulation's, of several ranks";
@@ -224,7 +228,7 @@ class NcclPair : public testing::Test {
     const comm::Receive message{std::as_writable_bytes(span_of(received_)), 0, 0};
     devices_->post({&message, 1}, {}, 0);
     devices_->wait(0);
-    EXPECT_THAT(on_host(received_), testing::Each(3));
+    EXPECT_THAT(on_host(received_), ::testing::Each(3));
   }
   /// For a while, which a slow machine only makes less strict.
   template <typename Said>
@@ -295,8 +299,8 @@ TEST(NcclOrder, MessagesInAnotherOrderLandInEachOthersPlaces) {
       comm::Receive{std::as_writable_bytes(span_of(wants_second)), before, 2}};
   devices->post(receives, sends, 0);
   devices->wait(0);
-  EXPECT_THAT(on_host(wants_first), testing::Each(2));
-  EXPECT_THAT(on_host(wants_second), testing::Each(1));
+  EXPECT_THAT(on_host(wants_first), ::testing::Each(2));
+  EXPECT_THAT(on_host(wants_second), ::testing::Each(1));
 }
 
 }  // namespace

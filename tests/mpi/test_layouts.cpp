@@ -9,6 +9,7 @@
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
+#include "shared_device.hpp"
 #include "unit/exec/random_experiment.hpp"
 #include "unit/sanitized.hpp"
 #include "unit/storage/child.hpp"
@@ -43,8 +44,9 @@ std::vector<Case> random_cases(int ranks, int rounds, std::uint64_t seed) {
 }
 
 template <typename Real>
-std::vector<StepResult> train(const config::Experiment& experiment, comm::Communicator& world,
-                              int steps, const std::string& checkpoint) {
+std::vector<StepResult> train(const config::Experiment& drawn, comm::Communicator& world, int steps,
+                              const std::string& checkpoint) {
+  const config::Experiment experiment = testing::on_these_devices(drawn, world);
   RankState<Real> runner(experiment, world);
   std::vector<StepResult> results;
   for (int step = 0; step < steps; ++step) results.push_back(runner.run(step));
@@ -193,7 +195,7 @@ std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& 
 
 template <typename Real>
 void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator& world) {
-  const config::Experiment e = testing::with_dtype<Real>(drawn);
+  const config::Experiment e = testing::on_these_devices(testing::with_dtype<Real>(drawn), world);
   RankState<Real> runner(e, world);
   const program::StepPlan step = runner.plan(0);
   runner.tracer.begin_step(0);

@@ -102,6 +102,8 @@ class _Corrected(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         wanted = memoryview(buffer).cast("B")[: max(0, self._size - self._at)]
+        if not wanted:  # damaged addresses may lie beyond what a file's position can be
+            return 0
         self._file.seek(self._at)
         count = self._file.readinto(wanted) or 0
         if self._at < len(self._head):

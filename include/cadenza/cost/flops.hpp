@@ -24,8 +24,9 @@ std::int64_t layer_parameters(const config::Model& model);
 double break_even(const config::Model& model);
 
 /// Rows whose logits are made at a time, for a microbatch of `rows` and a rank's share of the
-/// vocabulary: the whole [rows, vocab] is never held.
-std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows);
+/// vocabulary: the whole [rows, vocab] is never held. On a host a chunk stays in its caches; on a
+/// device it is as large as makes products and launches efficient (1 GiB of float32).
+std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKind device);
 
 /// What a training step over documents of these lengths asks for, nothing counted twice: 3 x the
 /// forward pass, dense and attention (4 * head_dim * heads per pair that the mask allows, in every

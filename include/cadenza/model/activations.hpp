@@ -21,6 +21,7 @@ namespace cadenza::model {
 struct Capacity {
   std::int64_t rows = 0;  ///< of a microbatch, a multiple of tensor_size
   int buffers = 1;        ///< microbatches x chunks in flight
+  config::DeviceKind device = config::DeviceKind::host;
 };
 
 template <typename Real>

@@ -59,6 +59,7 @@ class OperationShapes {
 
   config::Model model_;
   config::Recompute recompute_;
+  config::DeviceKind device_;
   Layout layout_;
   bool shards_optimizer_;
   int element_, sum_;  ///< bytes: as stored, as added up

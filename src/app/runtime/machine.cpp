@@ -16,6 +16,7 @@
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/device_identity.hpp"
 #include "cadenza/kernels/matmul.hpp"
+#include "cadenza/kernels/random_fill.hpp"
 #include "collective_error.hpp"
 #include "devices_line.hpp"
 #include "kernels_line.hpp"
@@ -125,8 +126,9 @@ class Multiplier {
     a_ = Array<Real>("rate_a", static_cast<std::size_t>(product.rows * product.size));
     b_ = Array<Real>("rate_b", static_cast<std::size_t>(product.size * product.size));
     c_ = Array<Real>("rate_c", a_.extent(0));
-    Kokkos::deep_copy(a_, Real(1));
-    Kokkos::deep_copy(b_, Real(1));
+    fill_random(a_, 1);
+    fill_random(b_, 2);
+    fence();
     made_ = product;
   }
   PeakProduct made_;

@@ -17,7 +17,7 @@ import pytest
 import harness
 
 sys.path.insert(0, str(harness.ROOT / "scripts"))
-from gpu_check import bundle, cases, place, results, stages
+from gpu_check import bench, bundle, cases, place, results, stages
 
 CHECK = harness.ROOT / "scripts/gpu-check"
 BENCH = harness.PROGRAM.parent / cases.BENCH
@@ -75,7 +75,7 @@ def test_stages_one_after_another_and_one_again(build, tmp_path):
     assert {name: part["status"] for name, part in parts.items()} == {
         "device": "skipped", "unit": "passed", "sanitizer": "skipped"}
     assert parts["device"]["reason"] == "these programs compute on the host"
-    assert set(parts["unit"]["figures"]) == set(cases.TESTS)
+    assert list(parts["unit"]["figures"]) == [stages.named(*case) for case in cases.UNIT]
     assert all(figures["passed"] == 3 for figures in parts["unit"]["figures"].values())
     assert all(part["revision"] and part["seconds"] <= part["limit"] for part in parts.values())
 
@@ -106,29 +106,49 @@ def test_attention_is_measured_and_what_is_not_is_named(build, tmp_path, monkeyp
     assert "core attention, TFLOP/s" in table and "not measured: mma" in table
 
 
-# Answers as bench_attention on a device would; it has no sm90.
+# Answers as bench_attention on a device would; it has no sm90, and what cudnn is to compute never
+# ends.
 DEVICE_BENCH = '''#!{python}
-import json, sys
+import json, sys, time
 for line in sys.stdin:
     request = json.loads(line)
     kernel = request.get("work", {{}}).get("kernel")
+    if kernel == "cudnn":
+        time.sleep(1000)
     answer = {{"error": "kernel: found sm90"}} if kernel == "sm90" else {{"flops": 4e12}}
     print(json.dumps({{"seconds": 0.02}} if "run" in request else answer), flush=True)
 '''
 
 
-def test_on_a_device_every_shape_is_asked_of_every_kernel(build, tmp_path, monkeypatch):
+def test_tests_that_never_end_hide_no_others(build, tmp_path, monkeypatch):
+    """They are those of one kernel, in a process of its own."""
+    monkeypatch.setattr(cases, "UNIT_SECONDS", 1.0)
+    write_program(build / cases.TESTS[0], f"""#!/bin/sh
+case "$*" in *=Mma*) sleep 1000 ;; esac
+{PASSES}""")
+    code, parts = in_process(build, tmp_path / "out", "unit")
+    figures = parts["unit"]["figures"]
+    ended = [name for name, part in figures.items() if part["code"] != 0]
+    assert (code, ended) == (1, [f"{cases.TESTS[0]} Mma.*"]) and len(figures) == len(cases.UNIT)
+    assert "its 1 s were over" in parts["unit"]["reason"]
+
+
+def test_a_kernel_that_never_ends_hides_no_other(build, tmp_path, monkeypatch):
     write_program(build / cases.BENCH, DEVICE_BENCH.format(python=sys.executable))
     monkeypatch.setattr(stages, "require_device", lambda check: None)
     monkeypatch.setattr(cases, "PEERS", {})
+    monkeypatch.setattr(cases, "DEVICE_KERNELS", ["sm90", "cudnn", "mma"])
+    monkeypatch.setattr(bench, "ANSWER", 1.0)
     here = place.Place(build, tmp_path / "no peers", {"revision": "r", "losses": None})
     here.on_device = True
-    assert results.run(here, ["attention"], tmp_path / "out") == 0
-    figures = read(tmp_path / "out")["attention"]["figures"]
+    assert results.run(here, ["attention"], tmp_path / "out") == 1
+    part = read(tmp_path / "out")["attention"]
+    figures = part["figures"]
+    assert part["reason"].startswith("cudnn: ") and "its 1 s were over" in part["reason"]
     assert figures["skipped"]["sm90"] == "kernel: found sm90"
-    by = {name: [row for row in figures["rows"] if row["by"] == name] for name in ("mma", "cudnn")}
-    assert len(by["mma"]) == len(by["cudnn"]) == 2 * len(cases.DEVICE_SHAPES)
-    assert len({row["shape"] for row in by["mma"]}) == 2 * len(cases.DEVICE_SHAPES)
+    assert {row["by"] for row in figures["rows"]} == {"mma"}
+    assert len(figures["rows"]) == 2 * len(cases.DEVICE_SHAPES)
+    assert len({row["shape"] for row in figures["rows"]}) == 2 * len(cases.DEVICE_SHAPES)
     assert all(row["tflops"] == 200 and row["calls"] == 3 for row in figures["rows"])
 
 
@@ -149,12 +169,12 @@ def test_a_wrong_loss_is_found(build, tmp_path, monkeypatch, losses, off):
 
 
 def test_steps_are_measured_with_a_trace_and_without(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(cases, "TRACES", cases.TRACES[:2])
     code, parts = in_process(build, tmp_path / "out", "step")
     assert code == 0, parts
-    assert [row["by"] for row in parts["step"]["figures"]["runs"]] == ["trace off", "trace on"]
+    assert [row["by"] for row in parts["step"]["figures"]["runs"]] == [
+        "auto, trace off", "auto, trace on"]
     table = "\n".join(results.tables(parts))
-    assert "tracing: " in table and "tokens/s, MFU" in table and "not measured: torch" in table
+    assert "tracing, auto: " in table and "tokens/s, MFU" in table and "not measured: torch" in table
 
 
 def test_a_program_that_ends_badly_is_found(build, tmp_path):
@@ -162,7 +182,9 @@ def test_a_program_that_ends_badly_is_found(build, tmp_path):
                   "#!/bin/sh\necho 'cadenza: rank 1: NCCL says no' >&2\nexit 5\n")
     code, parts = in_process(build, tmp_path / "out", "losses", "step", losses=[1.0])
     assert code == 1
-    assert [part["reason"] for part in parts.values()] == ["cadenza: rank 1: NCCL says no"] * 2
+    said = "cadenza: rank 1: NCCL says no"
+    assert [part["reason"] for part in parts.values()] == [
+        said, f"auto, trace off: {said}; auto, trace on: {said}"]
 
 
 CHILD, ITSELF = "sleep 1000 & echo $! >{mark}; wait", "echo $$ >{mark}; exec sleep 1000"
@@ -171,8 +193,8 @@ CHILD, ITSELF = "sleep 1000 & echo $! >{mark}; wait", "echo $$ >{mark}; exec sle
 @pytest.mark.parametrize("name, program, sleeps", [
     ("unit", cases.TESTS[0], CHILD), ("unit", cases.TESTS[4], ITSELF),
     ("attention", cases.BENCH, CHILD)], ids=["program", "ranks", "conversation"])
-def test_what_hangs_is_ended_with_all_that_it_started(build, tmp_path, monkeypatch, name, program,
-                                                      sleeps):
+def test_what_hangs_is_ended_with_all_that_it_started(
+        build, tmp_path, monkeypatch, name, program, sleeps):
     mark = tmp_path / "mark"
     write_program(build / program, "#!/bin/sh\necho begun\n" + sleeps.format(mark=mark))
     monkeypatch.setitem(stages.STAGES, name, (stages.STAGES[name][0], 3))
@@ -241,7 +263,7 @@ def test_a_bundle_runs_where_it_was_copied_to(build, tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert read(tmp_path / "gpu-check-results")["unit"]["status"] == "passed"
     log = (tmp_path / "gpu-check-results/unit.log").read_text()
-    assert log.count("3 tests") == len(cases.TESTS) + 4  # four of them on two ranks
+    assert log.count("3 tests") == len(cases.UNIT) + 4  # four of them on two ranks
 
 
 def test_a_bundle_too_large_or_of_nothing_is_refused(build, tmp_path):
@@ -265,12 +287,15 @@ def test_what_it_names_is_there():
         stem = name.removeprefix("tests/test_")
         mpi = harness.ROOT / f"tests/mpi/test_{stem.removeprefix('mpi_')}.cpp"
         assert mpi.is_file() if stem.startswith("mpi_") else (unit / stem).is_dir(), name
-    program, tests = cases.SANITIZED
-    text = "".join(path.read_text() for path in (unit / program[len("tests/test_"):]).glob("*.cpp"))
-    there = [f"{suite}.{name}" for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", text, re.M)]
+    folder = unit / cases.SANITIZED.removeprefix("tests/test_")
+    text = "".join(path.read_text() for path in folder.glob("*.cpp"))
+    there = [f"{suite}.{name}"
+             for suite, name in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", text, re.M)]
     there += [f"{suite}/0.{name}"
               for suite, name in re.findall(r"^TYPED_TEST\((\w+), (\w+)\)", text, re.M)]
-    for pattern in tests.split(":"):
+    of_unit = [tests.lstrip("-") for name, tests in cases.UNIT if name == cases.TESTS[0]]
+    for pattern in ":".join([*of_unit, *(tests for _, tests in cases.SANITIZER)]).split(":"):
         assert fnmatch.filter(there, pattern), pattern
+    assert cases.SANITIZER[0] == ("memcheck", cases.SM90_CASES)  # what needs it most
     assert sum(seconds for _, seconds in stages.STAGES.values()) <= 20 * 60
     assert max(seconds for _, seconds in stages.STAGES.values()) <= 8 * 60

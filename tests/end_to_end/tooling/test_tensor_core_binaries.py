@@ -159,8 +159,40 @@ def test_hopper_multiplies_from_what_the_copy_engine_brings(hopper):
         assert f"HGMMA.64x{dim}x16.F32.BF16" in code, name  # O, dQ, dK, dV
         assert re.search(r"HGMMA\S+ R\d+, R\d+, gdesc\[UR\d+\]\.tnspB", code), name
         # Groups of products that are waited for: more would mean that ptxas put them in a row.
-        assert len(re.findall(r"WARPGROUP\.DEPBAR", code)) <= 4, name
+        assert len(re.findall(r"WARPGROUP\.DEPBAR", code)) <= 5, name
         assert re.search(r"UTMALDG\.3D", code), name
         assert re.search(r"SYNCS\S*\.TRYWAIT", code), name
         assert code.count("USETMAXREG") == 2, name
         assert not re.search(r"\b(STL|LDL)\b", code), name
+
+
+EXPONENTIALS = {"Forward": 128 // 2, "QueryGradient": 128 // 2}  # of a tile of keys, a thread
+
+
+def exponentials_beside_products(code):
+    """The most of them between a wait that leaves products running and the one for those: ptxas
+    moves the second wait up past them where nothing ends the basic block."""
+    found = re.findall(r"(MUFU\.EX2|WARPGROUP\.DEPBAR\.LE gsb0, 0x[01])", code)
+    between = "".join({"M": "e", "W": word[-1]}[word[0]] for word in found)
+    return max(map(len, re.findall(r"(?<=1)e*(?=0)", between)), default=0)
+
+
+def test_hopper_computes_exponentials_beside_products(hopper):
+    functions = instructions(hopper[0], hopper_name)
+    for name, code in functions.items():
+        least = EXPONENTIALS.get(re.match(r"\D+", name)[0], 0)
+        assert exponentials_beside_products(code) >= least, name
+
+
+def test_waits_that_move_past_the_exponentials_are_found(tmp_path):
+    """The planted fault: nothing ends the basic block."""
+    folder = tmp_path / "kernels"
+    shutil.copytree(HOPPER.parent.parent, folder)
+    thread = folder / "sm90/device_thread.hpp"
+    text = thread.read_text()
+    branch = "if (__any_sync(0xffffffffu, not_negative < 0) != 0)"
+    assert branch in text
+    thread.write_text(text.replace(branch, "if (false)"))
+    target, _, _ = compiled(tmp_path, "90a", folder / "sm90/cuda_kernels.cpp", hopper_name)
+    code = instructions(target, hopper_name)["QueryGradient128"]
+    assert exponentials_beside_products(code) < EXPONENTIALS["QueryGradient"]

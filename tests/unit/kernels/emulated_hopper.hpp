@@ -67,6 +67,8 @@ class HopperThread {
   void pin(float (&)[kTiles][4]) const {}
 
   int take(int* counter) const;
+  void end_basic_block(float) const {}
+  std::uint64_t uniform(std::uint64_t descriptor) const { return descriptor; }
   float exchanged(float value, int bits) const;
   unsigned shared_address(const void* shared) const;
   float exp2(float x) const;

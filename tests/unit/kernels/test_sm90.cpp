@@ -309,13 +309,15 @@ TEST(Sm90Layout, ProductsFindWhatTheCopyEngineWrites) {
                                                    chunk * 16 + column % 8 * 2);
           places.insert(place);
           // Depth is head_dim: 16 elements from a multiple of 16 on; rows in steps of 64.
-          const std::uint64_t by_rows = sm90::rows_factor(0, rows, row / 64 * 64, column / 16 * 16);
+          const std::uint64_t by_rows = sm90::advanced(sm90::rows_factor(0, row / 64 * 64),
+                                                       sm90::depth_bytes(rows, column / 16 * 16));
           const unsigned start = static_cast<unsigned>(by_rows & 0x3fff) * 16;
           const auto in_rows =
               static_cast<unsigned>(row % 64 / 8 * 1024 + row % 8 * 128 + column % 16 * 2);
           EXPECT_EQ(sm90::swizzled(start + in_rows), place);
           // Depth is rows: 16 of them, all elements.
-          const std::uint64_t by_columns = sm90::columns_factor(0, rows, row / 16 * 16);
+          const std::uint64_t by_columns =
+              sm90::advanced(sm90::columns_factor(0, rows), row / 16 * 16 * sm90::kRowBytes);
           const unsigned begin = static_cast<unsigned>(by_columns & 0x3fff) * 16;
           const unsigned leading = static_cast<unsigned>(by_columns >> 16 & 0x3fff) * 16;
           const unsigned stride = static_cast<unsigned>(by_columns >> 32 & 0x3fff) * 16;
