@@ -53,32 +53,3 @@ if(CADENZA_CUDA)
       "NCCL_INCLUDE_DIR and NCCL_LIBRARY name one")
   endif()
 endif()
-
-# What our attention is measured against: cuDNN through cudnn-frontend's headers, of the system or of
-# PyPI's wheels in the Python environment.
-add_library(cadenza_cudnn INTERFACE)
-add_library(cadenza::cudnn ALIAS cadenza_cudnn)
-if(CADENZA_CUDA)
-  file(GLOB wheels "$ENV{VIRTUAL_ENV}/lib/python3*/site-packages"
-    ${CMAKE_CURRENT_SOURCE_DIR}/.venv/lib/python3*/site-packages)
-  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATHS ${wheels}
-    PATH_SUFFIXES nvidia/cudnn/include)
-  find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9
-    HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib PATHS ${wheels}
-    PATH_SUFFIXES nvidia/cudnn/lib)
-  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h PATHS ${wheels} PATH_SUFFIXES include)
-  if(CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY AND CUDNN_FRONTEND_INCLUDE_DIR)
-    target_compile_definitions(cadenza_cudnn INTERFACE CADENZA_CUDNN)
-    target_include_directories(cadenza_cudnn SYSTEM INTERFACE
-      ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
-    target_link_libraries(cadenza_cudnn INTERFACE ${CUDNN_LIBRARY} CUDA::cudart)
-    if(EXISTS ${CUDNN_FRONTEND_INCLUDE_DIR}/cudnn_frontend/experimental/nvrtc_shim.h)
-      target_link_libraries(cadenza_cudnn INTERFACE CUDA::nvrtc)
-    endif()
-    message(STATUS "cuDNN: ${CUDNN_LIBRARY}, frontend in ${CUDNN_FRONTEND_INCLUDE_DIR}")
-  else()
-    message(STATUS "cuDNN or cudnn-frontend: not found; there is no attention.kernel: cudnn. "
-      "pip install --no-deps nvidia-cudnn-frontend==1.32.0 gets the headers; CUDNN_INCLUDE_DIR, "
-      "CUDNN_LIBRARY and CUDNN_FRONTEND_INCLUDE_DIR name others")
-  endif()
-endif()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# cadenza_module(<name> [DEPENDS modules...] [LIBRARIES targets...] [DEVICE parts...] [HOST files...]): a static
+# cadenza_module(<name> [DEPENDS modules...] [LIBRARIES targets...] [DEVICE parts...]): a static
 # library of all src/<name>/**/*.cpp (kernels: kernels/*/*.cpp) with public headers in
 # include/cadenza/<name>; header-only where it has no sources. Private headers are included by their path
 # below src. DEVICE: folders and files of the module that include Kokkos, which nvcc compiles in a
-# CUDA build; HOST: files in them that do not.
+# CUDA build.
 function(cadenza_module name)
-  cmake_parse_arguments(MODULE "" "" "DEPENDS;LIBRARIES;DEVICE;HOST" ${ARGN})
+  cmake_parse_arguments(MODULE "" "" "DEPENDS;LIBRARIES;DEVICE" ${ARGN})
   set(folder src/${name})
   if(name STREQUAL "kernels")
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*/*.cpp)
@@ -31,9 +31,6 @@ function(cadenza_module name)
   if(MODULE_DEVICE)
     list(JOIN MODULE_DEVICE "|" parts)
     list(FILTER sources INCLUDE REGEX "/(src/${name}|${name})/(${parts})")
-    foreach(file ${MODULE_HOST})
-      list(FILTER sources EXCLUDE REGEX "/${name}/${file}$")
-    endforeach()
     cadenza_device_sources(${target} ${sources})
   endif()
 endfunction()

@@ -8,8 +8,6 @@
 #include <span>
 
 #include "../cpu/attention.hpp"
-#include "../cudnn/attention.hpp"
-#include "../cudnn/sdpa_calls.hpp"
 #include "../mma/attention.hpp"
 #include "../mma/call.hpp"
 #include "../mma/cuda_kernels.hpp"
@@ -126,7 +124,6 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
 /// What computes bfloat16 on devices.
 struct DeviceKernels {
   AttentionKernel name;
-  bool is_automatic;  ///< otherwise by name alone
   bool (*fits)(const AttentionShape&);
   std::string head_dims;  ///< those that fit
 };
@@ -134,11 +131,8 @@ struct DeviceKernels {
 /// In the order of preference.
 const std::vector<DeviceKernels>& device_kernels() {
   static const std::vector<DeviceKernels> all = {
-      {AttentionKernel::sm90, true, sm90::fits,
-       fmt::format("{}", fmt::join(sm90::kHeadDims, ", "))},
-      {AttentionKernel::mma, true, mma::fits, fmt::format("{}", fmt::join(mma::kHeadDims, ", "))},
-      {AttentionKernel::cudnn, false, cudnn::fits,
-       fmt::format("a multiple of {} up to {}", cudnn::kDimStep, cudnn::kLargestDim)},
+      {AttentionKernel::sm90, sm90::fits, fmt::format("{}", fmt::join(sm90::kHeadDims, ", "))},
+      {AttentionKernel::mma, mma::fits, fmt::format("{}", fmt::join(mma::kHeadDims, ", "))},
   };
   return all;
 }
@@ -158,7 +152,7 @@ DeviceChoice device_choice(const AttentionShape& shape, const Here& here) {
                                word(shape.kernel));
   for (const DeviceKernels& each : device_kernels()) {
     if (!any) choice.refusal += fmt::format(", {}", word(each.name));
-    if (any ? !each.is_automatic || !here(each.name) : each.name != shape.kernel) continue;
+    if (any ? !here(each.name) : each.name != shape.kernel) continue;
     if (each.fits(shape)) return {each.name, ""};
     const std::string what =
         any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(each.name));
@@ -188,9 +182,6 @@ void device_attention(Pass pass, const AttentionShape& shape, const RotaryTable<
                       const TaskList<Real>& list) {
   const AttentionKernel kernel = device_kernel(shape);
   if (kernel == AttentionKernel::sm90) return sm90::attention(pass, shape, rotary, list);
-#ifdef CADENZA_CUDNN
-  if (kernel == AttentionKernel::cudnn) return cudnn::attention(pass, shape, rotary, list);
-#endif
   mma::attention(pass, shape, rotary, list);
 }
 
@@ -249,9 +240,6 @@ std::vector<AttentionKernel> available_attention_kernels() {
   if constexpr (kMma<Real>) {
     if (sm90::is_available()) here.push_back(AttentionKernel::sm90);
     if (mma::is_available()) here.push_back(AttentionKernel::mma);
-#ifdef CADENZA_CUDNN
-    if (mma::is_available()) here.push_back(AttentionKernel::cudnn);
-#endif
   }
   if (kPortable<Real>) here.push_back(AttentionKernel::portable);
   return here;

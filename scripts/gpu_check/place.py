@@ -16,7 +16,7 @@ from . import cases
 
 FILES, ABOUT = "files.tar.xz", "about.json"  # of a bundle
 # Not in a bundle: cuBLAS alone is ten times its size.
-OF_CUDA = re.compile(r"lib(cuda|cublas|cublasLt|nccl|cudnn.*|nvrtc.*|cudart)\.so")
+OF_CUDA = re.compile(r"lib(cuda|cublas|cublasLt|nccl|nvrtc.*|cudart)\.so")
 
 
 class Unfit(Exception):

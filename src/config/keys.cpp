@@ -92,43 +92,7 @@ void check_block(const Value& value, const KeyList::Block& block, const KeyList&
   }
 }
 
-struct OldKey {
-  const char* block;
-  const char* old_name;
-  const char* name;
-};
-constexpr OldKey kOldKeys[] = {{"attention", "window", "inner_ring"}};
-
-bool has(Value& block, const char* key, std::string_view word) {
-  const Value* const value = block.find(key);
-  return value != nullptr && value->text == word;
-}
-
-/// attention.window is the sliding window now. It was the inner ring of a double ring; files that a
-/// program wrote have it, 1, with other placements, too.
-bool is_old(Value& attention, const Value& window) {
-  if (has(attention, "kind", "window") || window.text == "0") return false;
-  return has(attention, "placement", "double_ring") || window.text == "1";
-}
-
 }  // namespace
-
-void rename_old_keys(Value& root) {
-  for (const OldKey& key : kOldKeys) {
-    Value* const block = root.find(key.block);
-    Value* const old = block == nullptr ? nullptr : block->find(key.old_name);
-    if (old == nullptr || !is_old(*block, *old)) continue;
-    if (Value* const value = block->find(key.name)) {
-      if (value->place.in_file() == old->place.in_file()) {
-        fail_at(old->place, join_path(key.block, key.old_name),
-                fmt::format("found the old name of a key that is also set; valid: {0} alone",
-                            join_path(key.block, key.name)));
-      }
-      std::erase_if(block->entries, [&](const Entry& entry) { return entry.name == key.name; });
-    }
-    std::ranges::find(block->entries, key.old_name, &Entry::name)->name = key.name;
-  }
-}
 
 template <typename File>
 void check_keys(const Value& root) {

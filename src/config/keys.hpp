@@ -11,9 +11,4 @@ namespace cadenza::config {
 template <typename File>
 void check_keys(const Value& root);
 
-/// Gives the keys of an experiment that had another name in earlier versions today's name. A --set
-/// wins over the file whichever name it uses.
-/// @throws Error(usage) where the file, or the --sets, give both names
-void rename_old_keys(Value& root);
-
 }  // namespace cadenza::config

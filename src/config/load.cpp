@@ -30,12 +30,10 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused,
                             HeadsOf heads) {
   Value root = parse_yaml(text, file);
-  rename_old_keys(root);
   std::optional<Experiment> file_alone;
   if (unused != nullptr && !overrides.empty()) file_alone = alone(root);
   // Before any value is read: an override may mend or supply what the file lacks.
   for (const std::string& override : overrides) apply_override(root, override);
-  rename_old_keys(root);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   check_consistency(experiment, root, heads);

@@ -171,7 +171,6 @@ std::vector<SweepPoint> points_of(const Sweep& sweep) {
 
 Base parse_base(const std::string& text, const std::string& file) {
   auto root = std::make_shared<Value>(parse_yaml(text, file));
-  rename_old_keys(*root);
   check_keys<Experiment>(*root);
   return root;
 }
@@ -183,7 +182,6 @@ Experiment experiment_of(const SweepPoint& point, const Base& base,
   const Shape shape = take_shape(settings);
   Value root = *base;
   for (const std::string& setting : settings) apply_override(root, setting);
-  rename_old_keys(root);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   if (shape.ranks) spread_ranks(experiment, *shape.ranks);

@@ -28,8 +28,7 @@ std::string shown(const std::string& text) {
 CheckpointReader::CheckpointReader(const std::string& path)
     : file_(std::make_unique<storage::File>(storage::File::open(path))) {
   const std::string schema = file_->read_text_attribute("schema");
-  unprotected_ = schema == kUnprotectedSchema;
-  if (schema != kCheckpointSchema && !unprotected_) {
+  if (schema != kCheckpointSchema) {
     fail(ExitCode::data, "{}: is not a checkpoint: found schema '{}'; valid: {}", path,
          shown(schema), kCheckpointSchema);
   }
@@ -52,7 +51,6 @@ const std::string& CheckpointReader::path() const {
 
 std::vector<Difference> CheckpointReader::differences(const config::Experiment& experiment,
                                                       const config::FileContents& contents) const {
-  if (unprotected_) return {};
   std::vector<Difference> found = compare(experiment_, path(), experiment);
   std::erase_if(found, [](const Difference& d) { return is_of_model(d.key); });
   const std::vector<Difference> changed = compare(contents_, contents, found);
@@ -73,7 +71,7 @@ void CheckpointReader::require(const config::Model& model) const {
             dataset));
       }
       require_shape(dataset, info);
-      if (!unprotected_) file_->require_checksums(dataset);
+      file_->require_checksums(dataset);
     }
   }
   for (const char* dataset : {kEstimatePlaces, kEstimateShares}) {
@@ -86,13 +84,10 @@ void CheckpointReader::require(const config::Model& model) const {
 }
 
 void CheckpointReader::refuse_parameters(const std::string& found) const {
-  // Without its settings the file may be of any model.
-  if (unprotected_) throw OtherModel(fmt::format("{}: {}", path(), found));
   fail(ExitCode::data, "{}: is damaged: {}", path(), found);
 }
 
 void CheckpointReader::require_settings(const config::Model& model) const {
-  if (unprotected_) return;
   if (experiment_.empty()) {
     fail(ExitCode::data, "{}: is damaged: lacks the attribute experiment", path());
   }

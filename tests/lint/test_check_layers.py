@@ -75,16 +75,6 @@ class CheckLayers(unittest.TestCase):
         self.write("include/cadenza/app/commands.hpp", LICENCE)
         self.expect_one("include/cadenza/app", "belong in src/")
 
-    def test_retired_name(self):
-        self.write("src/plan/bad.cpp", LICENCE + "struct Judge {};\n")
-        self.expect_one("src/plan/bad.cpp:2", "Judge is called Score")
-
-    def test_every_retired_name_is_found_as_a_whole_word_only(self):
-        for name, today in check_layers.RETIRED.items():
-            line = f"int my_{name}_s = {name}(0);  // {today}\n"
-            found = list(check_layers.check_names(Path("src/plan/bad.cpp"), [line]))
-            self.assertEqual(found, [(1, f"{name} is called {today}")])
-
     def test_default_of_a_switch(self):
         numbers = "switch (below(3)) {\n  case 1:\n    break;\n  default:\n    break;\n}\n"
         self.write("src/plan/good.cpp", LICENCE + "/// (default: none)\n" + numbers)

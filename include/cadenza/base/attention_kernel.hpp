@@ -9,8 +9,8 @@ namespace cadenza {
 
 /// In the order of preference, except that `avx512` comes before `avx512_bf16` where the processor
 /// is slow at the latter. `automatic`: the first that the processor or device and the type allow.
-/// Tensor cores of a device, in bfloat16: `mma` from sm_80 on; `sm90` on Hopper and `cudnn`, which
-/// `automatic` never takes.
+/// Tensor cores of a device, in bfloat16: `sm90` on Hopper, where it fits the head_dim; `mma` from
+/// sm_80 on.
 enum class AttentionKernel {
   automatic,
   amx,
@@ -19,13 +19,12 @@ enum class AttentionKernel {
   avx2,
   mma,
   sm90,
-  cudnn,
   portable,
 };
 
 /// Their words in experiments and traces.
 inline constexpr auto kAttentionKernelWords = std::to_array<std::string_view>(
-    {"auto", "amx", "avx512_bf16", "avx512", "avx2", "mma", "sm90", "cudnn", "portable"});
+    {"auto", "amx", "avx512_bf16", "avx512", "avx2", "mma", "sm90", "portable"});
 
 constexpr std::string_view word(AttentionKernel kernel) {
   return kAttentionKernelWords[static_cast<std::size_t>(kernel)];

@@ -73,11 +73,9 @@ class CheckpointReader {
   const std::string& path() const;
   /// Updates done so far: the step that comes next.
   std::int64_t step() const { return step_; }
-  /// Whether the file is of a version that had no checksums and did not name its settings.
-  bool unprotected() const { return unprotected_; }
   /// @throws OtherModel unless the file was written with the model's settings; Error(data) unless
   /// it holds every parameter of the model and both its moments, in their shapes, and no other
-  /// parameter: OtherModel, too, where it does not name its settings
+  /// parameter
   void require(const config::Model& model) const;
   /// The settings but the model's: of seed, data, batch, optimizer, and the number of steps; and
   /// the files whose contents are others although the settings that name and read them are not.
@@ -108,11 +106,9 @@ class CheckpointReader {
   std::int64_t step_ = 0;
   std::string experiment_;
   std::string contents_;  ///< as the attribute has it
-  bool unprotected_ = false;
 };
 
 inline constexpr const char* kCheckpointSchema = "cadenza-checkpoint/2";
-inline constexpr const char* kUnprotectedSchema = "cadenza-checkpoint/1";
 inline constexpr const char* kFirstMomentPrefix = "optimizer/first_moment/";
 inline constexpr const char* kSecondMomentPrefix = "optimizer/second_moment/";
 inline constexpr const char* kEstimatePlaces = "sparse_estimate/places";

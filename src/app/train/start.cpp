@@ -103,12 +103,6 @@ class Candidates {
   static std::string describe(const model::CheckpointReader& checkpoint,
                               const config::Experiment& experiment,
                               const config::FileContents& contents) {
-    if (checkpoint.unprotected()) {
-      return fmt::format(
-          "warning   {}: was written by an older version, without checksums and without the "
-          "model's settings; only shapes and numbers were checked",
-          checkpoint.path());
-    }
     std::vector<std::string> keys;
     for (const auto& [key, stored, asked] : checkpoint.differences(experiment, contents)) {
       const bool file = contents.contains(key) && contents.at(key) == asked;

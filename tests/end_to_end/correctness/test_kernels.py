@@ -75,8 +75,8 @@ def test_the_key_chooses_the_portable_kernel(tmp_path):
     [
         ("float64", "avx2", "portable"),
         ("float32", "amx", ""),
-        ("float32", "cudnn", ""),
-        ("bfloat16", "cudnn", ""),
+        ("float32", "sm90", ""),
+        ("bfloat16", "sm90", ""),
         ("bfloat16", "portable", ""),
     ],
 )
@@ -98,7 +98,7 @@ def test_refuses_a_kernel_that_is_not_there(tmp_path, dtype, kernel, valid):
         ("cuda", "float32", "sm90", 64, "found sm90; valid for float32: auto, portable"),
         ("cuda", "bfloat16", "sm90", 32, "sm90 on a device: found head_dim 32; valid: 64, 128"),
         ("host", "bfloat16", "amx", 32, ""),
-        ("cuda", "bfloat16", "cudnn", 40, ""),
+        ("cuda", "bfloat16", "mma", 96, ""),
     ],
 )
 def test_a_dry_run_refuses_what_can_run_nowhere(device, dtype, kernel, head_dim, words, tmp_path):

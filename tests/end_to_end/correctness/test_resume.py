@@ -275,15 +275,6 @@ def test_other_files_under_the_same_names_are_told_in_a_line(tmp_path):
         assert f"changed   since the checkpoint: run.steps, {key} (it holds " in out
 
 
-def test_a_file_of_before_is_read_with_a_warning(whole, corpus, tmp_path):
-    path = tmp_path / "before.h5"
-    shutil.copy(whole.folder / "checkpoints" / name_of(STOP), path)
-    as_version_1(path)
-    run, out = resume(tmp_path, experiment_of(corpus, {}), path)
-    assert_goes_on(run, whole, STOP)
-    assert f"warning   {path}: was written by an older version" in out
-
-
 @pytest.mark.parametrize(("keep", "stay"), [(1, [6]), (2, [5, 6]), (100, range(7)), (0, range(7))])
 def test_the_newest_stay(keep, stay, corpus, tmp_path):
     changes = experiment_of(corpus, {"run": {"checkpoint": {"every": 1, "keep": keep}}})
@@ -384,17 +375,7 @@ def not_a_checkpoint(path):
 
 def schema_as_an_array(path):
     with h5py.File(path, "r+") as file:
-        file.attrs["schema"] = np.full(9999, b"cadenza-checkpoint/1")
-
-
-def as_version_1(path):
-    """The same numbers as versions before checksums wrote them."""
-    values, step = datasets(path)
-    with h5py.File(path, "w") as file:
-        file.attrs["schema"] = np.bytes_("cadenza-checkpoint/1")
-        file.attrs["step"] = step
-        for name, value in values.items():
-            file[name] = value
+        file.attrs["schema"] = np.full(9999, b"cadenza-checkpoint/2")
 
 
 def flip_a_weight(path):
@@ -434,18 +415,6 @@ REFUSED = {
     ),
     "more layers": other_model(
         "model.layers: the checkpoint has 2, the experiment 3", {"layers": 3}
-    ),
-    "without its settings, more layers": (
-        DATA,
-        ["lacks model.layers.2."],
-        as_version_1,
-        {"model": {"layers": 3}},
-    ),
-    "without its settings, fewer layers": (
-        DATA,
-        ["holds model.layers.1."],
-        as_version_1,
-        {"model": {"layers": 1}},
     ),
     "no steps left": (USAGE, ["run.steps", "found 3"], None, {"run": {"steps": STOP}}),
 }

@@ -96,34 +96,12 @@ TEST(Override, UnknownKeysAreLikeTheFiles) {
               StartsWith("--set optimizer={lrr: 1}: optimizer.lrr: "));
 }
 
-TEST(OldKey, MeansWhatItsNewNameMeans) {
-  const std::string old =
-      kGood + "attention: {placement: double_ring, window: 2}\n" + "parallel: {context: 4}\n";
-  EXPECT_EQ(parse(old).attention.inner_ring, 2);
-  EXPECT_THAT(to_yaml(parse(old)), HasSubstr("window: 0"));
-  EXPECT_EQ(parse(to_yaml(parse(old))).attention.inner_ring, 2);
-  EXPECT_EQ(parse(old, {"attention.window=4"}).attention.inner_ring, 4);
-  EXPECT_EQ(parse(old, {"attention.inner_ring=4"}).attention.inner_ring, 4);
-  EXPECT_EQ(parse(to_yaml(parse(old)), {"attention.window=4"}).attention.inner_ring, 4);
-}
-
-TEST(OldKey, OfASlidingWindowIsNone) {
+TEST(Window, IsASlidingWindowsAlone) {
   const auto window = parse(kGood + "attention: {kind: window, window: 2}\n").attention;
   EXPECT_EQ(window.mask(), Mask::window(2));
   EXPECT_EQ(window.inner_ring, 1);
-  EXPECT_EQ(parse(kGood + "attention: {placement: cad, window: 1}\n").attention.window, 0);
   EXPECT_THAT(error_of(kGood, {"attention.window=128"}),
               HasSubstr("found 128 with attention.kind = full; valid: only with kind window"));
-}
-
-TEST(OldKey, IsRefusedBesideItsNewName) {
-  const std::string both = "attention:\n  inner_ring: 2\n  window: 2\n  placement: double_ring\n";
-  EXPECT_EQ(error_of(kGood + both),
-            "e.yaml:16: attention.window: found the old name of a key that is also set; "
-            "valid: attention.inner_ring alone");
-  EXPECT_THAT(error_of(kGood, {"attention.placement=double_ring", "attention.inner_ring=2",
-                               "attention.window=2"}),
-              StartsWith("--set attention.window=2: found the old name of a key that is also set"));
 }
 
 struct BadValue {
@@ -191,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"run.dtype=float16", "found float16; valid: bfloat16, float32, float64"},
         BadValue{"attention.kernel=sse",
                  "found sse; valid: auto, amx, avx512_bf16, avx512, avx2, "
-                 "mma, sm90, cudnn, portable"},
+                 "mma, sm90, portable"},
         BadValue{"attention.overlap=both", "found both; valid: none, ping_pong, auto"},
         BadValue{"attention.tolerance=automatic",
                  "found automatic; valid: auto, a number in [0, 1]"}));

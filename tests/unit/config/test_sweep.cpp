@@ -142,14 +142,6 @@ TEST(SweepExperiment, FollowsFromItsShape) {
   EXPECT_EQ(e.parallel.data, 4);
 }
 
-TEST(SweepExperiment, MayUseAnOldKey) {
-  const Base base = parse_base(
-      kGood + "attention: {placement: double_ring, window: 2}\n" + "parallel: {context: 2}\n",
-      "base.yaml");
-  EXPECT_EQ(experiment_of({{}, {}}, base, {}).attention.inner_ring, 2);
-  EXPECT_EQ(experiment_of({{}, {"attention.window=1"}}, base, {}).attention.inner_ring, 1);
-}
-
 TEST(SweepExperiment, IsRefusedWhereTheShapeDoesNotDivide) {
   EXPECT_THAT(
       complaint_of({"parallel.context=3", "shape.ranks=8"}),

@@ -37,14 +37,12 @@ const std::vector<Rule> kHost = {{amx, {"bfloat16"}, tuned},
 const std::vector<Rule> kDevice = {
     {mma, {"bfloat16"}, tensor_cores},
     {sm90, {"bfloat16"}, [](int head_dim) { return head_dim == 64 || head_dim == 128; }},
-    {cudnn, {"bfloat16"}, [](int head_dim) { return head_dim % 8 == 0 && head_dim <= 128; }},
     {portable, {"float32", "float64"}, any}};
 
 bool computes(const std::vector<Rule>& rules, AttentionKernel kernel, const std::string& type,
               int head_dim) {
   for (const Rule& rule : rules) {
-    const bool meant =
-        kernel == automatic ? rule.kernel != sm90 && rule.kernel != cudnn : rule.kernel == kernel;
+    const bool meant = kernel == automatic || rule.kernel == kernel;
     if (meant && rule.types.contains(type) && rule.takes(head_dim)) return true;
   }
   return false;

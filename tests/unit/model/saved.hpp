@@ -62,17 +62,4 @@ void save(const std::string& path, const config::Model& model, const Parameters<
   writer.finish();
 }
 
-/// What versions before checksums and settings wrote.
-template <typename Real>
-void save_unprotected(const std::string& path, const Parameters<Real>& parameters,
-                      std::int64_t step) {
-  storage::File file = storage::File::create(path);
-  file.write_attribute("schema", std::string("cadenza-checkpoint/1"));
-  file.write_attribute("step", step);
-  for_each_dataset(parameters, [&](const auto& name, const auto& shape, const auto* values) {
-    file.write(name, storage::Shape(shape.begin(), shape.end()), values);
-  });
-  file.close();
-}
-
 }  // namespace cadenza::model::test
