@@ -13,6 +13,12 @@ ALONE = {
     "test_pauses", "test_quickstart", "test_signals", "test_threads",
 }  # fmt: skip
 
+# What few changes touch: the tooling of bench, Slurm, devices and the paper, and two hosts.
+THOROUGH = {
+    "test_bench", "test_bench_simulation", "test_clusters", "test_gpu_check", "test_notebook",
+    "test_paper", "test_slurm", "test_two_hosts",
+}  # fmt: skip
+
 
 def pytest_addoption(parser):
     parser.addoption("--thorough", action="store_true", help="run the tests marked thorough, too")
@@ -20,7 +26,6 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: nothing else may run beside it")
-    config.addinivalue_line("markers", "thorough: runs with --thorough only")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -28,7 +33,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.stem in ALONE:
             item.add_marker("alone")
-        if item.get_closest_marker("thorough") and not config.getoption("thorough"):
+        if item.path.stem in THOROUGH and not config.getoption("thorough"):
             item.add_marker(left_out)
 
 

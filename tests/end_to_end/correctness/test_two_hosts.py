@@ -16,7 +16,6 @@ from cadenza.read.run import open_run
 from test_watchdog import assert_gone
 from two_hosts import NAMES, SKEW, TwoHosts, Unavailable
 
-pytestmark = pytest.mark.thorough
 RANKS = 4
 TIMEOUT = 8  # seconds without progress
 LAYOUT = {"parallel": {"data": RANKS}, "attention": {"placement": "cad"}}
