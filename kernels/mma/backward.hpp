@@ -85,8 +85,8 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kDout, warp_row(), values, 0, dscores);
     if (!visible.sees_all(warp_row(), kWarpRows, 0, kTile)) {
       const auto sees = [&](int query, int key) { return visible.sees(query, key); };
-      this->hide(scores, -kInfinity, sees);
-      this->hide(dscores, 0, sees);
+      this->apply_mask(scores, -kInfinity, sees);
+      this->apply_mask(dscores, 0, sees);
     }
     const float scale = problem_.scale * kLog2e;
     CADENZA_MMA_UNROLL
@@ -208,12 +208,12 @@ struct QueryTile {
     left = 0;
     for (entry = from; entry < unit.last_entry; ++entry) {
       const Entry& of = problem.entries[problem.order[entry]];
-      const std::int64_t first = larger(of.k_begin, unit.begin);
-      const std::int64_t last = smaller(of.k_end, unit.end) - 1;
-      const std::int64_t query = larger(of.q_begin, first - of.high);
-      const std::int64_t end = smaller(of.q_end, last - of.low + 1);
-      const auto first_head = static_cast<int>(larger(of.head_begin, unit.head_begin));
-      heads = static_cast<int>(smaller(of.head_end, unit.head_end)) - first_head;
+      const std::int64_t first = max(of.k_begin, unit.begin);
+      const std::int64_t last = min(of.k_end, unit.end) - 1;
+      const std::int64_t query = max(of.q_begin, first - of.high);
+      const std::int64_t end = min(of.q_end, last - of.low + 1);
+      const auto first_head = static_cast<int>(max(of.head_begin, unit.head_begin));
+      heads = static_cast<int>(min(of.head_end, unit.head_end)) - first_head;
       if (heads <= 0 || first > last || query >= end) continue;
       const Queries& buffer = problem.queries[of.queries];
       rotated =
@@ -223,7 +223,7 @@ struct QueryTile {
       delta = head_rows<1>(buffer.delta, buffer, query, first_head).data;
       stride = buffer.heads;
       head = 0;
-      left = near(end - query);
+      left = clamped(end - query);
       visible = visible_in(of, query, unit.begin);
       return;
     }
@@ -327,8 +327,8 @@ class KeyGradient
                               shared_ + Shape::dout(stage), part, dscores);
     if (!visible.sees_all(part, Shape::kPart, warp_row(), kWarpRows)) {
       const auto sees = [&](int key, int query) { return visible.sees(part + query, key); };
-      this->hide(scores, -kInfinity, sees);
-      this->hide(dscores, 0, sees);
+      this->apply_mask(scores, -kInfinity, sees);
+      this->apply_mask(dscores, 0, sees);
     }
     const float scale = problem_.scale * kLog2e;
     CADENZA_MMA_UNROLL

@@ -51,8 +51,8 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     clear(out_);
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
-      peak_[r] = -kInfinity;
-      sum_[r] = 0;
+      row_max_[r] = -kInfinity;
+      row_sum_[r] = 0;
     }
   }
 
@@ -63,34 +63,35 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
     const bool all = visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile);
     if (!all) {
-      this->hide(scores, -kInfinity, [&](int query, int key) { return visible.sees(query, key); });
+      this->apply_mask(scores, -kInfinity,
+                       [&](int query, int key) { return visible.sees(query, key); });
     }
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
-      if (all || visible.sees_some(row(r), Shape::kTile)) peak_[r] = fmaxf(peak_[r], kLeast);
+      if (all || visible.sees_some(row(r), Shape::kTile)) row_max_[r] = fmaxf(row_max_[r], kLeast);
     }
-    soften(scores);
+    online_softmax(scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
   }
 
   /// Scores to probabilities. What was summed before decays by the maximum's growth; where no row
   /// of the warp has a new maximum, and that is soon the rule, it stays as it is.
-  CADENZA_MMA void soften(Scores& scores) {
+  CADENZA_MMA void online_softmax(Scores& scores) {
     float decay[4];
     bool grows = false;
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
-      const float before = peak_[r];
-      peak_[r] = highest(r, scores);
+      const float before = row_max_[r];
+      row_max_[r] = highest(r, scores);
       decay[r] = thread_.exp2((before - shift(r)) * (problem_.scale * kLog2e));
-      grows = grows || peak_[r] != before;
+      grows = grows || row_max_[r] != before;
     }
     if (thread_.any(grows)) {
       CADENZA_MMA_UNROLL
       for (int r = 0; r < 4; ++r) scale_state(r, decay[r]);
     }
     CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) sum_[r] += to_probabilities(r, scores);
+    for (int r = 0; r < 4; ++r) row_sum_[r] += to_probabilities(r, scores);
   }
 
   /// The row's largest score so far, past those that are NaN: these show in the sum.
@@ -103,14 +104,14 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     }
     score = fmaxf(thread_.exchanged(score, 1), score);
     score = fmaxf(thread_.exchanged(score, 2), score);
-    return fmaxf(score, peak_[r]);
+    return fmaxf(score, row_max_[r]);
   }
 
   /// A row that saw nothing has no maximum: its probabilities are 0 by their scores.
-  CADENZA_MMA float shift(int r) const { return peak_[r] == -kInfinity ? 0 : peak_[r]; }
+  CADENZA_MMA float shift(int r) const { return row_max_[r] == -kInfinity ? 0 : row_max_[r]; }
 
   CADENZA_MMA void scale_state(int r, float by) {
-    sum_[r] *= by;
+    row_sum_[r] *= by;
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kDim / 8; ++tile) {
       CADENZA_MMA_UNROLL
@@ -144,7 +145,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
-      float total = sum_[r];
+      float total = row_sum_[r];
       total += thread_.exchanged(total, 1);
       total += thread_.exchanged(total, 2);
       const bool inside = row(r) < rows();
@@ -152,8 +153,8 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
       float before = reads ? lse.data[row(r) * lse.stride] : 0;
       before += thread_.exchanged(before, 1);
       before += thread_.exchanged(before, 2);
-      if (!inside || saw_nothing(peak_[r], total)) continue;
-      const RowMerge merge = merge_row(thread_, peak_[r] * problem_.scale, total, before);
+      if (!inside || saw_nothing(row_max_[r], total)) continue;
+      const RowMerge merge = merge_row(thread_, row_max_[r] * problem_.scale, total, before);
       float* to = out.data + row(r) * out.stride + sum_column(lane());
       update_row<kDim / 8>(to, [&](float old, int tile, int i) {
         return merge.merged(old, out_[r / 2][tile][r % 2 * 2 + i]);
@@ -162,8 +163,8 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     }
   }
 
-  float peak_[4];  ///< largest score so far, not scaled
-  float sum_[4];   ///< this lane's part of the sum of e^((score - peak) * scale)
+  float row_max_[4];  ///< largest score so far, not scaled
+  float row_sum_[4];  ///< this lane's part of the sum of e^((score - row_max) * scale)
   Sums<kDim> out_;
 };
 

@@ -8,7 +8,7 @@
 namespace cadenza::kernels::mma {
 
 inline constexpr float kInfinity = __builtin_huge_valf();
-/// Least peak of a row that has seen a key: scores that overflow to -inf leave a trace.
+/// Least maximum of a row that has seen a key: scores that overflow to -inf leave a trace.
 inline constexpr float kLeast = -__FLT_MAX__;
 inline constexpr float kLog2e = 1.4426950408889634f;
 
@@ -20,10 +20,10 @@ inline constexpr int kWarpRows = 32;
 template <int kColumns>
 using Sums = float[2][kColumns / 8][4];
 
-CADENZA_MMA std::int64_t smaller(std::int64_t a, std::int64_t b) {
+CADENZA_MMA std::int64_t min(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
-CADENZA_MMA std::int64_t larger(std::int64_t a, std::int64_t b) {
+CADENZA_MMA std::int64_t max(std::int64_t a, std::int64_t b) {
   return a > b ? a : b;
 }
 
@@ -234,16 +234,16 @@ struct Visible {
 };
 
 /// Anything beyond the rows of a buffer is as far as any other: they are fewer than this.
-CADENZA_MMA int near(std::int64_t distance) {
+CADENZA_MMA int clamped(std::int64_t distance) {
   constexpr std::int64_t kFar = 1 << 30;
-  return static_cast<int>(smaller(larger(distance, -kFar), kFar));
+  return static_cast<int>(min(max(distance, -kFar), kFar));
 }
 
 /// Of the tile whose first query and key are these.
 CADENZA_MMA Visible visible_in(const Entry& entry, std::int64_t query, std::int64_t key) {
-  return {near(entry.q_begin - query),   near(entry.q_end - query),
-          near(entry.k_begin - key),     near(entry.k_end - key),
-          near(entry.low + query - key), near(entry.high + query - key)};
+  return {clamped(entry.q_begin - query),   clamped(entry.q_end - query),
+          clamped(entry.k_begin - key),     clamped(entry.k_end - key),
+          clamped(entry.low + query - key), clamped(entry.high + query - key)};
 }
 
 /// A tile of keys that some query of a unit sees: one of a walk over the unit's entries.
@@ -278,16 +278,16 @@ struct KeyTile {
     for (entry = from; entry < unit.last_entry; ++entry) {
       const Entry& of = problem.entries[problem.order[entry]];
       if (of.head_begin > unit.head_begin || of.head_end <= unit.head_begin) continue;
-      const std::int64_t first = larger(of.q_begin, unit.begin);
-      const std::int64_t last = smaller(of.q_end, unit.end) - 1;
-      const std::int64_t key = larger(of.k_begin, first + of.low);
-      const std::int64_t end = smaller(of.k_end, last + of.high + 1);
+      const std::int64_t first = max(of.q_begin, unit.begin);
+      const std::int64_t last = min(of.q_end, unit.end) - 1;
+      const std::int64_t key = max(of.k_begin, first + of.low);
+      const std::int64_t end = min(of.k_end, last + of.high + 1);
       if (first > last || key >= end) continue;
       const Keys& buffer = problem.keys[of.keys];
       k = head_rows<kDim>(buffer.k, buffer, key, unit.kv_head).data;
       v = head_rows<kDim>(buffer.v, buffer, key, unit.kv_head).data;
       stride = buffer.heads * kDim;
-      left = near(end - key);
+      left = clamped(end - key);
       rotation = of.rotation;
       visible = visible_in(of, unit.begin, key);
       return;
@@ -308,16 +308,16 @@ struct RowMerge {
   }
 };
 
-/// Whether a row with this peak and sum saw no key. It keeps what memory holds of it.
-CADENZA_MMA bool saw_nothing(float peak, float total) {
-  return peak == -kInfinity && total == 0;
+/// Whether a row of this maximum and sum saw no key. It keeps what memory holds of it.
+CADENZA_MMA bool saw_nothing(float row_max, float total) {
+  return row_max == -kInfinity && total == 0;
 }
 
-/// Merges sums of a row with its lse in memory. `total`: the sum of e^(logit - peak); 0 where all
-/// logits are -inf, an overflow: there is no softmax then, but NaN.
+/// Merges sums of a row with its lse in memory. `total`: the sum of e^(logit - row_max); 0 where
+/// all logits are -inf, an overflow: there is no softmax then, but NaN.
 template <typename Thread>
-CADENZA_MMA RowMerge merge_row(const Thread& thread, float peak, float total, float lse) {
-  const float own = total > 0 ? peak + thread.log(total) : __builtin_nanf("");
+CADENZA_MMA RowMerge merge_row(const Thread& thread, float row_max, float total, float lse) {
+  const float own = total > 0 ? row_max + thread.log(total) : __builtin_nanf("");
   const float high = own < lse ? lse : own;
   const float now = thread.exp(own - high);
   const float before = thread.exp(lse - high);
@@ -349,7 +349,7 @@ class PassOverUnit {
 
   /// Sums whose sees(row, column) is false become `value`.
   template <int kTiles, typename Sees>
-  CADENZA_MMA void hide(float (&sums)[2][kTiles][4], float value, const Sees& sees) const {
+  CADENZA_MMA void apply_mask(float (&sums)[2][kTiles][4], float value, const Sees& sees) const {
     CADENZA_MMA_UNROLL
     for (int r = 0; r < 4; ++r) {
       CADENZA_MMA_UNROLL

@@ -46,15 +46,15 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   /// All tiles of a unit, from its first one on, which is there.
   CADENZA_MMA void attend(TileInfo tile) {
     clear(out_);
-    peak_[0] = peak_[1] = -mma::kInfinity;
-    sum_[0] = sum_[1] = 0;
+    row_max_[0] = row_max_[1] = -mma::kInfinity;
+    row_sum_[0] = row_sum_[1] = 0;
     float scores[kTiles][4];
     unsigned probabilities[kTiles / 2][4];
     float decay[2];
     begin_scores(tile, scores);
     thread_.template wait_products<0>(scores);
     end_scores(tile);
-    soften(tile.visible, scores, decay);
+    online_softmax(tile.visible, scores, decay);
     pack(thread_, scores, probabilities);
     while (!tile.ends_unit) {
       Ring<Layout::kTileSlots> before = tiles_;
@@ -66,11 +66,11 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
       end_turn();
       thread_.template wait_products<1>(scores);
       end_scores(tile);
-      soften(tile.visible, scores, decay);
-      thread_.end_basic_block(sum_[0] + sum_[1]);
+      online_softmax(tile.visible, scores, decay);
+      thread_.end_basic_block(row_sum_[0] + row_sum_[1]);
       thread_.template wait_products<0>(out_);
       this->release(Layout::empty(before.slot(), 1));
-      scale_out(decay);
+      rescale_o(decay);
       pack(thread_, scores, probabilities);
     }
     begin_out(tiles_, probabilities);
@@ -101,14 +101,16 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
 
   /// Scores to probabilities. What was summed before decays by the growth of a row's maximum. A row
   /// that sees nothing keeps its state.
-  CADENZA_MMA void soften(const Visible& visible, float (&scores)[kTiles][4], float (&decay)[2]) {
+  CADENZA_MMA void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
+                                  float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
-    if (!all) hide(visible, scores);
+    if (!all) apply_mask(visible, scores);
     float highest[2][2];  // of even and odd columns: short chains of dependent instructions
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const bool sees = all || visible.sees_some(row(half), kKeys);
-      highest[half][0] = highest[half][1] = sees ? fmaxf(peak_[half], mma::kLeast) : peak_[half];
+      highest[half][0] = highest[half][1] =
+          sees ? fmaxf(row_max_[half], mma::kLeast) : row_max_[half];
     }
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -134,8 +136,8 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     } else {
       exponentiate<true>(scale, from, scores, decay);
     }
-    peak_[0] = top[0];
-    peak_[1] = top[1];
+    row_max_[0] = top[0];
+    row_max_[1] = top[1];
   }
 
   /// Of logits beyond this, in units of log2, the rounding of a product is no small power of 2.
@@ -151,8 +153,8 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       shift[half] = from[half] * scale;
-      decay[half] = thread_.exp2(kHuge ? (peak_[half] - from[half]) * scale
-                                       : peak_[half] * scale - shift[half]);
+      decay[half] = thread_.exp2(kHuge ? (row_max_[half] - from[half]) * scale
+                                       : row_max_[half] * scale - shift[half]);
     }
     float added[2][2] = {};
     CADENZA_MMA_UNROLL
@@ -167,11 +169,11 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     }
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      sum_[half] = sum_[half] * decay[half] + (added[half][0] + added[half][1]);
+      row_sum_[half] = row_sum_[half] * decay[half] + (added[half][0] + added[half][1]);
     }
   }
 
-  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kTiles][4]) const {
+  CADENZA_MMA void apply_mask(const Visible& visible, float (&scores)[kTiles][4]) const {
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const SeenColumns seen = keys_of(visible, row(half));
@@ -186,7 +188,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     }
   }
 
-  CADENZA_MMA void scale_out(const float (&decay)[2]) {
+  CADENZA_MMA void rescale_o(const float (&decay)[2]) {
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kDim / 8; ++tile) {
       CADENZA_MMA_UNROLL
@@ -208,12 +210,12 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     thread_.warp_barrier();  // all lanes of a row have read its lse
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float total = sum_[half];
+      float total = row_sum_[half];
       total += thread_.exchanged(total, 1);
       total += thread_.exchanged(total, 2);
-      if (row(half) >= unit.end - unit.begin || mma::saw_nothing(peak_[half], total)) continue;
+      if (row(half) >= unit.end - unit.begin || mma::saw_nothing(row_max_[half], total)) continue;
       const mma::RowMerge merge =
-          mma::merge_row(thread_, peak_[half] * problem_.scale, total, before[half]);
+          mma::merge_row(thread_, row_max_[half] * problem_.scale, total, before[half]);
       float* to = out.data + row(half) * out.stride + sum_column(thread_.index());
       mma::update_row<kDim / 8>(to, [&](float old, int tile, int i) {
         return merge.merged(old, out_[tile][2 * half + i]);
@@ -222,8 +224,8 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     }
   }
 
-  float peak_[2];  ///< largest score so far, not scaled
-  float sum_[2];   ///< this thread's part of the sum of e^((score - peak) * scale)
+  float row_max_[2];  ///< largest score so far, not scaled
+  float row_sum_[2];  ///< this thread's part of the sum of e^((score - row_max) * scale)
   float out_[kDim / 8][4];
 };
 

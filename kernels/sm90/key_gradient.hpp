@@ -134,8 +134,8 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.commit_products();
     const bool all = tile_info().visible.sees_all(0, kQueries, first_row(), kWarpgroupRows);
     thread_.template wait_products<1>(scores);
-    if (!all) hide(tile_info().visible, scores);
-    soften(scores);
+    if (!all) apply_mask(tile_info().visible, scores);
+    recompute_probabilities(scores);
     pack(thread_, scores, packed);
     thread_.pin(dv_);
     thread_.begin_products();
@@ -156,7 +156,7 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.pin(dk_);
   }
 
-  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kTiles][4]) const {
+  CADENZA_MMA void apply_mask(const Visible& visible, float (&scores)[kTiles][4]) const {
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const SeenColumns seen = queries_of(visible, row(half));
@@ -172,7 +172,7 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   }
 
   /// Columns are queries: a thread meets two for every eight.
-  CADENZA_MMA void soften(float (&scores)[kTiles][4]) const {
+  CADENZA_MMA void recompute_probabilities(float (&scores)[kTiles][4]) const {
     const float scale = problem_.scale * mma::kLog2e;
     const float* lse = this->numbers(tiles_.slot());
     CADENZA_MMA_UNROLL

@@ -93,8 +93,8 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     thread_.commit_products();
     thread_.template wait_products<1>(scores);
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
-    if (!all) hide(visible, scores);
-    soften(scores);
+    if (!all) apply_mask(visible, scores);
+    recompute_probabilities(scores);
     thread_.end_basic_block(scores[0][0]);
     thread_.template wait_products<0>(dscores);
     if (all) {
@@ -122,7 +122,7 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     }
   }
 
-  CADENZA_MMA void hide(const Visible& visible, float (&scores)[kTiles][4]) const {
+  CADENZA_MMA void apply_mask(const Visible& visible, float (&scores)[kTiles][4]) const {
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const SeenColumns seen = keys_of(visible, row(half));
@@ -137,7 +137,7 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     }
   }
 
-  CADENZA_MMA void soften(float (&scores)[kTiles][4]) const {
+  CADENZA_MMA void recompute_probabilities(float (&scores)[kTiles][4]) const {
     const float scale = problem_.scale * mma::kLog2e;
     CADENZA_MMA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {

@@ -7,8 +7,8 @@
 
 namespace cadenza::kernels::sm90 {
 
-using mma::larger;
-using mma::smaller;
+using mma::max;
+using mma::min;
 
 /// Over the tiles of keys that some query of a unit sees, entry after entry.
 class KeyWalk {
@@ -32,10 +32,10 @@ class KeyWalk {
     for (++at_; at_ < unit_.last_entry; ++at_) {
       const Entry& of = problem_.entries[entry()];
       if (of.head_begin > unit_.head_begin || of.head_end <= unit_.head_begin) continue;
-      const std::int64_t first = larger(of.q_begin, unit_.begin);
-      const std::int64_t last = smaller(of.q_end, unit_.end) - 1;
-      row_ = mma::near(larger(0, first + of.low - of.k_begin));
-      end_ = mma::near(smaller(of.k_end, last + of.high + 1) - of.k_begin);
+      const std::int64_t first = max(of.q_begin, unit_.begin);
+      const std::int64_t last = min(of.q_end, unit_.end) - 1;
+      row_ = mma::clamped(max(0, first + of.low - of.k_begin));
+      end_ = mma::clamped(min(of.k_end, last + of.high + 1) - of.k_begin);
       if (first <= last && row_ < end_) return;
     }
   }
@@ -71,10 +71,10 @@ class QueryWalk {
   CADENZA_MMA void next_entry() {
     for (++at_; at_ < unit_.last_entry; ++at_) {
       const Entry& of = problem_.entries[entry()];
-      const std::int64_t first = larger(of.k_begin, unit_.begin);
-      const std::int64_t last = smaller(of.k_end, unit_.end) - 1;
-      row_ = mma::near(larger(0, first - of.high - of.q_begin));
-      end_ = mma::near(smaller(of.q_end, last - of.low + 1) - of.q_begin);
+      const std::int64_t first = max(of.k_begin, unit_.begin);
+      const std::int64_t last = min(of.k_end, unit_.end) - 1;
+      row_ = mma::clamped(max(0, first - of.high - of.q_begin));
+      end_ = mma::clamped(min(of.q_end, last - of.low + 1) - of.q_begin);
       head_ = first_head_ = of.head_begin > unit_.head_begin ? of.head_begin : unit_.head_begin;
       last_head_ = of.head_end < unit_.head_end ? of.head_end : unit_.head_end;
       if (head_ < last_head_ && first <= last && row_ < end_) return;
