@@ -56,7 +56,7 @@ def test_too_little_memory_is_said_with_the_largest_part(tmp_path):
     assert result.code == harness.USAGE
     (line,) = result.complaints
     assert re.search(r"memory of the machine h100: found 18.6 GiB, but rank \d+ needs \S+ GiB "
-                     r"\(most of it: parameters, gradients and moments ", line), line
+                     r"\(most of it: activations ", line), line
     assert dry_run(machine, "run.device=host").code == 0  # a host has what it has
     assert dry_run(machine, "run.memory=30000000000").code == 0  # who says so knows better
 
@@ -102,7 +102,7 @@ def test_the_job_starts_what_the_dry_run_accepts(job, tmp_path):
     assert "srun: pmix" in result.stdout
     result = job(EXPERIMENT, "--set", f"cluster.machine={small_machine(tmp_path, 20)}")
     assert result.returncode == harness.USAGE
-    assert "most of it: parameters" in result.stderr and "srun: pmix" not in result.stdout
+    assert "most of it: activations" in result.stderr and "srun: pmix" not in result.stdout
 
 
 @pytest.fixture
