@@ -164,6 +164,7 @@ def test_no_two_ranks_have_the_same_colour(ranks):
     made = _colours(ranks)
     assert made.shape == (ranks + 1, 4) and made[-1, 3] == 0
     assert len({tuple(colour) for colour in made[:-1]}) == ranks
+    assert (np.abs(np.diff(made[:-1, :3], axis=0)).max(axis=1) > 0.2).all()  # neighbours
 
 
 def test_many_ranks(example, write, inside):

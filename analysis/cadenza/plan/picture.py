@@ -20,7 +20,9 @@ from cadenza.plan.matrix import NOBODY, Matrix, matrices
 from cadenza.plan.read import Plan, Step
 from cadenza.words import byte_count, seconds, shortened
 
-_MOST_PLANS, _MOST_MATRICES = 16, 96  # what a picture has room for
+_MOST_PLANS, _MOST_MATRICES = 16, 48  # what a picture has room for
+_OF_A_PLAN = 12  # matrices, also where there are many plans
+_GOLDEN = 0.618034
 _MOST_LABELS = 40  # of ranks
 _LONGEST = 110  # characters of a line
 _INK, _FAINT = "#222222", "#bbbbbb"
@@ -51,7 +53,8 @@ def draw(step: Step, output: Path) -> None:
     """Writes the picture; the ending of `output` says in which format."""
     plans = step.plans[:_MOST_PLANS]
     colours = _colours(step.ranks)
-    drawn = [_panels(step, plan, _MOST_MATRICES // len(plans)) for plan in plans]
+    most = max(_OF_A_PLAN, _MOST_MATRICES // len(plans))
+    drawn = [_panels(step, plan, most) for plan in plans]
     bars = min(max(0.2 * step.ranks, 0.4), 3.2)
     heights = [3 * _LINE + max([_BARS_ABOVE + bars + _BELOW] + [p.y + p.side for p in panels])
                for panels, _ in drawn]  # fmt: skip
@@ -87,9 +90,11 @@ def draw(step: Step, output: Path) -> None:
 
 
 def _colours(ranks: int) -> np.ndarray:
-    """Of each rank, as red, green, blue and opacity; last the colour of nobody."""
+    """Of each rank, as red, green, blue and opacity; last the colour of nobody. Of many ranks
+    neighbours, which often share a document, are far apart on the map."""
     few = to_rgba_array(RANK_COLOURS[:ranks])
-    many = matplotlib.colormaps["viridis"](np.linspace(0, 0.95, ranks))
+    places = np.argsort(np.argsort(np.arange(ranks) * _GOLDEN % 1))
+    many = matplotlib.colormaps["viridis"](places / ranks)
     return np.concatenate([few if ranks <= len(few) else many, np.zeros((1, 4))])
 
 
