@@ -148,7 +148,8 @@ def _draw_loads(axes: Axes, plan: Plan, colours: np.ndarray) -> None:
     axes.set_ylim(max(ranks, 1) - 0.5, -0.5)
     axes.set_xlim(0, max(110, 1.05 * loads.max(initial=0)))
     axes.set_xlabel("load (% of a fair share)", fontsize=7.5, color=_INK)
-    axes.set_title("load and bytes sent", loc="left", fontsize=8, color=_INK)
+    title = "load and bytes sent" if every == 1 else "load"
+    axes.set_title(title, loc="left", fontsize=8, color=_INK)
     axes.tick_params(labelsize=7.5 if ranks <= _MOST_LABELS / 2 else 5, labelcolor=_INK,
                      color=_FAINT)  # fmt: skip
     axes.tick_params(axis="y", length=0)
