@@ -193,6 +193,18 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
     picture.add_argument("--output", type=Path, metavar="FILE",
                          help=".png, .svg or .pdf; default: timeline.png in the first "
                               "RUN")  # fmt: skip
+    plan = to.add_parser("plan", help="a picture of a step's plans: who computes which attention",
+                         description="Draws what cadenza plan --format json printed: loads of the "
+                                     "ranks, and pairs of queries and keys of each document in "
+                                     "the colour of the rank that computes them.",
+                         epilog="example:\n  cadenza-analyze plan step.json --output step.svg",
+                         formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    plan.add_argument("file", type=Path, metavar="FILE", help="output of cadenza plan")
+    plan.add_argument("--output", type=Path, metavar="FILE",
+                      help=".png, .svg or .pdf; default: beside FILE, with the ending "
+                           ".png")  # fmt: skip
+    plan.set_defaults(action=commands.plan)
+    _add_detail(plan)
     sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
                           description="Names the best points of each sweep. If the sweep defines "
                                       "views, draws them into its folder and compares them with "

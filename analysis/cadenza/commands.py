@@ -16,13 +16,14 @@ from cadenza import comparison, log, tables
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DamagedError, DataError, UsageError
-from cadenza.files import printable, written
+from cadenza.files import check_picture, printable, written
 from cadenza.formats.export import export as write_export
 from cadenza.links.slow import groups as all_groups
 from cadenza.links.slow import links as all_links
 from cadenza.log import LOG
 from cadenza.time.imbalance import over_passes
 from cadenza.time.parts import LOST
+from cadenza.plan.read import read_plan
 from cadenza.positions import by_depth, by_position, last_steps
 from cadenza.read.run import open_run
 from cadenza.study import Study
@@ -311,16 +312,28 @@ def export(arguments: Namespace) -> None:
 
 
 def timeline(arguments: Namespace) -> None:
-    # loads matplotlib, which takes a while
-    from cadenza.timeline.timeline import check_output, timeline
+    from cadenza.timeline.timeline import timeline  # loads matplotlib, which takes a while
 
     output = arguments.output or arguments.runs[0] / "timeline.png"
     if arguments.output:
-        check_output(output)
+        check_picture(output)
     step = timeline([_open(path) for path in arguments.runs], output, arguments.step,
                     arguments.ranks)  # fmt: skip
     log.hide()
     print(f"step {step}: {printable(str(output))}")
+
+
+def plan(arguments: Namespace) -> None:
+    from cadenza.plan.picture import draw  # loads matplotlib, which takes a while
+
+    output = arguments.output or arguments.file.with_suffix(".png")
+    check_picture(output)
+    if output == arguments.file:
+        raise UsageError(f"--output {output}: is the plan; valid: another file")
+    LOG.info("%s: reading", arguments.file)
+    draw(read_plan(arguments.file), output)
+    log.hide()
+    print(printable(str(output)))
 
 
 def sweep(arguments: Namespace) -> None:

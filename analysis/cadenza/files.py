@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import yaml
 
-from cadenza.errors import DataError
+from cadenza.errors import DataError, UsageError
 
 _MOST_YAML = 1 << 21  # characters: twice what `cadenza` reads, as it adds defaults
 _MOST_NODES = 1 << 20  # of a YAML text where an alias counts as what it stands for
@@ -27,6 +27,7 @@ _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None, ".inf": math.inf,
           "-.inf": -math.inf, ".nan": math.nan}  # fmt: skip
 _OF_RUNS = {"experiment.yaml", "metrics.jsonl", "sweep.yaml", "sweep.csv"}  # and all .h5
+_PICTURES = (".png", ".svg", ".pdf")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -51,6 +52,15 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path}: cannot be read: {error}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def check_picture(output: Path) -> None:
+    """@throws UsageError, DataError where `output` is no place for a picture"""
+    if output.suffix.lower() not in _PICTURES:
+        valid = ", ".join(_PICTURES)
+        raise UsageError(f"--output {output}: unknown format; valid endings are {valid}")
+    if not output.parent.is_dir():
+        raise DataError(f"{output}: no such folder: {output.parent}")
 
 
 @contextmanager

@@ -74,3 +74,8 @@ def ranks_of(members: tuple[int, ...]) -> str:
 
 def role_name(role: str) -> str:
     return {"attention_server": "server", "both": "trainer+server"}.get(role, role)
+
+
+def shortened(text: str, most: int) -> str:
+    """So many characters of it."""
+    return text if len(text) <= most else f"{text[:most]}…"

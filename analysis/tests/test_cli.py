@@ -15,8 +15,8 @@ import cadenza
 from cadenza.colours import LABEL_COLOURS
 from cadenza.timeline.panels import choose_step, panel
 
-COMMANDS = ("report", "summary", "stragglers", "bubbles", "compare", "check", "export", "timeline",
-            "sweep")  # fmt: skip
+COMMANDS = ("report", "summary", "stragglers", "bubbles", "compare", "check", "export", "plan",
+            "sweep", "timeline")  # fmt: skip
 
 
 @pytest.fixture

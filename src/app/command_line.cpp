@@ -133,13 +133,12 @@ void add_plan(CLI::App& app, CommandLine& line) {
                                       "attention, and what is sent (no MPI needed)");
   add_common(*plan, line);
   plan->add_option("--format", line.format,
-                   "table; json (docs/plan.md); dot, a graph for Graphviz; svg, a picture of who "
-                   "computes which part of the attention matrix")
-      ->check(one_of({"table", "json", "dot", "svg"}))
+                   "table; json (docs/plan.md), of which cadenza-analyze plan draws a picture")
+      ->check(one_of({"table", "json"}))
       ->capture_default_str();
   plan->add_option("--index", line.index,
-                   "format svg, kind vertical_slash: the output of attend for the documents of the "
-                   "step, whose index to draw (docs/attend.md)")
+                   "format json, sparse kinds: the output of attend for the documents of the step, "
+                   "whose index to add (docs/attend.md)")
       ->check(a_name());
   plan->add_option("--step", line.step, "Step to plan, from 0")
       ->check(integer_from(0))

@@ -9,8 +9,8 @@ A fenced block says in its first line what it is:
   json    JSON
   text    what programs print, and pictures
 `<!-- not run: REASON -->` above a block keeps it from running here; readers do not see it. What is
-marked, and commands in running text (`cadenza plan INPUT.yaml --format svg`), are looked at all the
-same: see `page_commands.py`."""
+marked, and commands in running text (`cadenza plan INPUT.yaml --format json`), are looked at all
+the same: see `page_commands.py`."""
 
 import re
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ Fuzzes what cadenza-analyze reads. Targets:
   commands      the same of a run of four ranks in which everything occurs: every command
   simulated     the same of a simulated run
   sweep_folder  a sweep's table (*.csv) and what it asks for (*.yaml)
+  plan_picture  a plan (*.json): its picture
 Reads each INPUT (a file, or a folder of them) as it is, then changed copies of the inputs and of
 sound files: bytes, HDF5 objects and values alike. Right is an answer or a CadenzaError; anything
 else, and more processor time or memory than the limits below, is a finding: it is kept in DIR, and
@@ -44,6 +45,7 @@ import sound_files  # noqa: E402
 from mutate_trace import mutate  # noqa: E402
 
 from cadenza.cli import main as analyze  # noqa: E402
+from cadenza.plan.picture import draw  # noqa: E402, F401
 from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
 from cadenza.sweep.plot import draw_view  # noqa: E402, F401
 
@@ -51,6 +53,8 @@ PROCESSOR_SECONDS = 10  # of all commands together
 MEMORY = 2 << 30  # bytes, beyond what the interpreter and its libraries have
 OF_RUN = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
 OF_SWEEP = {".csv": "sweep.csv", ".yaml": "sweep.yaml"}
+OF_PLAN = {".json": "step.json"}
+DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"))
 QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
          ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))  # fmt: skip
@@ -71,6 +75,7 @@ TARGETS = {
     "commands": (sound_files.real, OF_RUN, (), EVERY, 1),
     "simulated": (sound_files.simulated, OF_RUN, (), EVERY, 1),
     "sweep_folder": (sound_files.sweep, OF_SWEEP, (("sweep", "{in}"),), (), 1),
+    "plan_picture": (sound_files.plan, OF_PLAN, DRAWING, (), 1),
 }
 
 

@@ -25,7 +25,7 @@ def mutate(kind, content, rng):
     """@returns None where the content cannot be parsed any more"""
     try:
         text = content.decode()
-        change = {".yaml": _yaml, ".jsonl": _lines, ".csv": _table}[kind]
+        change = {".yaml": _yaml, ".json": _lines, ".jsonl": _lines, ".csv": _table}[kind]
         return change(text, rng).encode(errors="surrogatepass")
     except (ValueError, yaml.YAMLError, RecursionError, TypeError, AttributeError, csv.Error):
         return None

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run folders and a sweep's folder in which nothing is wrong and everything occurs once."""
+"""Run folders, a sweep's folder and a plan in which nothing is wrong and everything occurs once."""
+
+import json
+import re
 
 import conftest  # of analysis/tests
 import numpy as np
+import test_plan
 import test_sweep
 import trace_files as t
 import yaml
@@ -48,6 +52,14 @@ def sweep(folder):
         config["report"].append({"title": form, "value": {form: of}, "x": "system",
                                  "panels": ["size"], "checks": [{"lowest": ["a"]}]})  # fmt: skip
     test_sweep.write_sweep(folder, config, test_sweep.ROWS)
+
+
+def plan(folder):
+    """The plan of docs/plan.md on one line, with what the picture of a sparse document needs."""
+    step = json.loads(re.search(r"```json\n(.*?)```", test_plan.PAGE.read_text(), re.DOTALL)[1])
+    step["plans"][0]["density"] = [[0.5] * 32, None]
+    step["patterns"] = [None, {"block": 8, "rows": [[[0, 8]]], "columns": [1]}]
+    (folder / "step.json").write_text(json.dumps(step))
 
 
 def _four_ranks(folder, options):

@@ -6,20 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from cadenza.errors import DataError, UsageError
+from cadenza.files import check_picture
 from cadenza.timeline.panels import choose_step, panel
 from cadenza.timeline.picture import draw
 from cadenza.study import Study
 
 _COLUMNS = 2400  # at most so many pieces per lane: two per pixel of a 1280 pixel picture's axis
-_SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def check_output(path: Path) -> None:
-    if path.suffix.lower() not in _SUFFIXES:
-        valid = ", ".join(_SUFFIXES)
-        raise UsageError(f"--output {path}: unknown format; valid endings are {valid}")
-    if not path.parent.is_dir():
-        raise DataError(f"{path}: no such folder: {path.parent}")
 
 
 def timeline(
@@ -29,7 +21,7 @@ def timeline(
 
     @param ranks  to be drawn; default: all
     """
-    check_output(output)
+    check_picture(output)
     for study in studies:
         if not study.has_events:
             raise DataError(f"{study.run.path}: no events in the trace to draw")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as people and scripts read them (`cadenza plan --format table|json|dot|svg`).
+// Plans as people and scripts read them (`cadenza plan --format table|json`).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct StepNotes {
   std::vector<std::string> decisions;   ///< what was auto, with reasons
   std::string rates;                    ///< what they are predicted for: "machine h100"
   std::string estimate = {};            ///< of sparse attention: "budgets", "steps up to 7"
-  SparseIndex index = {};               ///< of the documents of all plans, in their order
+  SparseIndex index = {};               ///< to be shown: of the documents of all plans, in order
 };
 
 // Without predictions they are those of nominal rates.
@@ -42,14 +42,5 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes = {}
 /// plan counts them (its `order`). Documents are numbered over the whole step: those of tick 0
 /// first.
 std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes = {});
-
-/// A graph for Graphviz: a node for every rank and stage with its tasks, an edge for what moves.
-std::string to_dot(const std::vector<Plan>& plans);
-
-/// A picture: the attention matrix of every document, queries downwards and keys to the right in
-/// the order of the text, in the colour of the server that computes it. Of sparse documents it
-/// shows what the index has for the first head of a panel; without an index, what is always
-/// computed, and faintly what may be.
-std::string to_svg(const std::vector<Plan>& plans, const StepNotes& notes = {});
 
 }  // namespace cadenza::plan

@@ -21,8 +21,8 @@ namespace {
 SparseIndex given_index(const CommandLine& line, const config::Experiment& experiment,
                         const std::vector<plan::Plan>& plans) {
   if (line.index.empty()) return {};
-  if (line.format != "svg") {
-    fail(ExitCode::usage, "--index: found {} with --format {}; valid: only with --format svg",
+  if (line.format != "json") {
+    fail(ExitCode::usage, "--index: found {} with --format {}; valid: only with --format json",
          line.index, line.format);
   }
   std::vector<std::int64_t> lengths;
@@ -50,10 +50,6 @@ void print_plan(const CommandLine& line) {
   notes.index = given_index(line, choice.experiment, plans);
   if (line.format == "json") {
     fmt::print("{}\n", plan::to_json(plans, notes));
-  } else if (line.format == "dot") {
-    fmt::print("{}\n", plan::to_dot(plans));
-  } else if (line.format == "svg") {
-    fmt::print("{}\n", plan::to_svg(plans, notes));
   } else {
     if (!choice.explanation.empty()) print(choice.explanation + "\n\n");
     for (const std::string& decision : choice.decisions) print(decision + "\n");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
@@ -92,6 +93,28 @@ Json density_of(const Workload& workload) {
   return documents;
 }
 
+/// By document: the keys that each row of blocks of head 0 has active, and its columns; null where
+/// it is dense.
+Json patterns_of(const SparseIndex& index) {
+  Json documents = Json::array();
+  for (int i = 0; i < index.documents(); ++i) {
+    Json& document = documents.emplace_back();
+    const SparsePattern* pattern = index.of(i, 0);
+    if (pattern == nullptr) continue;
+    Json rows = Json::array();
+    for (std::int64_t row = 0; row < pattern->rows(); ++row) {
+      Json& keys = rows.emplace_back(Json::array());
+      pattern->for_each_active(row, {0, pattern->length()},
+                               [&](Range k) { keys.push_back(to_json(k)); });
+    }
+    const std::span<const std::int64_t> columns = pattern->columns();
+    document = {{"block", pattern->block()},
+                {"rows", std::move(rows)},
+                {"columns", std::vector(columns.begin(), columns.end())}};
+  }
+  return documents;
+}
+
 Json to_json(const Plan& plan, const Place& place, const Prediction& prediction) {
   Json stages = Json::array();
   for (const Stage& stage : plan.stages) {
@@ -172,6 +195,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
     step["capacities"] = plans.front().workload.capacities;
   }
   if (!notes.estimate.empty()) step["estimate"] = notes.estimate;
+  if (notes.index.documents() > 0) step["patterns"] = patterns_of(notes.index);
   if (!notes.decisions.empty()) step["decisions"] = notes.decisions;
   if (!notes.delays.empty()) step["delays"] = notes.delays;
   if (notes.pools.size() > 1) step["pools"] = notes.pools;

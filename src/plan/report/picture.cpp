@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
-#include <tuple>
+#include <vector>
 
 namespace cadenza::plan {
 namespace {
@@ -13,6 +14,29 @@ namespace {
 constexpr std::int64_t kRows = 16;  // of a picture in characters
 constexpr std::size_t kPanels = 4;  // side by side
 constexpr std::string_view kSymbols = "0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// The attention matrix of one document and one slice of its heads, in square cells; cell (row,
+/// column) stands for the query in its middle and the key in its middle.
+class Picture {
+ public:
+  static constexpr Rank kMasked = -1;  ///< the key is behind the query
+  static constexpr Rank kNobody = -2;  ///< not computed by this plan: another half's queries
+
+  /// Of a striped document, whose stripes are finer than cells, the first tokens are shown, a run a
+  /// cell.
+  Picture(const Plan& plan, int document, Range heads);
+
+  std::int64_t size() const { return size_; }
+  std::int64_t tokens() const { return tokens_; }  ///< of the text that are shown
+  Rank server(std::int64_t row, std::int64_t column) const {
+    return servers_[static_cast<std::size_t>(row * size_ + column)];
+  }
+
+ private:
+  std::int64_t size_;
+  std::int64_t tokens_;
+  std::vector<Rank> servers_;
+};
 
 /// How a plan counts the tokens at the text positions [0, count).
 std::vector<std::int64_t> counts_of_positions(const TokenOrder& order, std::int64_t length,
@@ -48,14 +72,12 @@ Rank server_of(const std::vector<const PlacedTask*>& tasks, std::int64_t q, std:
   return Picture::kNobody;
 }
 
-}  // namespace
-
-Picture::Picture(const Plan& plan, int document, Range heads, std::int64_t cells) {
+Picture::Picture(const Plan& plan, int document, Range heads) {
   const TokenOrder& order = plan.workload.order;
   const std::int64_t length = plan.workload.lengths[static_cast<std::size_t>(document)];
   const std::int64_t run = order.natural() ? 1 : order.run;
   const std::int64_t runs = (length + run - 1) / run;
-  size_ = std::min(runs, cells);
+  size_ = std::min(runs, kRows);
   tokens_ = order.natural() ? length : std::min(length, size_ * run);
   const std::vector<std::int64_t> counts = counts_of_positions(order, length, tokens_);
   const std::vector<const PlacedTask*> tasks = tasks_of(plan, document, heads);
@@ -72,6 +94,7 @@ Picture::Picture(const Plan& plan, int document, Range heads, std::int64_t cells
   }
 }
 
+/// Head ranges that the tasks of a document divide its heads into; one where they do not.
 std::vector<Range> head_slices(const Plan& plan, int document) {
   std::vector<std::int64_t> edges = {0, plan.workload.shape.heads};
   for (const Stage& stage : plan.stages) {
@@ -88,25 +111,28 @@ std::vector<Range> head_slices(const Plan& plan, int document) {
   return slices;
 }
 
-std::vector<int> longest_documents(const Plan& plan, std::size_t count) {
+/// At most kPanels, the longest first.
+std::vector<int> longest_documents(const Plan& plan) {
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
   std::vector<int> documents(lengths.size());
   std::iota(documents.begin(), documents.end(), 0);
   std::stable_sort(documents.begin(), documents.end(), [&](int a, int b) {
     return lengths[static_cast<std::size_t>(a)] > lengths[static_cast<std::size_t>(b)];
   });
-  documents.resize(std::min(count, documents.size()));
+  documents.resize(std::min(kPanels, documents.size()));
   return documents;
 }
+
+}  // namespace
 
 std::string draw(const Plan& plan, int first_document) {
   if (plan.workload.ranks > static_cast<int>(kSymbols.size())) return {};
   std::vector<std::string> lines(static_cast<std::size_t>(kRows) + 1);
   std::size_t panels = 0;
-  for (const int document : longest_documents(plan, kPanels)) {
+  for (const int document : longest_documents(plan)) {
     for (const Range heads : head_slices(plan, document)) {
       if (panels++ == kPanels) break;
-      const Picture picture(plan, document, heads, kRows);
+      const Picture picture(plan, document, heads);
       const bool sliced = heads.size() < plan.workload.shape.heads;
       const std::string name =
           sliced ? fmt::format("{}, heads {}-{}", first_document + document, heads.begin,

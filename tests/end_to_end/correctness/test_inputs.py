@@ -186,7 +186,7 @@ def test_the_page_shows_it(name):
     assert f"](pictures/{stem}.svg)" in page
     picture = (PAGE.parent / f"pictures/{stem}.svg").read_text()
     for rank in (2, 3) if "dedicated" in stem else range(ranks_of(name)):  # who computes
-        assert f">rank {rank}: " in picture
+        assert f">rank {rank}<" in picture
 
 
 # One document of TOKENS tokens for RANKS ranks; bytes of a token's rows as the page names them. In

@@ -325,7 +325,7 @@ def test_documents_shorter_than_the_observation_choose_too(tmp_path):
     assert_near(found, dense_reference(arrays, index, rule["block"]), 1e-11)
 
 
-PICTURED = {
+PLANNED = {
     "model": {"heads": 4, "kv_heads": 2, "d_model": 64},
     "data": {
         "source": "synthetic",
@@ -337,71 +337,69 @@ PICTURED = {
 }
 
 
-def picture_of(folder, changes, *words, form="svg"):
-    experiment = harness.merged(PICTURED, changes)
+def plan(folder, changes, *words, form="json"):
+    experiment = harness.merged(PLANNED, changes)
     path = harness.write_experiment(folder / "experiment.yaml", experiment)
     return harness.run(1, ["plan", path, "--format", form, *words])
 
 
 @pytest.fixture(scope="module")
-def drawn_index(tmp_path_factory):
+def planned_index(tmp_path_factory):
     """Of the documents of the step, in its order."""
-    folder = tmp_path_factory.mktemp("drawn")
-    experiment = harness.merged(PICTURED, sparse(RULE))
-    words = ["plan", harness.write_experiment(folder / "experiment.yaml", experiment)]
-    step = json.loads(harness.run_well(1, [*words, "--format", "json"]).out)
+    folder = tmp_path_factory.mktemp("planned")
+    step = json.loads(plan(folder, sparse(RULE)).out)
     attend(folder, sparse(RULE), inputs(lengths=step["documents"]))
     return folder / "out.h5"
 
 
-def rectangles(svg):
-    """[x, y, width, height] of the patterns of all sparse documents."""
-    return [
-        [tuple(map(float, one)) for one in re.findall(r"M(.*?) (.*?)h(.*?)v(.*?)h", path)]
-        for path in re.findall(r'<clipPath id="pattern\d+"><path d="(.*?)"/>', svg)
-    ]
-
-
-def test_a_plan_draws_an_index(drawn_index, tmp_path):
-    result = picture_of(tmp_path, sparse(RULE), "--index", drawn_index)
+def test_a_plan_has_the_index_given(planned_index, tmp_path):
+    result = plan(tmp_path, sparse(RULE), "--index", planned_index)
     assert result.code == 0, str(result)
-    patterns = rectangles(result.out)
-    with h5py.File(drawn_index) as file:
-        lengths = file["index/document_lengths"][...]
-    index = read_index(drawn_index)
-    longest = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    drawn = [i for i in longest if lengths[i] >= RULE["dense_below"]]
-    assert len(patterns) == len(drawn) == 3
-    for document, pattern in zip(drawn, patterns, strict=True):
-        _, columns = index[4 * document]  # of head 0
-        left, top = pattern[0][:2]  # the block of the first tokens
-        scale = pattern[0][3] / RULE["block"]
-        tall = [one for one in pattern if one[3] > 1.5 * pattern[0][3]]
-        keys = [round((x - left) / scale) for x, *_ in tall]
-        assert keys == [key for key in columns if lengths[document] - key > 1.5 * RULE["block"]]
-        assert all(abs(y - top - (x - left)) < 0.1 for x, y, *_ in tall), "keys are not seen before"
+    step, index = json.loads(result.out), read_index(planned_index)
+    assert sum(pattern is not None for pattern in step["patterns"]) == 3
+    for document, (length, pattern) in enumerate(
+        zip(step["documents"], step["patterns"], strict=True)
+    ):
+        assert (pattern is None) == (length < RULE["dense_below"])
+        if pattern is None:
+            continue
+        offsets, columns = index[4 * document]  # of head 0
+        assert pattern["columns"] == columns and pattern["block"] == RULE["block"]
+        seen = np.zeros((length, length), dtype=bool)
+        seen[:, columns] = True
+        for row, ranges in enumerate(pattern["rows"]):
+            for begin, end in ranges:
+                seen[row * RULE["block"] : (row + 1) * RULE["block"], begin:end] = True
+        assert (np.tril(seen) == visible(length, offsets, columns, RULE["block"])).all()
 
 
-def test_a_plan_without_an_index_says_so(tmp_path):
-    result = picture_of(tmp_path, sparse(RULE))
-    assert result.code == 0 and "chosen at run time" in result.out, str(result)
-    assert len(rectangles(result.out)) == 3
-    dense = picture_of(tmp_path, {"attention": {"kind": "full"}})
-    assert "run time" not in dense.out and rectangles(dense.out) == []
+def test_a_plan_without_an_index_has_no_patterns(tmp_path):
+    assert "patterns" not in json.loads(plan(tmp_path, sparse(RULE)).out)
 
 
-def test_a_plan_refuses_other_indices(drawn_index, tmp_path):
+def test_pictures_show_the_index_or_what_is_expected(planned_index, tmp_path):
+    for words, said in (
+        (("--index", planned_index), "blocks and columns of head 0, under the index given"),
+        ((), "the fainter, the fewer of their pairs are expected"),
+    ):
+        path = tmp_path / "step.json"
+        path.write_text(plan(tmp_path, sparse(RULE), *words).out)
+        harness.analyze("plan", path, "--output", tmp_path / "step.svg")
+        assert said in (tmp_path / "step.svg").read_text()
+
+
+def test_a_plan_refuses_other_indices(planned_index, tmp_path):
     longer = {"data": {"lengths": {"values": [301, *LENGTHS[1:]]}}}
     longer["batch"] = {"tokens": 554, "microbatch": 554}
     faults = [
-        (harness.merged(sparse(RULE), longer), "svg", harness.DATA, "index/document_lengths"),
-        (sparse({**RULE, "block": 16}), "svg", harness.DATA, "attention.sparse.block"),
-        ({"model": {"heads": 2}, **sparse(RULE)}, "svg", harness.DATA, "index/offset_begins"),
-        ({"attention": {"kind": "full"}}, "svg", harness.USAGE, "only with kind vertical_slash"),
-        (sparse(RULE), "table", harness.USAGE, "only with --format svg"),
+        (harness.merged(sparse(RULE), longer), "json", harness.DATA, "index/document_lengths"),
+        (sparse({**RULE, "block": 16}), "json", harness.DATA, "attention.sparse.block"),
+        ({"model": {"heads": 2}, **sparse(RULE)}, "json", harness.DATA, "index/offset_begins"),
+        ({"attention": {"kind": "full"}}, "json", harness.USAGE, "only with kind vertical_slash"),
+        (sparse(RULE), "table", harness.USAGE, "only with --format json"),
     ]
     for changes, form, code, complaint in faults:
-        result = picture_of(tmp_path, changes, "--index", drawn_index, form=form)
+        result = plan(tmp_path, changes, "--index", planned_index, form=form)
         assert result.code == code and len(result.complaints) == 1, str(result)
         assert complaint in result.complaints[0], str(result)
         assert all(line.startswith("warning ") for line in result.out.splitlines()), str(result)

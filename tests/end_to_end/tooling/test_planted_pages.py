@@ -8,7 +8,7 @@ from pages import Page, PageError
 from test_pages import assert_marked_could_run, run_page
 
 SOUND = """# A page
-Words, and `cadenza plan INPUT.yaml --format table|svg` in them.
+Words, and `cadenza plan INPUT.yaml --format table|json` in them.
 ```yaml
 # mine.yaml
 name: mine

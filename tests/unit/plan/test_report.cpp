@@ -155,7 +155,6 @@ TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
   EXPECT_THAT(
       to_table(step(), notes),
       testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), lower bound 4.0 s"));
-  EXPECT_THAT(to_svg(step(), notes), testing::HasSubstr("2.0 s predicted (machine m), 1.0 s"));
   EXPECT_THAT(to_table(step()),
               testing::HasSubstr("predicted (assumed 50 GFLOP/s, 5 GB/s: set cluster.machine)"));
 }
@@ -289,129 +288,21 @@ TEST(Report, HalvesShareTheirDocuments) {
   EXPECT_THAT(to_table(plans), testing::HasSubstr("step: 2 ticks"));
 }
 
-TEST(Report, DotNamesEveryTransfer) {
-  const std::vector<Plan> plans = step();
-  const std::string dot = to_dot(plans);
-  EXPECT_THAT(dot, testing::StartsWith("digraph plan {"));
-  EXPECT_THAT(dot, testing::EndsWith("}\n"));
-  EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
-  EXPECT_THAT(dot, testing::HasSubstr("label=\"tick 1, stage 2\""));
-  EXPECT_THAT(dot, testing::HasSubstr("p0s0r0 -> p0s1r1 [label=\"Q "));
-  EXPECT_THAT(dot, testing::HasSubstr("p0s1r1 -> p0s2r0 [label=\"O "));
-  EXPECT_THAT(dot, testing::HasSubstr("\\nLSE "));
-  EXPECT_THAT(dot, testing::HasSubstr("p0s0r1 [label=\"rank 1\\n"));
-}
-
-/// Twice the area of the polygons of one colour.
-double area(const std::string& svg, const std::string& colour) {
-  double sum = 0;
-  for (const std::string& line : lines(svg)) {
-    if (!line.starts_with("<polygon") || line.find(colour) == std::string::npos) continue;
-    std::string points = line.substr(17, line.find('"', 17) - 17);
-    std::replace(points.begin(), points.end(), ',', ' ');
-    std::istringstream stream(points);
-    std::vector<std::pair<double, double>> list;
-    for (double x, y; stream >> x >> y;) list.emplace_back(x, y);
-    double one = 0;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const auto& [x0, y0] = list[i];
-      const auto& [x1, y1] = list[(i + 1) % list.size()];
-      one += x0 * y1 - x1 * y0;
-    }
-    sum += std::abs(one);
-  }
-  return sum;
-}
-
-// One document on two ranks: the areas of the colours are as the costs.
-TEST(Report, SvgShowsWhoComputesWhat) {
-  config::Attention attention;
-  attention.tolerance = 0.05;
-  for (const bool keys : {false, true}) {
-    attention.split_keys = keys;
-    const Plan plan = cad(workload({{16384}, {}, {}}), attention);
-    const std::string svg = to_svg({plan});
-    EXPECT_THAT(svg, testing::HasSubstr("0: 16384 tokens"));
-    EXPECT_THAT(svg, testing::HasSubstr("imbalance 3.000 before balancing, 1.0"));
-    std::vector<double> areas;  // the legend has the ranks' colours in order
-    for (const std::string& line : lines(svg)) {
-      if (!line.starts_with("<rect")) continue;
-      areas.push_back(area(svg, line.substr(line.find('#'), 7)));
-    }
-    ASSERT_EQ(areas.size(), 3U);
-    double total = 0;
-    double cost = 0;
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-      total += areas[rank];
-      cost += plan.cost_per_rank[rank];
-    }
-    EXPECT_NEAR(total, 224.0 * 224.0, 200);
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-      EXPECT_NEAR(areas[rank] / total, plan.cost_per_rank[rank] / cost, 0.01);
-    }
-  }
-}
-
-/// Of the rectangles of all paths that clip, the areas together.
-double clipped_area(const std::string& svg) {
-  double sum = 0;
-  for (const std::string& line : lines(svg)) {
-    if (!line.starts_with("<clipPath")) continue;
-    std::string path = line.substr(line.find(" d=\"") + 4);
-    std::ranges::replace_if(
-        path, [](char c) { return std::isalpha(c) != 0; }, ' ');
-    std::istringstream stream(path);
-    for (double x, y, width, height, back; stream >> x >> y >> width >> height >> back;) {
-      EXPECT_EQ(back, -width);
-      sum += width * height;
-    }
-  }
-  return sum;
-}
-
-// A document of 160 tokens, 1.4 pixels each, and a dense one.
-TEST(Report, SvgShowsWhatSparseDocumentsCompute) {
-  Workload w = workload({{160, 10}});
-  w.sparse = {.block = 16, .columns = 4, .slashes = 4, .sinks = 2, .window = 1, .dense_below = 20};
-  const std::vector<Plan> plans = {make_plan({}, w)};
-  constexpr double kScale = 224.0 / 160;
-  const auto patterns = [](const std::string& svg) {
-    return std::ranges::count_if(
-        lines(svg), [](const std::string& line) { return line.starts_with("<clipPath"); });
-  };
-  // Rows of 10, 8 and 7 blocks; a column from its key downwards.
-  StepNotes notes;
-  std::vector<SparsePattern> heads(static_cast<std::size_t>(2 * w.shape.heads));
+// A document of five rows of blocks, and a dense one.
+TEST(Report, JsonHasTheIndexThatIsGiven) {
+  const std::vector<Plan> plans = {make_plan({}, workload({{75, 10}}))};
+  EXPECT_FALSE(json::parse(to_json(plans)).contains("patterns"));
   const std::vector<std::int64_t> slashes = {32, 48}, columns = {3};
-  for (int head = 0; head < w.shape.heads; ++head) {
-    heads[static_cast<std::size_t>(head)] =
-        SparsePattern::vertical_slash(160, 16, slashes, columns);
-  }
-  notes.index = SparseIndex(w.shape.heads, heads);
-  const std::string given = to_svg(plans, notes);
-  EXPECT_NEAR(clipped_area(given), (25 * 256 + 157) * kScale * kScale, 1);
-  EXPECT_EQ(patterns(given), 1);
-  EXPECT_THAT(given, testing::HasSubstr("under the index given"));
-  EXPECT_THAT(given, testing::Not(testing::HasSubstr("opacity=\"0.3\"")));
-  // Without one: the diagonal, of the sinks 0 and 1 all below.
-  const std::string open = to_svg(plans);
-  EXPECT_NEAR(clipped_area(open), (10 * 256 + 160 + 159) * kScale * kScale, 1);
-  EXPECT_EQ(patterns(open), 1);
-  EXPECT_THAT(open, testing::HasSubstr("chosen at run time"));
-  EXPECT_THAT(open, testing::HasSubstr("opacity=\"0.3\""));
-  // With top_p nothing but the diagonal is sure.
-  w.sparse.top_p = 0.5;
-  EXPECT_NEAR(clipped_area(to_svg({make_plan({}, w)})), 10 * 256 * kScale * kScale, 1);
-}
-
-// 300 rows of blocks: every second stands for two.
-TEST(Report, SvgThinsRowsThatAreTooFine) {
-  Workload w = workload({{4800}});
-  w.sparse = {.block = 16, .columns = 0, .slashes = 1, .window = 1};
-  const std::string svg = to_svg({make_plan({}, w)});
-  EXPECT_NEAR(clipped_area(svg), 224.0 * 224.0 / 300, 10);
-  const std::string path = svg.substr(svg.find("<clipPath"));
-  EXPECT_EQ(std::ranges::count(path.substr(0, path.find("</clipPath>")), 'M'), 150);
+  std::vector<SparsePattern> heads(4);
+  heads[0] = SparsePattern::vertical_slash(75, 16, slashes, columns);
+  heads[1] = SparsePattern::vertical_slash(75, 16, {}, {});
+  StepNotes notes;
+  notes.index = SparseIndex(2, heads);
+  EXPECT_EQ(json::parse(to_json(plans, notes))["patterns"], json::parse(R"([
+      {"block": 16, "columns": [3],
+       "rows": [[[0, 16]], [[16, 32]], [[0, 16], [32, 48]], [[0, 32], [48, 64]],
+                [[16, 48], [64, 75]]]},
+      null])"));
 }
 
 TEST(Report, PicturesAreByTextPositions) {
@@ -425,7 +316,6 @@ TEST(Report, PicturesAreByTextPositions) {
   const std::string table = to_table({plan});
   // Runs of four tokens alternate between the ranks; queries stay at home.
   EXPECT_THAT(table, testing::HasSubstr("\n  0...............\n  11..............\n  000....."));
-  EXPECT_THAT(to_svg({plan}), testing::HasSubstr("<rect"));
 }
 
 TEST(Report, PicturesShowSlicesOfHeads) {
@@ -437,17 +327,13 @@ TEST(Report, PicturesShowSlicesOfHeads) {
   const Plan plan = make_plan(attention, w);
   EXPECT_THAT(to_table({plan}), testing::HasSubstr("  0, heads 0-1          0, heads 2-3"));
   EXPECT_THAT(to_table({plan}), testing::HasSubstr("\n  0...............      1..............."));
-  EXPECT_THAT(to_svg({plan}), testing::HasSubstr("heads 2-3"));
 }
 
 TEST(Report, EmptyStep) {
   EXPECT_EQ(json::parse(to_json({}))["plans"], json::array());
   EXPECT_THAT(to_table({}), testing::HasSubstr("step: 0 ticks"));
-  EXPECT_THAT(to_dot({}), testing::StartsWith("digraph"));
-  EXPECT_THAT(to_svg({}), testing::StartsWith("<svg"));
   const Plan nothing = cad(workload({{}, {}}), 16, 0.0);
   EXPECT_THAT(to_table({nothing}), testing::HasSubstr("tick 0: 0 documents"));
-  EXPECT_THAT(to_svg({nothing}), testing::HasSubstr("tick 0"));
 }
 
 }  // namespace

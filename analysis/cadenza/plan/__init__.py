@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step's plans as a picture: who computes which part of attention."""
