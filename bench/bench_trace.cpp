@@ -56,13 +56,13 @@ double processor_seconds() {
 
 /// Nanoseconds of [begin, end) in which no event of the compute or host lane is open.
 std::int64_t untraced(std::vector<trace::Event> events, std::int64_t begin, std::int64_t end) {
-  std::ranges::sort(events, {}, &trace::Event::t_begin_ns);
+  std::ranges::sort(events, {}, &trace::Event::begin_ns);
   std::int64_t sum = 0;
   std::int64_t seen = begin;
   for (const trace::Event& event : events) {
     if (event.lane == trace::Lane::communication) continue;
-    sum += std::max<std::int64_t>(0, std::min(event.t_begin_ns, end) - seen);
-    seen = std::max(seen, event.t_end_ns);
+    sum += std::max<std::int64_t>(0, std::min(event.begin_ns, end) - seen);
+    seen = std::max(seen, event.end_ns);
   }
   return sum + std::max<std::int64_t>(0, end - seen);
 }

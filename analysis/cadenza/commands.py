@@ -248,8 +248,8 @@ def positions(arguments: Namespace) -> None:
     study = _open(arguments.run)
     losses, answers = study.run.positions(), study.run.answers()
     if losses.empty:
-        raise DataError(f"{study.run.path}: no losses by position in the trace, which is of a "
-                        "simulated run or of an older version")  # fmt: skip
+        raise DataError(f"{study.run.path}: no losses by position in the trace of a "
+                        "simulated run")  # fmt: skip
     known = sorted(set(losses["step"].tolist()))
     steps = arguments.steps or last_steps(losses["step"])
     missing = [step for step in steps if step not in known]

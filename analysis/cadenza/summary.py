@@ -115,9 +115,7 @@ def _beyond_memory(study: Study) -> list[str]:
 
 def _kernels(study: Study) -> dict[str, int]:
     """Ranks by what computed their attention, most first; empty where the trace does not say."""
-    if "attention_kernel" not in study.ranks:
-        return {}
-    said = study.ranks["attention_kernel"].dropna()
+    said = study.ranks["attention_kernel"]
     return {str(name): int(count) for name, count in said[said != ""].value_counts().items()}
 
 

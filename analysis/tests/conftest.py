@@ -9,11 +9,11 @@ from trace_files import (
     DENSE,
     DISPATCH,
     HOST,
+    HOST_LANE,
     NON_BLOCKING,
     OPTIMIZER,
     OTHER,
     PLANNING,
-    STEP_MARK,
     WAIT,
     Rank,
     write_run,
@@ -24,17 +24,15 @@ from cadenza.cli import main
 
 # Two ranks, two equal steps of 100 ns; the answers are worked out by hand in HAND.
 RANK_0 = [
-    (STEP_MARK, 0, 100),
     (DENSE, 0, 30),
     (ATTENTION, 30, 60),
     (OTHER, 60, 65),
     (COLLECTIVE, 70, 90, {"flow": 9, "lane": 0}),  # early: rank 1 comes at 80
     (OPTIMIZER, 90, 96),
-    (PLANNING, 20, 40, {"lane": 15}),  # under compute
-    (PLANNING, 60, 70, {"lane": 15}),
+    (PLANNING, 20, 40, {"lane": HOST_LANE}),  # under compute
+    (PLANNING, 60, 70, {"lane": HOST_LANE}),
 ]
 RANK_1 = [
-    (STEP_MARK, 0, 100),
     (HOST, 0, 50),  # holds the next two: 0 to 5, 25 to 30 and 40 to 50 are its own
     (DENSE, 5, 25),
     (ATTENTION, 30, 40),

@@ -11,9 +11,9 @@ from cadenza.graph.graph import StepGraph, build
 MS = 1_000_000  # ns
 _DEFAULTS = {
     "step": 0, "category": "compute_dense", "phase": "forward", "name": "work", "lane": "compute",
-    "peer": -1, "flow": 0, "microbatch": -1, "layer": -1, "document": -1, "bytes": 0,
-    "flops": 0.0, "non_blocking": False, "tick": -1, "half": -1, "stage": -1, "sends": False,
-    "simulated": False,
+    "peer": -1, "flow": 0, "microbatch": -1, "layer": -1, "bytes": 0, "flops": 0.0,
+    "non_blocking": False, "tick": -1, "half": -1, "stage": -1, "sends": False,
+    "simulated": False, "still_ns": -1,
 }  # fmt: skip
 
 

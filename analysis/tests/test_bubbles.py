@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from trace_files import (
     ATTENTION,
+    COLLECTIVE,
     DENSE,
     NON_BLOCKING,
     OPTIMIZER,
@@ -60,7 +61,7 @@ def pipeline_run(folder, stages, microbatches):
         events, now = [], 0
         for begin, (_, microbatch, back) in mine:
             end, sender = ends[stage, microbatch, back], stage + (1 if back else -1)
-            place = {"mb": microbatch, "phase": int(back)}
+            place = {"microbatch": microbatch, "phase": int(back)}
             if 0 <= sender < stages:
                 sent = ends[sender, microbatch, back]
                 arrival = max(now, sent)
@@ -75,8 +76,8 @@ def pipeline_run(folder, stages, microbatches):
             if 0 <= receiver < stages:
                 events.append((0, SEND, end, end, {"peer": receiver, **message_of(place)}))
         events.append((0, WAIT, now, total, {"name": "wait_for_ranks", "phase": 3}))
-        events.append((0, 6, total, total, {"name": "agree_on_norm", "flow": 2, "phase": 3,
-                                            "lane": 0}))  # fmt: skip
+        agree = {"name": "agree_on_norm", "flow": 2, "phase": 3, "lane": 0}
+        events.append((0, COLLECTIVE, total, total, agree))
         scaled = [(s, c, b * _UNIT, e * _UNIT, *o) for s, c, b, e, *o in events]
         ranks.append(Rank(stage, scaled, [(0, 0, total * _UNIT)], place=(0, stage, 0)))
     config = {"parallel": {"pipeline": stages, "data": 1},
@@ -85,7 +86,7 @@ def pipeline_run(folder, stages, microbatches):
 
 
 def message_of(place):
-    return {"flags": NON_BLOCKING, "flow": 1 + place["mb"], **place}
+    return {"flags": NON_BLOCKING, "flow": 1 + place["microbatch"], **place}
 
 
 def bubbles_of(run):
@@ -130,7 +131,7 @@ def test_ideal_formula():
 def test_optimizer_is_not_a_pass(tmp_path):
     """Cool-down begins after the last pass, whatever the optimizer does later."""
     events = [
-        (0, DENSE, 0, 40, {"mb": 0}),
+        (0, DENSE, 0, 40, {"microbatch": 0}),
         (0, WAIT, 40, 60, {"name": "wait_for_stage", "phase": 1}),
         (0, OPTIMIZER, 70, 90, {"phase": 3}),
     ]
@@ -141,12 +142,12 @@ def test_optimizer_is_not_a_pass(tmp_path):
 
 def test_help_with_attention_of_others_is_no_own_pass(tmp_path):
     """While the pipeline fills, the second stage computes attention of the first one's tokens."""
-    first = [(0, DENSE, 0, 100, {"mb": 0})]
+    first = [(0, DENSE, 0, 100, {"microbatch": 0})]
     second = [
-        (0, WAIT, 0, 10, {"name": "wait", "mb": -1}),
-        (0, ATTENTION, 10, 30, {"mb": -1}),
-        (0, WAIT, 30, 50, {"name": "wait_for_stage", "mb": 0}),
-        (0, DENSE, 50, 100, {"mb": 0}),
+        (0, WAIT, 0, 10, {"name": "wait", "microbatch": -1}),
+        (0, ATTENTION, 10, 30, {"microbatch": -1}),
+        (0, WAIT, 30, 50, {"name": "wait_for_stage", "microbatch": 0}),
+        (0, DENSE, 50, 100, {"microbatch": 0}),
     ]
     ranks = [
         Rank(r, events, [(0, 0, 100)], place=(0, r, 0)) for r, events in enumerate((first, second))

@@ -7,6 +7,7 @@ from trace_files import (
     DENSE,
     DISPATCH,
     HOST,
+    HOST_LANE,
     NON_BLOCKING,
     RECEIVE,
     SEND,
@@ -57,7 +58,7 @@ def test_a_trace_that_was_cut_off(tmp_path):
 
 
 def test_host_events_may_lie_between_steps(tmp_path):
-    assert findings(tmp_path, rank(0, (DENSE, 0, 50), (HOST, 90, 130, {"lane": 15}))) == []
+    assert findings(tmp_path, rank(0, (DENSE, 0, 50), (HOST, 90, 130, {"lane": HOST_LANE}))) == []
 
 
 WRONG = {
@@ -108,7 +109,7 @@ def test_memory_and_plans(tmp_path):
     folder = write_run(tmp_path / "memory", [rank(0)])
     with h5py.File(folder / "trace" / "rank-00000.h5", "r+") as file:
         rows = file["memory/highwater"][:]
-        rows["peak_total"] *= 2
+        rows["peak_total_bytes"] *= 2
         file["memory/highwater"][:] = rows
     found = check(cadenza.open(folder))
     assert [f.what for f in found] == ["peak memory contradicts that of its kinds"]
@@ -124,7 +125,7 @@ def test_memory_and_plans(tmp_path):
 
 
 def test_bytes_of_a_step(tmp_path):
-    unequal = [rank(0, flops={"bytes_sent": 10}), rank(1, flops={"bytes_recv": 9})]
+    unequal = [rank(0, flops={"bytes_sent": 10}), rank(1, flops={"bytes_received": 9})]
     assert [f.where for f in findings(tmp_path, *unequal)] == ["step 0: 10 and 9"]
     (found,) = findings(tmp_path / "alone", unequal[0], world=2)
     assert found.what == "its trace is missing or cannot be read"

@@ -147,9 +147,10 @@ def break_field(folder):
 def rewrite(folder, name, change):
     """Table `name` of rank 0 as `change` makes it of its rows."""
     with h5py.File(rank_path(folder), "r+") as file:
-        rows = change(file[name][:])
+        rows, attributes = change(file[name][:]), dict(file[name].attrs)
         del file[name]
-        file.create_dataset(name, data=rows, maxshape=(None,) * rows.ndim, chunks=True)
+        made = file.create_dataset(name, data=rows, maxshape=(None,) * rows.ndim, chunks=True)
+        made.attrs.update(attributes)
 
 
 def without(field):
@@ -203,7 +204,7 @@ def break_schema(folder):
 def break_category(folder):
     with h5py.File(rank_path(folder), "r+") as file:
         rows = file["events"][:]
-        rows["cat"][0] = 77
+        rows["category"][0] = 77
         file["events"][:] = rows
 
 
@@ -300,24 +301,24 @@ DAMAGED = {
     changed("meta/rank", with_value("world", 2**31 - 1)): "says rank 0 of 2147483647",
     changed("meta/rank", lambda rows: rows[:0]): "/meta/rank has no row",
     changed("clock/sync", with_value("offset_ns", 2**62)): "/clock/sync: offset_ns is out of range",
-    changed("steps", with_value("t_end", -(2**63))): "/steps: t_end is out of range",
+    changed("steps", with_value("end_ns", -(2**63))): "/steps: end_ns is out of range",
     changed("steps", with_value("step", 0)): "/steps: step 0 is followed by step 0",
     resized("steps", 2**40): "/steps declares 1099511627776 rows, the file holds 16",
     resized("events", 2**40): "/events declares 1099511627776 rows, the file holds 16",
-    changed("memory/highwater", retyped("peak", "<f8")): "/memory/highwater: peak has",
+    changed("memory/highwater", retyped("peak_bytes", "<f8")): "/memory/highwater: peak_bytes has",
     changed("memory/highwater", with_value("step", 0)): "step 0 is followed by step 0",
     changed("plan", retyped("step", "<f8")): "/plan: step has type float64",
     changed("plan", lambda rows: np.zeros((2, 2))): "/plan is not a table",
     changed("meta/strings", lambda rows: np.arange(20.0)): "/meta/strings has type",
     resized("memory/highwater", 2**40): "declares 1099511627776 rows",
-    changed("events", with_value("t_begin_ns", 2**62)): "/events: t_begin_ns is out",
+    changed("events", with_value("begin_ns", 2**62)): "/events: begin_ns is out",
     changed("events", with_value("name_id", 999)): "/events: name_id 999 is not known",
-    break_category: "/events: cat 77 is not known; valid are 0 to 15",
+    break_category: "/events: category 77 is not known; valid are 0 to 14",
     changed("events", with_value("flops", float("nan"))): "/events: flops is out of range (-1 to",
     changed("events", with_value("bytes", 2**62)): "/events: bytes is out of range",
     changed("events", with_value("step", 0)): "/events: there are some of another step than",
     changed("plan", with_value("cost", -5.0)): "/plan: cost is out of range",
-    changed("memory/highwater", with_value("peak", 2**62)): "/memory/highwater: peak is out of",
+    changed("memory/highwater", with_value("peak_bytes", 2**62)): "highwater: peak_bytes is out",
     changed("clock/sync", with_value("phase", 2**32 - 1)): "/clock/sync: phase 4294967295 is not",
 }
 
@@ -438,7 +439,7 @@ def test_times_that_are_years_apart(run_folder, inside):
         path = rank_path(run_folder, rank)
         with h5py.File(path, "r+") as file:
             rows = file["steps"][:]
-            rows["t_begin"][0], rows["t_end"][0] = -(2**60), 2**60
+            rows["begin_ns"][0], rows["end_ns"][0] = -(2**60), 2**60
             file["steps"][:] = rows
             file["clock/sync"].resize((0,))
     done = inside("summary", run_folder)
@@ -454,14 +455,15 @@ def test_unreadable_file(run_folder):
 
 
 def test_a_field_that_only_one_file_has(run_folder):
-    """A newer field, or a damaged name: what all files have is read."""
+    """Of a later version of the program: it is left out."""
     whole = cadenza.open(run_folder).memory()
-    with h5py.File(run_folder / "trace" / "rank-00001.h5", "r+") as file:
-        rows = file["/memory/highwater"][:]
+
+    def wider(rows):
         fields = [(name, rows.dtype[name]) for name in rows.dtype.names]
-        wider = np.zeros(len(rows), [*fields, ("spare", "<i8")])
+        found = np.zeros(len(rows), [*fields, ("spare", "<i8")])
         for name in rows.dtype.names:
-            wider[name] = rows[name]
-        del file["/memory/highwater"]
-        file.create_dataset("/memory/highwater", data=wider, chunks=(1,))
+            found[name] = rows[name]
+        return found
+
+    rewrite(run_folder, "/memory/highwater", wider)
     pd.testing.assert_frame_equal(cadenza.open(run_folder).memory(), whole)

@@ -53,7 +53,7 @@ def test_times_are_exact(tmp_path):
 def test_every_event_is_there_and_threads_nest(run_folder, tmp_path, name):
     events, run = parsed(run_folder, tmp_path / name)
     slices = of(events, "X")
-    assert len(slices) == len(run.events()) == 32
+    assert len(slices) == len(run.events()) == 28
     assert_nested(slices)
     names = {(e["pid"], e["name"]): e["args"].get("name") for e in of(events, "M")}
     assert names[1, "process_name"].startswith("rank 1 both dp1 pp0")
@@ -91,7 +91,7 @@ def test_some_ranks_and_steps(run_folder, tmp_path):
     events, run = parsed(run_folder, tmp_path / "t.json", ranks=[1], steps=[1])
     assert {e["pid"] for e in events} == {1}
     assert {s["args"]["step"] for s in of(events, "X")} == {1}
-    assert len(of(events, "X")) == 8
+    assert len(of(events, "X")) == 7
     with pytest.raises(UsageError, match=r"no rank 7 \(it has 0 to 1\)"):
         export(run, "perfetto", tmp_path / "u.json", ranks=[7])
     with pytest.raises(UsageError, match="no step 9"):

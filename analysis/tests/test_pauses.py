@@ -174,13 +174,6 @@ def test_late_reading_of_data_is_named():
     assert frame.loc[frame["rank"] == 1, "saved_seconds"].item() == pytest.approx(0.059)
 
 
-def test_frames_of_older_traces_have_no_pauses():
-    rows = data_parallel(pause_at=4)
-    events = events_frame([{k: v for k, v in row.items() if k != "still_ns"} for row in rows])
-    assert "still_ns" not in events
-    assert stragglers(events, graph_of(rows).ranks).iloc[0]["why"] == "rate"
-
-
 def test_reading_says_nothing_of_how_fast_a_rank_computes():
     """Both read, the rest each does alone: three times as long a read makes nothing slow."""
     rows = []

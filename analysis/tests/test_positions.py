@@ -14,8 +14,8 @@ def folder(tmp_path):
     steps = [(s, 100 * s, 100 * s + 100) for s in range(20)]
     ranks = []
     for number in range(2):
-        rows = [(s, 0, 0, 10, 0, 30.0) for s in range(20)]
-        rows += [(s, 0, 8, 20, 10, 20.0 if s >= 18 else 80.0) for s in range(20)]
+        rows = [(s, 0, 10, 0, 30.0) for s in range(20)]
+        rows += [(s, 8, 20, 10, 20.0 if s >= 18 else 80.0) for s in range(20)]
         answers = [(s, number, 100, 5, 99, 2.0) for s in range(20)]
         answers += [(s, 1, 100, 95, 99, 0.5) for s in range(20)]
         ranks.append(Rank(number, [], steps, positions=rows, answers=answers))
@@ -51,10 +51,10 @@ def test_the_command_takes_the_last_tenth(folder, inside):
 def test_what_is_not_there(folder, tmp_path, inside):
     unknown = inside("positions", folder, "--steps", "20")
     assert unknown.returncode == 2 and "no complete step 20; valid are 0 to 19" in unknown.stderr
-    older = write_run(tmp_path / "older", [Rank(0, [], [(0, 0, 100)])])
-    found = inside("positions", older)
+    none = write_run(tmp_path / "none", [Rank(0, [], [(0, 0, 100)])])
+    found = inside("positions", none)
     assert found.returncode == 3 and "no losses by position in the trace" in found.stderr
-    assert list(cadenza.open(older).positions()) == ["step", "position", "targets", "hits", "loss"]
-    one = Rank(0, [], [(0, 0, 9)], positions=[(0, 0, 0, 1, 0, 2.0)])
+    assert list(cadenza.open(none).positions()) == ["step", "position", "targets", "hits", "loss"]
+    one = Rank(0, [], [(0, 0, 9)], positions=[(0, 0, 1, 0, 2.0)])
     plain = write_run(tmp_path / "plain", [one])
     assert "answers by length" not in inside("positions", plain).stdout

@@ -79,7 +79,7 @@ def test_a_run_with_stages_shows_their_balance(tmp_path):
     section = section.split("</section>")[0]
     for level in ("1.000", "2.000", "1.750"):  # 40 / 40, 40 / 20 and 70 / 40
         assert f">{level}</td>" in section, level
-    assert "sparsity" not in section  # an older trace does not say
+    assert "sparsity" not in section  # no step has FLOPs
 
 
 def test_text_of_runs_cannot_become_html(tmp_path):
@@ -234,10 +234,15 @@ def test_memory(run_folder):
 
 
 def test_plan_and_roofline(tmp_path):
-    one = study(write_run(tmp_path / "p", two_ranks()))
+    ranks = two_ranks()
+    for rank in ranks:
+        rank.summary = [(step, 0, -1, phase, 0, rank.rank, 2, 0, 4.0, 64, 32, 0.5, 0.1)
+                        for step in (0, 1) for phase in (0, 1)]  # fmt: skip
+    one = study(write_run(tmp_path / "p", ranks))
     figures, frame = figures_attention.plan_by_tick(one)
     assert frame.groupby("server")["cost"].sum().tolist() == [4.0, 4.0]
     assert figures["cost"].data[0].x.tolist() == [4.0, 4.0]
+    assert figures["predicted attention"].data[0].x.tolist() == [0.5, 0.5]
     assert figures_attention.roofline(one) is None  # its attention has no FLOPs
     _, tasks = figures_attention.roofline(study(one_slow(tmp_path / "a")))
     assert len(tasks) == 8

@@ -47,7 +47,7 @@ def test_wait_for_attention_ends_when_the_last_message_is_sent(tmp_path, simulat
     """Ranks 1 and 2 send at 30 and 60; what is left of the wait is the transfer. A simulated
     message begins on the wire and ends at its arrival, a real one spans from post to its note."""
     flags = NON_BLOCKING | (SIMULATED if simulated else 0)
-    place = {"layer": 2, "mb": 0}
+    place = {"layer": 2, "microbatch": 0}
 
     def message(begin, end, peer, flow, more=0):
         return DISPATCH, begin, end, {"flags": flags | more, "peer": peer, "flow": flow, **place}
@@ -99,13 +99,14 @@ def test_a_message_that_waits_for_its_port_is_communication(tmp_path):
     do not matter, nor does which microbatch is whose."""
     flags, place = NON_BLOCKING | SIMULATED, {"tick": 2, "layer": 1, "stage": 0}
     home = [
-        (WAIT, 10, 40, {"name": "wait", "mb": 3, **place}),
-        (DISPATCH, 35, 40, {"flow": 3, "flags": flags, "peer": 1, "mb": 3, **place}),
+        (WAIT, 10, 40, {"name": "wait", "microbatch": 3, **place}),
+        (DISPATCH, 35, 40, {"flow": 3, "flags": flags, "peer": 1, "microbatch": 3, **place}),
     ]
     sender = [
-        (OTHER, 18, 20, {"name": "pack", "mb": 4, **place}),
-        (OTHER, 28, 30, {"name": "pack", "mb": 4, **place, "stage": 1}),
-        (DISPATCH, 35, 40, {"flow": 3, "flags": flags | SENDS, "peer": 0, "mb": 4, **place}),
+        (OTHER, 18, 20, {"name": "pack", "microbatch": 4, **place}),
+        (OTHER, 28, 30, {"name": "pack", "microbatch": 4, **place, "stage": 1}),
+        (DISPATCH, 35, 40,
+         {"flow": 3, "flags": flags | SENDS, "peer": 0, "microbatch": 4, **place}),
     ]
     parts = by_rank(tmp_path, home, sender)
     assert parts.loc[0, ["attention_wait", "communication"]].tolist() == [10, 20]
@@ -114,8 +115,8 @@ def test_a_message_that_waits_for_its_port_is_communication(tmp_path):
 def test_wait_of_a_rank_without_microbatch_is_a_bubble(tmp_path):
     """While the pipeline fills, a later stage may help with attention: waiting meanwhile is the
     bubble's. Without a pipeline it is a wait for attention."""
-    wait = [(WAIT, 10, 40, {"name": "wait", "mb": -1}), (DENSE, 50, 90, {"mb": 0})]
-    own = [(DENSE, 0, 90, {"mb": 0})]
+    wait = [(WAIT, 10, 40, {"name": "wait", "microbatch": -1}), (DENSE, 50, 90, {"microbatch": 0})]
+    own = [(DENSE, 0, 90, {"microbatch": 0})]
     parts = by_rank(tmp_path, own, wait, places=[(0, 0, 0), (0, 1, 0)])
     assert parts.loc[1, ["pipeline_bubble", "attention_wait"]].tolist() == [30, 0]
     (tmp_path / "flat").mkdir()

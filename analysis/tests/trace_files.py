@@ -10,62 +10,78 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+# Frozen: what a reader of version 1 has to read, whatever the program writes.
+KINDS = ("parameters", "gradients", "optimizer", "activations", "communication", "attention",
+         "other")  # fmt: skip
+CATEGORIES = ("compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
+              "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
+              "checkpoint", "host", "plan", "trace_overhead")  # fmt: skip
+PHASES = ("forward", "backward", "recompute", "optimizer", "other")
+
+
+def _named(names, base):
+    numbers = names if isinstance(names, dict) else {name: i for i, name in enumerate(names)}
+    return h5py.enum_dtype(numbers, base)
+
+
 EVENT = np.dtype(
-    [("t_begin_ns", "<i8"), ("t_end_ns", "<i8"), ("bytes", "<i8"), ("flops", "<f8"),
-     ("t_enq_ns", "<i8"), ("step", "<u4"), ("peer", "<i4"), ("flow", "<u4"), ("name_id", "<u2"),
-     ("mb", "<i2"), ("layer", "<i2"), ("doc", "<i2"), ("cat", "u1"), ("phase", "u1"),
-     ("lane", "u1"), ("flags", "u1"), ("tick", "<i4"), ("stage", "<i2"), ("half", "i1"),
-     ("still_ns", "<i8")]
+    [("begin_ns", "<i8"), ("end_ns", "<i8"), ("bytes", "<i8"), ("flops", "<f8"),
+     ("enqueued_ns", "<i8"), ("still_ns", "<i8"), ("step", "<u4"), ("peer", "<i4"),
+     ("flow", "<u4"), ("microbatch", "<i4"), ("layer", "<i4"), ("tick", "<i4"), ("stage", "<i4"),
+     ("half", "<i4"), ("name_id", "<u2"), ("category", _named(CATEGORIES, "u1")),
+     ("phase", _named(PHASES, "u1")),
+     ("lane", _named(("compute", "communication", "host"), "u1")),
+     ("flags", _named({"device_timed": 1, "simulated": 2, "non_blocking": 4, "sends": 8}, "u1"))]
 )  # fmt: skip
-OLD_EVENT = np.dtype([(name, EVENT[name]) for name in EVENT.names[:-4]])  # before these fields
 STEP = np.dtype(
-    [("step", "<u4"), ("docs", "<u4"), ("t_begin", "<i8"), ("t_end", "<i8"), ("tokens", "<i8"),
-     ("sum_len2", "<f8"), ("model_flops", "<f8"), ("executed_flops", "<f8"), ("loss", "<f8"),
-     ("grad_norm", "<f8"), ("lr", "<f8"), ("n_events_end", "<u8"), ("bytes_sent", "<i8"),
-     ("bytes_recv", "<i8"), ("machine_s", "<f8"), ("dense_attention_flops", "<f8")]
+    [("step", "<u4"), ("documents", "<u4"), ("begin_ns", "<i8"), ("end_ns", "<i8"),
+     ("tokens", "<i8"), ("sum_length2", "<f8"), ("model_flops", "<f8"), ("executed_flops", "<f8"),
+     ("loss", "<f8"), ("gradient_norm", "<f8"), ("learning_rate", "<f8"), ("n_events_end", "<u8"),
+     ("bytes_sent", "<i8"), ("bytes_received", "<i8"), ("machine_seconds", "<f8"),
+     ("dense_attention_flops", "<f8")]
 )  # fmt: skip
 RANK = np.dtype(
-    [("host", "S64"), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"), ("role", "<u4"),
+    [("host", "S64"), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"),
+     ("role", _named(("trainer", "attention_server", "both"), "<u4")),
      ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"), ("context", "<i4"),
      ("server", "<i4"), ("threads", "<i4"), ("device", "S64"), ("peak_flops", "<f8"),
      ("attention_kernel", "S64")]
 )  # fmt: skip
 SYNC = np.dtype(
-    [("t_local_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("n_ping", "<u4"),
-     ("phase", "<u4")]
+    [("time_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("pings", "<u4"),
+     ("phase", _named(("start", "periodic", "end"), "<u4"))]
 )  # fmt: skip
 SAMPLE = np.dtype(
-    [("t_ns", "<i8"), ("step", "<u4"), ("reserved", "<u4"), ("bytes", "<i8", 7),
-     ("host_rss", "<i8")]
-)  # fmt: skip
-HIGHWATER = np.dtype(
-    [("step", "<u4"), ("reserved", "<u4"), ("peak", "<i8", 7), ("peak_total", "<i8")]
+    [("time_ns", "<i8"), ("step", "<u4"), ("bytes", "<i8", 7), ("host_rss_bytes", "<i8")]
 )
+HIGHWATER = np.dtype([("step", "<u4"), ("peak_bytes", "<i8", 7), ("peak_total_bytes", "<i8")])
 PLAN = np.dtype(
-    [("step", "<u4"), ("tick", "<i4"), ("doc", "<i4"), ("home", "<i4"), ("server", "<i4"),
+    [("step", "<u4"), ("tick", "<i4"), ("document", "<i4"), ("home", "<i4"), ("server", "<i4"),
      ("stage", "<i4"), ("q_begin", "<i8"), ("q_end", "<i8"), ("k_begin", "<i8"),
-     ("k_end", "<i8"), ("cost", "<f8"), ("half", "<i4")]
+     ("k_end", "<i8"), ("cost", "<f8"), ("half", "<i4"), ("layer_class", "<i4"),
+     ("layers", "<i4")]
 )  # fmt: skip
 PLAN_SUMMARY = np.dtype(
-    [("step", "<u4"), ("tick", "<i4"), ("half", "<i4"), ("phase", "<u4"), ("stage", "<i4"),
-     ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"), ("cost", "<f8"),
-     ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8")]
+    [("step", "<u4"), ("tick", "<i4"), ("half", "<i4"), ("phase", _named(PHASES, "<u4")),
+     ("stage", "<i4"), ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"),
+     ("cost", "<f8"), ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_seconds", "<f8"),
+     ("receive_seconds", "<f8"), ("layer_class", "<i4"), ("layers", "<i4")]
 )  # fmt: skip
 POSITIONS = np.dtype(
-    [("step", "<u4"), ("reserved", "<u4"), ("position", "<i8"), ("targets", "<i8"),
-     ("hits", "<i8"), ("loss", "<f8")]
-)  # fmt: skip
+    [("step", "<u4"), ("position", "<i8"), ("targets", "<i8"), ("hits", "<i8"), ("loss", "<f8")]
+)
 ANSWERS = np.dtype(
     [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"), ("position", "<i8"),
      ("loss", "<f8")]
 )  # fmt: skip
 STATUS = np.dtype(
-    [("state", "<u4"), ("signal", "<i4"), ("last_step", "<i8"), ("n_events", "<u8"),
-     ("n_dropped", "<u8"), ("writer_ns", "<i8")]
+    [("state", _named(("open", "clean", "signalled", "error"), "<u4")), ("signal", "<i4"),
+     ("last_step", "<i8"), ("n_events", "<u8"), ("n_dropped", "<u8"), ("writer_ns", "<i8")]
 )  # fmt: skip
 
-DENSE, ATTENTION, OTHER, SEND, RECEIVE, COLLECTIVE, DISPATCH, RETURN = 1, 2, 3, 4, 5, 6, 7, 8
-STEP_MARK, WAIT, OPTIMIZER, HOST, PLANNING = 0, 9, 11, 13, 14
+DENSE, ATTENTION, OTHER, SEND, RECEIVE, COLLECTIVE, DISPATCH, RETURN, WAIT = range(9)
+OPTIMIZER, HOST, PLANNING = 10, 12, 13
+COMPUTE_LANE, COMMUNICATION_LANE, HOST_LANE = range(3)
 SIMULATED, NON_BLOCKING, SENDS = 2, 4, 8
 NAMES = ["nothing", "q_proj", "wait", "wait_for_stage", "wait_for_ranks", "wait_for_sends",
          "reduce_gradients", "agree_on_norm", "agree_on_loss", "tensor_all_gather", "attend",
@@ -88,8 +104,8 @@ class Rank:
     shift: int = 0  # the local clock is ahead of rank 0's by so much
     syncs: list[tuple] | None = None  # (local, offset); default: one that undoes `shift`
     plan: list[tuple] = field(default_factory=list)  # (step, server, cost)
-    summary: list[tuple] | None = None  # rows of PLAN_SUMMARY; None: an older trace without them
-    positions: list[tuple] | None = None  # rows of POSITIONS; None: an older trace without them
+    summary: list[tuple] = field(default_factory=list)  # rows of PLAN_SUMMARY up to its layers
+    positions: list[tuple] = field(default_factory=list)  # rows of POSITIONS
     answers: list[tuple] = field(default_factory=list)  # rows of ANSWERS
     peak: int = 1 << 20
     tail: int = 0  # uncommitted events
@@ -98,43 +114,37 @@ class Rank:
     schema: str = "cadenza-trace/1"
     run_id: str = "run-1"
     producer: str = "trainer"
-    old: bool = False  # events and rank without the fields that came later
     flops: dict = field(default_factory=dict)  # fields of STEP that are not 0
     machine: str = ""  # YAML, of simulated runs
 
 
 def event_rows(rank: Rank) -> np.ndarray:
     rows = np.zeros(len(rank.events) + rank.tail, EVENT)
-    for name in ("peer", "mb", "layer", "doc", "tick", "stage", "half", "still_ns"):
+    for name in ("peer", "microbatch", "layer", "tick", "stage", "half", "still_ns"):
         rows[name] = -1
     for row, (step, category, begin, end, *options) in zip(rows, rank.events, strict=False):
         communication = SEND <= category <= RETURN
-        row["step"], row["cat"] = step, category
-        row["t_begin_ns"], row["t_end_ns"] = begin + rank.shift, end + rank.shift
-        row["lane"] = 2 if communication else 0
+        row["step"], row["category"] = step, category
+        row["begin_ns"], row["end_ns"] = begin + rank.shift, end + rank.shift
+        row["lane"] = COMMUNICATION_LANE if communication else COMPUTE_LANE
         for key, value in (options[0] if options else {}).items():
             if key == "name":
                 key, value = "name_id", NAMES.index(value)
             row[key] = value
         if category == SEND:
             row["flags"] |= SENDS
-    rows[len(rank.events):]["cat"] = 200  # must never be looked at
-    return rows[list(OLD_EVENT.names)].astype(OLD_EVENT) if rank.old else rows
+    rows[len(rank.events):]["category"] = 200  # must never be looked at
+    return rows
 
 
 def step_rows(rank: Rank) -> np.ndarray:
     rows = np.zeros(len(rank.steps), STEP)
     for row, (step, begin, end) in zip(rows, rank.steps, strict=True):
-        row["step"], row["t_begin"], row["t_end"] = step, begin + rank.shift, end + rank.shift
+        row["step"], row["begin_ns"], row["end_ns"] = step, begin + rank.shift, end + rank.shift
         row["n_events_end"] = sum(1 for e in rank.events if e[0] <= step)
         for key, value in rank.flops.items():
             row[key] = value
     return rows
-
-
-def _without_later(rank: np.ndarray) -> np.ndarray:
-    names = [name for name in rank.dtype.names if name != "attention_kernel"]
-    return rank[names].astype([(name, rank.dtype[name]) for name in names])
 
 
 def fill(file: h5py.File, rank: Rank, world: int) -> None:
@@ -150,31 +160,31 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
             b"host", rank.peak_flops, rank.kernel.encode())  # fmt: skip
     syncs = [(0, -rank.shift)] if rank.syncs is None else rank.syncs
     kinds = [rank.peak - 6 * (rank.peak // 7)] + [rank.peak // 7] * 6
-    high = [(s, 0, kinds, rank.peak) for s, *_ in rank.steps]
-    sample = [(b + rank.shift, s, 0, [1] * 7, 9) for s, b, _ in rank.steps]
-    plan = [(step, 0, 0, 0, server, 0, 0, 1, 0, 1, cost, -1) for step, server, cost in rank.plan]
+    high = [(s, kinds, rank.peak) for s, *_ in rank.steps]
+    sample = [(b + rank.shift, s, [1] * 7, 9) for s, b, _ in rank.steps]
+    plan = [(step, 0, 0, 0, server, 0, 0, 1, 0, 1, cost, -1, 0, 1)
+            for step, server, cost in rank.plan]  # fmt: skip
     last = rank.steps[-1][0] if rank.steps else -1
     tables = {
-        "meta/rank": _without_later(np.array([info], RANK)) if rank.old else np.array([info], RANK),
+        "meta/rank": np.array([info], RANK),
         "meta/strings": np.array([name.encode() for name in NAMES], "S96"),
         "meta/config_yaml": np.frombuffer(b"name: from-trace\n", np.uint8),
         "meta/status": np.array([(rank.state, rank.signal, last, 0, 0, 0)], STATUS),
         "clock/sync": np.array([(t, o, 1000, 100, 0) for t, o in syncs], SYNC),
-        "events": event_rows(rank),
+        "meta/machine_yaml": np.frombuffer(rank.machine.encode(), np.uint8),
+        "plan": np.array(plan, PLAN),
+        "plan_summary": np.array([(*row, 0, 1) for row in rank.summary], PLAN_SUMMARY),
+        "positions": np.array(rank.positions, POSITIONS),
+        "answers": np.array(rank.answers, ANSWERS),
         "memory/samples": np.array(sample, SAMPLE),
         "memory/highwater": np.array(high, HIGHWATER),
+        "events": event_rows(rank),
         "steps": step_rows(rank),
-        "plan": np.array(plan, PLAN),
     }
-    if rank.machine:
-        tables["meta/machine_yaml"] = np.frombuffer(rank.machine.encode(), np.uint8)
-    if rank.summary is not None:
-        tables["plan_summary"] = np.array(rank.summary, PLAN_SUMMARY)
-    if rank.positions is not None:
-        tables["positions"] = np.array(rank.positions, POSITIONS)
-        tables["answers"] = np.array(rank.answers, ANSWERS)
     for name, rows in tables.items():
-        file.create_dataset(name, data=rows, maxshape=(None,), chunks=(max(len(rows), 16),))
+        made = file.create_dataset(name, data=rows, maxshape=(None,), chunks=(max(len(rows), 16),))
+        if name.startswith("memory/"):
+            made.attrs["kinds"] = np.array(KINDS, "S13")
 
 
 def write_run(
@@ -187,7 +197,7 @@ def write_run(
     """A run folder as `cadenza train` leaves it; `config` has more sections of experiment.yaml."""
     (folder / "trace").mkdir(parents=True)
     for rank in ranks:
-        with h5py.File(folder / "trace" / f"rank-{rank.rank:05d}.h5", "w") as file:
+        with h5py.File(folder / "trace" / f"rank-{rank.rank:05d}.h5", "w", libver="latest") as file:
             fill(file, rank, world or len(ranks))
     settings = {"placement": "cad", "servers": "in_place", **attention}
     (folder / "experiment.yaml").write_text(

@@ -14,8 +14,8 @@ from placement_runs import cases
 WARM_UP = 1  # steps whose times do not count: memory is touched for the first time
 TOO_NOISY = 4  # exit code of a calibration that nobody should rely upon
 TIMEOUT = 900  # s of a run
-DENSE, ATTENTION, OTHER, OPTIMIZER = 1, 2, 3, 11  # categories of docs/trace.md
-DISPATCH, RETURN = 7, 8
+DENSE, ATTENTION, OTHER, OPTIMIZER = 0, 1, 2, 10  # categories of docs/trace.md
+DISPATCH, RETURN = 6, 7
 FORWARD = 0  # phase
 MOVING = ("pack", "unpack")  # other computation that a balanced bound does not have
 NESTED = "tensor_"  # begins the names of collectives inside dense computation
@@ -57,10 +57,10 @@ def named(events, names, chosen):
 
 def compute_seconds(events, names):
     """Computation of a step by its category, without packing, unpacking and collectives."""
-    times = (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
+    times = (events["end_ns"] - events["begin_ns"]) * 1e-9
     moving = named(events, names, MOVING.__contains__)
     found = {"dense": DENSE, "attention": ATTENTION, "other": OTHER, "optimizer": OPTIMIZER}
-    seconds = {name: float(times[(events["cat"] == category) & ~moving].sum())
+    seconds = {name: float(times[(events["category"] == category) & ~moving].sum())
                for name, category in found.items()}
     nested = named(events, names, lambda name: name.startswith(NESTED))
     seconds["dense"] -= float(times[nested].sum())
@@ -69,7 +69,7 @@ def compute_seconds(events, names):
 
 def forward_bytes(events):
     """Of messages of attention in the forward pass, sent and received."""
-    messages = np.isin(events["cat"], (DISPATCH, RETURN)) & (events["phase"] == FORWARD)
+    messages = np.isin(events["category"], (DISPATCH, RETURN)) & (events["phase"] == FORWARD)
     return int(events["bytes"][messages].sum())
 
 
@@ -80,7 +80,7 @@ def read_rank(path):
     found = []
     for step in steps:
         mine = events[events["step"] == step["step"]]
-        found.append({"seconds": float(step["t_end"] - step["t_begin"]) * 1e-9,
+        found.append({"seconds": float(step["end_ns"] - step["begin_ns"]) * 1e-9,
                       "compute": compute_seconds(mine, names), "loss": float(step["loss"]),
                       "sent": int(step["bytes_sent"]), "forward_bytes": forward_bytes(mine)})
     return found

@@ -57,7 +57,7 @@ def place_of(study, truth):
         return None
     step = int(steps["step"].iloc[inside.argmax()])
     events = study.run.events(ranks=[truth["victim"]], steps=[step])
-    events = events[(events["lane"] != "communication") & (events["category"] != "step")]
+    events = events[events["lane"] != "communication"]
     took = events["end_ns"] - events["begin_ns"]
     events = events.assign(inside=overlap(events, pause), took=took)
     found = events.sort_values(["inside", "took"], ascending=[False, True]).iloc[0]

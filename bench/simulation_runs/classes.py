@@ -9,7 +9,7 @@ import numpy as np
 from placement_runs.runs import NESTED, named
 
 COMPUTE_LANE = 0
-WORK = (1, 2, 3, 10, 11)  # categories of docs/trace.md: dense, attention, other, data, optimizer
+WORK = (0, 1, 2, 9, 10)  # categories of docs/trace.md: dense, attention, other, data, optimizer
 PASSES = {0: "forward", 1: "backward", 2: "recompute"}
 BY_PASS = ("attend", "attention_inputs", "attention_outputs")
 SMALL = {"embed": "other", "embed_gradient": "other", "begin_attention": "other", "load": "other",
@@ -24,22 +24,22 @@ def class_of(name, phase):
 
 
 def seconds_of(events):
-    return (events["t_end_ns"] - events["t_begin_ns"]) * 1e-9
+    return (events["end_ns"] - events["begin_ns"]) * 1e-9
 
 
 def nested_seconds(events, inner):
     """What collectives inside dense computation take of each event."""
     taken = np.zeros(len(events))
     for event, seconds in zip(inner, seconds_of(inner)):
-        around = ((events["t_begin_ns"] <= event["t_begin_ns"])
-                  & (events["t_end_ns"] >= event["t_end_ns"]))
+        around = ((events["begin_ns"] <= event["begin_ns"])
+                  & (events["end_ns"] >= event["end_ns"]))
         taken[np.flatnonzero(around)] += seconds
     return taken
 
 
 def seconds_by_class(events, names):
     inner = events[named(events, names, lambda name: name.startswith(NESTED))]
-    events = events[(events["lane"] == COMPUTE_LANE) & np.isin(events["cat"], WORK)]
+    events = events[(events["lane"] == COMPUTE_LANE) & np.isin(events["category"], WORK)]
     times = seconds_of(events) - nested_seconds(events, inner)
     found = {}
     for event, seconds in zip(events, times):
@@ -53,7 +53,7 @@ def read_rank(path):
     with h5py.File(path, "r") as file:
         steps, events = file["/steps"][:], file["/events"][:]
         names = [text.decode() for text in file["/meta/strings"][:]]
-    return [(float(step["t_end"] - step["t_begin"]) * 1e-9,
+    return [(float(step["end_ns"] - step["begin_ns"]) * 1e-9,
              seconds_by_class(events[events["step"] == step["step"]], names)) for step in steps]
 
 

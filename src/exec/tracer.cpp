@@ -40,9 +40,9 @@ void Tracer::begin_step(std::int64_t step) {
 void Tracer::finish_step() {
   fence();
   for (Unresolved& each : unresolved_) {
-    each.event.t_enq_ns = each.event.t_begin_ns;
-    each.event.t_begin_ns = stream_.at(each.begin);
-    each.event.t_end_ns = stream_.at(each.end);
+    each.event.enqueued_ns = each.event.begin_ns;
+    each.event.begin_ns = stream_.at(each.begin);
+    each.event.end_ns = stream_.at(each.end);
     each.event.flags |= trace::flag::kDeviceTimed;
     add(each.event);
   }
@@ -79,8 +79,8 @@ std::uint32_t Tracer::next_flow(const comm::Communicator& group, EventKind kind)
 trace::Event Tracer::event(Category category, EventKind kind, trace::Lane lane, std::int64_t begin,
                            std::int64_t end, const Work& work) const {
   trace::Event event;
-  event.t_begin_ns = begin;
-  event.t_end_ns = end;
+  event.begin_ns = begin;
+  event.end_ns = end;
   event.bytes = work.bytes;
   event.flops = work.flops;
   event.step = step_;
@@ -95,7 +95,7 @@ trace::Event Tracer::event(Category category, EventKind kind, trace::Lane lane, 
 }
 
 void Tracer::add(const trace::Event& event) {
-  const std::int64_t busy = event.t_end_ns - event.t_begin_ns;
+  const std::int64_t busy = event.end_ns - event.begin_ns;
   totals_.busy_ns[static_cast<std::size_t>(event.category)] += busy;
   totals_.flops += event.flops;
   if (event.category == Category::compute_attention) {
@@ -119,12 +119,12 @@ void Tracer::sample_memory() {
   if (!memory_) return;
   time_host(program::OtherEvent::sample_memory, [&] {
     trace::MemorySample sample;
-    sample.t_ns = trace::now_ns();
+    sample.time_ns = trace::now_ns();
     sample.step = step_;
     for (int kind = 0; kind < kMemoryKinds; ++kind) {
       sample.bytes[static_cast<std::size_t>(kind)] = ledger_.current(static_cast<MemoryKind>(kind));
     }
-    sample.host_rss = resident_bytes();
+    sample.host_rss_bytes = resident_bytes();
     recorder_.sample(sample);
   });
 }

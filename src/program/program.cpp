@@ -337,12 +337,11 @@ Phase phase_of(const Step& step) {
 EventContext context_of(const Step& step, int parts) {
   EventContext context;
   context.phase = phase_of(step);
-  context.microbatch = static_cast<std::int16_t>(step.microbatch);
-  context.layer = static_cast<std::int16_t>(step.layer);
+  context.microbatch = step.microbatch;
+  context.layer = step.layer;
   context.tick = step.tick;
-  context.stage = static_cast<std::int16_t>(step.stage);
-  const bool halved = parts > 1 && is_of_half(step.operation);
-  if (halved) context.half = static_cast<std::int8_t>(step.part);
+  context.stage = step.stage;
+  if (parts > 1 && is_of_half(step.operation)) context.half = step.part;
   return context;
 }
 

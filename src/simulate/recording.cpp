@@ -92,8 +92,8 @@ void Recording::begin_step(std::int64_t step, std::int64_t begin_ns) {
 
 Event Recording::event(double begin, double end) const {
   Event event;
-  event.t_begin_ns = begin_ns_ + nanoseconds(begin);
-  event.t_end_ns = begin_ns_ + nanoseconds(end);
+  event.begin_ns = begin_ns_ + nanoseconds(begin);
+  event.end_ns = begin_ns_ + nanoseconds(end);
   event.step = step_;
   event.flags = trace::flag::kSimulated;
   return event;

@@ -154,7 +154,6 @@ void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank
   const RowDescription characters{Handle(H5Tcopy(H5T_STD_U8LE), H5Tclose), {}};
   write_rows(file, path, "/meta/config_yaml", characters, run.config_yaml.size(),
              run.config_yaml.data());
-  if (run.machine_yaml.empty()) return;
   write_rows(file, path, "/meta/machine_yaml", characters, run.machine_yaml.size(),
              run.machine_yaml.data());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Field names, types and units of the rows; offsets come from the structs.
+// Types and units of the rows; names and offsets come from the structs.
 #include <bit>
 #include <cstddef>
 #include <initializer_list>
@@ -15,6 +15,9 @@ static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
 static_assert(sizeof(StepRecord) == 120 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 80);
 static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
 static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
+
+/// A column is named as its member, here and in the frames of the analysis.
+#define CADENZA_FIELD(member) #member, offsetof(T, member)
 
 struct Field {
   const char* name;
@@ -81,141 +84,137 @@ RowDescription describe_rows<Event>() {
   const auto phase = enumeration<std::uint8_t>(kPhaseNames);
   const auto lane = enumeration(kLaneNames);
   const auto flags = enumeration(kFlagNames);  // of bits
-  return describe(sizeof(T), {{"t_begin_ns", offsetof(T, t_begin_ns), H5T_STD_I64LE, "ns"},
-                              {"t_end_ns", offsetof(T, t_end_ns), H5T_STD_I64LE, "ns"},
-                              {"bytes", offsetof(T, bytes), H5T_STD_I64LE, "B"},
-                              {"flops", offsetof(T, flops), H5T_IEEE_F64LE, "FLOP"},
-                              {"t_enq_ns", offsetof(T, t_enq_ns), H5T_STD_I64LE, "ns"},
-                              {"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"peer", offsetof(T, peer), H5T_STD_I32LE},
-                              {"flow", offsetof(T, flow), H5T_STD_U32LE},
-                              {"name_id", offsetof(T, name_id), H5T_STD_U16LE},
-                              {"mb", offsetof(T, microbatch), H5T_STD_I16LE},
-                              {"layer", offsetof(T, layer), H5T_STD_I16LE},
-                              {"doc", offsetof(T, document), H5T_STD_I16LE},
-                              {"cat", offsetof(T, category), category.get()},
-                              {"phase", offsetof(T, phase), phase.get()},
-                              {"lane", offsetof(T, lane), lane.get()},
-                              {"flags", offsetof(T, flags), flags.get()},
-                              {"tick", offsetof(T, tick), H5T_STD_I32LE},
-                              {"stage", offsetof(T, stage), H5T_STD_I16LE},
-                              {"half", offsetof(T, half), H5T_STD_I8LE},
-                              {"still_ns", offsetof(T, still_ns), H5T_STD_I64LE, "ns"}});
+  return describe(sizeof(T), {{CADENZA_FIELD(begin_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(end_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(bytes), H5T_STD_I64LE, "B"},
+                              {CADENZA_FIELD(flops), H5T_IEEE_F64LE, "FLOP"},
+                              {CADENZA_FIELD(enqueued_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(still_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(peer), H5T_STD_I32LE},
+                              {CADENZA_FIELD(flow), H5T_STD_U32LE},
+                              {CADENZA_FIELD(microbatch), H5T_STD_I32LE},
+                              {CADENZA_FIELD(layer), H5T_STD_I32LE},
+                              {CADENZA_FIELD(tick), H5T_STD_I32LE},
+                              {CADENZA_FIELD(stage), H5T_STD_I32LE},
+                              {CADENZA_FIELD(half), H5T_STD_I32LE},
+                              {CADENZA_FIELD(name_id), H5T_STD_U16LE},
+                              {CADENZA_FIELD(category), category.get()},
+                              {CADENZA_FIELD(phase), phase.get()},
+                              {CADENZA_FIELD(lane), lane.get()},
+                              {CADENZA_FIELD(flags), flags.get()}});
 }
 
 template <>
 RowDescription describe_rows<MemorySample>() {
   using T = MemorySample;
   const auto columns = kinds();
-  return with_kinds(describe(sizeof(T), {{"t_ns", offsetof(T, t_ns), H5T_STD_I64LE, "ns"},
-                                         {"step", offsetof(T, step), H5T_STD_U32LE},
-                                         {"bytes", offsetof(T, bytes), columns.get(), "B"},
-                                         {"host_rss", offsetof(T, host_rss), H5T_STD_I64LE, "B"}}));
+  return with_kinds(describe(sizeof(T), {{CADENZA_FIELD(time_ns), H5T_STD_I64LE, "ns"},
+                                         {CADENZA_FIELD(step), H5T_STD_U32LE},
+                                         {CADENZA_FIELD(bytes), columns.get(), "B"},
+                                         {CADENZA_FIELD(host_rss_bytes), H5T_STD_I64LE, "B"}}));
 }
 
 template <>
 RowDescription describe_rows<MemoryHighwater>() {
   using T = MemoryHighwater;
   const auto columns = kinds();
-  return with_kinds(
-      describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                           {"peak", offsetof(T, peak), columns.get(), "B"},
-                           {"peak_total", offsetof(T, peak_total), H5T_STD_I64LE, "B"}}));
+  return with_kinds(describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                                         {CADENZA_FIELD(peak_bytes), columns.get(), "B"},
+                                         {CADENZA_FIELD(peak_total_bytes), H5T_STD_I64LE, "B"}}));
 }
 
 template <>
 RowDescription describe_rows<StepRecord>() {
   using T = StepRecord;
-  return describe(
-      sizeof(T),
-      {{"step", offsetof(T, step), H5T_STD_U32LE},
-       {"docs", offsetof(T, documents), H5T_STD_U32LE},
-       {"t_begin", offsetof(T, t_begin_ns), H5T_STD_I64LE, "ns"},
-       {"t_end", offsetof(T, t_end_ns), H5T_STD_I64LE, "ns"},
-       {"tokens", offsetof(T, tokens), H5T_STD_I64LE, "token"},
-       {"sum_len2", offsetof(T, sum_length2), H5T_IEEE_F64LE, "token^2"},
-       {"model_flops", offsetof(T, model_flops), H5T_IEEE_F64LE, "FLOP"},
-       {"executed_flops", offsetof(T, executed_flops), H5T_IEEE_F64LE, "FLOP"},
-       {"loss", offsetof(T, loss), H5T_IEEE_F64LE},
-       {"grad_norm", offsetof(T, gradient_norm), H5T_IEEE_F64LE},
-       {"lr", offsetof(T, learning_rate), H5T_IEEE_F64LE},
-       {"n_events_end", offsetof(T, n_events_end), H5T_STD_U64LE},
-       {"bytes_sent", offsetof(T, bytes_sent), H5T_STD_I64LE, "B"},
-       {"bytes_recv", offsetof(T, bytes_received), H5T_STD_I64LE, "B"},
-       {"machine_s", offsetof(T, machine_seconds), H5T_IEEE_F64LE, "s"},
-       {"dense_attention_flops", offsetof(T, dense_attention_flops), H5T_IEEE_F64LE, "FLOP"}});
+  return describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(documents), H5T_STD_U32LE},
+                              {CADENZA_FIELD(begin_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(end_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(tokens), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(sum_length2), H5T_IEEE_F64LE, "token^2"},
+                              {CADENZA_FIELD(model_flops), H5T_IEEE_F64LE, "FLOP"},
+                              {CADENZA_FIELD(executed_flops), H5T_IEEE_F64LE, "FLOP"},
+                              {CADENZA_FIELD(loss), H5T_IEEE_F64LE},
+                              {CADENZA_FIELD(gradient_norm), H5T_IEEE_F64LE},
+                              {CADENZA_FIELD(learning_rate), H5T_IEEE_F64LE},
+                              {CADENZA_FIELD(n_events_end), H5T_STD_U64LE},
+                              {CADENZA_FIELD(bytes_sent), H5T_STD_I64LE, "B"},
+                              {CADENZA_FIELD(bytes_received), H5T_STD_I64LE, "B"},
+                              {CADENZA_FIELD(machine_seconds), H5T_IEEE_F64LE, "s"},
+                              {CADENZA_FIELD(dense_attention_flops), H5T_IEEE_F64LE, "FLOP"}});
 }
 
 template <>
 RowDescription describe_rows<ClockSync>() {
   using T = ClockSync;
   const auto phase = enumeration(kClockPhaseNames);
-  return describe(sizeof(T), {{"t_local_ns", offsetof(T, t_local_ns), H5T_STD_I64LE, "ns"},
-                              {"offset_ns", offsetof(T, offset_ns), H5T_STD_I64LE, "ns"},
-                              {"rtt_min_ns", offsetof(T, rtt_min_ns), H5T_STD_I64LE, "ns"},
-                              {"n_ping", offsetof(T, pings), H5T_STD_U32LE},
-                              {"phase", offsetof(T, phase), phase.get()}});
+  return describe(sizeof(T), {{CADENZA_FIELD(time_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(offset_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(rtt_min_ns), H5T_STD_I64LE, "ns"},
+                              {CADENZA_FIELD(pings), H5T_STD_U32LE},
+                              {CADENZA_FIELD(phase), phase.get()}});
 }
 
 template <>
 RowDescription describe_rows<PlannedTask>() {
   using T = PlannedTask;
-  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"tick", offsetof(T, tick), H5T_STD_I32LE},
-                              {"doc", offsetof(T, document), H5T_STD_I32LE},
-                              {"home", offsetof(T, home), H5T_STD_I32LE},
-                              {"server", offsetof(T, server), H5T_STD_I32LE},
-                              {"stage", offsetof(T, stage), H5T_STD_I32LE},
-                              {"q_begin", offsetof(T, q_begin), H5T_STD_I64LE, "token"},
-                              {"q_end", offsetof(T, q_end), H5T_STD_I64LE, "token"},
-                              {"k_begin", offsetof(T, k_begin), H5T_STD_I64LE, "token"},
-                              {"k_end", offsetof(T, k_end), H5T_STD_I64LE, "token"},
-                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE, "FLOP"},
-                              {"half", offsetof(T, half), H5T_STD_I32LE},
-                              {"layer_class", offsetof(T, layer_class), H5T_STD_I32LE},
-                              {"layers", offsetof(T, layers), H5T_STD_I32LE}});
+  return describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(tick), H5T_STD_I32LE},
+                              {CADENZA_FIELD(document), H5T_STD_I32LE},
+                              {CADENZA_FIELD(home), H5T_STD_I32LE},
+                              {CADENZA_FIELD(server), H5T_STD_I32LE},
+                              {CADENZA_FIELD(stage), H5T_STD_I32LE},
+                              {CADENZA_FIELD(q_begin), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(q_end), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(k_begin), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(k_end), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(cost), H5T_IEEE_F64LE, "FLOP"},
+                              {CADENZA_FIELD(half), H5T_STD_I32LE},
+                              {CADENZA_FIELD(layer_class), H5T_STD_I32LE},
+                              {CADENZA_FIELD(layers), H5T_STD_I32LE}});
 }
 
 template <>
 RowDescription describe_rows<PlannedStage>() {
   using T = PlannedStage;
   const auto phase = enumeration<std::uint32_t>(kPhaseNames);
-  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"tick", offsetof(T, tick), H5T_STD_I32LE},
-                              {"half", offsetof(T, half), H5T_STD_I32LE},
-                              {"phase", offsetof(T, phase), phase.get()},
-                              {"stage", offsetof(T, stage), H5T_STD_I32LE},
-                              {"server", offsetof(T, server), H5T_STD_I32LE},
-                              {"tasks", offsetof(T, tasks), H5T_STD_I32LE},
-                              {"messages_in", offsetof(T, messages_in), H5T_STD_I32LE},
-                              {"cost", offsetof(T, cost_flops), H5T_IEEE_F64LE, "FLOP"},
-                              {"bytes_in", offsetof(T, bytes_in), H5T_STD_I64LE, "B"},
-                              {"bytes_out", offsetof(T, bytes_out), H5T_STD_I64LE, "B"},
-                              {"attend_s", offsetof(T, attend_seconds), H5T_IEEE_F64LE, "s"},
-                              {"receive_s", offsetof(T, receive_seconds), H5T_IEEE_F64LE, "s"},
-                              {"layer_class", offsetof(T, layer_class), H5T_STD_I32LE},
-                              {"layers", offsetof(T, layers), H5T_STD_I32LE}});
+  return describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(tick), H5T_STD_I32LE},
+                              {CADENZA_FIELD(half), H5T_STD_I32LE},
+                              {CADENZA_FIELD(phase), phase.get()},
+                              {CADENZA_FIELD(stage), H5T_STD_I32LE},
+                              {CADENZA_FIELD(server), H5T_STD_I32LE},
+                              {CADENZA_FIELD(tasks), H5T_STD_I32LE},
+                              {CADENZA_FIELD(messages_in), H5T_STD_I32LE},
+                              {CADENZA_FIELD(cost), H5T_IEEE_F64LE, "FLOP"},
+                              {CADENZA_FIELD(bytes_in), H5T_STD_I64LE, "B"},
+                              {CADENZA_FIELD(bytes_out), H5T_STD_I64LE, "B"},
+                              {CADENZA_FIELD(attend_seconds), H5T_IEEE_F64LE, "s"},
+                              {CADENZA_FIELD(receive_seconds), H5T_IEEE_F64LE, "s"},
+                              {CADENZA_FIELD(layer_class), H5T_STD_I32LE},
+                              {CADENZA_FIELD(layers), H5T_STD_I32LE}});
 }
 
 template <>
 RowDescription describe_rows<PositionLoss>() {
   using T = PositionLoss;
-  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"position", offsetof(T, position), H5T_STD_I64LE, "token"},
-                              {"targets", offsetof(T, targets), H5T_STD_I64LE},
-                              {"hits", offsetof(T, hits), H5T_STD_I64LE},
-                              {"loss", offsetof(T, loss), H5T_IEEE_F64LE}});
+  return describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(position), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(targets), H5T_STD_I64LE},
+                              {CADENZA_FIELD(hits), H5T_STD_I64LE},
+                              {CADENZA_FIELD(loss), H5T_IEEE_F64LE}});
 }
 
 template <>
 RowDescription describe_rows<AnswerLoss>() {
   using T = AnswerLoss;
-  return describe(sizeof(T), {{"step", offsetof(T, step), H5T_STD_U32LE},
-                              {"hit", offsetof(T, hit), H5T_STD_U32LE},
-                              {"length", offsetof(T, length), H5T_STD_I64LE, "token"},
-                              {"fact", offsetof(T, fact), H5T_STD_I64LE, "token"},
-                              {"position", offsetof(T, position), H5T_STD_I64LE, "token"},
-                              {"loss", offsetof(T, loss), H5T_IEEE_F64LE}});
+  return describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(hit), H5T_STD_U32LE},
+                              {CADENZA_FIELD(length), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(fact), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(position), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(loss), H5T_IEEE_F64LE}});
 }
 
 template <>
@@ -223,32 +222,32 @@ RowDescription describe_rows<RankRow>() {
   using T = RankRow;
   const auto words = text(64);
   const auto role = enumeration(kRoleNames);
-  return describe(sizeof(T), {{"host", offsetof(T, host), words.get()},
-                              {"rank", offsetof(T, rank), H5T_STD_I32LE},
-                              {"world", offsetof(T, world), H5T_STD_I32LE},
-                              {"local_rank", offsetof(T, local_rank), H5T_STD_I32LE},
-                              {"role", offsetof(T, role), role.get()},
-                              {"data", offsetof(T, data), H5T_STD_I32LE},
-                              {"pipeline", offsetof(T, pipeline), H5T_STD_I32LE},
-                              {"tensor", offsetof(T, tensor), H5T_STD_I32LE},
-                              {"context", offsetof(T, context), H5T_STD_I32LE},
-                              {"server", offsetof(T, server), H5T_STD_I32LE},
-                              {"threads", offsetof(T, threads), H5T_STD_I32LE},
-                              {"device", offsetof(T, device), words.get()},
-                              {"peak_flops", offsetof(T, peak_flops), H5T_IEEE_F64LE, "FLOP/s"},
-                              {"attention_kernel", offsetof(T, attention_kernel), words.get()}});
+  return describe(sizeof(T), {{CADENZA_FIELD(host), words.get()},
+                              {CADENZA_FIELD(rank), H5T_STD_I32LE},
+                              {CADENZA_FIELD(world), H5T_STD_I32LE},
+                              {CADENZA_FIELD(local_rank), H5T_STD_I32LE},
+                              {CADENZA_FIELD(role), role.get()},
+                              {CADENZA_FIELD(data), H5T_STD_I32LE},
+                              {CADENZA_FIELD(pipeline), H5T_STD_I32LE},
+                              {CADENZA_FIELD(tensor), H5T_STD_I32LE},
+                              {CADENZA_FIELD(context), H5T_STD_I32LE},
+                              {CADENZA_FIELD(server), H5T_STD_I32LE},
+                              {CADENZA_FIELD(threads), H5T_STD_I32LE},
+                              {CADENZA_FIELD(device), words.get()},
+                              {CADENZA_FIELD(peak_flops), H5T_IEEE_F64LE, "FLOP/s"},
+                              {CADENZA_FIELD(attention_kernel), words.get()}});
 }
 
 template <>
 RowDescription describe_rows<StatusRow>() {
   using T = StatusRow;
   const auto state = enumeration(kStateNames);
-  return describe(sizeof(T), {{"state", offsetof(T, state), state.get()},
-                              {"signal", offsetof(T, signal), H5T_STD_I32LE},
-                              {"last_step", offsetof(T, last_step), H5T_STD_I64LE},
-                              {"n_events", offsetof(T, n_events), H5T_STD_U64LE},
-                              {"n_dropped", offsetof(T, n_dropped), H5T_STD_U64LE},
-                              {"writer_ns", offsetof(T, writer_ns), H5T_STD_I64LE, "ns"}});
+  return describe(sizeof(T), {{CADENZA_FIELD(state), state.get()},
+                              {CADENZA_FIELD(signal), H5T_STD_I32LE},
+                              {CADENZA_FIELD(last_step), H5T_STD_I64LE},
+                              {CADENZA_FIELD(n_events), H5T_STD_U64LE},
+                              {CADENZA_FIELD(n_dropped), H5T_STD_U64LE},
+                              {CADENZA_FIELD(writer_ns), H5T_STD_I64LE, "ns"}});
 }
 
 template <>

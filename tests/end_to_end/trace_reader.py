@@ -27,7 +27,7 @@ def committed_steps(path):
         events = file["/events"][:committed]
         names = file["/meta/strings"].shape[0]
     assert len(events) == committed, f"{committed} events are committed, {len(events)} are there"
-    assert np.all(events["t_end_ns"] >= events["t_begin_ns"]), "an event ends before it begins"
+    assert np.all(events["end_ns"] >= events["begin_ns"]), "an event ends before it begins"
     assert np.all(events["name_id"] < names), "an event has no name"
     own = np.repeat(steps["step"], np.diff(steps["n_events_end"].astype(int), prepend=0))
     assert np.array_equal(events["step"], own), "an event is written with another step than its own"

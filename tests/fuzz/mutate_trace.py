@@ -8,11 +8,11 @@ import h5py
 import mutate_text
 import numpy as np
 
-from cadenza.read.codes import SCHEMA_1
+from cadenza.read.schema import CODES
 
 NUMBERS = (0, 1, -1, 2, 7, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -2**63)
 FLOATS = (0.0, -1.0, 1e-300, 1e300, float("inf"), float("nan"))
-TYPES = ("<f8", "<i8", ">i4", "u1", "S5", "<f4", [("step", "<u4"), ("peak", "<f8")],
+TYPES = ("<f8", "<i8", ">i4", "u1", "S5", "<f4", [("step", "<u4"), ("peak_bytes", "<f8")],
          [("step", "S4")], "V7")  # fmt: skip
 
 
@@ -100,16 +100,18 @@ def rename_codes(file, name, rng):
         file[name][:] = rows
         return
     dtype = getattr(file[name], "dtype", np.dtype("u1"))
-    fields = [field for field in dtype.names or () if (f"/{name}", field) in SCHEMA_1]
+    named = {field: h5py.check_enum_dtype(dtype[field]) for field in CODES.get(f"/{name}", ())
+             if field in (dtype.names or ())}  # fmt: skip
+    fields = [field for field, names in named.items() if names]
     if not fields:
         return
     chosen, rows = rng.choice(fields), file[name][:]
-    names = dict(SCHEMA_1[f"/{name}", chosen])
+    names = dict(named[chosen])
     old = rng.choice(list(names))
     number = names.pop(old)
     if rng.random() < 0.8:
         names[rng.choice(mutate_text.WORDS) or "x"] = number
-    types = [(field, h5py.enum_dtype(names, dtype[field]) if field == chosen else dtype[field])
+    types = [(field, h5py.enum_dtype(names, dtype[field].str) if field == chosen else dtype[field])
              for field in dtype.names]  # fmt: skip
     other = np.zeros(len(rows), types)
     for field in dtype.names:

@@ -81,10 +81,11 @@ def _rank(rank, rng, options):
     tasks = [(step, rank, 3.0) for step in range(STEPS)]
     summary = [(step, 0, -1, phase, 0, rank, 1, 2, 3.0, 64, 64, 0.01, 0.001)
                for step in range(STEPS) for phase in (0, 1)]  # fmt: skip
-    places = [(step, 0, place, 10, 3, 20.0) for step in range(STEPS) for place in (0, 64, 128)]
+    places = [(step, place, 10, 3, 20.0) for step in range(STEPS) for place in (0, 64, 128)]
     answers = [(step, step % 2, 100, 30, 90, 0.5) for step in range(STEPS)]
     done = {"tokens": 4096, "model_flops": 1e9, "executed_flops": 1.2e9, "bytes_sent": 3 << 20,
-            "bytes_recv": 3 << 20, "machine_s": 0.04, "dense_attention_flops": 2e8}  # fmt: skip
+            "bytes_received": 3 << 20, "machine_seconds": 0.04,
+            "dense_attention_flops": 2e8}  # fmt: skip
     return t.Rank(rank, events, steps, place=PLACES[rank], plan=tasks, summary=summary,
                   positions=places, answers=answers, flops=done, **options)  # fmt: skip
 
@@ -96,20 +97,18 @@ def _step(rank, step, rng):
     peer, below = rank ^ 1, rank ^ 2
     message = {"flags": t.NON_BLOCKING, "bytes": 1 << 20}
     dense = 20 * slow + rng.random()
-    work = {"flops": 1e8, "mb": 0, "layer": rank // 2, "tick": 0}
+    work = {"flops": 1e8, "microbatch": 0, "layer": rank // 2, "tick": 0}
     passes = t.SEND if rank < 2 else t.RECEIVE
     yield from (
-        (t.STEP_MARK, 0, 100, {}),
-        (t.PLANNING, 1, 3, {"lane": 15}),
+        (t.PLANNING, 1, 3, {"lane": t.HOST_LANE}),
         (t.DENSE, 0, dense, {**work, "name": "q_proj", "still_ns": 0}),
         (t.DISPATCH, 10, 31, {**message, "peer": peer, "flow": 10 + rank, "flags":
                               t.NON_BLOCKING | t.SENDS}),
         (t.DISPATCH, 10, 32, {**message, "peer": peer, "flow": 10 + peer}),
         (t.WAIT, dense, 33, {"name": "wait", "still_ns": 0}),
-        (t.ATTENTION, 33, 40 + 5 * slow, {**work, "name": "attend", "stage": 0, "doc": 0,
-                                          "still_ns": 0}),
+        (t.ATTENTION, 33, 40 + 5 * slow, {**work, "name": "attend", "stage": 0, "still_ns": 0}),
         (passes, 50, 55, {"peer": below, "flow": 20 + rank % 2, "bytes": 1 << 20}),
-        (t.WAIT, 50, 55, {"name": "wait_for_stage", "mb": 0}),
+        (t.WAIT, 50, 55, {"name": "wait_for_stage", "microbatch": 0}),
         (t.ATTENTION, 56, 60, {**work, "name": "attend", "stage": 0, "phase": 1}),
         (t.WAIT, 61, 68, {"name": "wait_for_ranks",
                           "still_ns": 6 * MS if rank == 2 and step == 2 else 0}),

@@ -25,7 +25,7 @@ from cadenza.read.partners import both_ends, message_ends
 from cadenza.read.run import Run
 
 _THREADS = 10_000  # of a lane
-_ARGUMENTS = {"microbatch": -1, "layer": -1, "document": -1, "tick": -1, "half": -1, "stage": -1,
+_ARGUMENTS = {"microbatch": -1, "layer": -1, "tick": -1, "half": -1, "stage": -1,
               "peer": -1, "flow": 0, "bytes": 0, "flops": 0}  # fmt: skip
 
 

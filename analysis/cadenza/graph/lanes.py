@@ -83,11 +83,10 @@ def make_lanes(events: pd.DataFrame, windows: pd.DataFrame) -> Lanes:
 def _lane_rows(events: pd.DataFrame) -> np.ndarray:
     """Rows of operations that a rank does one after the other.
 
-    Those are the compute lanes, and collectives of a tensor group: computations go on when they
+    Those are the compute lane, and collectives of a tensor group: computations go on when they
     are over.
     """
-    on_lane = one_of(events["lane"], "compute", "compute2")
-    on_lane &= ~one_of(events["category"], "step") & ~events["non_blocking"].to_numpy(bool)
+    on_lane = one_of(events["lane"], "compute") & ~events["non_blocking"].to_numpy(bool)
     return np.flatnonzero(on_lane | inside_computation(events))
 
 

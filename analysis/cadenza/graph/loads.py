@@ -30,7 +30,7 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     their variance().
     """
     inner = inside_computation(events)
-    working = one_of(events["category"], *WORK) & one_of(events["lane"], "compute", "compute2")
+    working = one_of(events["category"], *WORK) & one_of(events["lane"], "compute")
     events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
     part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
     part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
@@ -72,7 +72,7 @@ def operation_times(events: pd.DataFrame) -> pd.DataFrame:
     @returns step, category, phase, name, count, seconds: sums over the ranks
     """
     own = ~events["non_blocking"].to_numpy(bool) & ~one_of(events["lane"], "host")
-    rows = np.flatnonzero(own & ~one_of(events["category"], "step"))
+    rows = np.flatnonzero(own)
     part = rows_of(events, rows, ["step", "category", "phase", "name", "begin_ns", "end_ns"])
     part["seconds"] = (part.pop("end_ns") - part.pop("begin_ns")) / 1e9
     group = part.groupby(["step", "category", "phase", "name"], observed=True)["seconds"]

@@ -28,8 +28,6 @@ def standstills(lanes: Lanes) -> tuple[np.ndarray, np.ndarray]:
     """
     lost, row_of = np.zeros(len(lanes.rank)), np.full(len(lanes.rank), -1)
     events = lanes.events
-    if "still_ns" not in events:
-        return lost, row_of
     least = max(_LEAST_NS, _LEAST_SHARE * lanes.span)
     still = np.maximum(events["still_ns"].to_numpy(np.int64), 0).astype(float)
     long = np.flatnonzero((still > least) & (events["category"] != _READS).to_numpy())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers of a trace stand for. A file says it by the HDF5 enumerations of its fields; the
-first files of schema cadenza-trace/1 have none, and a table says it for them."""
+"""What the numbers of a trace stand for: a file says it by the HDF5 enumerations of its fields."""
 
 from __future__ import annotations
 
@@ -8,29 +7,7 @@ import h5py
 import numpy as np
 
 from cadenza.files import printable
-
-
-def _counted(*names: str) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names)}
-
-
-_PHASES = _counted("forward", "backward", "recompute", "optimizer", "other")
-# Frozen: files that name their numbers are not looked up here.
-SCHEMA_1 = {
-    ("/events", "cat"): _counted(
-        "step", "compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
-        "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
-        "checkpoint", "host", "plan", "trace_overhead"),
-    ("/events", "phase"): _PHASES,
-    ("/events", "lane"): {"compute": 0, "compute2": 1, "communication": 2, "host": 15},
-    ("/events", "flags"): {"device_timed": 1, "simulated": 2, "non_blocking": 4, "sends": 8},
-    ("/plan_summary", "phase"): _PHASES,
-    ("/clock/sync", "phase"): _counted("start", "periodic", "end"),
-    ("/meta/rank", "role"): _counted("trainer", "attention_server", "both"),
-    ("/meta/status", "state"): _counted("open", "clean", "signalled", "error"),
-}  # fmt: skip
-KINDS_1 = ("parameters", "gradients", "optimizer", "activations", "communication", "attention",
-           "other")  # of memory: the columns of arrays  # fmt: skip
+from cadenza.read.schema import CODES
 
 
 class Codes:
@@ -75,8 +52,11 @@ class Codes:
 
 def codes_of(table: str, found: np.dtype) -> dict[str, Codes]:
     """By field of a table that a file has."""
-    return {
-        field: Codes(h5py.check_enum_dtype(found[field]) or numbers)
-        for (name, field), numbers in SCHEMA_1.items()
-        if name == table and field in (found.names or ())
-    }
+    return {field: Codes(_numbers(table, field, found[field])) for field in CODES.get(table, ())}
+
+
+def _numbers(table: str, field: str, found: np.dtype) -> dict[str, int]:
+    numbers = h5py.check_enum_dtype(found)
+    if numbers is None:
+        raise ValueError(f"{table}: {field} has no names for its numbers")
+    return numbers

@@ -10,22 +10,17 @@ import pandas as pd
 
 from cadenza.errors import DataError
 from cadenza.read.rank_file import RankFile
-from cadenza.read.schema import SINCE_LATER, TABLES
+from cadenza.read.schema import TABLES
 
 EVENT_COLUMNS = (
     "rank", "step", "begin_ns", "end_ns", "category", "phase", "name", "lane", "peer", "flow",
-    "microbatch", "layer", "document", "bytes", "flops", "non_blocking", "tick", "half", "stage",
+    "microbatch", "layer", "bytes", "flops", "non_blocking", "tick", "half", "stage",
     "sends", "simulated", "still_ns",
 )  # fmt: skip
-_FIELDS = {"begin_ns": "t_begin_ns", "end_ns": "t_end_ns", "category": "cat", "microbatch": "mb",
-           "document": "doc"}  # fmt: skip
 _FLAGS = ("non_blocking", "sends", "simulated")
 _NAMED = ("category", "phase", "lane", "name")  # categoricals of names
 _TYPES = {"rank": np.int32, "step": np.int64, "flow": np.int64, "category": np.int16,
           "phase": np.int16, "lane": np.int16, "name": np.int16}  # fmt: skip
-_STEP_NAMES = {"t_begin": "begin_ns", "t_end": "end_ns", "docs": "documents",
-               "sum_len2": "sum_length2", "grad_norm": "gradient_norm", "lr": "learning_rate",
-               "bytes_recv": "bytes_received", "machine_s": "machine_seconds"}  # fmt: skip
 
 
 def events_frame(
@@ -38,7 +33,7 @@ def events_frame(
     frame = {column: np.empty(sum(counts), _column_type(column)) for column in columns}
     for file, end in zip(files, np.cumsum(counts).tolist(), strict=True):
         rows = file.read_events(steps)
-        begins = rows["t_begin_ns"]
+        begins = rows["begin_ns"]
         if (begins[1:] < begins[:-1]).any():
             rows = rows.take(np.argsort(begins, kind="stable"))  # 20 times as fast as rows[...]
         for column, values in frame.items():
@@ -53,7 +48,7 @@ def _column_type(column: str) -> np.dtype:
     """Of the values that _event_column() gives."""
     if column in _FLAGS:
         return np.dtype(bool)
-    return np.dtype(_TYPES.get(column) or TABLES["/events"][_FIELDS.get(column, column)])
+    return np.dtype(_TYPES.get(column) or TABLES["/events"][column])
 
 
 def _event_column(
@@ -62,71 +57,55 @@ def _event_column(
     """One column of one file; names as codes of the column's `names`, which grow."""
     if column == "rank":
         return file.rank
-    field = _FIELDS.get(column, column)
     if column in _NAMED:
         if column == "name":
             own, index = file.names(), rows["name_id"]
         else:
-            codes = file.codes("/events", field)
-            own, index = codes.names, codes.index(rows[field])
+            codes = file.codes("/events", column)
+            own, index = codes.names, codes.index(rows[column])
         known = names[column]
         return np.array([known.setdefault(text, len(known)) for text in own], np.int16)[index]
     if column in _FLAGS:
         return (rows["flags"] & file.codes("/events", "flags").bit(column)) != 0
-    if field in SINCE_LATER["/events"] and field not in rows.dtype.names:
-        return -1
-    values = rows[field]
     if column in ("begin_ns", "end_ns"):
-        return file.to_global(values)
-    return values
+        return file.to_global(rows[column])
+    return rows[column]
 
 
 def steps_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     """Complete steps, one row per rank and step."""
-    rows = _joined([file.steps for file in files])
-    frame = pd.DataFrame(rows).rename(columns=_STEP_NAMES).astype({"step": np.int64})
-    for column, field in (("begin_ns", "t_begin"), ("end_ns", "t_end")):
-        frame[column] = np.concatenate([file.to_global(file.steps[field]) for file in files])
-    for column in ("machine_seconds", "dense_attention_flops"):
-        if column not in frame:
-            frame[column] = 0.0
-    ranks = np.repeat([file.rank for file in files], [len(file.steps) for file in files])
-    frame.insert(0, "rank", ranks)
+    frame = _frame(_joined("/steps", [file.steps for file in files]))
+    for column in ("begin_ns", "end_ns"):
+        frame[column] = np.concatenate([file.to_global(file.steps[column]) for file in files])
+    frame.insert(0, "rank", _owners(files, [file.steps for file in files]))
     return frame.sort_values(["rank", "step"], kind="stable", ignore_index=True)
 
 
 def highwater_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     """High-water marks: rank, step, kind (or `total`), peak_bytes."""
-    rows, ranks = _rows(files, "/memory/highwater")
-    if rows is None:
-        return pd.DataFrame(columns=["rank", "step", "kind", "peak_bytes"])
-    kinds = dict(zip(_kinds(files, "/memory/highwater"), rows["peak"].T, strict=True))
-    return _melt({"rank": ranks, "step": rows["step"].astype(np.int64)},
-                 {**kinds, "total": rows["peak_total"]}, "peak_bytes")  # fmt: skip
+    rows, keys, kinds = _memory(files, "/memory/highwater")
+    columns = dict(zip(kinds, rows["peak_bytes"].T, strict=True))
+    return _melt(keys, {**columns, "total": rows["peak_total_bytes"]}, "peak_bytes")
 
 
 def samples_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     """Memory over time: rank, step, time_ns, kind (or `host_rss`), bytes."""
-    rows, ranks = _rows(files, "/memory/samples")
-    if rows is None:
-        return pd.DataFrame(columns=["rank", "step", "time_ns", "kind", "bytes"])
-    times = [file.to_global(rows["t_ns"][ranks == file.rank]) for file in files]
-    found = {"rank": ranks, "step": rows["step"].astype(np.int64), "time_ns": np.concatenate(times)}
-    kinds = dict(zip(_kinds(files, "/memory/samples"), rows["bytes"].T, strict=True))
-    return _melt(found, {**kinds, "host_rss": rows["host_rss"]}, "bytes")
+    rows, keys, kinds = _memory(files, "/memory/samples")
+    times = [file.to_global(rows["time_ns"][keys["rank"] == file.rank]) for file in files]
+    columns = dict(zip(kinds, rows["bytes"].T, strict=True))
+    return _melt({**keys, "time_ns": np.concatenate(times)},
+                 {**columns, "host_rss": rows["host_rss_bytes"]}, "bytes")  # fmt: skip
 
 
-def table_frame(files: Sequence[RankFile], name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of complete steps of a dataset whose fields have simple types; `columns` that a file
-    does not have are -1."""
-    rows, _ = _rows(files, name)
-    frame = pd.DataFrame(columns=list(columns)) if rows is None else pd.DataFrame(rows)
-    if "phase" in columns and rows is not None:
-        frame["phase"] = _phases(files, name)
-    for column in columns:
-        if column not in frame:
-            frame[column] = -1
-    return frame.astype({"step": np.int64}) if rows is not None else frame
+def table_frame(files: Sequence[RankFile], name: str) -> pd.DataFrame:
+    """Rows of complete steps of a dataset whose fields have simple types."""
+    parts = [file.read_step_rows(name) for file in files]
+    frame = _frame(_joined(name, parts))
+    if "phase" in frame:
+        names = [file.codes(name, "phase").named(rows["phase"])
+                 for file, rows in zip(files, parts, strict=True)]  # fmt: skip
+        frame["phase"] = np.concatenate(names)
+    return frame
 
 
 def clock_frame(files: Sequence[RankFile]) -> pd.DataFrame:
@@ -137,52 +116,44 @@ def clock_frame(files: Sequence[RankFile]) -> pd.DataFrame:
         pd.DataFrame(
             {
                 "rank": file.rank,
-                "time_ns": file.clock["t_local_ns"],
+                "time_ns": file.clock["time_ns"],
                 "offset_ns": file.clock["offset_ns"],
                 "error_ns": file.clock["rtt_min_ns"] / 2,
                 "phase": file.codes("/clock/sync", "phase").named(file.clock["phase"]),
             }
         )
         for file in files
-        if file.clock is not None and len(file.clock)
     ]
-    if not frames:
-        return pd.DataFrame(columns=["rank", "time_ns", "offset_ns", "error_ns", "phase"])
     return pd.concat(frames, ignore_index=True)
 
 
-def _phases(files: Sequence[RankFile], name: str) -> np.ndarray:
-    """Names of the field `phase` in rows of complete steps."""
-    found = [(file, file.read_step_rows(name)) for file in files]
-    return np.concatenate([
-        file.codes(name, "phase").named(rows["phase"])
-        for file, rows in found if rows is not None and len(rows)
-    ])  # fmt: skip
+def _frame(rows: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(rows).astype({"step": np.int64})
 
 
-def _rows(files: Sequence[RankFile], name: str) -> tuple[np.ndarray | None, np.ndarray]:
-    """Rows of complete steps of all files, and whose each is."""
-    found = [(file.rank, file.read_step_rows(name)) for file in files]
-    found = [(rank, rows) for rank, rows in found if rows is not None and len(rows)]
-    if not found:
-        return None, np.empty(0, np.int64)
-    ranks = np.repeat([rank for rank, _ in found], [len(rows) for _, rows in found])
-    return _joined([rows for _, rows in found]), ranks
+def _owners(files: Sequence[RankFile], parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Whose each row is of `parts`, one of each file."""
+    return np.repeat([file.rank for file in files], [len(rows) for rows in parts])
 
 
-def _joined(tables: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of all, with the fields that all have: a file may have newer ones, or damaged names."""
-    names = [n for n in tables[0].dtype.names if all(n in t.dtype.names for t in tables)]
-    return np.concatenate([table[names] for table in tables])
+def _joined(name: str, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of all; fields that the schema does not know are left out."""
+    fields = list(TABLES[name].names)
+    return np.concatenate([rows[fields] for rows in parts])
 
 
-def _kinds(files: Sequence[RankFile], table: str) -> tuple[str, ...]:
-    """Of memory: the columns of the arrays of a table that was read, the same in all files."""
-    found = [file for file in files if file.read_step_rows(table) is not None]
-    for file in found:
-        if file.kinds(table) != found[0].kinds(table):
-            raise DataError(f"{file.path}: {table} has other kinds of memory than {found[0].path}")
-    return found[0].kinds(table)
+def _memory(
+    files: Sequence[RankFile], name: str
+) -> tuple[np.ndarray, dict[str, np.ndarray], tuple[str, ...]]:
+    """Rows of complete steps of all files, their ranks and steps, and the kinds of memory that the
+    columns of their arrays are, the same in all files."""
+    parts = [file.read_step_rows(name) for file in files]
+    for file in files:
+        if file.kinds(name) != files[0].kinds(name):
+            raise DataError(f"{file.path}: {name} has other kinds of memory than {files[0].path}")
+    rows = _joined(name, parts)
+    keys = {"rank": _owners(files, parts), "step": rows["step"].astype(np.int64)}
+    return rows, keys, files[0].kinds(name)
 
 
 def _melt(keys: dict[str, np.ndarray], kinds: dict[str, np.ndarray], name: str) -> pd.DataFrame:

@@ -94,7 +94,7 @@ def machine_of(description: dict, config: dict) -> Machine | None:
     """The machine of a simulated run, with what the experiment says of its cluster; of slow links
     and ranks nothing is taken: they are what is to be found.
 
-    @param description  /meta/machine_yaml as a map; empty: not known
+    @param description  /meta/machine_yaml as a map; empty: not simulated
     @param config       Run.config
     @throws ValueError for what no machine file has
     """

@@ -12,9 +12,9 @@ import numpy as np
 
 from cadenza.errors import DamagedError, DataError
 from cadenza.files import printable
-from cadenza.read.codes import KINDS_1, Codes
+from cadenza.read.codes import Codes
 from cadenza.read.rank_tables import Table, Tables
-from cadenza.read.schema import REQUIRED, SCHEMA, TABLES
+from cadenza.read.schema import SCHEMA, TABLES
 from cadenza.read.superblock import open_hdf5
 
 _ATTRIBUTES = ("producer", "run_id", "code_version", "code_revision", "build", "seed",
@@ -42,7 +42,7 @@ class RankFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ended = True  # by its writer
-        self._kept: dict[str, np.ndarray | None] = {}
+        self._kept: dict[str, np.ndarray] = {}
         self._codes: dict[str, dict[str, Codes]] = {}  # by table and field
         self._kinds: dict[str, tuple[str, ...]] = {}  # of memory, by table
         self.read(self._read_facts)
@@ -63,13 +63,13 @@ class RankFile:
         self.committed = int(self.steps["n_events_end"][-1]) if len(self.steps) else 0
         self.tail_events = events.rows - self.committed
         status = self._first_row(tables, "/meta/status")
-        self.dropped_events = int(status.get("n_dropped", 0))
-        self.writer_ns = int(status.get("writer_ns", 0))
-        self.state = self._name(tables, "/meta/status", "state", status) if status else "clean"
-        self.signal = status.get("signal", 0)
+        self.dropped_events = int(status["n_dropped"])
+        self.writer_ns = int(status["writer_ns"])
+        self.state = self._name(tables, "/meta/status", "state", status)
+        self.signal = status["signal"]
         for name in _KEPT if self.ended else ():  # else they may still grow
             table = tables.find(name)
-            if table is None or table.rows * table.dtype.itemsize <= _KEPT_BYTES:
+            if table.rows * table.dtype.itemsize <= _KEPT_BYTES:
                 self._kept[name] = self._rows(tables, name)
 
     @property
@@ -112,9 +112,6 @@ class RankFile:
             raise DamagedError(f"{self.path}: not a Cadenza trace (no attribute 'schema')")
         if found != SCHEMA:
             raise DataError(f"{self.path}: schema {found!r} is not known here; valid is '{SCHEMA}'")
-        for name in REQUIRED:
-            if tables.find(name) is None:
-                raise DamagedError(f"{self.path}: no dataset {name}: the file is damaged")
         return tables.find("/events")
 
     def _complete_steps(self, tables: Tables, events: Table) -> np.ndarray:
@@ -131,21 +128,19 @@ class RankFile:
             )
         return steps[: len(steps) if complete.all() else int(np.argmin(complete))]
 
-    def _rows(self, tables: Tables, name: str) -> np.ndarray | None:
-        """A whole table, None where there is none."""
+    def _rows(self, tables: Tables, name: str) -> np.ndarray:
+        """A whole table."""
         table = tables.find(name)
-        if table is None:
-            return None
         self._note(name, table)
         return table.read(0, self._readable(table))
 
     def _note(self, name: str, table: Table) -> None:
         """What the file says of the table's numbers and columns."""
         self._codes[name] = table.codes
-        for field in ("bytes", "peak") if name.startswith("/memory/") else ():
+        for field in ("bytes", "peak_bytes") if name.startswith("/memory/") else ():
             if field in table.dtype.names:
                 columns = table.dtype[field].shape[0]
-                self._kinds[name] = table.texts("kinds") or KINDS_1
+                self._kinds[name] = table.texts("kinds")
                 named = len(set(self._kinds[name]))
                 if named != columns:
                     raise ValueError(
@@ -157,10 +152,8 @@ class RankFile:
         return tables.find(table).codes[field].name(int(row[field]))
 
     def _first_row(self, tables: Tables, name: str) -> dict:
-        """By field; empty where there is no such table."""
+        """By field."""
         rows = self._rows(tables, name)
-        if rows is None:
-            return {}
         if len(rows) == 0:
             raise ValueError(f"{name} has no row")
         return {field: rows[0][field] for field in rows.dtype.names}
@@ -205,8 +198,7 @@ class RankFile:
                 raise ValueError(f"/events: name_id {rows['name_id'].max()} is not known")
             return rows
 
-        strings = self.read_table("/meta/strings")
-        names = 0 if strings is None else len(strings)
+        names = len(self.read_table("/meta/strings"))
         return self.read(action)
 
     def _check_steps(self, rows: np.ndarray, steps: Sequence[int] | None) -> None:
@@ -230,8 +222,7 @@ class RankFile:
 
     def names(self) -> list[str]:
         """Of events, by their `name_id`."""
-        rows = self.read_table("/meta/strings")
-        return [] if rows is None else [text(name) for name in rows]
+        return [text(name) for name in self.read_table("/meta/strings")]
 
     def read_whole(self) -> None:
         """Reads all there is, for what may be wrong in the middle of the file."""
@@ -242,16 +233,16 @@ class RankFile:
         """Who made the run."""
         return self.read(lambda tables: {name: tables.attribute(name) for name in _ATTRIBUTES})
 
-    def read_table(self, name: str) -> np.ndarray | None:
-        """A whole dataset, or None where the file has none."""
+    def read_table(self, name: str) -> np.ndarray:
+        """A whole dataset."""
         if name in self._kept:
             return self._kept[name]
         return self.read(lambda tables: self._rows(tables, name))
 
-    def read_step_rows(self, name: str) -> np.ndarray | None:
-        """Rows of a dataset with a field `step`, of complete steps; None where there is none."""
+    def read_step_rows(self, name: str) -> np.ndarray:
+        """Rows of a dataset with a field `step`, of complete steps."""
         rows = self.read_table(name)
-        return None if rows is None else rows[np.isin(rows["step"], self.steps["step"])]
+        return rows[np.isin(rows["step"], self.steps["step"])]
 
     def to_global(self, local_ns: np.ndarray) -> np.ndarray:
         """Local times on rank 0's clock, by offsets that are linear between measurements.
@@ -261,10 +252,10 @@ class RankFile:
         becomes floating point, so whole nanoseconds survive.
         """
         local = np.asarray(local_ns, dtype=np.int64)
-        if self.clock is None or len(self.clock) == 0 or len(local) == 0:
+        if len(self.clock) == 0 or len(local) == 0:
             return local
-        order = np.argsort(self.clock["t_local_ns"], kind="stable")
-        times = self.clock["t_local_ns"].astype(np.int64)[order]
+        order = np.argsort(self.clock["time_ns"], kind="stable")
+        times = self.clock["time_ns"].astype(np.int64)[order]
         offsets = self.clock["offset_ns"].astype(np.int64)[order]
         since = local - times[0]
         change = np.interp(since, times - times[0], offsets - offsets[0])

@@ -17,7 +17,7 @@ from h5py import h5a, h5d, h5l, h5o, h5s, h5t
 
 from cadenza.files import printable
 from cadenza.read.codes import Codes, codes_of
-from cadenza.read.schema import ONE_PER_STEP, RANGES, SETS, SINCE_LATER, TABLES, TIMES
+from cadenza.read.schema import ONE_PER_STEP, RANGES, SETS, TABLES, TIMES
 
 _LATEST_NS = 2**61  # 73 years, more than any clock shows, since 1970 too
 
@@ -66,12 +66,13 @@ class Tables:
         self._file = file.id
         self._links = file.id.links
         self._hard: set[bytes] = set()  # links that lead to a place in this file
-        self._found: dict[str, Table | None] = {}
+        self._found: dict[str, Table] = {}
 
-    def find(self, name: str) -> Table | None:
-        """The table `name`, None where the file has none."""
+    def find(self, name: str) -> Table:
+        """The table `name`."""
         if name not in self._found:
-            self._found[name] = self._look_at(name) if self._is_there(name) else None
+            self._check_links(name)
+            self._found[name] = self._look_at(name)
         return self._found[name]
 
     def attribute(self, name: str) -> object:
@@ -85,7 +86,7 @@ class Tables:
         found.read(value)
         return value[()]
 
-    def _is_there(self, name: str) -> bool:
+    def _check_links(self, name: str) -> None:
         """A link could lead anywhere, out of the file too."""
         place = b""
         for part in name.strip("/").encode().split(b"/"):
@@ -93,11 +94,10 @@ class Tables:
             if place in self._hard:
                 continue
             if not self._links.exists(place):
-                return False
+                raise ValueError(f"no dataset {name}")
             if self._links.get_info(place).type != h5l.TYPE_HARD:
                 raise ValueError(f"{place.decode()} is a link, expected a table of the file itself")
             self._hard.add(place)
-        return True
 
     def _look_at(self, name: str) -> Table:
         data = h5o.open(self._file, name.encode())
@@ -127,9 +127,8 @@ def _checked_type(name: str, encoded: bytes) -> tuple[np.dtype, dict[str, Codes]
         return found, {}
     for field in expected.names:
         if field not in found.names:
-            if field not in SINCE_LATER.get(name, ()):
-                raise ValueError(f"{name} has no field {field}")
-        elif not _is_as(found[field], expected[field]):
+            raise ValueError(f"{name} has no field {field}")
+        if not _is_as(found[field], expected[field]):
             raise ValueError(f"{name}: {field} has type {found[field]}, expected {expected[field]}")
     return found, codes_of(name, found)
 
@@ -152,7 +151,7 @@ def _checked(name: str, rows: np.ndarray, codes: dict[str, Codes]) -> np.ndarray
         if len(times) and (times.min() < -_LATEST_NS or times.max() > _LATEST_NS):
             raise ValueError(f"{name}: {field} is out of range (2^61 ns are 73 years)")
     for field, (least, most) in RANGES.get(name, {}).items():
-        values = rows[field] if field in rows.dtype.names else rows[:0]
+        values = rows[field]
         if len(values) and not (values.min() >= least and values.max() <= most):  # NaN neither
             raise ValueError(f"{name}: {field} is out of range ({least:g} to {most:g})")
     if name in ONE_PER_STEP:

@@ -19,14 +19,11 @@ from cadenza.files import printable, read_text, read_yaml
 from cadenza.read.experiment import checked
 from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
-from cadenza.read.schema import TABLES
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops", "attention_kernel")  # fmt: skip
-_PLAN_COLUMNS = ("step", "tick", "half", "doc", "home", "server", "stage", "q_begin", "q_end",
-                 "k_begin", "k_end", "cost", "layer_class", "layers")  # fmt: skip
 
-EVENTS_AT_ONCE = 8_000_000  # in memory: about 80 bytes each
+EVENTS_AT_ONCE = 8_000_000  # in memory: about 95 bytes each
 _MOST = 2**63 - 1
 _NAMED = 8  # runs of a folder
 
@@ -104,7 +101,7 @@ class Run:
     @cached_property
     def info(self) -> dict[str, str | int]:
         """Who made the run: producer, run_id, code_version, code_revision, build, seed and
-        created_utc; what an older trace does not say is ""."""
+        created_utc; what a trace does not say is ""."""
         found = next(iter(self.files.values())).attributes()
         return {name: _plain(value) for name, value in found.items()}
 
@@ -116,8 +113,7 @@ class Run:
     ) -> pd.DataFrame:
         """Timed operations that were committed with `steps`, ordered by rank and begin.
 
-        @param columns  some of frames.EVENT_COLUMNS; default: all. Fields that an older trace does
-                        not have are -1 or False
+        @param columns  some of frames.EVENT_COLUMNS; default: all
         """
         wanted = None if steps is None else sorted(set(steps))
         unknown = [name for name in columns or () if name not in frames.EVENT_COLUMNS]
@@ -148,7 +144,7 @@ class Run:
         """Who took part: one row per rank file."""
         rows = []
         for file in self.files.values():
-            row = {k: _plain(file.info[k]) for k in _RANK_COLUMNS if k in file.info}
+            row = {k: _plain(file.info[k]) for k in _RANK_COLUMNS}
             row["role"] = file.role
             row["truncated"] = file.truncated
             row["tail_events"] = file.tail_events
@@ -166,27 +162,24 @@ class Run:
 
     def plans(self) -> pd.DataFrame:
         """Attention tasks of the forward plans, each in the file of the rank that computes it."""
-        return frames.table_frame(list(self.files.values()), "/plan", _PLAN_COLUMNS)
+        return frames.table_frame(list(self.files.values()), "/plan")
 
     def plan_summary(self) -> pd.DataFrame:
         """What each server was given: a row per step, tick, half, phase (forward, backward), stage
-        and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out, attend_s and
-        receive_s (predicted seconds). Empty for older traces."""
-        columns = TABLES["/plan_summary"].names
-        return frames.table_frame(list(self.files.values()), "/plan_summary", columns)
+        and server, with tasks, messages_in, cost (FLOP), bytes_in, bytes_out,
+        attend_seconds and receive_seconds (predicted)."""
+        return frames.table_frame(list(self.files.values()), "/plan_summary")
 
     def positions(self) -> pd.DataFrame:
         """Losses by place in the document, a row per rank, step and bin: step, position (where the
-        bin begins), targets, hits (targets that were the model's first choice), loss (sum). Empty
-        for older traces."""
-        return frames.table_frame(list(self.files.values()), "/positions",
-                                  TABLES["/positions"].names)  # fmt: skip
+        bin begins), targets, hits (targets that were the model's first choice), loss (sum)."""
+        return frames.table_frame(list(self.files.values()), "/positions")
 
     def answers(self) -> pd.DataFrame:
         """Answers to questions of documents (source retrieval): step, hit (1: the model's first
         choice), length (of the document), fact and position (places in it where the answer is told
         and where it is asked for), loss. Empty for other sources."""
-        return frames.table_frame(list(self.files.values()), "/answers", TABLES["/answers"].names)
+        return frames.table_frame(list(self.files.values()), "/answers")
 
     def clock(self) -> pd.DataFrame:
         """Measurements of the ranks' clocks: rank, time_ns, offset_ns, error_ns, phase."""
@@ -267,10 +260,9 @@ def _read_files(paths: list[Path], whole: bool) -> tuple[list[RankFile], dict[in
 
 
 def _meta_text(file: RankFile, name: str) -> tuple[str, str]:
-    """Where a text of /meta lies, and the text; "" where there is none."""
+    """Where a text of /meta lies, and the text."""
     raw = file.read_table(f"/meta/{name}")
-    content = "" if raw is None else raw.tobytes().decode("utf-8", "replace")
-    return f"{file.path}:/meta/{name}", content
+    return f"{file.path}:/meta/{name}", raw.tobytes().decode("utf-8", "replace")
 
 
 def _plain(value: object) -> str | int | float:

@@ -17,7 +17,7 @@ WAIT_FOR_SENDS = "wait_for_sends"  # own messages, whose memory is needed again
 # Collectives of a tensor group are called inside the operation that needs them, and block it.
 TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce")
 
-# The tables of a rank file; a writer may add fields at the end of each.
+# The tables of every rank file; a later writer may add fields to each, and more tables.
 _WORDS, _KINDS = "S64", ("<i8", (1,))  # one column per kind of memory
 TABLES = {
     "/meta/config_yaml": np.dtype("u1"),
@@ -32,33 +32,35 @@ TABLES = {
         [("state", "<u4"), ("signal", "<i4"), ("last_step", "<i8"), ("n_events", "<u8"),
          ("n_dropped", "<u8"), ("writer_ns", "<i8")]),
     "/clock/sync": np.dtype(
-        [("t_local_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("n_ping", "<u4"),
+        [("time_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("pings", "<u4"),
          ("phase", "<u4")]),
     "/events": np.dtype(
-        [("t_begin_ns", "<i8"), ("t_end_ns", "<i8"), ("bytes", "<i8"), ("flops", "<f8"),
-         ("t_enq_ns", "<i8"), ("step", "<u4"), ("peer", "<i4"), ("flow", "<u4"),
-         ("name_id", "<u2"), ("mb", "<i2"), ("layer", "<i2"), ("doc", "<i2"), ("cat", "u1"),
-         ("phase", "u1"), ("lane", "u1"), ("flags", "u1"), ("tick", "<i4"), ("stage", "<i2"),
-         ("half", "i1"), ("still_ns", "<i8")]),
+        [("begin_ns", "<i8"), ("end_ns", "<i8"), ("bytes", "<i8"), ("flops", "<f8"),
+         ("enqueued_ns", "<i8"), ("still_ns", "<i8"), ("step", "<u4"), ("peer", "<i4"),
+         ("flow", "<u4"), ("microbatch", "<i4"), ("layer", "<i4"), ("tick", "<i4"),
+         ("stage", "<i4"), ("half", "<i4"), ("name_id", "<u2"), ("category", "u1"),
+         ("phase", "u1"), ("lane", "u1"), ("flags", "u1")]),
     "/memory/samples": np.dtype(
-        [("t_ns", "<i8"), ("step", "<u4"), ("bytes", *_KINDS), ("host_rss", "<i8")]),
-    "/memory/highwater": np.dtype([("step", "<u4"), ("peak", *_KINDS), ("peak_total", "<i8")]),
+        [("time_ns", "<i8"), ("step", "<u4"), ("bytes", *_KINDS), ("host_rss_bytes", "<i8")]),
+    "/memory/highwater": np.dtype(
+        [("step", "<u4"), ("peak_bytes", *_KINDS), ("peak_total_bytes", "<i8")]),
     "/steps": np.dtype(
-        [("step", "<u4"), ("docs", "<u4"), ("t_begin", "<i8"), ("t_end", "<i8"),
-         ("tokens", "<i8"), ("sum_len2", "<f8"), ("model_flops", "<f8"),
-         ("executed_flops", "<f8"), ("loss", "<f8"), ("grad_norm", "<f8"), ("lr", "<f8"),
-         ("n_events_end", "<u8"), ("bytes_sent", "<i8"), ("bytes_recv", "<i8"),
-         ("machine_s", "<f8"), ("dense_attention_flops", "<f8")]),
+        [("step", "<u4"), ("documents", "<u4"), ("begin_ns", "<i8"), ("end_ns", "<i8"),
+         ("tokens", "<i8"), ("sum_length2", "<f8"), ("model_flops", "<f8"),
+         ("executed_flops", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"),
+         ("learning_rate", "<f8"), ("n_events_end", "<u8"), ("bytes_sent", "<i8"),
+         ("bytes_received", "<i8"), ("machine_seconds", "<f8"),
+         ("dense_attention_flops", "<f8")]),
     "/plan": np.dtype(
-        [("step", "<u4"), ("tick", "<i4"), ("doc", "<i4"), ("home", "<i4"), ("server", "<i4"),
+        [("step", "<u4"), ("tick", "<i4"), ("document", "<i4"), ("home", "<i4"), ("server", "<i4"),
          ("stage", "<i4"), ("q_begin", "<i8"), ("q_end", "<i8"), ("k_begin", "<i8"),
          ("k_end", "<i8"), ("cost", "<f8"), ("half", "<i4"), ("layer_class", "<i4"),
          ("layers", "<i4")]),
     "/plan_summary": np.dtype(
         [("step", "<u4"), ("tick", "<i4"), ("half", "<i4"), ("phase", "<u4"), ("stage", "<i4"),
          ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"), ("cost", "<f8"),
-         ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_s", "<f8"), ("receive_s", "<f8"),
-         ("layer_class", "<i4"), ("layers", "<i4")]),
+         ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_seconds", "<f8"),
+         ("receive_seconds", "<f8"), ("layer_class", "<i4"), ("layers", "<i4")]),
     "/positions": np.dtype(
         [("step", "<u4"), ("position", "<i8"), ("targets", "<i8"), ("hits", "<i8"),
          ("loss", "<f8")]),
@@ -66,27 +68,26 @@ TABLES = {
         [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"),
          ("position", "<i8"), ("loss", "<f8")]),
 }  # fmt: skip
-REQUIRED = ("/meta/rank", "/steps", "/events")  # what a file that is worth reading has
-SINCE_LATER = {"/events": ("tick", "half", "stage", "still_ns"),
-               "/plan": ("half", "layer_class", "layers"),
-               "/plan_summary": ("layer_class", "layers"),
-               "/steps": ("machine_s", "dense_attention_flops"),
-               "/meta/rank": ("attention_kernel",)}  # older files lack these  # fmt: skip
+# Fields whose numbers have names, which the file says.
+CODES = {
+    "/events": ("category", "phase", "lane", "flags"), "/plan_summary": ("phase",),
+    "/clock/sync": ("phase",), "/meta/rank": ("role",), "/meta/status": ("state",),
+}  # fmt: skip
 # What the rows of a table promise.
-TIMES = {"/events": ("t_begin_ns", "t_end_ns"), "/steps": ("t_begin", "t_end"),
-         "/clock/sync": ("t_local_ns", "offset_ns", "rtt_min_ns"),
-         "/memory/samples": ("t_ns",)}  # fmt: skip
+TIMES = {"/events": ("begin_ns", "end_ns"), "/steps": ("begin_ns", "end_ns"),
+         "/clock/sync": ("time_ns", "offset_ns", "rtt_min_ns"),
+         "/memory/samples": ("time_ns",)}  # fmt: skip
 _COUNT, _AMOUNT = (-1, 2**56), (-1.0, 1e30)  # sums of them are no overflow; -1: does not apply
 RANGES = {
     "/meta/rank": {"peak_flops": _AMOUNT},
     "/events": {"flops": _AMOUNT, "bytes": _COUNT, "still_ns": _COUNT},
-    "/memory/samples": {"bytes": _COUNT, "host_rss": _COUNT},
-    "/memory/highwater": {"peak": _COUNT, "peak_total": _COUNT},
-    "/steps": {"tokens": _COUNT, "bytes_sent": _COUNT, "bytes_recv": _COUNT,
-               **dict.fromkeys(("sum_len2", "model_flops", "executed_flops", "machine_s",
+    "/memory/samples": {"bytes": _COUNT, "host_rss_bytes": _COUNT},
+    "/memory/highwater": {"peak_bytes": _COUNT, "peak_total_bytes": _COUNT},
+    "/steps": {"tokens": _COUNT, "bytes_sent": _COUNT, "bytes_received": _COUNT,
+               **dict.fromkeys(("sum_length2", "model_flops", "executed_flops", "machine_seconds",
                                 "dense_attention_flops"), _AMOUNT)},
     "/plan": {"cost": _AMOUNT},
-    "/plan_summary": {"cost": _AMOUNT, "attend_s": _AMOUNT, "receive_s": _AMOUNT,
+    "/plan_summary": {"cost": _AMOUNT, "attend_seconds": _AMOUNT, "receive_seconds": _AMOUNT,
                       "bytes_in": _COUNT, "bytes_out": _COUNT},
     "/positions": {"targets": _COUNT, "hits": _COUNT},
     "/answers": {"length": (1, 2**56), "fact": _COUNT, "position": _COUNT},

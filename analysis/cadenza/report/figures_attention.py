@@ -103,35 +103,27 @@ def _heat_map(
 def _summary_of_step(study: Study) -> tuple[pd.DataFrame, dict[str, tuple[str, str]]] | None:
     """Rows of the typical step's forward plans and the columns to show, with titles and units."""
     summary = study.plan_summary
-    if len(summary):
-        mine = summary[(summary["step"] == study.typical_step) & (summary["phase"] == "forward")]
-        columns = {"cost": ("cost", "FLOP"), "tasks": ("tasks", ""), "bytes_in": ("bytes in", "B"),
-                   "bytes_out": ("bytes out", "B"),
-                   "attend_s": ("predicted attention", "s")}  # fmt: skip
-        if len(mine):
-            mine = mine.assign(**mine[list(columns)].mul(layer_shares(mine), axis=0))
-            grouped = mine.groupby(["server", "tick"])[list(columns)].sum().reset_index()
-            return grouped, columns
-    plans = study.run.plans()
-    plans = plans[plans["step"] == study.typical_step] if len(plans) else plans
-    if plans.empty:
+    mine = summary[(summary["step"] == study.typical_step) & (summary["phase"] == "forward")]
+    if mine.empty:
         return None
-    plans = plans.assign(cost=plans["cost"] * layer_shares(plans))
-    grouped = plans.groupby(["server", "tick"])["cost"].agg(cost="sum", tasks="size").reset_index()
-    return grouped, {"cost": ("cost", "FLOP"), "tasks": ("tasks", "")}
+    columns = {"cost": ("cost", "FLOP"), "tasks": ("tasks", ""), "bytes_in": ("bytes in", "B"),
+               "bytes_out": ("bytes out", "B"),
+               "attend_seconds": ("predicted attention", "s")}  # fmt: skip
+    mine = mine.assign(**mine[list(columns)].mul(layer_shares(mine), axis=0))
+    return mine.groupby(["server", "tick"])[list(columns)].sum().reset_index(), columns
 
 
 def tasks_by_document(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
     """Which server computes how much of which document in the typical step.
 
-    Frame: doc, server, cost (FLOP, forward) of the _DOCUMENTS most expensive documents.
+    Frame: document, server, cost (FLOP, forward) of the _DOCUMENTS most expensive documents.
     """
     plans = study.run.plans()
-    plans = plans[plans["step"] == study.typical_step] if len(plans) else plans
+    plans = plans[plans["step"] == study.typical_step]
     if plans.empty:
         return None
     plans = plans.assign(cost=plans["cost"] * layer_shares(plans))
-    cost = plans.groupby(["doc", "server"])["cost"].sum().unstack(fill_value=0.0)
+    cost = plans.groupby(["document", "server"])["cost"].sum().unstack(fill_value=0.0)
     cost = cost.loc[cost.sum(axis=1).sort_values(ascending=False).index[:_DOCUMENTS]]
     made = style.figure(style.row_height(cost.shape[1], 30, 180, 480),
                         "document, the most expensive first")  # fmt: skip

@@ -76,8 +76,7 @@ def stage_work(events: pd.DataFrame, pipelines: pd.Series) -> pd.DataFrame:
 
     The index of sparse attention is made before the first stage and counts as a part of it, where
     servers make it: what trainers beside dedicated servers do for it is left out. In ping-pong the
-    stages of the second half follow those of the first. Of older traces, which name no stages, all
-    is one.
+    stages of the second half follow those of the first.
 
     @param pipelines  pipelines_of()
     """
@@ -161,7 +160,7 @@ def attention_sparsity(
     @param steps   Run.steps()
     @param by      `step`, or `step` and what of a layer: `pipeline`, `layer`
     @returns by, flops (computed, all ranks and passes), dense_flops, sparsity; without rows where
-             the trace does not say what dense attention takes (older ones)
+             there is no attention
     """
     flops = (passes["mean_flops"] * passes["ranks"]).rename("flops")
     found = passes[list(by)].assign(flops=flops).groupby(list(by), as_index=False).sum()
@@ -210,9 +209,8 @@ def imbalance_over_run(imbalance: pd.DataFrame) -> pd.DataFrame:
 def layer_shares(plans: pd.DataFrame) -> pd.Series:
     """The share of the model's layers that each row of run.plans() or run.plan_summary() is for:
     weighted by it, the plans of a tick are those of a layer, the mean of all."""
-    layers = plans["layers"].clip(lower=1)  # older files do not say: one plan was for all
-    classes = plans.assign(layers=layers).drop_duplicates(["step", "layer_class"])
-    return layers / plans["step"].map(classes.groupby("step")["layers"].sum())
+    classes = plans.drop_duplicates(["step", "layer_class"])
+    return plans["layers"] / plans["step"].map(classes.groupby("step")["layers"].sum())
 
 
 def planned_imbalance(plans: pd.DataFrame, servers: int) -> pd.DataFrame:

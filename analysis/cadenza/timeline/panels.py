@@ -178,9 +178,7 @@ def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
 
 def _names(events: pd.DataFrame) -> pd.DataFrame:
     """Events in the order of their begin, with what a reader wants to know of them."""
-    rows = np.flatnonzero((events["category"] != "step").to_numpy())
-    begin, end = (events[name].to_numpy()[rows] for name in ("begin_ns", "end_ns"))
-    rows = rows[np.lexsort((-end, begin))]
+    rows = np.lexsort((-events["end_ns"].to_numpy(), events["begin_ns"].to_numpy()))
     return rows_of(events, rows, ["begin_ns", "end_ns", "name", "phase", "microbatch", "layer"])
 
 

@@ -11,27 +11,26 @@
 namespace cadenza {
 
 enum class Category : std::uint8_t {
-  step = 0,
-  compute_dense = 1,      ///< matrix products
-  compute_attention = 2,  ///< core attention tasks
-  compute_other = 3,      ///< element-wise, reductions, packing
-  p2p_send = 4,
-  p2p_receive = 5,
-  collective = 6,
-  attention_dispatch = 7,  ///< attention inputs under way (Q, K, V; dO, LSE, delta)
-  attention_return = 8,    ///< attention results under way (O, LSE; dQ, dK, dV)
-  wait = 9,                ///< blocked until messages are there
-  data = 10,
-  optimizer = 11,
-  checkpoint = 12,
-  host = 13,
-  plan = 14,
-  trace_overhead = 15,
+  compute_dense = 0,      ///< matrix products
+  compute_attention = 1,  ///< core attention tasks
+  compute_other = 2,      ///< element-wise, reductions, packing
+  p2p_send = 3,
+  p2p_receive = 4,
+  collective = 5,
+  attention_dispatch = 6,  ///< attention inputs under way (Q, K, V; dO, LSE, delta)
+  attention_return = 7,    ///< attention results under way (O, LSE; dQ, dK, dV)
+  wait = 8,                ///< blocked until messages are there
+  data = 9,
+  optimizer = 10,
+  checkpoint = 11,
+  host = 12,
+  plan = 13,
+  trace_overhead = 14,
 };
 inline constexpr auto kCategoryNames = std::to_array<std::string_view>(
-    {"step", "compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
-     "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
-     "checkpoint", "host", "plan", "trace_overhead"});
+    {"compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive", "collective",
+     "attention_dispatch", "attention_return", "wait", "data", "optimizer", "checkpoint", "host",
+     "plan", "trace_overhead"});
 static_assert(kCategoryNames.size() == static_cast<std::size_t>(Category::trace_overhead) + 1);
 
 enum class Phase : std::uint8_t {
@@ -48,11 +47,11 @@ static_assert(kPhaseNames.size() == static_cast<std::size_t>(Phase::other) + 1);
 /// Where in a step an operation belongs. -1 where a field does not apply.
 struct EventContext {
   Phase phase = Phase::other;
-  std::int16_t microbatch = -1;
-  std::int16_t layer = -1;
+  std::int32_t microbatch = -1;
+  std::int32_t layer = -1;
   std::int32_t tick = -1;   ///< of the step's plans
-  std::int16_t stage = -1;  ///< of the plan
-  std::int8_t half = -1;    ///< of the microbatch, in ping-pong
+  std::int32_t stage = -1;  ///< of the plan
+  std::int32_t half = -1;   ///< of the microbatch, in ping-pong
   friend bool operator==(const EventContext&, const EventContext&) = default;
 };
 

@@ -179,7 +179,7 @@ std::string broadcast(Communicator& comm, const std::string& text, int root);
 /// Clock of this rank against rank 0's: `pings` exchanges, the one with the shortest round trip
 /// counts (Cristian). global = local + offset_ns. Zero on rank 0. Collective.
 struct ClockOffset {
-  std::int64_t t_local_ns = 0;
+  std::int64_t time_ns = 0;
   std::int64_t offset_ns = 0;
   std::int64_t rtt_min_ns = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace records: schema cadenza-trace/1 (docs/trace.md). Events are 80 bytes, little endian;
-// the same structs are written to HDF5 as compound types.
+// What a trace records: schema cadenza-trace/1 (docs/trace.md). The structs are written to HDF5 as
+// compound types, and their members' names are those of the columns, here and in the analysis.
 #pragma once
 
 #include <array>
@@ -22,11 +22,9 @@ struct Named {
   std::string_view name;
 };
 
-enum class Lane : std::uint8_t { compute = 0, compute2 = 1, communication = 2, host = 15 };
-inline constexpr std::array<Named<Lane>, 4> kLaneNames = {{{Lane::compute, "compute"},
-                                                           {Lane::compute2, "compute2"},
-                                                           {Lane::communication, "communication"},
-                                                           {Lane::host, "host"}}};
+enum class Lane : std::uint8_t { compute = 0, communication = 1, host = 2 };
+inline constexpr std::array<Named<Lane>, 3> kLaneNames = {
+    {{Lane::compute, "compute"}, {Lane::communication, "communication"}, {Lane::host, "host"}}};
 
 /// Bits of Event::flags.
 namespace flag {
@@ -43,28 +41,27 @@ inline constexpr std::array<Named<std::uint8_t>, 4> kFlagNames = {
 
 /// One timed operation. -1 where a field does not apply.
 struct Event {
-  std::int64_t t_begin_ns = 0;  ///< rank-local monotonic clock
-  std::int64_t t_end_ns = 0;
-  std::int64_t bytes = 0;     ///< payload of communication
-  double flops = 0;           ///< executed, multiply + add = 2
-  std::int64_t t_enq_ns = 0;  ///< host enqueue time of a device operation
+  std::int64_t begin_ns = 0;  ///< rank-local monotonic clock
+  std::int64_t end_ns = 0;
+  std::int64_t bytes = 0;        ///< payload of communication
+  double flops = 0;              ///< executed, multiply + add = 2
+  std::int64_t enqueued_ns = 0;  ///< host enqueue time of a device operation
+  std::int64_t still_ns = -1;    ///< longest time for which the rank stood still; -1: not measured
   std::uint32_t step = 0;
   std::int32_t peer = -1;  ///< world rank of the other end; -1: none or several
   /// Equal on both ends of a message and on all members of a collective; 0: none.
   std::uint32_t flow = 0;
+  std::int32_t microbatch = -1;
+  std::int32_t layer = -1;
+  std::int32_t tick = -1;
+  std::int32_t stage = -1;
+  std::int32_t half = -1;
   std::uint16_t name_id = 0;  ///< row of /meta/strings
-  std::int16_t microbatch = -1;
-  std::int16_t layer = -1;
-  std::int16_t document = -1;
   Category category = Category::host;
   Phase phase = Phase::other;
   Lane lane = Lane::compute;
   std::uint8_t flags = 0;  ///< of `flag`
-  std::int32_t tick = -1;
-  std::int16_t stage = -1;
-  std::int8_t half = -1;
-  std::uint8_t reserved = 0;
-  std::int64_t still_ns = -1;  ///< longest time for which the rank stood still; -1: not measured
+  std::uint16_t reserved = 0;
 
   void set_context(const EventContext& place) {
     phase = place.phase;
@@ -75,22 +72,22 @@ struct Event {
     half = place.half;
   }
 };
-static_assert(sizeof(Event) == 80);
+static_assert(sizeof(Event) == 88);
 
 struct MemorySample {
-  std::int64_t t_ns = 0;
+  std::int64_t time_ns = 0;
   std::uint32_t step = 0;
   std::uint32_t reserved = 0;
   std::array<std::int64_t, kMemoryKinds> bytes{};  ///< by MemoryKind
-  std::int64_t host_rss = 0;                       ///< resident set of the process
+  std::int64_t host_rss_bytes = 0;                 ///< resident set of the process
 };
 
 /// High-water marks of a step.
 struct MemoryHighwater {
   std::uint32_t step = 0;
   std::uint32_t reserved = 0;
-  std::array<std::int64_t, kMemoryKinds> peak{};
-  std::int64_t peak_total = 0;
+  std::array<std::int64_t, kMemoryKinds> peak_bytes{};
+  std::int64_t peak_total_bytes = 0;
 };
 
 /// A completed step: the commit record of a rank's file. Readers trust events[0, n_events_end) of
@@ -98,8 +95,8 @@ struct MemoryHighwater {
 struct StepRecord {
   std::uint32_t step = 0;
   std::uint32_t documents = 0;
-  std::int64_t t_begin_ns = 0;
-  std::int64_t t_end_ns = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
   std::int64_t tokens = 0;
   double sum_length2 = 0;     ///< sum over documents of length squared
   double model_flops = 0;     ///< of the whole step, all ranks
@@ -121,7 +118,7 @@ inline constexpr std::array<Named<ClockPhase>, 3> kClockPhaseNames = {
 
 /// One measurement of this rank's clock against rank 0's: global = local + offset.
 struct ClockSync {
-  std::int64_t t_local_ns = 0;
+  std::int64_t time_ns = 0;
   std::int64_t offset_ns = 0;
   std::int64_t rtt_min_ns = 0;
   std::uint32_t pings = 0;
@@ -137,7 +134,7 @@ struct PlannedTask {
   std::int32_t server = 0;
   std::int32_t stage = 0;
   std::int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
-  double cost_flops = 0;
+  double cost = 0;
   std::int32_t half = -1;        ///< in ping-pong
   std::int32_t layer_class = 0;  ///< of the layers that have this plan of the tick
   std::int32_t layers = 0;       ///< so many of the model
@@ -154,7 +151,7 @@ struct PlannedStage {
   std::int32_t server = 0;
   std::int32_t tasks = 0;
   std::int32_t messages_in = 0;  ///< inputs and results
-  double cost_flops = 0;
+  double cost = 0;
   std::int64_t bytes_in = 0;
   std::int64_t bytes_out = 0;
   double attend_seconds = 0;     ///< predicted: cost over the nominal rate
@@ -214,7 +211,7 @@ struct RunInfo {
   std::string code_revision;  ///< of the sources: git describe
   std::string build;          ///< compiler, type, options
   std::string config_yaml;    ///< resolved
-  std::string machine_yaml;   ///< of the machine simulated; empty: not known
+  std::string machine_yaml;   ///< of the machine simulated; empty: not simulated
   std::uint64_t seed = 0;
   std::string created_utc;
 };

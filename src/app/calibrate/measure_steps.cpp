@@ -35,7 +35,7 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
   for (const trace::Event& event : recorder.events()) {
     if (event.lane != trace::Lane::compute) continue;
     times.push_back({recorder.names()[event.name_id], event.phase, event.bytes,
-                     static_cast<double>(event.t_end_ns - event.t_begin_ns) * 1e-9});
+                     static_cast<double>(event.end_ns - event.begin_ns) * 1e-9});
   }
   return times;
 }

@@ -36,7 +36,7 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
   trace::MemoryHighwater marks;
   marks.step = step;
   const auto set = [&](MemoryKind kind, std::int64_t bytes) {
-    marks.peak[static_cast<std::size_t>(kind)] = bytes;
+    marks.peak_bytes[static_cast<std::size_t>(kind)] = bytes;
   };
   set(MemoryKind::parameters, memory.parameters - memory.gradients - memory.optimizer);
   set(MemoryKind::gradients, memory.gradients);
@@ -45,7 +45,7 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
   set(MemoryKind::attention, memory.attention);
   set(MemoryKind::communication, memory.communication);
   set(MemoryKind::other, memory.other);
-  marks.peak_total = memory.total();
+  marks.peak_total_bytes = memory.total();
   return marks;
 }
 
@@ -89,8 +89,8 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
   record.loss = record.gradient_norm = record.learning_rate =
       std::numeric_limits<double>::quiet_NaN();
-  record.t_begin_ns = begin_ns_;
-  record.t_end_ns = end_ns;
+  record.begin_ns = begin_ns_;
+  record.end_ns = end_ns;
   --steps_left_;
   const cost::Pool pool = program::planning_pool(simulation_.experiment(), simulation_.machine(),
                                                  simulation_.step_shape().layout);

@@ -64,7 +64,7 @@ trace::PlannedTask planned_task(const plan::PlacedTask& placed, Rank home) {
   row.q_end = task.q.end;
   row.k_begin = task.k.begin;
   row.k_end = task.k.end;
-  row.cost_flops = placed.cost;
+  row.cost = placed.cost;
   return row;
 }
 
@@ -88,7 +88,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
   for (const std::uint32_t task : part.tasks) {
     const plan::PlacedTask& placed =
         plans.of(pass).stages[static_cast<std::size_t>(stage)].tasks[task];
-    row.cost_flops += placed.cost;
+    row.cost += placed.cost;
     if (row.attend_seconds == 0) row.attend_seconds = pool.rates.launch_seconds();
     row.attend_seconds += plan::placed_seconds(placed, pass, pool.rates);
   }

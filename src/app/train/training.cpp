@@ -261,8 +261,8 @@ template <typename Real>
 void Training<Real>::write_trace(const program::StepPlan& plan, const exec::StepResult& result,
                                  std::int64_t begin_ns, std::int64_t end_ns) {
   trace::StepRecord step = step_record(experiment_, plan.batch);
-  step.t_begin_ns = begin_ns;
-  step.t_end_ns = end_ns;
+  step.begin_ns = begin_ns;
+  step.end_ns = end_ns;
   step.executed_flops = tracer_->totals().flops;
   step.loss = result.loss;
   step.gradient_norm = result.gradient_norm;
@@ -272,9 +272,9 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
   trace::MemoryHighwater memory;
   memory.step = step.step;
   for (int kind = 0; kind < kMemoryKinds; ++kind) {
-    memory.peak[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
+    memory.peak_bytes[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
   }
-  memory.peak_total = ledger_.peak_total();
+  memory.peak_total_bytes = ledger_.peak_total();
   const program::StepShape step_shape(experiment_);
   const program::Layout& layout = step_shape.layout;
   const Rank mine = world_.rank();
@@ -326,7 +326,7 @@ void Training<Real>::measure_clock(trace::ClockPhase phase) {
   last_clock_ns_ = trace::now_ns();
   if (phase == trace::ClockPhase::start) first_clock_ns_ = last_clock_ns_;
   trace::ClockSync sync;
-  sync.t_local_ns = offset.t_local_ns;
+  sync.time_ns = offset.time_ns;
   sync.offset_ns = offset.offset_ns;
   sync.rtt_min_ns = offset.rtt_min_ns;
   sync.pings = kClockPings;

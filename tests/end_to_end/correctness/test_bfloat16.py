@@ -283,6 +283,6 @@ def test_dry_run_estimates_the_peak_of_the_run(corpus, tmp_path):
         number, unit = row[-1]
         announced = float(number) * {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]
         with h5py.File(run.folder / "trace" / f"rank-{rank:05}.h5", "r") as file:
-            measured = int(file["/memory/highwater"]["peak_total"][0])
+            measured = int(file["/memory/highwater"]["peak_total_bytes"][0])
         assert announced == pytest.approx(measured, rel=0.1), rank
     assert len(rows) == 2

@@ -112,8 +112,8 @@ def test_trace_agrees_with_metrics(finished):
     for rank in range(RANKS):
         steps = harness.committed_steps(run.folder / f"trace/rank-{rank:05}.h5")
         np.testing.assert_array_equal(steps["loss"], run.losses)
-        np.testing.assert_array_equal(steps["grad_norm"], run.column("gradient_norm"))
-        np.testing.assert_array_equal(steps["lr"], run.column("learning_rate"))
+        np.testing.assert_array_equal(steps["gradient_norm"], run.column("gradient_norm"))
+        np.testing.assert_array_equal(steps["learning_rate"], run.column("learning_rate"))
         sent += steps["bytes_sent"]
     np.testing.assert_array_equal(sent, run.column("bytes_moved"))
 
@@ -127,7 +127,7 @@ def test_every_message_is_in_both_traces(finished):
             assert int(file["/meta/status"]["n_dropped"][0]) == 0
             for row in file["/steps"][:]:
                 sent[rank, row["step"]] = int(row["bytes_sent"])
-                received[rank, row["step"]] = int(row["bytes_recv"])
+                received[rank, row["step"]] = int(row["bytes_received"])
     for step in range(4):
         total = sum(sent[rank, step] for rank in range(RANKS))
         assert total == sum(received[rank, step] for rank in range(RANKS)) > 0
@@ -137,7 +137,7 @@ def test_attention_is_where_the_plan_puts_it(finished):
     run, _ = finished
     for rank in range(RANKS):
         with h5py.File(run.folder / f"trace/rank-{rank:05}.h5", "r") as file:
-            attends = np.any(file["/events"]["cat"] == 2)
+            attends = np.any(file["/events"]["category"] == 1)
             planned = file["/plan"][:]
         serves = rank == RANKS - 1
         assert attends == serves
@@ -350,11 +350,11 @@ def untraced(path, left_out=()):
     events = events[~np.isin(names[events["name_id"]], left_out)]
     rows = []
     for step in steps:
-        inside = events[(events["t_end_ns"] > step["t_begin"])
-                        & (events["t_begin_ns"] < step["t_end"])]  # fmt: skip
-        inside = inside[np.argsort(inside["t_begin_ns"], kind="stable")]
-        ends = np.maximum.accumulate(np.append(step["t_begin"], inside["t_end_ns"]))
-        begins = np.append(inside["t_begin_ns"], step["t_end"])
+        inside = events[(events["end_ns"] > step["begin_ns"])
+                        & (events["begin_ns"] < step["end_ns"])]  # fmt: skip
+        inside = inside[np.argsort(inside["begin_ns"], kind="stable")]
+        ends = np.maximum.accumulate(np.append(step["begin_ns"], inside["end_ns"]))
+        begins = np.append(inside["begin_ns"], step["end_ns"])
         # Events of the host lane may be there or not, those of the compute lane always are.
         place = np.append(0, np.cumsum(inside["lane"] == numbers["compute"]))
         rows.append(np.bincount(place, np.maximum(0, begins - ends)) / 1e3)

@@ -109,7 +109,8 @@ def named(path):
     with h5py.File(path, "r") as file:
         names = [name.decode() for name in file["/meta/strings"][:]]
         table = file["/events"]
-        meanings = {field: harness.names_of(table, field) for field in ("cat", "phase", "lane")}
+        fields = ("category", "phase", "lane")
+        meanings = {field: harness.names_of(table, field) for field in fields}
         bits = harness.names_of(table, "flags")
         found = []
         for row in table[:]:
@@ -121,18 +122,18 @@ def named(path):
 
 
 def place(event):
-    fields = ("step", "cat", "phase", "mb", "layer", "tick", "half", "stage")
+    fields = ("step", "category", "phase", "microbatch", "layer", "tick", "half", "stage")
     return tuple(event[field] for field in fields)
 
 
 def place_of_operation(event):
-    return tuple(event[field] for field in ("step", "phase", "mb", "layer"))
+    return tuple(event[field] for field in ("step", "phase", "microbatch", "layer"))
 
 
 def is_operation(name, event):
     """On the compute lane. Whether a stage waits until a stream has left is a matter of time."""
     waits_for_stream = name == "wait_for_sends" and event["layer"] < 0
-    return event["lane"] == "compute" and event["cat"] != PLAN and not waits_for_stream
+    return event["lane"] == "compute" and event["category"] != PLAN and not waits_for_stream
 
 
 def operations(events):
@@ -145,7 +146,7 @@ def messages(events):
     return Counter(
         (name, *place(event), event["peer"], event["bytes"], "sends" in event["flags"])
         for name, event in events
-        if event["cat"] in MESSAGES
+        if event["category"] in MESSAGES
     )
 
 
@@ -183,7 +184,7 @@ def test_a_missing_event_is_found(both):
     run, _ = both
     events = named(traces(run)[0])
     for missing, (name, event) in list(enumerate(events))[::7]:
-        if event["cat"] in MESSAGES:
+        if event["category"] in MESSAGES:
             sees = messages
         elif name.startswith("tensor_"):
             sees = tensor_collectives
@@ -200,11 +201,11 @@ def test_tensor_collectives_lie_within_operations(both):
             spans = {}
             for _, event in events:
                 if event["lane"] == "compute":
-                    begin_end = (int(event["t_begin_ns"]), int(event["t_end_ns"]))
+                    begin_end = (int(event["begin_ns"]), int(event["end_ns"]))
                     spans.setdefault(place_of_operation(event), []).append(begin_end)
             for name, event in events:
                 if name.startswith("tensor_") and event["layer"] >= 0:
-                    begin, end = int(event["t_begin_ns"]), int(event["t_end_ns"])
+                    begin, end = int(event["begin_ns"]), int(event["end_ns"])
                     assert any(b <= begin and end <= e for b, e in spans[place_of_operation(event)])
 
 
@@ -214,12 +215,12 @@ def paired(folder):
     for rank, path in enumerate(traces(folder)):
         for name, event in named(path):
             flow = int(event["flow"])
-            if event["cat"] in MESSAGES:
+            if event["category"] in MESSAGES:
                 peer, sends = int(event["peer"]), "sends" in event["flags"]
                 pair = (rank, peer) if sends else (peer, rank)
                 key = (int(event["step"]), flow, *pair)
                 ends.setdefault(key, []).append((sends, int(event["bytes"])))
-            elif event["cat"] == "collective":
+            elif event["category"] == "collective":
                 members.setdefault((int(event["step"]), flow), []).append((rank, name))
             else:
                 assert flow == 0
@@ -252,8 +253,8 @@ def test_same_steps_plans_and_ranks(both):
         with h5py.File(real, "r") as r, h5py.File(clocked, "r") as s:
             np.testing.assert_array_equal(s["/plan"][:], r["/plan"][:])
             np.testing.assert_array_equal(s["/plan_summary"][:], r["/plan_summary"][:])
-            for column in ("step", "docs", "tokens", "sum_len2", "model_flops", "bytes_sent",
-                           "bytes_recv"):  # fmt: skip
+            for column in ("step", "documents", "tokens", "sum_length2", "model_flops",
+                           "bytes_sent", "bytes_received"):  # fmt: skip
                 np.testing.assert_array_equal(s["/steps"][column], r["/steps"][column], column)
             np.testing.assert_allclose(
                 s["/steps"]["executed_flops"], r["/steps"]["executed_flops"], rtol=1e-9
@@ -272,10 +273,11 @@ def test_memory_is_that_of_the_run(both):
     for real, clocked in zip(traces(run), traces(simulated), strict=True):
         with h5py.File(real, "r") as r, h5py.File(clocked, "r") as s:
             measured, estimated = r["/memory/highwater"][:], s["/memory/highwater"][:]
-            np.testing.assert_allclose(estimated["peak_total"], measured["peak_total"], rtol=0.05)
+            total, peaks = "peak_total_bytes", "peak_bytes"
+            np.testing.assert_allclose(estimated[total], measured[total], rtol=0.05)
             # What a step alone does not say: how much of what earlier steps needed is still held.
             np.testing.assert_allclose(
-                estimated["peak"][:, OF_THE_MODEL], measured["peak"][:, OF_THE_MODEL], rtol=0.01
+                estimated[peaks][:, OF_THE_MODEL], measured[peaks][:, OF_THE_MODEL], rtol=0.01
             )
 
 
@@ -284,14 +286,14 @@ def test_steps_follow_one_another(both):
     seconds = [line["seconds"] for line in harness.read_metrics(simulated)]
     for path in traces(simulated):
         steps = harness.committed_steps(path)
-        assert steps["t_begin"][0] == 0
-        np.testing.assert_array_equal(steps["t_begin"][1:], steps["t_end"][:-1])
-        np.testing.assert_allclose((steps["t_end"] - steps["t_begin"]) / 1e9, seconds, rtol=1e-6)
+        assert steps["begin_ns"][0] == 0
+        np.testing.assert_array_equal(steps["begin_ns"][1:], steps["end_ns"][:-1])
+        np.testing.assert_allclose((steps["end_ns"] - steps["begin_ns"]) / 1e9, seconds, rtol=1e-6)
         lane = [event for _, event in named(path) if event["lane"] == "compute"]
-        ends = [event["t_end_ns"] for event in lane]
-        begins = [event["t_begin_ns"] for event in lane]
+        ends = [event["end_ns"] for event in lane]
+        begins = [event["begin_ns"] for event in lane]
         assert all(begin >= end for end, begin in zip(ends, begins[1:], strict=False))
-        assert ends[-1] == steps["t_end"][-1]
+        assert ends[-1] == steps["end_ns"][-1]
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +332,20 @@ def test_summary_has_no_events(experiment, tmp_path):
                 assert file["/memory/highwater"].shape[0] == STEPS
                 assert file["/plan"].shape[0] > 0
                 assert np.all(file["/steps"]["executed_flops"] > 0)
+
+
+def test_a_step_has_more_microbatches_than_16_bits_count(experiment, tmp_path):
+    count = 40_000
+    parts = {"model.layers": 1, "parallel.data": 1, "attention.placement": "colocated",
+             "batch.microbatch": 16, "batch.tokens": 16 * count, "trace.events": "false",
+             "data": "{source: synthetic, lengths: {distribution: constant, median: 16}}",
+             }  # fmt: skip
+    settings = [word for key, value in parts.items() for word in ("--set", f"{key}={value}")]
+    simulate(experiment, *settings, "--steps", 1, "--trace", "full", "--output", tmp_path / "run")
+    (path,) = traces(tmp_path / "run")
+    with h5py.File(path, "r") as file:
+        found = file["/events"]["microbatch"]
+    assert np.array_equal(np.unique(found), np.arange(-1, count))
 
 
 def test_nothing_is_written_unless_asked(experiment, tmp_path):

@@ -58,7 +58,7 @@ def raw(folder, rank):
     """Host, the offset of its clock and the beginnings of its steps by that clock, in seconds."""
     with h5py.File(folder / f"trace/rank-{rank:05}.h5", "r") as file:
         host = file["/meta/rank"][0]["host"].decode()
-        return host, file["/clock/sync"]["offset_ns"] / 1e9, file["/steps"]["t_begin"] / 1e9
+        return host, file["/clock/sync"]["offset_ns"] / 1e9, file["/steps"]["begin_ns"] / 1e9
 
 
 def test_trains_saves_resumes_traces_and_is_analysed(hosts, experiment):

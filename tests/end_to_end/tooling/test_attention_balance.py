@@ -95,7 +95,7 @@ def raw_work(run, name):
             place = (int(event["step"]), int(event["tick"]), int(event["layer"]),
                      phases[event["phase"]])  # fmt: skip
             cell = (rank, (int(event["half"]), stage))
-            seconds = (event["t_end_ns"] - event["t_begin_ns"]) / 1e9
+            seconds = (event["end_ns"] - event["begin_ns"]) / 1e9
             for measure, value in (("seconds", seconds), ("flops", float(event["flops"]))):
                 mine = work[place][measure]
                 mine[cell] = mine.get(cell, 0.0) + value
@@ -123,7 +123,7 @@ def forward_flops(run):
     """Of dense attention in a step, all layers and heads."""
     with h5py.File(run.folder / "trace/rank-00000.h5", "r") as file:
         steps = file["/steps"][...]
-    pairs = (steps["sum_len2"] + steps["tokens"]) / 2
+    pairs = (steps["sum_length2"] + steps["tokens"]) / 2
     return MODEL["layers"] * 4.0 * MODEL["d_model"] * pairs, steps["dense_attention_flops"]
 
 

@@ -44,7 +44,7 @@ def traces(run):
 def forward(steps):
     """Of a step: products of matrices, and 4 head_dim per visible pair, layer and head."""
     tokens = steps["tokens"].astype(np.float64)
-    pairs = (steps["sum_len2"] + tokens) / 2
+    pairs = (steps["sum_length2"] + tokens) / 2
     head_dim = MODEL["d_model"] // MODEL["heads"]
     width, keys = MODEL["d_model"], MODEL["kv_heads"] * head_dim
     matrices = MODEL["layers"] * (2 * width * width + 2 * width * keys + 3 * width * MODEL["ffn"])

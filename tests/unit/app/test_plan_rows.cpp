@@ -67,7 +67,7 @@ void expect_stage(const trace::PlannedStage& row, const plan::Stage& stage, Rank
                     program::is_result(move.what, forward ? Pass::forward : Pass::backward));
   }
   EXPECT_EQ(row.tasks, tasks);
-  EXPECT_DOUBLE_EQ(row.cost_flops, cost);
+  EXPECT_DOUBLE_EQ(row.cost, cost);
   EXPECT_EQ(row.bytes_in, in);
   EXPECT_EQ(row.bytes_out, out);
   EXPECT_EQ(row.messages_in, static_cast<int>(senders.size()));
@@ -134,7 +134,7 @@ TEST(PlanRows, TasksKnowTheirTickAndHalf) {
   std::map<std::pair<int, int>, double> found;
   for (const auto& of_server : tasks) {
     for (const trace::PlannedTask& task : of_server) {
-      found[{task.tick, task.half}] += task.cost_flops;
+      found[{task.tick, task.half}] += task.cost;
     }
   }
   for (std::size_t i = 0; i < step.ticks.size(); ++i) {

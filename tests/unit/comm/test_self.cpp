@@ -206,7 +206,7 @@ TEST(Collective, BroadcastOfAString) {
 TEST(Collective, ClockOfRankZeroHasNoOffset) {
   const auto self = make_self();
   const ClockOffset offset = measure_clock(*self, 5, [] { return std::int64_t{123}; });
-  EXPECT_EQ(offset.t_local_ns, 123);
+  EXPECT_EQ(offset.time_ns, 123);
   EXPECT_EQ(offset.offset_ns, 0);
   EXPECT_EQ(offset.rtt_min_ns, 0);
 }

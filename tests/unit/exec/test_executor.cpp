@@ -159,9 +159,9 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
   for (const trace::Event& event : runner.recorder.events()) {
     if (event.lane != trace::Lane::compute) continue;  // the host's may lie over them
     ++found[runner.recorder.names()[event.name_id]];
-    EXPECT_LE(last_end, event.t_begin_ns);
-    EXPECT_LE(event.t_begin_ns, event.t_end_ns);
-    last_end = event.t_end_ns;
+    EXPECT_LE(last_end, event.begin_ns);
+    EXPECT_LE(event.begin_ns, event.end_ns);
+    last_end = event.end_ns;
   }
   expected.erase("reduce_layer");  // starts nothing on one rank
   for (const auto& [name, count] : expected) {

@@ -162,25 +162,25 @@ TEST_F(TracerTest, KernelsAreTimedWhereTheyRunAndNotWaitedFor) {
   ASSERT_EQ(recorder_.events().size(), 2u);
   const trace::Event& first = recorder_.events()[0];
   const trace::Event& second = recorder_.events()[1];
-  EXPECT_GE(first.t_end_ns - first.t_begin_ns, 5'000'000);
-  EXPECT_GE(second.t_end_ns - second.t_begin_ns, 10'000'000);
-  EXPECT_LE(first.t_end_ns, second.t_begin_ns);
+  EXPECT_GE(first.end_ns - first.begin_ns, 5'000'000);
+  EXPECT_GE(second.end_ns - second.begin_ns, 10'000'000);
+  EXPECT_LE(first.end_ns, second.begin_ns);
   if (kStreamRunsLater) {  // the host has put both there before the first begins
-    EXPECT_GT(first.t_enq_ns, 0);
-    EXPECT_LE(first.t_enq_ns, second.t_enq_ns);
-    EXPECT_LE(second.t_enq_ns, first.t_begin_ns);
+    EXPECT_GT(first.enqueued_ns, 0);
+    EXPECT_LE(first.enqueued_ns, second.enqueued_ns);
+    EXPECT_LE(second.enqueued_ns, first.begin_ns);
   } else {
-    EXPECT_EQ(first.t_enq_ns, 0);
-    EXPECT_EQ(second.t_enq_ns, 0);
+    EXPECT_EQ(first.enqueued_ns, 0);
+    EXPECT_EQ(second.enqueued_ns, 0);
   }
   EXPECT_EQ(tracer_.totals().flops, 7);
-  EXPECT_EQ(tracer_.totals().of(Category::compute_attention), second.t_end_ns - second.t_begin_ns);
+  EXPECT_EQ(tracer_.totals().of(Category::compute_attention), second.end_ns - second.begin_ns);
 }
 
 TEST_F(TracerTest, AttentionIsAddedUpByTickLayerAndPass) {
   tracer_.begin_step(0);
-  const auto run = [&](program::Operation operation, std::int32_t tick, std::int16_t layer,
-                       Phase phase, std::int16_t stage, double flops) {
+  const auto run = [&](program::Operation operation, std::int32_t tick, std::int32_t layer,
+                       Phase phase, std::int32_t stage, double flops) {
     EventContext place;
     place.tick = tick;
     place.layer = layer;
@@ -200,7 +200,7 @@ TEST_F(TracerTest, AttentionIsAddedUpByTickLayerAndPass) {
   std::map<program::LayerPass, std::int64_t> expected;
   for (const trace::Event& event : recorder_.events()) {
     if (event.category != Category::compute_attention) continue;
-    expected[{event.tick, event.layer, event.phase}] += event.t_end_ns - event.t_begin_ns;
+    expected[{event.tick, event.layer, event.phase}] += event.end_ns - event.begin_ns;
   }
   EXPECT_EQ(expected.size(), 3u);
   EXPECT_EQ(tracer_.totals().attention_ns, expected);

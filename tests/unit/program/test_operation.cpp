@@ -92,6 +92,8 @@ TEST(Operations, KnowWhereTheyBelong) {
   EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, 1}));
   step.operation = Operation::load;
   EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
+  step.tick = step.microbatch = step.layer = step.stage = 40'000;  // of a simulated run
+  EXPECT_EQ(context_of(step, 1), (EventContext{Phase::backward, 40'000, 40'000, 40'000, 40'000}));
   EXPECT_EQ(context_of(step_of(Operation::optimize), 2),
             (EventContext{Phase::optimizer, -1, -1, -1, -1, -1}));
 }

@@ -109,8 +109,8 @@ TEST(Recording, PlacesEvents) {
   Span span = span_of(step, Activity::compute);
   span.flops = 12;
   const Event event = record(span);
-  EXPECT_EQ(event.t_begin_ns, 2000);
-  EXPECT_EQ(event.t_end_ns, 4000);
+  EXPECT_EQ(event.begin_ns, 2000);
+  EXPECT_EQ(event.end_ns, 4000);
   EXPECT_EQ(event.step, 7u);
   EXPECT_EQ(event.microbatch, 1);
   EXPECT_EQ(event.layer, 5);
@@ -215,8 +215,8 @@ TEST(Recording, AddsWhatSurroundsAProgram) {
   EXPECT_THAT(names, testing::ElementsAre("wait_for_ranks", "agree_on_plan", "zero_gradients",
                                           "attend", "wait_for_ranks", "agree_on_loss"));
   const Event& waiting = recording.of(0).events[4];
-  EXPECT_EQ(waiting.t_begin_ns, 3500);
-  EXPECT_EQ(waiting.t_end_ns, 10500);
+  EXPECT_EQ(waiting.begin_ns, 3500);
+  EXPECT_EQ(waiting.end_ns, 10500);
   EXPECT_EQ(waiting.phase, Phase::other);
   EXPECT_EQ(waiting.microbatch, -1);
   recording.surround(1, false, 3e-6, 10e-6);

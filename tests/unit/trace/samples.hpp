@@ -6,27 +6,30 @@
 
 namespace cadenza::trace {
 
+/// A step may have more microbatches, layers and stages than 16 bits hold.
+inline constexpr std::int32_t kWide = 40'000;
+
 inline Event numbered_event(std::int64_t i) {
   Event event;
-  event.t_begin_ns = i * 1000;
-  event.t_end_ns = i * 1000 + 700;
+  event.begin_ns = i * 1000;
+  event.end_ns = i * 1000 + 700;
   event.bytes = i * 3;
   event.flops = static_cast<double>(i) * 1.5;
-  event.t_enq_ns = i + 1;
+  event.enqueued_ns = i + 1;
+  event.still_ns = i - 1;
   event.step = static_cast<std::uint32_t>(i / 100);
   event.peer = static_cast<std::int32_t>(i % 5) - 1;
   event.flow = static_cast<std::uint32_t>(i * 7);
   event.name_id = static_cast<std::uint16_t>(i % 3);
-  event.microbatch = static_cast<std::int16_t>(i % 4 - 1);
-  event.layer = static_cast<std::int16_t>(i % 32);
-  event.document = static_cast<std::int16_t>(-(i % 2));
-  event.category = static_cast<Category>(i % 16);
+  event.microbatch = static_cast<std::int32_t>(i % 4) - 1 + kWide;
+  event.layer = static_cast<std::int32_t>(i % 32) + kWide;
+  event.category = static_cast<Category>(i % 15);
   event.phase = static_cast<Phase>(i % 5);
   event.lane = i % 2 == 0 ? Lane::compute : Lane::host;
   event.flags = static_cast<std::uint8_t>(i % 16);
   event.tick = static_cast<std::int32_t>(i % 9) - 1;
-  event.stage = static_cast<std::int16_t>(i % 6 - 1);
-  event.half = static_cast<std::int8_t>(i % 3 - 1);
+  event.stage = static_cast<std::int32_t>(i % 6) - 1 + kWide;
+  event.half = static_cast<std::int32_t>(i % 3) - 1;
   return event;
 }
 

@@ -18,7 +18,6 @@ namespace cadenza::trace {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -54,39 +53,51 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
   constexpr auto A = H5T_ARRAY;
   constexpr auto S = H5T_STRING;
   constexpr auto E = H5T_ENUM;
-  EXPECT_EQ(layout_of(file.get(), "/events"),
-            (Layout{{"t_begin_ns", 0, 8, I}, {"t_end_ns", 8, 8, I},  {"bytes", 16, 8, I},
-                    {"flops", 24, 8, F},     {"t_enq_ns", 32, 8, I}, {"step", 40, 4, I},
-                    {"peer", 44, 4, I},      {"flow", 48, 4, I},     {"name_id", 52, 2, I},
-                    {"mb", 54, 2, I},        {"layer", 56, 2, I},    {"doc", 58, 2, I},
-                    {"cat", 60, 1, E},       {"phase", 61, 1, E},    {"lane", 62, 1, E},
-                    {"flags", 63, 1, E},     {"tick", 64, 4, I},     {"stage", 68, 2, I},
-                    {"half", 70, 1, I},      {"still_ns", 72, 8, I}}));
-  EXPECT_EQ(
-      layout_of(file.get(), "/memory/samples"),
-      (Layout{{"t_ns", 0, 8, I}, {"step", 8, 4, I}, {"bytes", 16, 56, A}, {"host_rss", 72, 8, I}}));
+  EXPECT_EQ(layout_of(file.get(), "/events"), (Layout{{"begin_ns", 0, 8, I},
+                                                      {"end_ns", 8, 8, I},
+                                                      {"bytes", 16, 8, I},
+                                                      {"flops", 24, 8, F},
+                                                      {"enqueued_ns", 32, 8, I},
+                                                      {"still_ns", 40, 8, I},
+                                                      {"step", 48, 4, I},
+                                                      {"peer", 52, 4, I},
+                                                      {"flow", 56, 4, I},
+                                                      {"microbatch", 60, 4, I},
+                                                      {"layer", 64, 4, I},
+                                                      {"tick", 68, 4, I},
+                                                      {"stage", 72, 4, I},
+                                                      {"half", 76, 4, I},
+                                                      {"name_id", 80, 2, I},
+                                                      {"category", 82, 1, E},
+                                                      {"phase", 83, 1, E},
+                                                      {"lane", 84, 1, E},
+                                                      {"flags", 85, 1, E}}));
+  EXPECT_EQ(layout_of(file.get(), "/memory/samples"), (Layout{{"time_ns", 0, 8, I},
+                                                              {"step", 8, 4, I},
+                                                              {"bytes", 16, 56, A},
+                                                              {"host_rss_bytes", 72, 8, I}}));
   EXPECT_EQ(layout_of(file.get(), "/memory/highwater"),
-            (Layout{{"step", 0, 4, I}, {"peak", 8, 56, A}, {"peak_total", 64, 8, I}}));
+            (Layout{{"step", 0, 4, I}, {"peak_bytes", 8, 56, A}, {"peak_total_bytes", 64, 8, I}}));
   EXPECT_EQ(layout_of(file.get(), "/steps"), (Layout{{"step", 0, 4, I},
-                                                     {"docs", 4, 4, I},
-                                                     {"t_begin", 8, 8, I},
-                                                     {"t_end", 16, 8, I},
+                                                     {"documents", 4, 4, I},
+                                                     {"begin_ns", 8, 8, I},
+                                                     {"end_ns", 16, 8, I},
                                                      {"tokens", 24, 8, I},
-                                                     {"sum_len2", 32, 8, F},
+                                                     {"sum_length2", 32, 8, F},
                                                      {"model_flops", 40, 8, F},
                                                      {"executed_flops", 48, 8, F},
                                                      {"loss", 56, 8, F},
-                                                     {"grad_norm", 64, 8, F},
-                                                     {"lr", 72, 8, F},
+                                                     {"gradient_norm", 64, 8, F},
+                                                     {"learning_rate", 72, 8, F},
                                                      {"n_events_end", 80, 8, I},
                                                      {"bytes_sent", 88, 8, I},
-                                                     {"bytes_recv", 96, 8, I},
-                                                     {"machine_s", 104, 8, F},
+                                                     {"bytes_received", 96, 8, I},
+                                                     {"machine_seconds", 104, 8, F},
                                                      {"dense_attention_flops", 112, 8, F}}));
-  EXPECT_EQ(layout_of(file.get(), "/clock/sync"), (Layout{{"t_local_ns", 0, 8, I},
+  EXPECT_EQ(layout_of(file.get(), "/clock/sync"), (Layout{{"time_ns", 0, 8, I},
                                                           {"offset_ns", 8, 8, I},
                                                           {"rtt_min_ns", 16, 8, I},
-                                                          {"n_ping", 24, 4, I},
+                                                          {"pings", 24, 4, I},
                                                           {"phase", 28, 4, E}}));
   EXPECT_EQ(layout_of(file.get(), "/positions"), (Layout{{"step", 0, 4, I},
                                                          {"position", 8, 8, I},
@@ -101,7 +112,7 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                        {"loss", 32, 8, F}}));
   EXPECT_EQ(layout_of(file.get(), "/plan"), (Layout{{"step", 0, 4, I},
                                                     {"tick", 4, 4, I},
-                                                    {"doc", 8, 4, I},
+                                                    {"document", 8, 4, I},
                                                     {"home", 12, 4, I},
                                                     {"server", 16, 4, I},
                                                     {"stage", 20, 4, I},
@@ -124,8 +135,8 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                             {"cost", 32, 8, F},
                                                             {"bytes_in", 40, 8, I},
                                                             {"bytes_out", 48, 8, I},
-                                                            {"attend_s", 56, 8, F},
-                                                            {"receive_s", 64, 8, F},
+                                                            {"attend_seconds", 56, 8, F},
+                                                            {"receive_seconds", 64, 8, F},
                                                             {"layer_class", 72, 4, I},
                                                             {"layers", 76, 4, I}}));
   EXPECT_EQ(layout_of(file.get(), "/meta/rank"), (Layout{{"host", 0, 64, S},
@@ -150,16 +161,15 @@ TEST_F(WriterTest, NamesItsNumbers) {
   const auto names = [&](const std::string& dataset, const char* field) {
     return enumeration_of(file.get(), dataset, field);
   };
-  const auto categories = names("/events", "cat");
-  EXPECT_EQ(categories.size(), 16u);
-  EXPECT_EQ(categories.at("compute_attention"), 2);
-  EXPECT_EQ(categories.at("trace_overhead"), 15);
+  const auto categories = names("/events", "category");
+  EXPECT_EQ(categories.size(), 15u);
+  EXPECT_EQ(categories.at("compute_attention"), 1);
+  EXPECT_EQ(categories.at("trace_overhead"), 14);
   const Numbers phases = {
       {"forward", 0}, {"backward", 1}, {"recompute", 2}, {"optimizer", 3}, {"other", 4}};
   EXPECT_EQ(names("/events", "phase"), phases);
   EXPECT_EQ(names("/plan_summary", "phase"), phases);
-  EXPECT_EQ(names("/events", "lane"),
-            (Numbers{{"compute", 0}, {"compute2", 1}, {"communication", 2}, {"host", 15}}));
+  EXPECT_EQ(names("/events", "lane"), (Numbers{{"compute", 0}, {"communication", 1}, {"host", 2}}));
   EXPECT_EQ(names("/events", "flags"),
             (Numbers{{"device_timed", 1}, {"simulated", 2}, {"non_blocking", 4}, {"sends", 8}}));
   EXPECT_EQ(names("/clock/sync", "phase"), (Numbers{{"start", 0}, {"periodic", 1}, {"end", 2}}));
@@ -182,8 +192,8 @@ TEST_F(WriterTest, NamesUnitsAndKindsOfMemory) {
   const auto units = texts_of(file.get(), "/events", "units");
   ASSERT_EQ(units.size(), layout_of(file.get(), "/events").size());
   EXPECT_THAT(std::vector(units.begin(), units.begin() + 6),
-              ElementsAre("ns", "ns", "B", "FLOP", "ns", ""));
-  EXPECT_EQ(units.back(), "ns");
+              ElementsAre("ns", "ns", "B", "FLOP", "ns", "ns"));
+  EXPECT_EQ(units.back(), "");
   EXPECT_THAT(texts_of(file.get(), "/meta/rank", "units"), testing::Contains("FLOP/s").Times(1));
 }
 
@@ -203,10 +213,10 @@ TEST_F(WriterTest, GoesOnWithAFileThatItPaused) {
     step == 39 ? writer.finish() : writer.pause();
   }
   const auto file = open_trace(path_, Access::plain);
-  const auto begins = column<std::int64_t>(file.get(), "/events", "t_begin_ns");
+  const auto begins = column<std::int64_t>(file.get(), "/events", "begin_ns");
   ASSERT_EQ(begins.size(), 4000u);
   for (std::int64_t i = 0; i < 4000; ++i) {
-    EXPECT_EQ(begins[static_cast<std::size_t>(i)], numbered_event(i).t_begin_ns);
+    EXPECT_EQ(begins[static_cast<std::size_t>(i)], numbered_event(i).begin_ns);
   }
   EXPECT_EQ(row_count(file.get(), "/steps"), 40u);
   EXPECT_EQ(row_count(file.get(), "/meta/strings"), 3u);
@@ -288,19 +298,18 @@ TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
           << field << " of event " << i;
     }
   };
-  check("t_begin_ns", [](const Event& e) { return e.t_begin_ns; });
-  check("t_end_ns", [](const Event& e) { return e.t_end_ns; });
+  check("begin_ns", [](const Event& e) { return e.begin_ns; });
+  check("end_ns", [](const Event& e) { return e.end_ns; });
   check("bytes", [](const Event& e) { return e.bytes; });
   check("flops", [](const Event& e) { return e.flops; });
-  check("t_enq_ns", [](const Event& e) { return e.t_enq_ns; });
+  check("enqueued_ns", [](const Event& e) { return e.enqueued_ns; });
   check("step", [](const Event& e) { return e.step; });
   check("peer", [](const Event& e) { return e.peer; });
   check("flow", [](const Event& e) { return e.flow; });
   check("name_id", [](const Event& e) { return e.name_id; });
-  check("mb", [](const Event& e) { return e.microbatch; });
+  check("microbatch", [](const Event& e) { return e.microbatch; });
   check("layer", [](const Event& e) { return e.layer; });
-  check("doc", [](const Event& e) { return e.document; });
-  check("cat", [](const Event& e) { return static_cast<int>(e.category); });
+  check("category", [](const Event& e) { return static_cast<int>(e.category); });
   check("phase", [](const Event& e) { return static_cast<int>(e.phase); });
   check("lane", [](const Event& e) { return static_cast<int>(e.lane); });
   check("flags", [](const Event& e) { return e.flags; });
@@ -315,7 +324,7 @@ TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
 TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   Recorder recorder(10);
   Writer writer(path_, sample_run(), sample_rank(1, 4));
-  writer.write_clock({.t_local_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4});
+  writer.write_clock({.time_ns = 1, .offset_ns = -2, .rtt_min_ns = 3, .pings = 4});
   PlannedTask task{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1, 2, 3};
   const PlannedStage stage{1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5, 14, 15};
   writer.write_plan(std::vector{task, task}, std::vector{stage});
@@ -326,7 +335,7 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   recorder.record({});
   const StepRecord step{1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 99, 13, 14, 15.5, 16.5};
   writer.write_step(step, {1, 0, {2, 3, 4, 5, 6, 7, 8}, 9}, recorder);
-  writer.write_clock({.t_local_ns = 10, .phase = ClockPhase::end});
+  writer.write_clock({.time_ns = 10, .phase = ClockPhase::end});
   writer.finish();
 
   const auto file = open_trace(path_);
@@ -337,31 +346,34 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
     }
     return row;
   };
+  EXPECT_THAT(whole("/steps", {"step", "documents", "begin_ns", "end_ns", "tokens", "sum_length2",
+                               "model_flops", "executed_flops", "loss", "gradient_norm",
+                               "learning_rate", "n_events_end", "bytes_sent", "bytes_received",
+                               "machine_seconds", "dense_attention_flops"}),
+              ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14, 15.5, 16.5));
   EXPECT_THAT(
-      whole("/steps", {"step", "docs", "t_begin", "t_end", "tokens", "sum_len2", "model_flops",
-                       "executed_flops", "loss", "grad_norm", "lr", "n_events_end", "bytes_sent",
-                       "bytes_recv", "machine_s", "dense_attention_flops"}),
-      ElementsAre(1, 2, 3, 4, 5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1, 13, 14, 15.5, 16.5));
-  EXPECT_THAT(whole("/plan", {"step", "tick", "doc", "home", "server", "stage", "q_begin", "q_end",
-                              "k_begin", "k_end", "cost", "half", "layer_class", "layers"}),
-              ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1, 2, 3));
-  EXPECT_THAT(whole("/plan_summary", {"step", "tick", "half", "phase", "stage", "server", "tasks",
-                                      "messages_in", "cost", "bytes_in", "bytes_out", "attend_s",
-                                      "receive_s", "layer_class", "layers"}),
-              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5, 14, 15));
+      whole("/plan", {"step", "tick", "document", "home", "server", "stage", "q_begin", "q_end",
+                      "k_begin", "k_end", "cost", "half", "layer_class", "layers"}),
+      ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15.5, 1, 2, 3));
+  EXPECT_THAT(
+      whole("/plan_summary", {"step", "tick", "half", "phase", "stage", "server", "tasks",
+                              "messages_in", "cost", "bytes_in", "bytes_out", "attend_seconds",
+                              "receive_seconds", "layer_class", "layers"}),
+      ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9.5, 10, 11, 12.5, 13.5, 14, 15));
   EXPECT_EQ(row_count(file.get(), "/plan"), 2);
   EXPECT_THAT(whole("/positions", {"step", "position", "targets", "hits", "loss"}),
               ElementsAre(1, 2, 3, 4, 5.5));
   EXPECT_THAT(whole("/answers", {"step", "hit", "length", "fact", "position", "loss"}),
               ElementsAre(1, 1, 2, 3, 4, 5.5));
-  EXPECT_THAT(whole("/clock/sync", {"t_local_ns", "offset_ns", "rtt_min_ns", "n_ping", "phase"}),
+  EXPECT_THAT(whole("/clock/sync", {"time_ns", "offset_ns", "rtt_min_ns", "pings", "phase"}),
               ElementsAre(1, -2, 3, 4, 0));
   EXPECT_THAT(column<std::int64_t>(file.get(), "/clock/sync", "phase"), ElementsAre(0, 2));
-  EXPECT_THAT(whole("/memory/samples", {"t_ns", "step", "host_rss"}), ElementsAre(1, 2, 10));
+  EXPECT_THAT(whole("/memory/samples", {"time_ns", "step", "host_rss_bytes"}),
+              ElementsAre(1, 2, 10));
   EXPECT_THAT(column<std::int64_t>(file.get(), "/memory/samples", "bytes", 7),
               ElementsAre(3, 4, 5, 6, 7, 8, 9));
-  EXPECT_THAT(whole("/memory/highwater", {"step", "peak_total"}), ElementsAre(1, 9));
-  EXPECT_THAT(column<std::int64_t>(file.get(), "/memory/highwater", "peak", 7),
+  EXPECT_THAT(whole("/memory/highwater", {"step", "peak_total_bytes"}), ElementsAre(1, 9));
+  EXPECT_THAT(column<std::int64_t>(file.get(), "/memory/highwater", "peak_bytes", 7),
               ElementsAre(2, 3, 4, 5, 6, 7, 8));
 }
 
@@ -438,46 +450,6 @@ TEST_F(WriterTest, NamesTheFileThatCannotBeCreated) {
   }
 }
 
-TEST_F(WriterTest, IndexLinksEveryRank) {
-  const RunInfo run = sample_run();
-  std::vector<RankInfo> ranks;
-  std::vector<std::unique_ptr<Writer>> writers;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back(sample_rank(rank, 3));
-    writers.push_back(std::make_unique<Writer>(folder_ / rank_file_name(rank), run, ranks.back()));
-    Recorder recorder(100);
-    write_numbered_step(*writers.back(), recorder, 0, 10 + rank);
-  }
-  write_run_index(folder_.string(), run, ranks);
-  for (auto& writer : writers) writer->finish();
-
-  const auto file = open_trace(folder_ / "run.h5");
-  EXPECT_EQ(text_attribute(file.get(), "schema"), "cadenza-trace/1");
-  EXPECT_EQ(text_attribute(file.get(), "run_id"), "run-7");
-  EXPECT_EQ(integer_attribute(file.get(), "rank"), -1);
-  EXPECT_EQ(integer_attribute(file.get(), "world"), 3);
-  EXPECT_EQ(row_count(file.get(), "/meta/config_yaml"), run.config_yaml.size());
-  EXPECT_THAT(column<std::int64_t>(file.get(), "/ranks", "rank"), ElementsAre(0, 1, 2));
-  EXPECT_THAT(column<std::int64_t>(file.get(), "/ranks", "world"), Each(3));
-  EXPECT_THAT(text_column(file.get(), "/ranks", 64, "host"),
-              ElementsAre("node0", "node1", "node2"));
-  for (int rank = 0; rank < 3; ++rank) {
-    const std::string link = "/rank/0000" + std::to_string(rank);
-    EXPECT_EQ(row_count(file.get(), link + "/events"), static_cast<std::size_t>(10 + rank));
-    EXPECT_THAT(column<std::int64_t>(file.get(), link + "/meta/rank", "rank"), ElementsAre(rank));
-  }
-  EXPECT_EQ(rank_file_name(12345), "rank-12345.h5");
-}
-
-TEST_F(WriterTest, IndexInAMissingFolderIsRefused) {
-  try {
-    write_run_index(folder_ / "missing", sample_run(), {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("missing/run.h5"), HasSubstr("No such file")));
-  }
-}
-
 /// A step of a trainer: layers x microbatches x phases x operations, with jittered times.
 void record_schedule(Recorder& recorder, std::mt19937_64& random, std::uint32_t step,
                      std::int64_t& now) {
@@ -494,12 +466,12 @@ void record_schedule(Recorder& recorder, std::mt19937_64& random, std::uint32_t 
           Event event;
           const bool message = categories[i] == Category::attention_dispatch ||
                                categories[i] == Category::attention_return;
-          event.t_begin_ns = now;
-          event.t_end_ns = now + 20000 + static_cast<std::int64_t>(random() % 4000);
-          now = event.t_end_ns + 150 + static_cast<std::int64_t>(random() % 100);
+          event.begin_ns = now;
+          event.end_ns = now + 20000 + static_cast<std::int64_t>(random() % 4000);
+          now = event.end_ns + 150 + static_cast<std::int64_t>(random() % 100);
           event.step = step;
-          event.layer = static_cast<std::int16_t>(layer);
-          event.microbatch = static_cast<std::int16_t>(microbatch);
+          event.layer = layer;
+          event.microbatch = microbatch;
           event.category = categories[i];
           event.phase = static_cast<Phase>(phase);
           event.name_id = static_cast<std::uint16_t>(i);
