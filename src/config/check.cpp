@@ -57,8 +57,6 @@ constexpr double kMostPasses = 0x1p23;       ///< of a step: microbatches throug
 constexpr double kMostPairs = 0x1p22;        ///< of a step: ranks of a context group, microbatches
 constexpr double kMostBlocks = 0x1p26;       ///< of a step, which CAD places
 
-constexpr std::int64_t kMostNumbered = 1 << 15;  ///< events of a trace have 16 bits for a number
-
 double real(std::int64_t number) {
   return static_cast<double>(number);
 }
@@ -112,14 +110,6 @@ void check_step(const Checker& check, const Experiment& e) {
   check.require(e.attention.placement != PlacementKind::cad || blocks <= kMostBlocks,
                 "attention.block", "found {}: {:.3g} blocks in a step; valid: at most {:.3g}",
                 e.attention.block, blocks, kMostBlocks);
-  constexpr auto kNumbered =
-      "found {} {} to be numbered in the trace; valid: at most {}, or trace.events: false";
-  const std::int64_t data = e.attention.placement == PlacementKind::automatic ? 1 : p.data;
-  const std::int64_t of_rank = e.batch.tokens / (e.batch.microbatch * data);
-  check.require(!e.trace.events || e.model.layers <= kMostNumbered, "model.layers", kNumbered,
-                e.model.layers, "layers", kMostNumbered);
-  check.require(!e.trace.events || of_rank <= kMostNumbered, "batch.tokens", kNumbered, of_rank,
-                "microbatches per rank and step", kMostNumbered);
 }
 
 void check_rope(const Checker& check, const Rope& rope) {

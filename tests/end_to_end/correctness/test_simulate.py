@@ -337,7 +337,7 @@ def test_summary_has_no_events(experiment, tmp_path):
 def test_a_step_has_more_microbatches_than_16_bits_count(experiment, tmp_path):
     count = 40_000
     parts = {"model.layers": 1, "parallel.data": 1, "attention.placement": "colocated",
-             "batch.microbatch": 16, "batch.tokens": 16 * count, "trace.events": "false",
+             "batch.microbatch": 16, "batch.tokens": 16 * count,
              "data": "{source: synthetic, lengths: {distribution: constant, median: 16}}",
              }  # fmt: skip
     settings = [word for key, value in parts.items() for word in ("--set", f"{key}={value}")]

@@ -126,23 +126,6 @@ TEST(Limits, OfAStep) {
       HasSubstr("attention.block=1: found 1: 1.07e+09 blocks"));
 }
 
-TEST(Limits, OfNumbersInTheTrace) {
-  const std::string one = "batch={tokens: 512, microbatch: 512}";
-  EXPECT_EQ(parse(kGood, {"model.layers=32768", one}).model.layers, 32768);
-  EXPECT_THAT(error_of(kGood, {"model.layers=32769", one}),
-              HasSubstr("model.layers=32769: found 32769 layers to be numbered in the trace; "
-                        "valid: at most 32768, or trace.events: false"));
-  EXPECT_EQ(parse(kGood, {"model.layers=32769", one, "trace.events=false"}).model.layers, 32769);
-  const auto batch = [](int tokens) {
-    return fmt::format("batch={{tokens: {}, microbatch: 2}}", tokens);
-  };
-  EXPECT_EQ(parse(kGood, {batch(65536)}).batch.tokens, 65536);
-  EXPECT_EQ(parse(kGood, {batch(131072), "parallel.data=2"}).batch.tokens, 131072);
-  EXPECT_THAT(error_of(kGood, {batch(131076), "parallel.data=2"}),
-              HasSubstr("found 32769 microbatches per rank and step to be numbered"));
-  EXPECT_EQ(parse(kGood, {batch(65538), "trace.events=false"}).batch.tokens, 65538);
-}
-
 TEST(Limits, OfAModel) {
   EXPECT_THAT(error_of(kGood, {"model.d_model=2147483640"}), HasSubstr("parameters"));
   EXPECT_THAT(error_of(kGood, {"model.layers=100000", "model.ffn=1000000",
