@@ -328,7 +328,8 @@ def plan(arguments: Namespace) -> None:
 
     output = arguments.output or arguments.file.with_suffix(".png")
     check_picture(output)
-    if output == arguments.file:
+    both = output.is_file() and arguments.file.is_file() and not output.is_symlink()
+    if both and output.samefile(arguments.file):  # a link is refused as one
         raise UsageError(f"--output {output}: is the plan; valid: another file")
     LOG.info("%s: reading", arguments.file)
     draw(read_plan(arguments.file), output)

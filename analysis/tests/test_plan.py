@@ -279,6 +279,9 @@ def test_files_that_cannot_be_read_or_written(example, write, inside, tmp_path):
         ((path, "--output", tmp_path / "no/a.png"), 3, "no such folder"),
         ((path, "--output", link), 3, "is a link to"),
         ((write(example, "plan.png"),), 2, "is the plan; valid: another file"),
+        ((tmp_path / "none.json", "--output", tmp_path / "plan.png"), 3, "cannot be read"),
+        ((tmp_path / "plan.png", "--output", tmp_path / ".." / tmp_path.name / "plan.png"), 2,
+         "is the plan; valid: another file"),
     ):
         done = inside("plan", *words)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
