@@ -104,7 +104,10 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   CADENZA_MMA void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
                                   float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
-    if (!all) apply_mask(visible, scores);
+    if (!all) {
+      apply_mask(
+          thread_, [&](int half) { return keys_of(visible, row(half)); }, scores);
+    }
     float highest[2][2];  // of even and odd columns: short chains of dependent instructions
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -170,21 +173,6 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     CADENZA_MMA_UNROLL
     for (int half = 0; half < 2; ++half) {
       row_sum_[half] = row_sum_[half] * decay[half] + (added[half][0] + added[half][1]);
-    }
-  }
-
-  CADENZA_MMA void apply_mask(const Visible& visible, float (&scores)[kTiles][4]) const {
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const SeenColumns seen = keys_of(visible, row(half));
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int key = tile * 8 + sum_column(thread_.index()) + i;
-          if (!seen.has(key)) scores[tile][2 * half + i] = -mma::kInfinity;
-        }
-      }
     }
   }
 

@@ -134,7 +134,10 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.commit_products();
     const bool all = tile_info().visible.sees_all(0, kQueries, first_row(), kWarpgroupRows);
     thread_.template wait_products<1>(scores);
-    if (!all) apply_mask(tile_info().visible, scores);
+    if (!all) {
+      apply_mask(
+          thread_, [&](int half) { return queries_of(tile_info().visible, row(half)); }, scores);
+    }
     recompute_probabilities(scores);
     pack(thread_, scores, packed);
     thread_.pin(dv_);
@@ -154,21 +157,6 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.commit_products();
     thread_.template wait_products<0>(dv_);
     thread_.pin(dk_);
-  }
-
-  CADENZA_MMA void apply_mask(const Visible& visible, float (&scores)[kTiles][4]) const {
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const SeenColumns seen = queries_of(visible, row(half));
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int query = tile * 8 + sum_column(thread_.index()) + i;
-          if (!seen.has(query)) scores[tile][2 * half + i] = -mma::kInfinity;
-        }
-      }
-    }
   }
 
   /// Columns are queries: a thread meets two for every eight.

@@ -334,4 +334,22 @@ CADENZA_MMA SeenColumns queries_of(const Visible& of, int key) {
   return columns_between(key >= of.k_begin && key < of.k_end, begin, end);
 }
 
+/// Hides what a thread's two rows do not see: the scores of one row are in places 0 and 1 of every
+/// four, those of the other in 2 and 3. They become -inf. @param seen  seen(half), of a row
+template <int kTiles, typename Thread, typename Seen>
+CADENZA_MMA void apply_mask(const Thread& thread, const Seen& seen, float (&scores)[kTiles][4]) {
+  CADENZA_MMA_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const SeenColumns of_row = seen(half);
+    CADENZA_MMA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      CADENZA_MMA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int column = tile * 8 + sum_column(thread.index()) + i;
+        if (!of_row.has(column)) scores[tile][2 * half + i] = -mma::kInfinity;
+      }
+    }
+  }
+}
+
 }  // namespace cadenza::kernels::sm90

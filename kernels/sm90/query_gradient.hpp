@@ -93,7 +93,10 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     thread_.commit_products();
     thread_.template wait_products<1>(scores);
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
-    if (!all) apply_mask(visible, scores);
+    if (!all) {
+      apply_mask(
+          thread_, [&](int half) { return keys_of(visible, row(half)); }, scores);
+    }
     recompute_probabilities(scores);
     thread_.end_basic_block(scores[0][0]);
     thread_.template wait_products<0>(dscores);
@@ -118,21 +121,6 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
       CADENZA_MMA_UNROLL
       for (int i = 0; i < 4; ++i) {
         dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta_[i / 2]);
-      }
-    }
-  }
-
-  CADENZA_MMA void apply_mask(const Visible& visible, float (&scores)[kTiles][4]) const {
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const SeenColumns seen = keys_of(visible, row(half));
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int key = tile * 8 + sum_column(thread_.index()) + i;
-          if (!seen.has(key)) scores[tile][2 * half + i] = -mma::kInfinity;
-        }
       }
     }
   }
