@@ -107,7 +107,7 @@ def step(check):
             runs += [torch_step(torch)] if torch else []
         except (Failed, Skipped) as error:  # too little memory, say: nothing is wrong with ours
             skipped["torch"] = str(error)
-    broken = []
+    broken, seconds = [], {}
     for kernel, trace in cases.STEPS if check.place.on_device else cases.HOST_STEPS:
         by = f"{kernel}, trace {'on' if trace else 'off'}"
         settings = {"attention.kernel": kernel, "trace.events": str(trace).lower(),
@@ -122,11 +122,11 @@ def step(check):
             key: statistics.median(row[key] for row in steps)
             for key in ("seconds", "tokens_per_second", "model_flops_utilization",
                         "peak_memory_bytes")}})
+        seconds[kernel, trace] = runs[-1]["seconds"]
         check.save()
-    check.figures["tracing"] = {
-        kernel: by["on"] / by["off"] - 1 for kernel in dict(cases.STEPS + cases.HOST_STEPS)
-        if len(by := {row["by"].split()[-1]: row["seconds"] for row in runs
-                      if row["by"].startswith(f"{kernel},")}) == 2}
+    check.figures["tracing"] = {kernel: seconds[kernel, True] / off - 1
+                                for (kernel, trace), off in seconds.items()
+                                if not trace and (kernel, True) in seconds}
     if broken:
         raise Failed("; ".join(broken))
 

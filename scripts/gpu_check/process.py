@@ -60,21 +60,30 @@ def kill(process):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def run(words, clock, log, limit=math.inf, **options):
-    """@param limit  seconds, of the stage's that are left
-    @return the exit code and what was printed, which `log` keeps"""
-    process = start(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT, **options)
+@contextlib.contextmanager
+def ended_after(seconds, process):
+    """Kills the process when the block takes longer. @return an event: that it did"""
     ended = threading.Event()
 
     def end():
         ended.set()
         kill(process)
 
-    timer = threading.Timer(min(clock.left(), limit), end)
+    timer = threading.Timer(seconds, end)
     timer.start()
-    out, _ = process.communicate()
-    timer.cancel()
+    try:
+        yield ended
+    finally:
+        timer.cancel()
+
+
+def run(words, clock, log, limit=math.inf, **options):
+    """@param limit  seconds, of the stage's that are left
+    @return the exit code and what was printed, which `log` keeps"""
+    process = start(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, **options)
+    with ended_after(min(clock.left(), limit), process) as ended:
+        out, _ = process.communicate()
     with open(log, "a", encoding="utf-8") as file:
         file.write(f"== {' '.join(map(str, words))}\n{out}\n== ended with {process.returncode}\n")
     if ended.is_set():
@@ -106,16 +115,12 @@ class Conversation:
     def ask(self, request):
         """@throws Skipped where it refuses to prepare a work, Failed where one fails or it ends"""
         line, limit = "", min(self.clock.left(), self.limit)
-        begin = time.monotonic()
-        timer = threading.Timer(limit, kill, [self.process])
-        timer.start()
-        with contextlib.suppress(BrokenPipeError):
+        with ended_after(limit, self.process) as ended, contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             while (line := self.process.stdout.readline()) and not line.startswith("{"):
                 pass  # what a library has to say
-        timer.cancel()
-        if not line and time.monotonic() - begin >= limit:
+        if not line and ended.is_set():
             raise self.clock.over(self.words, limit)
         if not line:
             said = last_line(self.log.read_text())
