@@ -13,27 +13,14 @@
 
 #include "cadenza/kernels/device.hpp"
 #include "shared_device.hpp"
+#include "unit/kernels/device_data.hpp"
 
 namespace cadenza::exec {
 namespace {
 
+using cadenza::testing::download;
+using cadenza::testing::upload;
 using config::Transport;
-
-/// An array of the device with these elements.
-template <typename T>
-Array<T> on_device(const std::vector<T>& values) {
-  Array<T> array("test", values.size());
-  const Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> from(
-      values.data(), values.size());
-  Kokkos::deep_copy(array, from);
-  return array;
-}
-
-template <typename T>
-std::vector<T> on_host(const Array<T>& array) {
-  const auto copy = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, array);
-  return {copy.data(), copy.data() + copy.extent(0)};
-}
 
 template <typename T>
 std::span<T> span_of(const Array<T>& array) {
@@ -85,28 +72,28 @@ class DeviceCommunicatorTest : public ::testing::TestWithParam<Transport> {
   void expect_collectives() {
     constexpr std::size_t kEach = 501;
     const std::size_t all = kEach * static_cast<std::size_t>(ranks());
-    const auto mine = on_device(numbers<T>(rank(), all));
+    const auto mine = upload(numbers<T>(rank(), all));
 
-    Array<T> sum = on_device(numbers<T>(rank(), all));
+    Array<T> sum = upload(numbers<T>(rank(), all));
     devices_->all_reduce(span_of(sum), comm::Reduction::sum);
-    EXPECT_EQ(on_host(sum), sum_of_numbers<T>(ranks(), all));
+    EXPECT_EQ(download(sum), sum_of_numbers<T>(ranks(), all));
 
-    Array<T> largest = on_device(std::vector<T>{T(rank()), T(-rank())});
+    Array<T> largest = upload(std::vector<T>{T(rank()), T(-rank())});
     devices_->all_reduce(span_of(largest), comm::Reduction::max);
-    EXPECT_EQ(on_host(largest), (std::vector<T>{T(ranks() - 1), T(0)}));
+    EXPECT_EQ(download(largest), (std::vector<T>{T(ranks() - 1), T(0)}));
 
     Array<T> share("share", kEach);
     devices_->reduce_scatter(std::span<const T>(span_of(mine)), span_of(share));
     const auto expected = sum_of_numbers<T>(ranks(), all);
     const auto begin = expected.begin() + static_cast<std::ptrdiff_t>(kEach) * rank();
-    EXPECT_EQ(on_host(share), std::vector<T>(begin, begin + kEach));
+    EXPECT_EQ(download(share), std::vector<T>(begin, begin + kEach));
 
     Array<T> gathered("gathered", all);
-    const auto own = on_device(std::vector<T>(kEach, T(rank())));
+    const auto own = upload(std::vector<T>(kEach, T(rank())));
     devices_->all_gather(std::as_bytes(span_of(own)), std::as_writable_bytes(span_of(gathered)));
     std::vector<T> everybody;
     for (int r = 0; r < ranks(); ++r) everybody.insert(everybody.end(), kEach, T(r));
-    EXPECT_EQ(on_host(gathered), everybody);
+    EXPECT_EQ(download(gathered), everybody);
   }
 
   /// Three sums at once, each its own channel, waited for in another order than posted.
@@ -115,13 +102,13 @@ class DeviceCommunicatorTest : public ::testing::TestWithParam<Transport> {
     const auto counts = uneven();
     const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     const auto count = static_cast<std::size_t>(all);
-    Array<T> sum = on_device(numbers<T>(rank(), count));
-    const auto parts = on_device(numbers<T>(rank(), count));
+    Array<T> sum = upload(numbers<T>(rank(), count));
+    const auto parts = upload(numbers<T>(rank(), count));
     Array<T> share("share", static_cast<std::size_t>(counts[static_cast<std::size_t>(rank())]));
     // Its own part stands in its place, as parameters do.
     std::vector<T> placed(count, T(-1));
     std::fill_n(placed.begin() + first_of(counts), share.extent(0), T(rank()));
-    Array<T> gathered = on_device(placed);
+    Array<T> gathered = upload(placed);
     std::vector<std::int64_t> bytes = counts;
     for (auto& each : bytes) each *= static_cast<std::int64_t>(sizeof(T));
 
@@ -136,15 +123,15 @@ class DeviceCommunicatorTest : public ::testing::TestWithParam<Transport> {
     devices_->wait(1);
 
     const auto expected = sum_of_numbers<T>(ranks(), count);
-    EXPECT_EQ(on_host(sum), expected);
+    EXPECT_EQ(download(sum), expected);
     const auto begin = expected.begin() + first_of(counts);
-    EXPECT_EQ(on_host(share), std::vector<T>(begin, begin + share.extent(0)));
+    EXPECT_EQ(download(share), std::vector<T>(begin, begin + share.extent(0)));
     std::vector<T> everybody;
     for (int r = 0; r < ranks(); ++r) {
       everybody.insert(everybody.end(),
                        static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]), T(r));
     }
-    EXPECT_EQ(on_host(gathered), everybody);
+    EXPECT_EQ(download(gathered), everybody);
   }
 
   std::unique_ptr<comm::Communicator> world_ = comm::make_world();
@@ -170,7 +157,7 @@ TEST_P(DeviceCommunicatorTest, AGroupOfMessagesBetweenAll) {
   for (int peer = 0; peer < ranks(); ++peer) {
     for (int message = 0; message < 2; ++message) {
       const auto content = std::byte(16 * rank() + 2 * peer + message);
-      sent.push_back(on_device(std::vector<std::byte>(size(rank(), peer), content)));
+      sent.push_back(upload(std::vector<std::byte>(size(rank(), peer), content)));
       received.emplace_back("received", size(peer, rank()));
       sends.push_back({span_of(sent.back()), peer, 5});
       receives.push_back({span_of(received.back()), peer, 5});
@@ -180,7 +167,7 @@ TEST_P(DeviceCommunicatorTest, AGroupOfMessagesBetweenAll) {
   devices_->wait(3);
   for (int peer = 0; peer < ranks(); ++peer) {
     for (int message = 0; message < 2; ++message) {
-      const auto found = on_host(received[static_cast<std::size_t>(2 * peer + message)]);
+      const auto found = download(received[static_cast<std::size_t>(2 * peer + message)]);
       EXPECT_THAT(found, ::testing::Each(std::byte(16 * peer + 2 * rank() + message)));
     }
   }
@@ -193,7 +180,7 @@ TEST_P(DeviceCommunicatorTest, ManyGroupsUnderWay) {
   const int before = (rank() + ranks() - 1) % ranks();
   std::vector<Array<float>> sent, received;
   for (int group = 0; group < kGroups; ++group) {
-    sent.push_back(on_device(std::vector<float>(3000, static_cast<float>(100 * rank() + group))));
+    sent.push_back(upload(std::vector<float>(3000, static_cast<float>(100 * rank() + group))));
     received.emplace_back("received", std::size_t{3000});
     const comm::Receive want{std::as_writable_bytes(span_of(received.back())), before, 9};
     const comm::Send have{std::as_bytes(span_of(sent.back())), next, 9};
@@ -201,7 +188,7 @@ TEST_P(DeviceCommunicatorTest, ManyGroupsUnderWay) {
   }
   for (int channel = 0; channel < 4; ++channel) devices_->wait(channel);
   for (int group = 0; group < kGroups; ++group) {
-    EXPECT_THAT(on_host(received[static_cast<std::size_t>(group)]),
+    EXPECT_THAT(download(received[static_cast<std::size_t>(group)]),
                 ::testing::Each(static_cast<float>(100 * before + group)));
   }
 }
@@ -228,7 +215,7 @@ class NcclPair : public ::testing::Test {
     const comm::Receive message{std::as_writable_bytes(span_of(received_)), 0, 0};
     devices_->post({&message, 1}, {}, 0);
     devices_->wait(0);
-    EXPECT_THAT(on_host(received_), ::testing::Each(3));
+    EXPECT_THAT(download(received_), ::testing::Each(3));
   }
   /// For a while, which a slow machine only makes less strict.
   template <typename Said>
@@ -245,7 +232,7 @@ class NcclPair : public ::testing::Test {
   std::unique_ptr<comm::Communicator> world_ = comm::make_world();
   std::unique_ptr<DeviceCommunicator> devices_;
   std::byte signal_{};
-  Array<float> sent_ = on_device(std::vector<float>(8, 3)), received_{"received", 8};
+  Array<float> sent_ = upload(std::vector<float>(8, 3)), received_{"received", 8};
 };
 
 TEST_F(NcclPair, ConnectsWhereBothAre) {
@@ -289,8 +276,8 @@ TEST(NcclOrder, MessagesInAnotherOrderLandInEachOthersPlaces) {
   const auto devices = make_device_communicator(*world, Transport::nccl, Purpose::attention);
   const int next = (world->rank() + 1) % world->size();
   const int before = (world->rank() + world->size() - 1) % world->size();
-  const auto first = on_device(std::vector<float>(8, 1));
-  const auto second = on_device(std::vector<float>(8, 2));
+  const auto first = upload(std::vector<float>(8, 1));
+  const auto second = upload(std::vector<float>(8, 2));
   const Array<float> wants_first("first", 8), wants_second("second", 8);
   const std::array sends = {comm::Send{std::as_bytes(span_of(second)), next, 2},
                             comm::Send{std::as_bytes(span_of(first)), next, 1}};
@@ -299,8 +286,8 @@ TEST(NcclOrder, MessagesInAnotherOrderLandInEachOthersPlaces) {
       comm::Receive{std::as_writable_bytes(span_of(wants_second)), before, 2}};
   devices->post(receives, sends, 0);
   devices->wait(0);
-  EXPECT_THAT(on_host(wants_first), ::testing::Each(2));
-  EXPECT_THAT(on_host(wants_second), ::testing::Each(1));
+  EXPECT_THAT(download(wants_first), ::testing::Each(2));
+  EXPECT_THAT(download(wants_second), ::testing::Each(1));
 }
 
 }  // namespace
