@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cadenza/comm/communicator.hpp"
-#include "command_line.hpp"
+#include "app/command_line.hpp"
 
 namespace cadenza::app {
 

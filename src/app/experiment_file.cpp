@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "experiment_file.hpp"
+#include "app/experiment_file.hpp"
 
 #include <spdlog/spdlog.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "file_contents.hpp"
+#include "app/file_contents.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "index_file.hpp"
+#include "app/index_file.hpp"
 
 #include <fmt/format.h>
 

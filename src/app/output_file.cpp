@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output_file.hpp"
+#include "app/output_file.hpp"
 
 #include <unistd.h>
 

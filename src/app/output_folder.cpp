@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output_folder.hpp"
+#include "app/output_folder.hpp"
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>

@@ -11,7 +11,7 @@
 #include "app/runtime/signals.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/runtime/version.hpp"
-#include "commands.hpp"
+#include "app/commands.hpp"
 
 namespace cadenza::app {
 namespace {

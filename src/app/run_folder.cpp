@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run_folder.hpp"
+#include "app/run_folder.hpp"
 
 #include <spdlog/spdlog.h>
 

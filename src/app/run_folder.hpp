@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
-#include "output_folder.hpp"
+#include "app/output_folder.hpp"
 
 namespace cadenza::app {
 

@@ -4,7 +4,7 @@
 #include <Kokkos_Core.hpp>
 
 #include "cadenza/kernels/simd.hpp"
-#include "head_loops.hpp"
+#include "attention/head_loops.hpp"
 
 namespace cadenza::attention {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hang.hpp"
+#include "comm/hang.hpp"
 
 #include <fmt/format.h>
 

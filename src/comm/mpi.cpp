@@ -12,8 +12,8 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/comm/parts.hpp"
-#include "check.hpp"
-#include "watch.hpp"
+#include "comm/check.hpp"
+#include "comm/watch.hpp"
 
 namespace cadenza::comm {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "watch.hpp"
+#include "comm/watch.hpp"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <array>
 #include <exception>
 
-#include "check.hpp"
-#include "hang.hpp"
+#include "comm/check.hpp"
+#include "comm/hang.hpp"
 
 namespace cadenza::comm {
 namespace {

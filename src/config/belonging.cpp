@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "belonging.hpp"
+#include "config/belonging.hpp"
 
 #include <algorithm>
 #include <concepts>
 
 #include "cadenza/config/load.hpp"
-#include "words.hpp"
+#include "config/words.hpp"
 
 namespace cadenza::config {
 namespace {

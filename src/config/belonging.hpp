@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cadenza/config/experiment.hpp"
-#include "value.hpp"
+#include "config/value.hpp"
 
 namespace cadenza::config {
 

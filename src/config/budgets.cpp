@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/config/load.hpp"
-#include "keys.hpp"
-#include "read.hpp"
-#include "yaml.hpp"
+#include "config/keys.hpp"
+#include "config/read.hpp"
+#include "config/yaml.hpp"
 
 namespace cadenza::config {
 namespace {

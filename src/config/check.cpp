@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "check.hpp"
+#include "config/check.hpp"
 
 #include <fmt/ranges.h>
 
@@ -8,10 +8,10 @@
 #include <set>
 #include <vector>
 
-#include "belonging.hpp"
+#include "config/belonging.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
-#include "words.hpp"
+#include "config/words.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cadenza/config/load.hpp"
-#include "value.hpp"
+#include "config/value.hpp"
 
 namespace cadenza::config {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "cadenza/config/load.hpp"
-#include "machine_schema.hpp"
-#include "words.hpp"
+#include "config/machine_schema.hpp"
+#include "config/words.hpp"
 
 namespace cadenza::config {
 namespace {

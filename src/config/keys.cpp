@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "keys.hpp"
+#include "config/keys.hpp"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "cadenza/base/nearest.hpp"
-#include "machine_schema.hpp"
+#include "config/machine_schema.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -2,7 +2,7 @@
 // Which keys there are, and which one was probably meant.
 #pragma once
 
-#include "value.hpp"
+#include "config/value.hpp"
 
 namespace cadenza::config {
 

@@ -3,11 +3,11 @@
 
 #include <optional>
 
-#include "check.hpp"
-#include "keys.hpp"
-#include "read.hpp"
-#include "words.hpp"
-#include "yaml.hpp"
+#include "config/check.hpp"
+#include "config/keys.hpp"
+#include "config/read.hpp"
+#include "config/words.hpp"
+#include "config/yaml.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <set>
 
-#include "keys.hpp"
-#include "machine_schema.hpp"
-#include "read.hpp"
-#include "yaml.hpp"
+#include "config/keys.hpp"
+#include "config/machine_schema.hpp"
+#include "config/read.hpp"
+#include "config/yaml.hpp"
 
 namespace cadenza::config {
 namespace {

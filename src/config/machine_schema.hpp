@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cadenza/config/machine.hpp"
-#include "schema.hpp"
+#include "config/schema.hpp"
 
 namespace cadenza::config {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "read.hpp"
+#include "config/read.hpp"
 
 #include <fmt/ranges.h>
 
@@ -10,9 +10,9 @@
 #include <type_traits>
 
 #include "cadenza/base/nearest.hpp"
-#include "keys.hpp"
-#include "machine_schema.hpp"
-#include "words.hpp"
+#include "config/keys.hpp"
+#include "config/machine_schema.hpp"
+#include "config/words.hpp"
 
 namespace cadenza::config {
 namespace {

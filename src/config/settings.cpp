@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "cadenza/config/load.hpp"
-#include "yaml.hpp"
+#include "config/yaml.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "cadenza/base/nearest.hpp"
-#include "keys.hpp"
-#include "yaml.hpp"
+#include "config/keys.hpp"
+#include "config/yaml.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -6,11 +6,11 @@
 #include <string_view>
 
 #include "cadenza/config/sweep.hpp"
-#include "check.hpp"
-#include "keys.hpp"
-#include "read.hpp"
-#include "schema.hpp"
-#include "yaml.hpp"
+#include "config/check.hpp"
+#include "config/keys.hpp"
+#include "config/read.hpp"
+#include "config/schema.hpp"
+#include "config/yaml.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "value.hpp"
+#include "config/value.hpp"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "value.hpp"
+#include "config/value.hpp"
 
 namespace cadenza::config {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "balanced.hpp"
+#include "data/balanced.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -11,7 +11,7 @@
 
 #include "cadenza/base/mask.hpp"
 #include "cadenza/data/batch.hpp"
-#include "stream.hpp"
+#include "data/stream.hpp"
 
 namespace cadenza::data {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cut.hpp"
+#include "data/cut.hpp"
 
 #include <algorithm>
 #include <utility>

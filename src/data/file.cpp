@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "file.hpp"
+#include "data/file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "foreign.hpp"
+#include "data/foreign.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
-#include "file.hpp"
+#include "data/file.hpp"
 
 namespace cadenza::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "length_files.hpp"
+#include "data/length_files.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lengths.hpp"
+#include "data/lengths.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
-#include "length_files.hpp"
-#include "sampling.hpp"
+#include "data/length_files.hpp"
+#include "data/sampling.hpp"
 
 namespace cadenza::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "npy.hpp"
+#include "data/npy.hpp"
 
 #include <algorithm>
 #include <charconv>

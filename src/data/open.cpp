@@ -3,11 +3,11 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "cut.hpp"
-#include "retrieval.hpp"
-#include "synthetic.hpp"
-#include "text.hpp"
-#include "tokens.hpp"
+#include "data/cut.hpp"
+#include "data/retrieval.hpp"
+#include "data/synthetic.hpp"
+#include "data/text.hpp"
+#include "data/tokens.hpp"
 
 namespace cadenza::data {
 namespace {

@@ -3,12 +3,12 @@
 #include <cmath>
 #include <utility>
 
-#include "balanced.hpp"
+#include "data/balanced.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/limits.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
-#include "stream.hpp"
+#include "data/stream.hpp"
 
 namespace cadenza::data {
 namespace {

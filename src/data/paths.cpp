@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "paths.hpp"
+#include "data/paths.hpp"
 
 #include <fnmatch.h>
 #include <sys/stat.h>

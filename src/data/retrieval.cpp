@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "retrieval.hpp"
+#include "data/retrieval.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
-#include "lengths.hpp"
+#include "data/lengths.hpp"
 
 namespace cadenza::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sampling.hpp"
+#include "data/sampling.hpp"
 
 #include <algorithm>
 #include <cmath>

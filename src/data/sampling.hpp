@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
-#include "length_files.hpp"
+#include "data/length_files.hpp"
 
 namespace cadenza::data {
 

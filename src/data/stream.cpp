@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream.hpp"
+#include "data/stream.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "synthetic.hpp"
+#include "data/synthetic.hpp"
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
-#include "lengths.hpp"
+#include "data/lengths.hpp"
 
 namespace cadenza::data {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "text.hpp"
+#include "data/text.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include "cadenza/base/error.hpp"
-#include "foreign.hpp"
-#include "paths.hpp"
+#include "data/foreign.hpp"
+#include "data/paths.hpp"
 
 namespace cadenza::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cadenza/data/corpus.hpp"
-#include "file.hpp"
+#include "data/file.hpp"
 
 namespace cadenza::data {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "token_file.hpp"
+#include "data/token_file.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "cadenza/base/error.hpp"
-#include "foreign.hpp"
-#include "npy.hpp"
+#include "data/foreign.hpp"
+#include "data/npy.hpp"
 
 namespace cadenza::data {
 namespace {

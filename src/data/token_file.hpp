@@ -10,7 +10,7 @@
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "file.hpp"
+#include "data/file.hpp"
 
 namespace cadenza::data {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokens.hpp"
+#include "data/tokens.hpp"
 
 #include <algorithm>
 
 #include "cadenza/base/error.hpp"
-#include "paths.hpp"
+#include "data/paths.hpp"
 
 namespace cadenza::data {
 

@@ -7,7 +7,7 @@
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "token_file.hpp"
+#include "data/token_file.hpp"
 
 namespace cadenza::data {
 

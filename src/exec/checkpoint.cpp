@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint.hpp"
+#include "exec/checkpoint.hpp"
 
 #include <optional>
 

@@ -11,7 +11,7 @@
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/rotary.hpp"
 #include "exec/collectives/groups.hpp"
-#include "trainer.hpp"
+#include "exec/trainer.hpp"
 
 namespace cadenza::exec {
 namespace {

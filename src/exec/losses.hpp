@@ -9,7 +9,7 @@
 
 #include "cadenza/model/llama.hpp"
 #include "cadenza/trace/event.hpp"
-#include "microbatch.hpp"
+#include "exec/microbatch.hpp"
 
 namespace cadenza::exec {
 

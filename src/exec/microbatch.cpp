@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "microbatch.hpp"
+#include "exec/microbatch.hpp"
 
 #include <map>
 

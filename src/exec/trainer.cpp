@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer.hpp"
+#include "exec/trainer.hpp"
 
 #include <cmath>
 
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/optimizer.hpp"
-#include "checkpoint.hpp"
+#include "exec/checkpoint.hpp"
 #include "exec/attention/elements.hpp"
-#include "microbatch.hpp"
+#include "exec/microbatch.hpp"
 
 namespace cadenza::exec {
 namespace {

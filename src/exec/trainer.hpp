@@ -15,7 +15,7 @@
 #include "exec/collectives/groups.hpp"
 #include "exec/collectives/pipeline_p2p.hpp"
 #include "exec/collectives/tensor_collectives.hpp"
-#include "losses.hpp"
+#include "exec/losses.hpp"
 
 namespace cadenza::exec {
 

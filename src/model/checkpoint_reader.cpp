@@ -9,7 +9,7 @@
 #include "cadenza/base/text.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
-#include "checkpoint_settings.hpp"
+#include "model/checkpoint_settings.hpp"
 
 namespace cadenza::model {
 namespace {

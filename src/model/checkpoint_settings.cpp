@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint_settings.hpp"
+#include "model/checkpoint_settings.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/layers.hpp"
-#include "ordered_sum.hpp"
+#include "model/ordered_sum.hpp"
 
 namespace cadenza::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cadenza/model/layers.hpp"
-#include "vector_loops.hpp"
+#include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 namespace {

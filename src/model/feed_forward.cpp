@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/layers.hpp"
-#include "vector_loops.hpp"
+#include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 

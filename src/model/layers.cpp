@@ -2,7 +2,7 @@
 // What runs over flat arrays.
 #include "cadenza/model/layers.hpp"
 
-#include "ordered_sum.hpp"
+#include "model/ordered_sum.hpp"
 
 namespace cadenza::model {
 template <typename Real>

@@ -3,7 +3,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
-#include "gemms.hpp"
+#include "model/gemms.hpp"
 
 namespace cadenza::model {
 

@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "cadenza/model/layers.hpp"
-#include "vector_loops.hpp"
+#include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 namespace {

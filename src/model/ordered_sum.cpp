@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ordered_sum.hpp"
+#include "model/ordered_sum.hpp"
 
 namespace cadenza::model {
 namespace {

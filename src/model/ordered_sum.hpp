@@ -3,7 +3,7 @@
 // number of items alone, and their sums are added in the order of the blocks.
 #pragma once
 
-#include "vector_loops.hpp"
+#include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 

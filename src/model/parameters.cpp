@@ -9,7 +9,7 @@
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
 #include "cadenza/model/layers.hpp"
-#include "vector_loops.hpp"
+#include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "assemble.hpp"
+#include "plan/assemble.hpp"
 
 #include <algorithm>
 #include <tuple>
 
-#include "merges.hpp"
-#include "order.hpp"
+#include "plan/merges.hpp"
+#include "plan/order.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "index_rounds.hpp"
+#include "plan/index_rounds.hpp"
 
 #include <algorithm>
 #include <map>
 
-#include "order.hpp"
+#include "plan/order.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "merges.hpp"
+#include "plan/merges.hpp"
 
 #include <algorithm>
 #include <span>
 
-#include "grid.hpp"
+#include "plan/grid.hpp"
 
 namespace cadenza::plan {
 namespace {

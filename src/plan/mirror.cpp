@@ -7,8 +7,8 @@
 #include <span>
 #include <tuple>
 
-#include "grid.hpp"
-#include "order.hpp"
+#include "plan/grid.hpp"
+#include "plan/order.hpp"
 #include "plan/workload/homes.hpp"
 
 namespace cadenza::plan {

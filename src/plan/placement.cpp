@@ -7,7 +7,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/predict.hpp"
-#include "index_rounds.hpp"
+#include "plan/index_rounds.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exchange.hpp"
+#include "program/exchange.hpp"
 
 #include <array>
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <utility>
 
-#include "buffer_pool.hpp"
-#include "exchange.hpp"
-#include "stream_order.hpp"
-#include "units.hpp"
+#include "program/buffer_pool.hpp"
+#include "program/exchange.hpp"
+#include "program/stream_order.hpp"
+#include "program/units.hpp"
 
 namespace cadenza::program {
 namespace {

@@ -6,7 +6,7 @@
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cadenza/program/operation_time.hpp"
-#include "layer_classes.hpp"
+#include "program/layer_classes.hpp"
 
 namespace cadenza::program {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream_order.hpp"
+#include "program/stream_order.hpp"
 
 #include <algorithm>
 #include <map>

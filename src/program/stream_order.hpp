@@ -9,7 +9,7 @@
 #include <compare>
 #include <vector>
 
-#include "units.hpp"
+#include "program/units.hpp"
 
 namespace cadenza::program {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "clock.hpp"
+#include "simulate/clock.hpp"
 
 #include <fmt/format.h>
 

@@ -9,11 +9,11 @@
 #include <tuple>
 
 #include "cadenza/simulate/simulator.hpp"
-#include "dense.hpp"
-#include "exchange.hpp"
-#include "network.hpp"
-#include "perturbation.hpp"
-#include "work.hpp"
+#include "simulate/dense.hpp"
+#include "simulate/exchange.hpp"
+#include "simulate/network.hpp"
+#include "simulate/perturbation.hpp"
+#include "simulate/work.hpp"
 
 namespace cadenza::simulate {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cadenza/base/hash.hpp"
-#include "clock.hpp"
+#include "simulate/clock.hpp"
 
 namespace cadenza::simulate {
 

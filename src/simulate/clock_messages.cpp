@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cadenza/base/hash.hpp"
-#include "clock.hpp"
+#include "simulate/clock.hpp"
 
 namespace cadenza::simulate {
 namespace {

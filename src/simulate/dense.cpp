@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dense.hpp"
+#include "simulate/dense.hpp"
 
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/program/operation_work.hpp"

@@ -9,7 +9,7 @@
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/program/operation_time.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "dense.hpp"
+#include "simulate/dense.hpp"
 
 namespace cadenza::simulate {
 namespace {

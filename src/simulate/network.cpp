@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "network.hpp"
+#include "simulate/network.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perturbation.hpp"
+#include "simulate/perturbation.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 #include "cadenza/simulate/simulator.hpp"
 
 #include "cadenza/base/error.hpp"
-#include "clock.hpp"
+#include "simulate/clock.hpp"
 
 namespace cadenza::simulate {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "work.hpp"
+#include "simulate/work.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "breakdown.hpp"
+#include "storage/breakdown.hpp"
 
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "breakdown.hpp"
+#include "storage/breakdown.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cadenza/trace/writer.hpp"
-#include "schema.hpp"
+#include "trace/schema.hpp"
 
 namespace cadenza::trace {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cadenza/storage/hdf5.hpp"
-#include "schema.hpp"
+#include "trace/schema.hpp"
 
 namespace cadenza::trace {
 

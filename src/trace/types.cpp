@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "schema.hpp"
+#include "trace/schema.hpp"
 
 namespace cadenza::trace {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/place.hpp"
-#include "compact.hpp"
-#include "schema.hpp"
-#include "table.hpp"
+#include "trace/compact.hpp"
+#include "trace/schema.hpp"
+#include "trace/table.hpp"
 
 namespace cadenza::trace {
 namespace {

@@ -12,7 +12,7 @@
 #include "app/runtime/dtype.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/simulate/simulation.hpp"
-#include "attend_files.hpp"
+#include "app/attend/attend_files.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attend_files.hpp"
+#include "app/attend/attend_files.hpp"
 
 #include <fmt/ranges.h>
 

@@ -14,7 +14,7 @@
 #include "app/runtime/terminal.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/storage/new_file.hpp"
-#include "calibration.hpp"
+#include "app/calibrate/calibration.hpp"
 
 namespace cadenza::app {
 namespace {

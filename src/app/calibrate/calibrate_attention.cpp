@@ -6,8 +6,8 @@
 
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "calibration.hpp"
-#include "timing.hpp"
+#include "app/calibrate/calibration.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cadenza/plan/index.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "calibration.hpp"
-#include "measure_steps.hpp"
-#include "timing.hpp"
+#include "app/calibrate/calibration.hpp"
+#include "app/calibrate/measure_steps.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -10,11 +10,11 @@
 #include "cadenza/cost/product_time.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "calibration.hpp"
-#include "measure_links.hpp"
-#include "measure_products.hpp"
-#include "measure_steps.hpp"
-#include "timing.hpp"
+#include "app/calibrate/calibration.hpp"
+#include "app/calibrate/measure_links.hpp"
+#include "app/calibrate/measure_products.hpp"
+#include "app/calibrate/measure_steps.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -17,9 +17,9 @@
 #include "cadenza/config/machine.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/program/operation_work.hpp"
-#include "fit_machine.hpp"
-#include "measure_attention.hpp"
-#include "rounds.hpp"
+#include "app/calibrate/fit_machine.hpp"
+#include "app/calibrate/measure_attention.hpp"
+#include "app/calibrate/rounds.hpp"
 
 namespace cadenza::app {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fit_machine.hpp"
+#include "app/calibrate/fit_machine.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -14,8 +14,8 @@
 #include "cadenza/program/layout.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "rounds.hpp"
-#include "timing.hpp"
+#include "app/calibrate/rounds.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

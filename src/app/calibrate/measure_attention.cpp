@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure_attention.hpp"
+#include "app/calibrate/measure_attention.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/model/rotary.hpp"
-#include "timing.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure_links.hpp"
+#include "app/calibrate/measure_links.hpp"
 
-#include "timing.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure_products.hpp"
+#include "app/calibrate/measure_products.hpp"
 
 #include "cadenza/kernels/matmul.hpp"
-#include "timing.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 

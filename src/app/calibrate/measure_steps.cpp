@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure_steps.hpp"
+#include "app/calibrate/measure_steps.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -7,7 +7,7 @@
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "timing.hpp"
+#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 

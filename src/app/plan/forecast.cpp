@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forecast.hpp"
+#include "app/plan/forecast.hpp"
 
 #include <fmt/format.h>
 

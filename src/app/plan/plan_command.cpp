@@ -10,7 +10,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "forecast.hpp"
+#include "app/plan/forecast.hpp"
 
 #include <fmt/format.h>
 

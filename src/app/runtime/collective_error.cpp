@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective_error.hpp"
+#include "app/runtime/collective_error.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -13,8 +13,8 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/device_identity.hpp"
-#include "failure.hpp"
-#include "threads.hpp"
+#include "app/runtime/failure.hpp"
+#include "app/runtime/threads.hpp"
 
 namespace cadenza::app {
 namespace {

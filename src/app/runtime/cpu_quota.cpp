@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu_quota.hpp"
+#include "app/runtime/cpu_quota.hpp"
 
 #include <sys/stat.h>
 

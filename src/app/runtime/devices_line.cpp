@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "devices_line.hpp"
+#include "app/runtime/devices_line.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "cadenza/base/text.hpp"
-#include "kernels_line.hpp"
+#include "app/runtime/kernels_line.hpp"
 
 namespace cadenza::app {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtype.hpp"
+#include "app/runtime/dtype.hpp"
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "failure.hpp"
+#include "app/runtime/failure.hpp"
 
 #include <cstdio>
 #include <cstdlib>

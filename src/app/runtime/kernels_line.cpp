@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels_line.hpp"
+#include "app/runtime/kernels_line.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "machine.hpp"
+#include "app/runtime/machine.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -17,10 +17,10 @@
 #include "cadenza/kernels/device_identity.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/kernels/random_fill.hpp"
-#include "collective_error.hpp"
-#include "devices_line.hpp"
-#include "kernels_line.hpp"
-#include "peak_rate.hpp"
+#include "app/runtime/collective_error.hpp"
+#include "app/runtime/devices_line.hpp"
+#include "app/runtime/kernels_line.hpp"
+#include "app/runtime/peak_rate.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak_rate.hpp"
+#include "app/runtime/peak_rate.hpp"
 
 #include <algorithm>
 #include <array>

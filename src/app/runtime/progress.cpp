@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "progress.hpp"
+#include "app/runtime/progress.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -11,7 +11,7 @@
 
 #include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
-#include "terminal.hpp"
+#include "app/runtime/terminal.hpp"
 
 namespace cadenza::app {
 namespace {

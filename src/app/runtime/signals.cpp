@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "signals.hpp"
+#include "app/runtime/signals.hpp"
 
 #include <fmt/format.h>
 

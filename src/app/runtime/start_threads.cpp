@@ -11,7 +11,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "threads.hpp"
+#include "app/runtime/threads.hpp"
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "terminal.hpp"
+#include "app/runtime/terminal.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of threads and cores; no system calls.
-#include "threads.hpp"
+#include "app/runtime/threads.hpp"
 
 #include <fmt/ranges.h>
 

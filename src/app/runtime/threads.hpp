@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
-#include "cpu_quota.hpp"
+#include "app/runtime/cpu_quota.hpp"
 
 namespace cadenza::app {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "candidates.hpp"
+#include "app/search/candidates.hpp"
 
 #include <fmt/format.h>
 

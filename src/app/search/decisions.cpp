@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "decisions.hpp"
+#include "app/search/decisions.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
-#include "candidates.hpp"
-#include "sample.hpp"
+#include "app/search/candidates.hpp"
+#include "app/search/sample.hpp"
 
 namespace cadenza::app {
 namespace {

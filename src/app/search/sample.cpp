@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sample.hpp"
+#include "app/search/sample.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search.hpp"
+#include "app/search/search.hpp"
 
 #include <fmt/format.h>
 
@@ -19,9 +19,9 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
 #include "cadenza/simulate/tensor_ranks.hpp"
-#include "decisions.hpp"
-#include "sample.hpp"
-#include "search_report.hpp"
+#include "app/search/decisions.hpp"
+#include "app/search/sample.hpp"
+#include "app/search/search_report.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -9,7 +9,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
-#include "candidates.hpp"
+#include "app/search/candidates.hpp"
 
 namespace cadenza::app {
 

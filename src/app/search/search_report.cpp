@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search_report.hpp"
+#include "app/search/search_report.hpp"
 
 #include <fmt/format.h>
 

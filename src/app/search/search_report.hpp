@@ -8,8 +8,8 @@
 
 #include "cadenza/config/machine.hpp"
 #include "cadenza/simulate/simulator.hpp"
-#include "candidates.hpp"
-#include "search.hpp"
+#include "app/search/candidates.hpp"
+#include "app/search/search.hpp"
 
 namespace cadenza::app {
 

@@ -16,8 +16,8 @@
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/rates.hpp"
-#include "simulated_trace.hpp"
-#include "simulation_report.hpp"
+#include "app/simulate/simulated_trace.hpp"
+#include "app/simulate/simulation_report.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulated_trace.hpp"
+#include "app/simulate/simulated_trace.hpp"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 
 #include "cadenza/simulate/recording.hpp"
 #include "cadenza/trace/writer.hpp"
-#include "simulation.hpp"
+#include "app/simulate/simulation.hpp"
 
 namespace cadenza::app {
 

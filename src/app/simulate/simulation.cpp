@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation.hpp"
+#include "app/simulate/simulation.hpp"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include "app/run_folder.hpp"
 #include "cadenza/config/load.hpp"
-#include "simulation_report.hpp"
+#include "app/simulate/simulation_report.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulation_report.hpp"
+#include "app/simulate/simulation_report.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "simulation.hpp"
+#include "app/simulate/simulation.hpp"
 
 namespace cadenza::app {
 

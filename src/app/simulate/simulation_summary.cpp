@@ -7,7 +7,7 @@
 #include "cadenza/base/units.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/simulate/recording.hpp"
-#include "simulation.hpp"
+#include "app/simulate/simulation.hpp"
 
 namespace cadenza::app {
 namespace {

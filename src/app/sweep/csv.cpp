@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "csv.hpp"
+#include "app/sweep/csv.hpp"
 
 namespace cadenza::app {
 

@@ -27,7 +27,7 @@
 #include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/new_file.hpp"
-#include "sweep_table.hpp"
+#include "app/sweep/sweep_table.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sweep_table.hpp"
+#include "app/sweep/sweep_table.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/new_file.hpp"
-#include "csv.hpp"
+#include "app/sweep/csv.hpp"
 
 namespace cadenza::app {
 namespace {

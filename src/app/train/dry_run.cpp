@@ -20,7 +20,7 @@
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/estimate.hpp"
 #include "cadenza/model/llama.hpp"
-#include "start.hpp"
+#include "app/train/start.hpp"
 
 namespace cadenza::app {
 namespace {

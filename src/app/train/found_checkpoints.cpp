@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "found_checkpoints.hpp"
+#include "app/train/found_checkpoints.hpp"
 
 #include <spdlog/spdlog.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kept_checkpoints.hpp"
+#include "app/train/kept_checkpoints.hpp"
 
 #include <spdlog/spdlog.h>
 

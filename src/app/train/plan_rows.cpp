@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan_rows.hpp"
+#include "app/train/plan_rows.hpp"
 
 #include <algorithm>
 

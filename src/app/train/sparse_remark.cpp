@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sparse_remark.hpp"
+#include "app/train/sparse_remark.hpp"
 
 #include <fmt/format.h>
 

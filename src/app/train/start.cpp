@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "start.hpp"
+#include "app/train/start.hpp"
 
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
@@ -11,7 +11,7 @@
 #include "app/runtime/collective_error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "found_checkpoints.hpp"
+#include "app/train/found_checkpoints.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "step_report.hpp"
+#include "app/train/step_report.hpp"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/model/estimate.hpp"
-#include "training.hpp"
+#include "app/train/training.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training.hpp"
+#include "app/train/training.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -16,9 +16,9 @@
 #include "app/simulate/simulation.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/program/operation_time.hpp"
-#include "plan_rows.hpp"
-#include "sparse_remark.hpp"
-#include "start.hpp"
+#include "app/train/plan_rows.hpp"
+#include "app/train/sparse_remark.hpp"
+#include "app/train/start.hpp"
 
 namespace cadenza::app {
 namespace {

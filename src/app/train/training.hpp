@@ -16,8 +16,8 @@
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/trace/writer.hpp"
-#include "kept_checkpoints.hpp"
-#include "step_report.hpp"
+#include "app/train/kept_checkpoints.hpp"
+#include "app/train/step_report.hpp"
 
 namespace cadenza::app {
 

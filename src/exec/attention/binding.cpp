@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "arena.hpp"
+#include "exec/attention/arena.hpp"
 #include "cadenza/base/error.hpp"
-#include "pieces.hpp"
+#include "exec/attention/pieces.hpp"
 
 namespace cadenza::exec {
 namespace {

@@ -7,7 +7,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
-#include "elements.hpp"
+#include "exec/attention/elements.hpp"
 
 namespace cadenza::exec {
 namespace {

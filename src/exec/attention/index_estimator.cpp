@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "index_estimator.hpp"
+#include "exec/attention/index_estimator.hpp"
 
 #include <algorithm>
 

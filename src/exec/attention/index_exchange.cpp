@@ -7,7 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/exec/exchange.hpp"
-#include "index_estimator.hpp"
+#include "exec/attention/index_estimator.hpp"
 
 namespace cadenza::exec {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pieces.hpp"
+#include "exec/attention/pieces.hpp"
 
 #include <tuple>
 
-#include "arena.hpp"
+#include "exec/attention/arena.hpp"
 
 namespace cadenza::exec {
 

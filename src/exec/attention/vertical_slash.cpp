@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "cadenza/kernels/observe.hpp"
-#include "index_estimator.hpp"
+#include "exec/attention/index_estimator.hpp"
 
 namespace cadenza::exec {
 namespace {

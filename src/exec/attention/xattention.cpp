@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cadenza/kernels/observe.hpp"
-#include "index_estimator.hpp"
+#include "exec/attention/index_estimator.hpp"
 
 namespace cadenza::exec {
 namespace {

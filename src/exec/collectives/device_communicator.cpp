@@ -10,7 +10,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "exec/nccl/communicator.hpp"
-#include "staging.hpp"
+#include "exec/collectives/staging.hpp"
 
 namespace cadenza::exec {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gradients.hpp"
+#include "exec/collectives/gradients.hpp"
 
 #include <algorithm>
 

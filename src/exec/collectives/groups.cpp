@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "groups.hpp"
+#include "exec/collectives/groups.hpp"
 
 namespace cadenza::exec {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline_edges.hpp"
+#include "exec/collectives/pipeline_edges.hpp"
 
 namespace cadenza::exec {
 

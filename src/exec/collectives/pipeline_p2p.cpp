@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline_p2p.hpp"
+#include "exec/collectives/pipeline_p2p.hpp"
 
 #include <algorithm>
 

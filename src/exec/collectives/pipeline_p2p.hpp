@@ -10,7 +10,7 @@
 #include "cadenza/exec/message_buffer.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/program/program.hpp"
-#include "pipeline_edges.hpp"
+#include "exec/collectives/pipeline_edges.hpp"
 
 namespace cadenza::exec {
 

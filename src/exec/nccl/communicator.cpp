@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator.hpp"
+#include "exec/nccl/communicator.hpp"
 
 #include <type_traits>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cadenza/exec/device_communicator.hpp"
-#include "channels.hpp"
-#include "queue.hpp"
+#include "exec/nccl/channels.hpp"
+#include "exec/nccl/queue.hpp"
 
 namespace cadenza::exec::nccl {
 

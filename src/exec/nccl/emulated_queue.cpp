@@ -5,7 +5,7 @@
 // order stops or misleads the emulation as it would stop or mislead the library.
 #ifndef CADENZA_NCCL
 
-#include "queue.hpp"
+#include "exec/nccl/queue.hpp"
 
 #include <algorithm>
 #include <compare>

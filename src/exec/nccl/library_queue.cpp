@@ -13,7 +13,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
-#include "queue.hpp"
+#include "exec/nccl/queue.hpp"
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0),
               "NCCL before 2.17 has no channel bounds");

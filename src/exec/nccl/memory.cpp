@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory.hpp"
+#include "exec/nccl/memory.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "channels.hpp"
+#include "exec/nccl/channels.hpp"
 
 namespace cadenza::exec::nccl {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "blocks.hpp"
+#include "plan/cad/blocks.hpp"
 
 #include <algorithm>
 #include <set>

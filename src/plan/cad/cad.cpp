@@ -6,12 +6,12 @@
 
 #include <utility>
 
-#include "blocks.hpp"
+#include "plan/cad/blocks.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "cadenza/plan/predict.hpp"
-#include "keys.hpp"
-#include "pairs.hpp"
+#include "plan/cad/keys.hpp"
+#include "plan/cad/pairs.hpp"
 #include "plan/assemble.hpp"
 
 namespace cadenza::plan {

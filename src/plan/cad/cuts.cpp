@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "keys.hpp"
+#include "plan/cad/keys.hpp"
 
 namespace cadenza::plan {
 namespace {

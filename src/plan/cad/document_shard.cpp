@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "document_shard.hpp"
+#include "plan/cad/document_shard.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "loads.hpp"
+#include "plan/cad/loads.hpp"
 #include "plan/workload/homes.hpp"
 
 namespace cadenza::plan {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
-#include "residency.hpp"
+#include "plan/cad/residency.hpp"
 
 namespace cadenza::plan {
 

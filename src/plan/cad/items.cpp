@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "items.hpp"
+#include "plan/cad/items.hpp"
 
 #include <algorithm>
 #include <tuple>

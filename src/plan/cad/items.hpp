@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "document_shard.hpp"
-#include "loads.hpp"
+#include "plan/cad/document_shard.hpp"
+#include "plan/cad/loads.hpp"
 #include "plan/assemble.hpp"
-#include "residency.hpp"
-#include "score.hpp"
+#include "plan/cad/residency.hpp"
+#include "plan/cad/score.hpp"
 
 namespace cadenza::plan {
 

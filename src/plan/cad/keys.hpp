@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "loads.hpp"
+#include "plan/cad/loads.hpp"
 #include "plan/assemble.hpp"
-#include "residency.hpp"
+#include "plan/cad/residency.hpp"
 
 namespace cadenza::plan {
 

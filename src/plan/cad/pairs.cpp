@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pairs.hpp"
+#include "plan/cad/pairs.hpp"
 
 #include <algorithm>
 
-#include "items.hpp"
+#include "plan/cad/items.hpp"
 
 namespace cadenza::plan {
 namespace {

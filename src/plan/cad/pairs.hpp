@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
-#include "document_shard.hpp"
-#include "loads.hpp"
+#include "plan/cad/document_shard.hpp"
+#include "plan/cad/loads.hpp"
 #include "plan/assemble.hpp"
-#include "residency.hpp"
-#include "score.hpp"
+#include "plan/cad/residency.hpp"
+#include "plan/cad/score.hpp"
 
 namespace cadenza::plan {
 

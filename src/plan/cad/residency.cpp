@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "residency.hpp"
+#include "plan/cad/residency.hpp"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 
 #include "cadenza/plan/plan.hpp"
 #include "plan/workload/homes.hpp"
-#include "ranges.hpp"
+#include "plan/cad/ranges.hpp"
 
 namespace cadenza::plan {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "score.hpp"
+#include "plan/cad/score.hpp"
 
 #include <cmath>
 

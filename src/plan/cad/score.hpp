@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cadenza/config/experiment.hpp"
-#include "document_shard.hpp"
-#include "residency.hpp"
+#include "plan/cad/document_shard.hpp"
+#include "plan/cad/residency.hpp"
 
 namespace cadenza::plan {
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "flows.hpp"
-#include "keys.hpp"
-#include "ranges.hpp"
-#include "tiling.hpp"
+#include "plan/cad/flows.hpp"
+#include "plan/cad/keys.hpp"
+#include "plan/cad/ranges.hpp"
+#include "plan/cad/tiling.hpp"
 
 namespace cadenza::plan {
 namespace {

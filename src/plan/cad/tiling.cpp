@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tiling.hpp"
+#include "plan/cad/tiling.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cadenza/base/sparse_density.hpp"
-#include "flows.hpp"
+#include "plan/cad/flows.hpp"
 
 namespace cadenza::plan {
 

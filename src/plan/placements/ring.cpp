@@ -4,7 +4,7 @@
 // alone, so homes and workload.order say which of them it is (Ring Attention, arXiv 2310.01889;
 // Striped Attention, arXiv 2311.09431).
 #include "cadenza/plan/placement.hpp"
-#include "ring_plan.hpp"
+#include "plan/placements/ring_plan.hpp"
 
 namespace cadenza::plan {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ring_plan.hpp"
+#include "plan/placements/ring_plan.hpp"
 
 #include <algorithm>
 #include <tuple>

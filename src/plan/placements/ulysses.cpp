@@ -4,7 +4,7 @@
 // go to each of them.
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
-#include "ring_plan.hpp"
+#include "plan/placements/ring_plan.hpp"
 
 namespace cadenza::plan {
 

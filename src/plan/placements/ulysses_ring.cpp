@@ -3,7 +3,7 @@
 // (USP, arXiv 2405.07719; the 2-D attention of LoongTrain, arXiv 2406.18485).
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
-#include "ring_plan.hpp"
+#include "plan/placements/ring_plan.hpp"
 
 namespace cadenza::plan {
 

@@ -5,7 +5,7 @@
 
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
-#include "summary.hpp"
+#include "plan/report/summary.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key_bytes.hpp"
+#include "plan/report/key_bytes.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "picture.hpp"
+#include "plan/report/picture.hpp"
 
 #include <fmt/format.h>
 

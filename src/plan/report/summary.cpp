@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "summary.hpp"
+#include "plan/report/summary.hpp"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
-#include "key_bytes.hpp"
+#include "plan/report/key_bytes.hpp"
 
 namespace cadenza::plan {
 

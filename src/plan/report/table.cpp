@@ -8,8 +8,8 @@
 #include "cadenza/base/text.hpp"
 #include "cadenza/base/units.hpp"
 #include "cadenza/plan/report.hpp"
-#include "picture.hpp"
-#include "summary.hpp"
+#include "plan/report/picture.hpp"
+#include "plan/report/summary.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "plan/workload/token_order.hpp"
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -2,7 +2,7 @@
 // What must hold before a rule can be asked: ranks, documents and ranges exist.
 #include <algorithm>
 
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cadenza/plan/index.hpp"
 #include "plan/index_rounds.hpp"
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
 namespace {

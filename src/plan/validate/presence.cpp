@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "plan/grid.hpp"
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 #include <algorithm>
 

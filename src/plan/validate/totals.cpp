@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "cadenza/base/error.hpp"
-#include "rules.hpp"
+#include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
 namespace {

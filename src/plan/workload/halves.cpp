@@ -5,7 +5,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
-#include "sharding.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {

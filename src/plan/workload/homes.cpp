@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "homes.hpp"
+#include "plan/workload/homes.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sharding.hpp"
+#include "plan/workload/sharding.hpp"
 
 #include <algorithm>
 #include <functional>

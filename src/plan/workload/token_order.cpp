@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "token_order.hpp"
+#include "plan/workload/token_order.hpp"
 
 #include <algorithm>
 

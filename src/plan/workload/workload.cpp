@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cadenza/plan/placement.hpp"
-#include "sharding.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {
