@@ -10,7 +10,7 @@
 #include "cadenza/base/random.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/attention.hpp"
-#include "cadenza/model/rotary.hpp"
+#include "cadenza/model/layers.hpp"
 
 namespace cadenza::bench {
 namespace {

@@ -9,9 +9,9 @@
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
+#include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
-#include "cadenza/model/optimizer.hpp"
-#include "cadenza/model/rotary.hpp"
+#include "cadenza/model/parameters.hpp"
 #include "step_work.hpp"
 
 namespace cadenza::bench {

@@ -8,7 +8,6 @@
 
 #include "app/runtime/failure.hpp"
 #include "app/runtime/version.hpp"
-#include "cadenza/base/nearest.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/comm/communicator.hpp"
 

@@ -4,8 +4,8 @@
 // -> execute -> trace.
 #pragma once
 
-#include "cadenza/comm/communicator.hpp"
 #include "app/command_line.hpp"
+#include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::app {
 

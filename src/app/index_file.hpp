@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cadenza/base/sparse_index.hpp"
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/storage/hdf5.hpp"
 

@@ -6,12 +6,11 @@
 #include <cstdio>
 #include <system_error>
 
-#include "app/runtime/collective_error.hpp"
+#include "app/commands.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/signals.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/runtime/version.hpp"
-#include "app/commands.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <Kokkos_Core.hpp>
 
-#include "cadenza/kernels/simd.hpp"
 #include "attention/head_loops.hpp"
+#include "cadenza/kernels/simd.hpp"
 
 namespace cadenza::attention {
 namespace {

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <system_error>
-
-#include "cadenza/base/units.hpp"
 
 namespace cadenza {
 namespace {
@@ -174,6 +174,113 @@ std::string read_text(const std::string& path, const TextFile& expected) {
            S_ISFIFO(status.st_mode) ? "it is a pipe that nobody has written to" : "it is empty");
   }
   return text;
+}
+
+namespace {
+
+struct Synonym {
+  std::string_view word;
+  std::string_view meant;  ///< empty: nothing that we have, whatever it resembles
+};
+
+/// Other programs' words that have few letters in common with ours, or too many.
+constexpr Synonym kSynonyms[] = {{"bf16", "bfloat16"},
+                                 {"fp32", "float32"},
+                                 {"fp64", "float64"},
+                                 {"fp16", ""},
+                                 {"float16", ""},
+                                 {"dp", "parallel.data"},
+                                 {"pp", "parallel.pipeline"},
+                                 {"tp", "parallel.tensor"},
+                                 {"cp", "parallel.context"},
+                                 {"max_doc", "data.max_document"}};
+
+std::string lower(std::string_view word) {
+  std::string letters(word);
+  for (char& letter : letters) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  return letters;
+}
+
+/// Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
+std::size_t distance(std::string_view word, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t replaced = diagonal + (word[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string nearest(std::string_view given, const std::vector<std::string>& candidates) {
+  // Longer than every candidate: what follows changes nothing.
+  const std::string word = lower(given.substr(0, 64));
+  const auto synonym = std::ranges::find(kSynonyms, word, &Synonym::word);
+  if (synonym != std::end(kSynonyms)) {
+    const auto meant = std::ranges::find(candidates, synonym->meant);
+    return meant == candidates.end() ? "" : *meant;
+  }
+  std::string best;
+  std::size_t least = (word.size() + 1) / 2;  // of all letters: too many
+  for (const std::string& candidate : candidates) {
+    const std::size_t changes = distance(word, lower(candidate));
+    if (changes >= least) continue;
+    least = changes;
+    best = candidate;
+  }
+  return best;
+}
+
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(word, candidates);
+  return best.empty() ? "" : fmt::format(", nearest is '{}'", best);
+}
+
+namespace {
+
+/// Three digits, or whole where more stand before the point; never an exponent.
+std::string short_number(double value) {
+  return std::abs(value) >= 100.0 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
+template <std::size_t N>
+std::string scaled(double value, double factor, const std::array<const char*, N>& units,
+                   const char* separator) {
+  std::size_t unit = 0;
+  // Compared as printed: 1023.9 KiB rounds to a whole MiB.
+  while (std::round(std::abs(value)) >= factor && unit + 1 < N) {
+    value /= factor;
+    ++unit;
+  }
+  return short_number(value) + separator + units[unit];
+}
+
+}  // namespace
+
+std::string format_bytes(double bytes) {
+  return scaled<6>(bytes, 1024.0, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, " ");
+}
+
+std::string format_count(double count) {
+  return scaled<6>(count, 1000.0, {"", "K", "M", "G", "T", "P"}, "");
+}
+
+std::string format_duration(double seconds) {
+  // Bounds lie where the smaller unit would print as a whole of the larger one.
+  if (seconds > 0 && seconds < 0.9995e-3) return short_number(seconds * 1e6) + " us";
+  if (seconds < 0.9995) return short_number(seconds * 1e3) + " ms";
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);
 }
 
 }  // namespace cadenza

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/watch.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <utility>
+#include <vector>
 
+#include "cadenza/base/error.hpp"
+#include "cadenza/comm/communicator.hpp"
 #include "comm/check.hpp"
-#include "comm/hang.hpp"
 
 namespace cadenza::comm {
 namespace {
@@ -187,6 +194,86 @@ std::string Watch::verdict() const {
 std::string Watch::waits_for() const {
   const std::string activity = activity_ ? activity_() : std::string();
   return activity.empty() ? call_ : call_ + (" of " + activity);
+}
+
+namespace {
+
+constexpr std::size_t kNamed = 8;  // ranks, and groups of them: more are counted
+
+/// "0, 1, 3" or "0, 1, ... (500 ranks)".
+std::string list_of(const std::vector<std::size_t>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  return ranks.size() <= kNamed ? text : text + fmt::format(", ... ({} ranks)", ranks.size());
+}
+
+std::string silent_ranks(std::span<const HungRank> ranks) {
+  std::string text;
+  std::size_t silent = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].answers) continue;
+    if (++silent > kNamed) continue;
+    text += fmt::format("{}rank {} (host {}, process {})", silent == 1 ? "" : ", ", rank,
+                        ranks[rank].host, ranks[rank].pid);
+  }
+  if (silent == 0) return "every rank answers";
+  if (silent > kNamed) text += fmt::format(", ... ({} ranks)", silent);
+  return text + (silent == 1 ? " does not answer" : " do not answer");
+}
+
+}  // namespace
+
+std::string describe_hang(double seconds, std::span<const HungRank> ranks) {
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> waiting;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (!ranks[rank].answers) continue;
+    const std::string& what = ranks[rank].waits_for;
+    auto group = std::ranges::find(waiting, what, &decltype(waiting)::value_type::first);
+    if (group == waiting.end()) group = waiting.insert(group, {what, {}});
+    group->second.push_back(rank);
+  }
+  std::string text = fmt::format("no operation completed for {:g} s (run.timeout): {}", seconds,
+                                 silent_ranks(ranks));
+  for (std::size_t i = 0; i < std::min(waiting.size(), kNamed); ++i) {
+    const auto& [what, group] = waiting[i];
+    text += fmt::format("; rank {} {} for {}", list_of(group), group.size() == 1 ? "waits" : "wait",
+                        what);
+  }
+  return text + (waiting.size() > kNamed ? "; ..." : "");
+}
+
+Deadline::Deadline(const char* what, double seconds, int rank) {
+  if (seconds > 0)
+    thread_ = std::thread([this, what, seconds, rank] { watch(what, seconds, rank); });
+}
+
+Deadline::~Deadline() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ended_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Deadline::watch(const char* what, double seconds, int rank) {
+  // Pieces of time, so that one in which this process was stopped itself does not count; later
+  // ranks wait a little longer, so that one speaks and the launcher ends the others.
+  constexpr double kPiece = 0.05;
+  constexpr double kTurn = 0.2;
+  constexpr int kTurns = 32;
+  std::unique_lock lock(mutex_);
+  for (double waited = 0; waited < seconds + kTurn * (rank % kTurns); waited += kPiece) {
+    if (ended_.wait_for(lock, std::chrono::duration<double>(kPiece), [this] { return over_; })) {
+      return;
+    }
+  }
+  fmt::print(stderr, "cadenza: no operation completed for {:g} s (run.timeout): rank {} waits {}\n",
+             seconds, rank, what);
+  std::fflush(stderr);
+  std::_Exit(static_cast<int>(ExitCode::communication));
 }
 
 }  // namespace cadenza::comm

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where a process waits for others, and the watch over it: when nothing has completed
-// on any rank for run.timeout seconds, the job ends and says who does not answer.
-//
-// A rank whose wait lasts asks the others. Who waits answers how long its wait has lasted and what
-// it waits for; who computes answers between its operations and, within attention, from the
-// kernels' progress hook, that it does not wait; who is stopped, or in an operation that does not
-// end, does not answer. The lowest of the ranks that answer speaks, so that it is said once.
+// The watch over waiting ranks: who hangs, what is said of it, and the one place where a process
+// waits for others.
 #pragma once
 
 #include <mpi.h>
@@ -14,14 +9,34 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
-#include "cadenza/comm/deadline.hpp"
 
 namespace cadenza::comm {
+
+/// One rank of it.
+struct HungRank {
+  bool answers = false;
+  std::string host;       ///< of one that does not
+  std::int64_t pid = 0;   ///< likewise
+  std::string waits_for;  ///< of one that does
+};
+
+/// One line: who does not answer, and what the others wait for; ranks that wait for the same
+/// together.
+std::string describe_hang(double seconds, std::span<const HungRank> ranks);
+
+// The one place where a process waits for others, and the watch over it: when nothing has completed
+// on any rank for run.timeout seconds, the job ends and says who does not answer.
+//
+// A rank whose wait lasts asks the others. Who waits answers how long its wait has lasted and what
+// it waits for; who computes answers between its operations and, within attention, from the
+// kernels' progress hook, that it does not wait; who is stopped, or in an operation that does not
+// end, does not answer. The lowest of the ranks that answer speaks, so that it is said once.
 
 /// Of all communicators that were split from one world. Used by the thread that may call MPI.
 class Watch {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/belonging.hpp"
+#include "config/check.hpp"
 
 #include <algorithm>
 #include <concepts>

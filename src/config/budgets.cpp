@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/config/load.hpp"
-#include "config/keys.hpp"
-#include "config/read.hpp"
-#include "config/yaml.hpp"
+#include "config/value.hpp"
 
 namespace cadenza::config {
 namespace {

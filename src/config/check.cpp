@@ -8,7 +8,6 @@
 #include <set>
 #include <vector>
 
-#include "config/belonging.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
 #include "config/words.hpp"

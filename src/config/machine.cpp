@@ -7,10 +7,8 @@
 #include <cmath>
 #include <set>
 
-#include "config/keys.hpp"
 #include "config/machine_schema.hpp"
-#include "config/read.hpp"
-#include "config/yaml.hpp"
+#include "config/value.hpp"
 
 namespace cadenza::config {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was written in an experiment, before it has types: a tree in which every value knows its
-// place, whether a line of the file or a --set.
+// An experiment as it was written, before it has types: a tree in which every value knows its
+// place, a line of the file or a --set; how the tree is parsed, checked for unknown keys and read
+// into typed fields.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/machine.hpp"
 
 namespace cadenza::config {
 
@@ -71,5 +73,40 @@ std::string located(const Place& place, const std::string& path, const std::stri
 
 /// Throws Error(usage) of that text.
 [[noreturn]] void fail_at(const Place& place, const std::string& path, const std::string& message);
+
+// YAML text -> Value tree. The only place that knows yaml-cpp.
+
+/// The one document of `text`, a block of keys.
+/// @throws Error(usage): broken YAML, several documents, a list, a scalar, nothing, a key twice.
+Value parse_yaml(const std::string& text, const std::string& file);
+
+/// The same of a list.
+Value parse_yaml_list(const std::string& text, const std::string& file);
+
+/// Puts the value of "key.path=value" into the tree in place of what was there, blocks on the way
+/// included. Whether the key exists is checked later, like those of the file.
+/// @throws Error(usage): no '=', an empty key, broken YAML, a way through something that is no
+/// block.
+void apply_override(Value& root, const std::string& argument);
+
+// Which keys there are, and which one was probably meant.
+
+/// Throws Error(usage) for the first key, top down, that a `File` (Experiment, Machine, HeadBudget)
+/// does not know; it names the nearest valid one and all of its block.
+template <typename File>
+void check_keys(const Value& root);
+
+// Value tree -> typed fields, each value in its range.
+
+/// Fills an experiment from a tree whose keys are known. Keys that are not there keep their
+/// defaults.
+/// @throws Error(usage): a required key is missing; a value of the wrong type or out of range.
+Experiment read_experiment(const Value& root);
+
+/// The same for a machine.
+Machine read_machine(const Value& root);
+
+/// ... for a head; keys that are not there stay as in `usual`.
+HeadBudget read_budget(const Value& head, const std::string& path, const HeadBudget& usual);
 
 }  // namespace cadenza::config

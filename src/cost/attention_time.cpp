@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cadenza/cost/tiles.hpp"
+#include "cadenza/cost/flops.hpp"
 
 namespace cadenza::cost {
 namespace {

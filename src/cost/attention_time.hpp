@@ -10,7 +10,7 @@
 #include "cadenza/base/pass.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/config/machine.hpp"
-#include "cadenza/cost/curve.hpp"
+#include "cadenza/cost/product_time.hpp"
 
 namespace cadenza::cost {
 

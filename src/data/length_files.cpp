@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/length_files.hpp"
+#include "data/lengths.hpp"
 
 #include <algorithm>
 #include <charconv>

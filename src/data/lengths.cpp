@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
-#include "data/length_files.hpp"
-#include "data/sampling.hpp"
+#include "cadenza/config/limits.hpp"
 
 namespace cadenza::data {
 namespace {
@@ -75,6 +75,111 @@ std::vector<std::int64_t> synthetic_lengths(const config::Data& data, std::uint6
   for (std::int64_t document = 0; document < data.documents; ++document) {
     lengths.push_back(drawn_length(data, document, seed));
   }
+  return lengths;
+}
+
+namespace {
+
+constexpr std::uint64_t kDrawStream = Hasher().add("histogram.draw").value();
+constexpr std::uint64_t kShortStream = Hasher().add("histogram.short").value();
+constexpr std::uint64_t kLongStream = Hasher().add("histogram.long").value();
+constexpr std::uint64_t kOrderStream = Hasher().add("histogram.order").value();
+constexpr std::uint64_t kReplaceStream = Hasher().add("histogram.replace").value();
+
+// The published rule's numbers.
+constexpr std::int64_t kLong = 65536;  // tokens from which a document is long
+constexpr int kCopies = 4;             // of a long document
+constexpr std::size_t kDrawn = 10000;  // pretrain: documents
+constexpr double kReplaced = 0.3;      // prolong: share of long documents that get one length
+constexpr std::int64_t kMultiple = 16;
+
+std::int64_t stretched(std::int64_t length, double factor) {
+  return std::max<std::int64_t>(1, std::llround(static_cast<double>(length) * factor));
+}
+
+void shuffle(std::vector<std::int64_t>& values, std::uint64_t seed, std::uint64_t stream) {
+  for (std::size_t i = values.size(); i > 1; --i) {
+    std::swap(values[i - 1], values[random_bits(seed, stream, i) % i]);
+  }
+}
+
+std::vector<std::int64_t> independent(std::span<const LengthCount> histogram,
+                                      const config::Data& data, std::uint64_t seed) {
+  std::vector<std::int64_t> until;  // documents up to and with each entry
+  for (const LengthCount& entry : histogram) {
+    until.push_back((until.empty() ? 0 : until.back()) + entry.count);
+  }
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(static_cast<std::size_t>(data.documents));
+  for (std::int64_t document = 0; document < data.documents; ++document) {
+    const std::uint64_t bits = random_bits(seed, kDrawStream, static_cast<std::uint64_t>(document));
+    const auto drawn = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(until.back()));
+    const auto entry = std::upper_bound(until.begin(), until.end(), drawn) - until.begin();
+    lengths.push_back(
+        stretched(histogram[static_cast<std::size_t>(entry)].length, data.lengths.stretch));
+  }
+  return lengths;
+}
+
+/// What both published rules start from, each in random order.
+struct Kept {
+  std::vector<std::int64_t> shorter;  // than kLong: a half
+  std::vector<std::int64_t> longer;   // kCopies of each
+};
+
+Kept keep(std::span<const LengthCount> histogram, std::uint64_t seed) {
+  std::int64_t documents = 0;
+  for (const LengthCount& entry : histogram) {
+    documents += entry.count * (entry.length >= kLong ? kCopies : 1);
+  }
+  if (documents > config::kMostDocuments) {
+    fail(ExitCode::data,
+         "data.lengths.rule: found a rule that makes {} documents; valid: at most {}", documents,
+         config::kMostDocuments);
+  }
+  Kept kept;
+  for (const LengthCount& entry : histogram) {
+    const bool is_long = entry.length >= kLong;
+    std::vector<std::int64_t>& list = is_long ? kept.longer : kept.shorter;
+    list.insert(list.end(), static_cast<std::size_t>(entry.count * (is_long ? kCopies : 1)),
+                entry.length);
+  }
+  shuffle(kept.shorter, seed, kShortStream);
+  shuffle(kept.longer, seed, kLongStream);
+  kept.shorter.resize((kept.shorter.size() + 1) / 2);
+  return kept;
+}
+
+std::vector<std::int64_t> pretrain(Kept kept, double stretch, std::uint64_t seed) {
+  std::vector<std::int64_t> lengths = std::move(kept.longer);
+  lengths.insert(lengths.end(), kept.shorter.begin(), kept.shorter.end());
+  shuffle(lengths, seed, kOrderStream);
+  lengths.resize(std::min(lengths.size(), kDrawn));
+  for (std::int64_t& length : lengths) length = stretched(length, stretch);
+  return lengths;
+}
+
+std::vector<std::int64_t> prolong(Kept kept, double stretch, std::uint64_t seed) {
+  std::vector<std::int64_t> lengths = std::move(kept.longer);
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const bool replaced = random_uniform(seed, kReplaceStream, i) < kReplaced;
+    if (replaced) lengths[i] = stretched(kLong, stretch);
+  }
+  lengths.insert(lengths.end(), kept.shorter.begin(), kept.shorter.end());
+  return lengths;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> sample_lengths(std::span<const LengthCount> histogram,
+                                         const config::Data& data, std::uint64_t seed) {
+  const config::Lengths& options = data.lengths;
+  if (options.rule == config::DrawRule::independent) return independent(histogram, data, seed);
+  Kept kept = keep(histogram, seed);
+  std::vector<std::int64_t> lengths = options.rule == config::DrawRule::pretrain
+                                          ? pretrain(std::move(kept), options.stretch, seed)
+                                          : prolong(std::move(kept), options.stretch, seed);
+  for (std::int64_t& length : lengths) length = (length + kMultiple - 1) / kMultiple * kMultiple;
   return lengths;
 }
 

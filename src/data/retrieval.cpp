@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/retrieval.hpp"
+#include "data/corpora.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One file of tokens: flat .bin, llm.c shard or .npy, mapped into memory.
+// Files of tokens: flat .bin, llm.c shard or NumPy's .npy, mapped into memory.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,25 @@
 #include "data/file.hpp"
 
 namespace cadenza::data {
+
+/// What the header of a .npy file says.
+struct NpyHeader {
+  std::string descr;  ///< type, e.g. "<u2"
+  bool fortran_order = false;
+  std::string shape;                  ///< as written, e.g. "(1000,)"
+  std::optional<std::int64_t> count;  ///< elements, where the array has one dimension
+  std::int64_t data_offset = 0;       ///< bytes before the data
+};
+
+/// True when `bytes` begin as every .npy file does.
+bool is_npy(std::span<const unsigned char> bytes);
+
+/// Reads the header of format versions 1.0, 2.0 and 3.0.
+/// @param path for messages
+/// @throws Error(data) saying what was found.
+NpyHeader parse_npy(const std::string& path, std::span<const unsigned char> bytes);
+
+// One file of tokens: flat .bin, llm.c shard or .npy, mapped into memory.
 
 /// How a token lies in its file; little-endian.
 enum class TokenStorage { uint16, uint32, int32, int64 };

@@ -9,7 +9,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/matmul.hpp"
-#include "cadenza/model/rotary.hpp"
+#include "cadenza/model/layers.hpp"
 #include "exec/collectives/groups.hpp"
 #include "exec/trainer.hpp"
 

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/units.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/kernels/matmul.hpp"
-#include "cadenza/model/estimate.hpp"
+#include "cadenza/model/activations.hpp"
 #include "exec/collectives/gradients.hpp"
 #include "exec/nccl/memory.hpp"
 #include "exec/nccl/queue.hpp"

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "cadenza/exec/memory.hpp"
-#include "cadenza/model/optimizer.hpp"
-#include "exec/checkpoint.hpp"
+#include "cadenza/model/parameters.hpp"
 #include "exec/attention/elements.hpp"
+#include "exec/checkpoint.hpp"
 #include "exec/microbatch.hpp"
 
 namespace cadenza::exec {

@@ -1,20 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checkpoints: written by all ranks, read by any layout, with the settings that decide the numbers
+// in them.
 #include "cadenza/model/checkpoint.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "cadenza/storage/new_file.hpp"
 
 namespace cadenza::model {
+
+/// Of model, data, batch, optimizer; seed and run.steps. A setting that one side lacks, for it is
+/// of another version, counts as its default.
+/// @param stored  YAML of the experiment that wrote the checkpoint `path`
+/// @throws Error(data) where it is none
+std::vector<Difference> compare(const std::string& stored, const std::string& path,
+                                const config::Experiment& asked);
+
+/// The files whose contents differ.
+/// @param stored   attribute of a checkpoint; what it does not tell of is not compared
+/// @param changed  settings that differ: of a file that they name or read nothing is said
+std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
+                                std::span<const Difference> changed);
+
+/// Whether another value makes another model, which parameters are of no use to.
+bool is_of_model(const std::string& key);
+
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+constexpr std::string_view kModel = "model.";
+constexpr std::array<std::string_view, 4> kBlocks = {kModel, "data.", "batch.", "optimizer."};
+
+// Changed in order to go on with longer documents.
+constexpr std::string_view kScaling = "model.rope.scaling.";
+
+constexpr std::string_view kKind = "attention.kind";
+constexpr std::array<std::string_view, 6> kOfKind = {"attention.window", "attention.sinks",
+                                                     "attention.prefix", "attention.chunk",
+                                                     "attention.local",  "attention.cap"};
+
+constexpr std::string_view kSparse = "attention.sparse.";
+
+constexpr std::string_view kCapacity = "attention.capacity";
+
+bool decides(const std::string& key) {
+  return key == "seed" || key == kKind || key == "run.steps" ||
+         std::ranges::any_of(kBlocks,
+                             [&](std::string_view block) { return key.starts_with(block); });
+}
+
+Settings stored_settings(const std::string& yaml, const std::string& path) {
+  try {
+    return config::settings(yaml, path);
+  } catch (const Error& error) {
+    fail(ExitCode::data, "{}: holds no experiment: {}", path, error.what());
+  }
+}
+
+Settings settings_of(const config::Experiment& experiment) {
+  return config::settings(config::to_yaml(experiment), "");
+}
+
+std::string value_in(const Settings& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? "" : found->second;
+}
+
+}  // namespace
+
+std::vector<Difference> compare(const std::string& stored, const std::string& path,
+                                const config::Experiment& asked) {
+  if (stored == config::to_yaml(asked)) return {};
+  const Settings theirs = stored_settings(stored, path);
+  const Settings ours = settings_of(asked);
+  const Settings defaults = settings_of({});
+  Settings keys = ours;
+  keys.insert(theirs.begin(), theirs.end());
+  const std::string kind(kKind);
+  // Balanced packing gives the replicas of slow ranks other documents: batches depend on it.
+  const bool packs_by_capacity = value_in(ours, "batch.packing") == "balanced";
+  const bool same_kind = value_in(theirs, kind) == value_in(ours, kind);
+  std::vector<Difference> found;
+  for (const auto& [key, value] : keys) {
+    // What belongs to a kind says nothing where the kind is another or has no such key. Older files
+    // have an `attention.window` that is none.
+    const bool of_kind =
+        std::ranges::find(kOfKind, key) != kOfKind.end() || key.starts_with(kSparse);
+    const bool packs = packs_by_capacity && key == kCapacity;
+    if (of_kind ? !same_kind : !decides(key) && !packs) continue;
+    if (value_in(theirs.contains(key) ? theirs : defaults, key) != value_in(ours, key)) {
+      found.push_back({key, value_in(theirs, key), value_in(ours, key)});
+    }
+  }
+  return found;
+}
+
+std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
+                                std::span<const Difference> changed) {
+  std::vector<Difference> found;
+  for (const auto& [key, text] : asked) {
+    const std::string block = key.substr(0, key.find('.') + 1);  // "data."
+    // Documents are cut at the microbatch where no data.max_document is given.
+    const bool expected = std::ranges::any_of(changed, [&](const Difference& d) {
+      return d.key.starts_with(block) || d.key == "seed" || d.key == "batch.microbatch";
+    });
+    const std::string begin = key + ": ";
+    const std::size_t line = ("\n" + stored).find("\n" + begin);
+    if (expected || line == std::string::npos) continue;
+    const std::string_view rest = std::string_view(stored).substr(line + begin.size());
+    const std::string theirs(rest.substr(0, rest.find('\n')));
+    if (theirs != text) found.push_back({key, theirs, text});
+  }
+  return found;
+}
+
+bool is_of_model(const std::string& key) {
+  return key.starts_with(kModel) && !key.starts_with(kScaling);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,5 +244,178 @@ template void CheckpointWriter::write(const std::string&, const std::vector<std:
                                       const float*);
 template void CheckpointWriter::write(const std::string&, const std::vector<std::int64_t>&,
                                       const double*);
+
+namespace {
+
+constexpr std::array<const char*, 3> kPrefixes = {"", kFirstMomentPrefix, kSecondMomentPrefix};
+constexpr std::int64_t kVerifiedAtOnce = 1 << 24;  // elements
+
+/// What a file says, for a message.
+std::string shown(const std::string& text) {
+  constexpr std::size_t longest = 64;
+  return printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const std::string& path)
+    : file_(std::make_unique<storage::File>(storage::File::open(path))) {
+  const std::string schema = file_->read_text_attribute("schema");
+  if (schema != kCheckpointSchema) {
+    fail(ExitCode::data, "{}: is not a checkpoint: found schema '{}'; valid: {}", path,
+         shown(schema), kCheckpointSchema);
+  }
+  experiment_ = file_->read_text_attribute("experiment");
+  contents_ = file_->read_text_attribute("contents");
+  step_ = file_->read_attribute("step");
+  if (step_ < 0) fail(ExitCode::data, "{}: found step {}; valid: at least 0", path, step_);
+  const std::int64_t named = step_of(std::filesystem::path(path).filename().string());
+  if (named >= 0 && named != step_) {
+    fail(ExitCode::data, "{}: found step {}; valid: {}, as in the file's name", path, step_, named);
+  }
+}
+
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+CheckpointReader::~CheckpointReader() = default;
+
+const std::string& CheckpointReader::path() const {
+  return file_->path();
+}
+
+std::vector<Difference> CheckpointReader::differences(const config::Experiment& experiment,
+                                                      const config::FileContents& contents) const {
+  std::vector<Difference> found = compare(experiment_, path(), experiment);
+  std::erase_if(found, [](const Difference& d) { return is_of_model(d.key); });
+  const std::vector<Difference> changed = compare(contents_, contents, found);
+  found.insert(found.end(), changed.begin(), changed.end());
+  return found;
+}
+
+void CheckpointReader::require(const config::Model& model) const {
+  require_settings(model);
+  const std::vector<std::string> found = file_->datasets();
+  std::set<std::string> unknown(found.begin(), found.end());
+  for (const ParameterInfo& info : make_parameter_table(model, whole_model(model)).entries) {
+    for (const char* prefix : kPrefixes) {
+      const std::string dataset = prefix + info.name;
+      if (unknown.erase(dataset) == 0) {
+        refuse_parameters(fmt::format(
+            "lacks {}; valid: a checkpoint of the experiment's model with AdamW's moments",
+            dataset));
+      }
+      require_shape(dataset, info);
+      file_->require_checksums(dataset);
+    }
+  }
+  for (const char* dataset : {kEstimatePlaces, kEstimateShares}) {
+    if (unknown.erase(dataset) > 0) file_->require_checksums(dataset);
+  }
+  if (!unknown.empty()) {
+    refuse_parameters(
+        fmt::format("holds {}, which the experiment's model lacks", shown(*unknown.begin())));
+  }
+}
+
+void CheckpointReader::refuse_parameters(const std::string& found) const {
+  fail(ExitCode::data, "{}: is damaged: {}", path(), found);
+}
+
+void CheckpointReader::require_settings(const config::Model& model) const {
+  if (experiment_.empty()) {
+    fail(ExitCode::data, "{}: is damaged: lacks the attribute experiment", path());
+  }
+  config::Experiment asked;
+  asked.model = model;
+  for (const Difference& d : compare(experiment_, path(), asked)) {
+    if (!is_of_model(d.key)) continue;
+    const auto value = [](const std::string& text) {
+      return text.empty() ? "no such key" : shown(text);
+    };
+    throw OtherModel(
+        fmt::format("{}: {}: the checkpoint has {}, the experiment {}; valid: the model that the "
+                    "checkpoint was written with",
+                    file_->path(), shown(d.key), value(d.stored), value(d.asked)));
+  }
+}
+
+void CheckpointReader::require_shape(const std::string& dataset, const ParameterInfo& info) const {
+  const storage::Shape found = file_->shape(dataset);
+  const std::vector<std::int64_t> expected = whole_shape(info);
+  if (found == storage::Shape(expected.begin(), expected.end())) return;
+  refuse_parameters(fmt::format("{} has shape [{}], the experiment's model has [{}]", dataset,
+                                fmt::join(found, ", "), fmt::join(expected, ", ")));
+}
+
+template <typename Sum>
+std::vector<Sum> CheckpointReader::read_rows(const std::string& dataset, const ParameterInfo& info,
+                                             Range rows) const {
+  storage::Shape begin{static_cast<hsize_t>(info.row_begin + rows.begin)};
+  storage::Shape count{static_cast<hsize_t>(rows.size())};
+  if (info.is_matrix()) {
+    begin.push_back(static_cast<hsize_t>(info.column_begin));
+    count.push_back(static_cast<hsize_t>(info.columns));
+  }
+  std::vector<Sum> values = file_->read_part<Sum>(dataset, begin, count);
+  const std::int64_t at = first_unsound(dataset, std::span<const Sum>(values));
+  if (at >= 0) {
+    const std::int64_t width = info.is_matrix() ? info.columns : 1;
+    fail(ExitCode::data, "{}: is damaged: {} has {} in row {}; valid: {}", file_->path(), dataset,
+         values[static_cast<std::size_t>(at)], info.row_begin + rows.begin + at / width,
+         dataset.starts_with(kSecondMomentPrefix) ? "finite numbers of at least 0"
+                                                  : "finite numbers");
+  }
+  return values;
+}
+
+void CheckpointReader::verify(const config::Model& model) const {
+  for (const ParameterInfo& info : make_parameter_table(model, whole_model(model)).entries) {
+    const std::int64_t width = std::max<std::int64_t>(1, info.columns);
+    const std::int64_t block = std::max<std::int64_t>(1, kVerifiedAtOnce / width);
+    for (std::int64_t row = 0; row < info.rows; row += block) {
+      const Range rows{row, std::min(info.rows, row + block)};
+      for (const char* prefix : kPrefixes) read_rows<double>(prefix + info.name, info, rows);
+    }
+  }
+  estimates(model);
+}
+
+template <typename Sum>
+void CheckpointReader::read_elements(const std::string& prefix, const ParameterTable& table,
+                                     Range elements, Sum* values) const {
+  for (const ParameterInfo& info : table.entries) {
+    const Range wanted = intersect(elements, {info.offset, info.offset + info.count()});
+    if (wanted.empty()) continue;
+    // A share of the optimizer's state may begin and end within a row: whole rows are read.
+    const std::int64_t width = info.is_matrix() ? info.columns : 1;
+    const Range rows{(wanted.begin - info.offset) / width,
+                     (wanted.end - info.offset + width - 1) / width};
+    const std::vector<Sum> read = read_rows<Sum>(prefix + info.name, info, rows);
+    const std::int64_t skipped = wanted.begin - info.offset - rows.begin * width;
+    std::copy_n(read.data() + skipped, wanted.size(), values + wanted.begin - elements.begin);
+  }
+}
+
+template <typename Real>
+void CheckpointReader::read(Parameters<Real>& parameters) const {
+  const ParameterTable& table = parameters.table;
+  auto values = Kokkos::create_mirror_view(parameters.values);
+  auto first = Kokkos::create_mirror_view(parameters.first_moment);
+  auto second = Kokkos::create_mirror_view(parameters.second_moment);
+  read_elements("", table, {0, table.elements}, values.data());
+  std::int64_t moment = 0;
+  for (const Range& owned : parameters.owned) {
+    read_elements(kFirstMomentPrefix, table, owned, first.data() + moment);
+    read_elements(kSecondMomentPrefix, table, owned, second.data() + moment);
+    moment += owned.size();
+  }
+  Kokkos::deep_copy(parameters.values, values);
+  Kokkos::deep_copy(parameters.first_moment, first);
+  Kokkos::deep_copy(parameters.second_moment, second);
+  round_working(parameters, {0, table.elements});
+}
+
+template void CheckpointReader::read(Parameters<float>&) const;
+template void CheckpointReader::read(Parameters<double>&) const;
+template void CheckpointReader::read(Parameters<bfloat16>&) const;
 
 }  // namespace cadenza::model

@@ -1,13 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// From "who computes which queries" to a whole plan: what most placements end with.
+// From "who computes which queries" to a whole plan: moves and tasks of a stage in one order, so
+// that equal work gives equal plans byte for byte, and partial outputs merged at home.
 #pragma once
 
+#include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
-#include "plan/workload/homes.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
+
+inline void sort_stage(Stage& stage) {
+  const auto move_key = [](const Move& m) {
+    return std::tuple(m.from, m.to, m.what, m.document, m.tokens.begin, m.heads.begin);
+  };
+  const auto task_key = [](const PlacedTask& p) {
+    const Task& t = p.task;
+    return std::tuple(p.server, t.document, t.q.begin, t.k.begin, t.heads.begin);
+  };
+  std::sort(stage.moves.begin(), stage.moves.end(),
+            [&](const Move& a, const Move& b) { return move_key(a) < move_key(b); });
+  std::sort(stage.tasks.begin(), stage.tasks.end(),
+            [&](const PlacedTask& a, const PlacedTask& b) { return task_key(a) < task_key(b); });
+}
+
+/// Every output row of workload.queries with its owner and all servers that compute a part of it,
+/// as few rectangles as their edges allow: ascending by (document, head, token).
+std::vector<Merge> make_merges(const Workload& workload, const Homes& homes,
+                               const std::vector<Stage>& stages);
+
+// From "who computes which queries" to a whole plan: what most placements end with.
 
 /// Queries of a document on one server, with the keys of `k` that they see and all heads.
 struct Assignment {

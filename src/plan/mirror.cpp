@@ -7,9 +7,9 @@
 #include <span>
 #include <tuple>
 
+#include "plan/assemble.hpp"
 #include "plan/grid.hpp"
-#include "plan/order.hpp"
-#include "plan/workload/homes.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {

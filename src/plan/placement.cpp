@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/plan/index.hpp"
 #include "cadenza/plan/predict.hpp"
-#include "plan/index_rounds.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
+// The operations of every rank for one step, from plans, layout and schedule.
 #include "cadenza/program/program.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
-#include "program/buffer_pool.hpp"
 #include "program/exchange.hpp"
 #include "program/stream_order.hpp"
-#include "program/units.hpp"
 
 namespace cadenza::program {
+
+class BufferPool {
+ public:
+  void take(int microbatch, int chunk) {
+    if (free_.empty()) free_.insert(count_++);
+    taken_[{microbatch, chunk}] = *free_.begin();
+    free_.erase(free_.begin());
+  }
+  int of(int microbatch, int chunk) const { return taken_.at({microbatch, chunk}); }
+  void release(int microbatch, int chunk) {
+    free_.insert(of(microbatch, chunk));
+    taken_.erase({microbatch, chunk});
+  }
+  int count() const { return count_; }
+
+ private:
+  int count_ = 0;
+  std::set<int> free_;
+  std::map<std::pair<int, int>, int> taken_;
+};
+
 namespace {
 
 constexpr int kPasses = 3;  ///< of attention: forward, backward, recompute, the first phases

@@ -5,7 +5,7 @@
 
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
-#include "cadenza/program/operation_time.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "program/layer_classes.hpp"
 
 namespace cadenza::program {

@@ -9,7 +9,7 @@
 #include <compare>
 #include <vector>
 
-#include "program/units.hpp"
+#include "program/exchange.hpp"
 
 namespace cadenza::program {
 

@@ -10,7 +10,6 @@
 
 #include "cadenza/simulate/simulator.hpp"
 #include "simulate/dense.hpp"
-#include "simulate/exchange.hpp"
 #include "simulate/network.hpp"
 #include "simulate/perturbation.hpp"
 #include "simulate/work.hpp"

@@ -5,9 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include "cadenza/cost/tiles.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/plan/predict.hpp"
-#include "cadenza/program/operation_time.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "simulate/dense.hpp"
 

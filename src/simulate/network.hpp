@@ -4,8 +4,10 @@
 // ports is never short of room, so a busy receiver does not hold up its sender's other messages.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "cadenza/program/traffic.hpp"
 #include "cadenza/simulate/costs.hpp"
 
 namespace cadenza::simulate {
@@ -29,6 +31,61 @@ class Network {
   const Costs& costs_;
   Ports ranks_;
   Ports adapters_;
+};
+
+// The messages of one stage of one layer in one pass, between all ranks of a pool: who is ready for
+// which, and when they are there.
+
+/// A message and how far it is. It leaves when sender and receiver have posted it: large messages
+/// of MPI and NCCL wait for their receiver.
+struct Message {
+  bool sender_posted = false;
+  bool receiver_posted = false;
+  bool sender_waits = false;
+  bool receiver_waits = false;
+  double ready = 0;  ///< when both had posted it
+  double there = 0;  ///< when its last byte had arrived
+  bool under_way() const { return sender_posted && receiver_posted; }
+};
+
+/// What tells exchanges apart.
+struct ExchangeKey {
+  int pool = 0;
+  int tick = 0;
+  int plan = 0;
+  int layer = 0;
+  int stage = 0;
+  program::Pass pass = program::Pass::forward;
+  bool recompute = false;
+  bool index = false;  ///< `stage` is an index round
+  friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
+};
+
+class Exchange {
+ public:
+  Exchange(const program::Traffic& traffic, const ExchangeKey& key)
+      : traffic_(&traffic),
+        key_(key),
+        messages_(traffic.flows(key.stage).size()),
+        open_ends_(2 * messages_.size()) {}
+
+  const ExchangeKey& key() const { return key_; }
+  std::size_t messages() const { return messages_.size(); }
+  const program::Flow& flow(std::size_t number) const {
+    return traffic_->flows(key_.stage)[number];
+  }
+  Message& message(std::size_t number) { return messages_[number]; }
+  const Message& message(std::size_t number) const { return messages_[number]; }
+  program::Part of(Rank rank) const { return traffic_->of(rank, key_.stage); }
+
+  /// A rank has seen the end of a message. @return whether that was the last end of all
+  bool close_end() { return --open_ends_ == 0; }
+
+ private:
+  const program::Traffic* traffic_;
+  ExchangeKey key_;
+  std::vector<Message> messages_;
+  std::size_t open_ends_;
 };
 
 }  // namespace cadenza::simulate

@@ -3,7 +3,12 @@
 
 #include <algorithm>
 
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/plan/index.hpp"
+#include "cadenza/plan/predict.hpp"
+#include "cadenza/program/operation_work.hpp"
+#include "cadenza/simulate/costs.hpp"
 
 namespace cadenza::simulate {
 namespace {
@@ -106,6 +111,29 @@ std::int64_t Work::all_rows(const program::Step& step, Rank rank) const {
     sum += rows_[plan - plan % parts_ + part][static_cast<std::size_t>(rank)];
   }
   return sum;
+}
+
+Costs::Costs(const config::Machine& machine, const config::Experiment& experiment,
+             const program::Layout& layout)
+    : Rates(machine, experiment.cluster, experiment.model.head_dim()), shapes_(experiment, layout) {
+  if (experiment.cluster.machine.empty() || machine.dtype == experiment.run.dtype) return;
+  fail(ExitCode::usage,
+       "cluster.machine: found {}, measured in {}; valid: a machine "
+       "measured in run.dtype = {}",
+       experiment.cluster.machine, config::word_of(machine.dtype),
+       config::word_of(experiment.run.dtype));
+}
+
+double Costs::attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const {
+  double seconds = launch_seconds();
+  for (const plan::PlacedTask* placed : tasks) {
+    seconds += plan::placed_seconds(*placed, pass, *this);
+  }
+  return seconds;
+}
+
+double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) const {
+  return program::seconds_of(step, shapes_.work(step, rank, rows), *this);
 }
 
 }  // namespace cadenza::simulate

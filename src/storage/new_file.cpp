@@ -2,8 +2,10 @@
 #include "cadenza/storage/new_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -80,6 +82,28 @@ void write_whole(const std::string& path, std::string_view text) {
     fail_to_write(path, reason);
   }
   give_name(partial, path);
+}
+
+Place::Place(const std::string& path) {
+  namespace fs = std::filesystem;
+  for (fs::path at = path;; at = at.parent_path()) {
+    struct stat found {};
+    if (stat(at.c_str(), &found) != 0) found = {};  // inode 0: none has it
+    way_.insert(way_.begin(), {at.string(), found.st_dev, found.st_ino});
+    if (at.parent_path().empty() || at.parent_path() == at) break;
+  }
+}
+
+bool Place::Node::holds() const {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && found.st_dev == device && found.st_ino == inode;
+}
+
+void Place::require() const {
+  if (holds()) return;
+  const auto gone = std::ranges::find_if_not(way_, &Node::holds);
+  fail(ExitCode::data, "{}: was removed, renamed or replaced while it was written to",
+       gone == way_.end() ? path() : gone->path);
 }
 
 }  // namespace cadenza::storage

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "storage/breakdown.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
+#include "storage/breakdown.hpp"
 
 namespace cadenza::storage {
 namespace {

@@ -9,9 +9,9 @@
 #include "cadenza/config/limits.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "data/length_files.hpp"
-#include "data/npy.hpp"
-#include "data/paths.hpp"
+#include "data/file.hpp"
+#include "data/lengths.hpp"
+#include "data/token_file.hpp"
 #include "readers.hpp"
 
 namespace cadenza::fuzz {

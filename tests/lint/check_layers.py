@@ -33,7 +33,7 @@ WALLS = [
     (r"(cuda|cublas|cub/|thrust/|cute/|cutlass/|nccl)", "CUDA",
      ["kernels/", "src/exec/nccl/"]),
     (r"Kokkos_", "Kokkos", ["kernels/", "src/kernels/", "src/attention/", "src/model/", "src/exec/",
-                            "src/app/runtime/collective_error.cpp"]),  # start-up
+                            "src/app/runtime/failure.cpp"]),  # start-up
     (r"(oneapi/)?dnnl", "oneDNN", ["kernels/"]),
     (r"CLI/", "CLI11", ["src/app/"]),
 ]
@@ -127,6 +127,8 @@ def check_includes(root, path, lines, modules):
         if not match:
             continue
         name = match.group(2)
+        if path.parts[0] == "src" and (root / path.parent / name).is_file() and "/" not in name:
+            yield number, f"{name} is included by its name; its path below src is the one style"
         other = included_module(root, path, name)
         if module and other and other != module and not name.startswith("cadenza/"):
             yield number, f"module {module} includes {name}, a private header of {other}"

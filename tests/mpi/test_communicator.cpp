@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "app/runtime/collective_error.hpp"
+#include "app/runtime/failure.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/trace/event.hpp"
 

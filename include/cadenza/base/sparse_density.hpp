@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cadenza/base/mask.hpp"
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 
 namespace cadenza {
 

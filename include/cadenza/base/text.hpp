@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from outside: files of bounded size, and what of it may reach a terminal.
+// Text that people write and read: files of bounded size, what of them may reach a terminal, words
+// with a typing error, numbers with their units.
 #pragma once
 
 #include <cstdint>
@@ -43,5 +44,21 @@ struct TextFile {
 /// All bytes of the file at `path`, which may be a pipe; one that nobody writes to counts as empty.
 /// @throws Error(expected.code): it cannot be read, is empty or holds more than `expected.most`.
 std::string read_text(const std::string& path, const TextFile& expected);
+
+// What was probably meant by a word with a typing error.
+
+/// What other programs call a candidate is that candidate; else the one with the smallest edit
+/// distance to `word`, the first of several; empty where that changes half of the letters or more:
+/// then it is another word, and a wrong hint. Capital letters count as small ones.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// ", nearest is 'layers'", for after what was found; empty where nothing is near.
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates);
+
+// Numbers as people read them.
+
+std::string format_bytes(double bytes);       ///< "12.3 MiB"
+std::string format_count(double count);       ///< "1.2M"
+std::string format_duration(double seconds);  ///< "12 us", "3.4 ms", "2.4 s", "3m12s", "2h05m"
 
 }  // namespace cadenza

@@ -2,12 +2,15 @@
 // Message passing as the executor sees it. Nothing outside comm/ and program start-up knows MPI.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cadenza/base/range.hpp"
@@ -184,5 +187,28 @@ struct ClockOffset {
   std::int64_t rtt_min_ns = 0;
 };
 ClockOffset measure_clock(Communicator& comm, int pings, std::int64_t (*now_ns)());
+
+// A bound in time for what has no form that can be polled: some calls of MPI, the start of threads.
+
+/// While it lives, its process must not wait for more than `seconds` of the time in which it runs:
+/// else a thread says in one line what it waits for and ends the process with exit code 5, since
+/// the thread that waits cannot be called back.
+class Deadline {
+ public:
+  /// @param what     "in MPI_Comm_split for a rank that does not answer"; a literal
+  /// @param seconds  0: for ever
+  Deadline(const char* what, double seconds, int rank);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  void watch(const char* what, double seconds, int rank);
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::thread thread_;  ///< makes no calls of MPI
+};
 
 }  // namespace cadenza::comm

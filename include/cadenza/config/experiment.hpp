@@ -12,7 +12,7 @@
 
 #include "cadenza/base/attention_kernel.hpp"
 #include "cadenza/base/mask.hpp"
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 
 namespace cadenza::config {
 

@@ -1,16 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of a matrix product by its shape.
+// Seconds of a matrix product by its shape, interpolated in the rates that a machine was measured
+// at.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <compare>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cadenza/config/machine.hpp"
-#include "cadenza/cost/curve.hpp"
-#include "cadenza/cost/product.hpp"
 
 namespace cadenza::cost {
+
+class Curve {
+ public:
+  void add(double size, double value) {
+    const std::pair point{std::log(size), value};
+    points_.insert(std::ranges::upper_bound(points_, point), point);
+  }
+  double smallest() const { return std::exp(points_.front().first); }
+  double largest() const { return std::exp(points_.back().first); }
+
+  /// Of at least one point.
+  double at(double size) const {
+    const double x = std::log(size);
+    const auto after = std::ranges::upper_bound(points_, x, {}, &std::pair<double, double>::first);
+    if (after == points_.begin()) return points_.front().second;
+    if (after == points_.end()) return points_.back().second;
+    const auto& [x0, y0] = *(after - 1);
+    const auto& [x1, y1] = *after;
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+  }
+
+ private:
+  std::vector<std::pair<double, double>> points_;  ///< ascending
+};
+
+// A matrix product by its shape: what machines have rates for.
+
+/// y = x W, dx = dy W or dW += dy x: how a library reads the factors, and whether it adds.
+enum class ProductKind : std::uint8_t { forward, data_gradient, weight_gradient };
+
+/// [rows, depth] x [depth, columns]; rows of a weight's gradient are the outputs of the layer.
+struct Product {
+  ProductKind kind = ProductKind::forward;
+  double rows = 0;
+  double columns = 0;
+  double depth = 0;
+  double flops() const { return 2.0 * rows * columns * depth; }
+  friend auto operator<=>(const Product&, const Product&) = default;
+};
+
+// Seconds of a matrix product by its shape.
 
 class ProductTime {
  public:

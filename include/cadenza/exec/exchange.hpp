@@ -16,7 +16,6 @@
 
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/index_exchange.hpp"
-#include "cadenza/exec/message_buffer.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/workspace.hpp"
 #include "cadenza/kernels/attention.hpp"

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 
 namespace cadenza::kernels {

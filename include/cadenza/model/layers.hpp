@@ -12,7 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/range.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 
 namespace cadenza::model {
@@ -154,5 +156,17 @@ void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to);
 /// Sum of squares in double.
 template <typename Sum>
 double sum_of_squares(const Sum* values, std::int64_t count);
+
+// Frequencies of the rotary embedding (RoPE, arXiv 2104.09864) and how they are scaled for
+// documents that are longer than those of training.
+
+/// f_d = theta^(-2 d / head_dim) for pairs d in [0, head_dim / 2), scaled as rope.scaling says:
+/// - linear: f_d / factor (position interpolation, arXiv 2306.15595);
+/// - yarn: f_d / factor where a pair turns less than beta_slow times within original_context
+///   tokens, f_d where it turns more than beta_fast times, a ramp over d between them; rotated
+///   vectors grow by the concentration factor (YaRN, arXiv 2309.00071);
+/// - llama3: the same with low_frequency and high_frequency, smooth over the number of turns
+///   (arXiv 2407.21783, section 3.4, as its code has it).
+attention::RotaryFrequencies rotary_frequencies(const config::Rope& rope, int head_dim);
 
 }  // namespace cadenza::model

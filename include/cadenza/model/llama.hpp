@@ -1,4 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
+// A rank's part of the Llama-style transformer, and what it asks of the ranks that share its
+// matrices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/kernels/attention.hpp"
+#include "cadenza/kernels/device.hpp"
+#include "cadenza/model/activations.hpp"
+#include "cadenza/model/parameters.hpp"
+#include "cadenza/model/part.hpp"
+
+namespace cadenza::model {
+
+/// Collectives of a tensor group on device pointers, called by all its ranks in the same order:
+/// each reads what the kernels before it wrote, and kernels after it read its result. With a group
+/// of one none is called. Sum is an accumulator type: float or double.
+template <typename Sum>
+class TensorGroup {
+ public:
+  virtual ~TensorGroup() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// `all` [size x mine.size()] = everybody's `mine`, rank after rank.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  /// `mine` = shard `rank()` of the sum of everybody's `all` [size x mine.size()].
+  virtual void reduce_scatter(std::span<const Sum> all, std::span<Sum> mine) = 0;
+  virtual void all_reduce_sum(std::span<Sum> values) = 0;
+  virtual void all_reduce_max(std::span<Sum> values) = 0;
+};
+
 // A rank's part of the Llama-style transformer without its core attention: everything before Q, K,
 // V and after O of its layers, forward and backward, written by hand. The executor calls the parts
 // in the order of a program and computes core attention in between.
@@ -12,20 +47,6 @@
 // Sequence parallelism: between the products, rank t of the tensor group holds rows [begin + t n /
 // T, ...) of an operation's n rows; their place in storage is their number / T. Q, K, V and O are
 // of all rows and this rank's heads.
-#pragma once
-
-#include <cstdint>
-#include <vector>
-
-#include "cadenza/config/experiment.hpp"
-#include "cadenza/kernels/attention.hpp"
-#include "cadenza/kernels/device.hpp"
-#include "cadenza/model/activations.hpp"
-#include "cadenza/model/parameters.hpp"
-#include "cadenza/model/part.hpp"
-#include "cadenza/model/tensor_group.hpp"
-
-namespace cadenza::model {
 
 /// One microbatch: token ids, position of each token in its document, next token of its document
 /// (-1: none).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the transformer: one flat array each for values, gradients and optimizer moments,
-// with a table that names its parts as Hugging Face's Llama does.
+// Parameters of the transformer and their optimizer: one flat array each for values, gradients and
+// moments, with a table that names its parts as Hugging Face's Llama does.
 #pragma once
 
 #include <cstdint>
@@ -89,5 +89,25 @@ void round_working(Parameters<Real>& parameters, Range range);
 /// Writes a rank's block into the whole parameter: both on the host.
 template <typename Sum>
 void place_block(const ParameterInfo& info, const Sum* block, Sum* whole);
+
+// AdamW with decoupled decay (arXiv 1711.05101), clipping by global norm, learning-rate schedules.
+
+/// Learning rate of step s (from 0): linear warm-up lr (s + 1) / warmup, then constant or a cosine
+/// to zero at `steps`.
+double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std::int64_t steps);
+
+/// Sum of squares of the owned gradients, in double. Parameters that every rank of a tensor group
+/// has count on its rank 0 alone: summed over the ranks that own different elements, it is the
+/// squared global norm.
+template <typename Real>
+double squared_gradient_norm(const Parameters<Real>& parameters);
+
+/// One AdamW update of the owned elements with the gradients scaled by min(1, clip / norm): values,
+/// moments and the working copy of the values in one pass. Decay acts on matrices only.
+/// @param norm  global L2 norm of the gradients
+/// @param step  from 0 (bias correction uses step + 1)
+template <typename Real>
+void adamw(Parameters<Real>& parameters, const config::Optimizer& optimizer, double rate,
+           double norm, std::int64_t step);
 
 }  // namespace cadenza::model

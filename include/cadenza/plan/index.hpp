@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks and the index of sparse attention: who holds keys, who decides, and what each of them needs
-// for it.
+// The index of sparse attention in a plan: who holds keys, who decides, what each needs, and the
+// rounds of messages that follow.
 #pragma once
 
 #include <array>
@@ -64,5 +64,16 @@ std::array<bool, kIndexRounds> works_in(const Workload& workload, Rank rank);
 
 /// vertical_slash: the diagonals i - j >= 0 from observed queries to the keys `tokens`.
 Range observed_diagonals(const Workload& workload, int document, Range tokens);
+
+// Who tells whom what, so that an index of sparse attention comes about: the rounds of a plan.
+
+/// Bytes of a move of an index round.
+/// @param tokens  observed, observed_keys, mass: as the plan counts them; pattern: in the text
+std::int64_t index_bytes(const Workload& workload, Tensor what, int document, Range tokens,
+                         Range heads);
+
+/// Fills the index rounds of a forward plan, whose tasks say who needs which pattern; none where
+/// all documents are dense. Its totals are to be added up again.
+void add_index_rounds(Plan& plan);
 
 }  // namespace cadenza::plan

@@ -10,7 +10,7 @@
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/sparse_density.hpp"
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/config/limits.hpp"
 

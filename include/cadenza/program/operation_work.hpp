@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operations of src/model do on one rank, by the model's shape: their matrix products, the
-// bytes that all else reads and writes, and the collectives of their tensor group.
+// What the operations of src/model do on one rank by the model's shape (products, bytes,
+// collectives of the tensor group), and how long that takes at a machine's rates.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 
 #include "cadenza/base/collective.hpp"
 #include "cadenza/config/experiment.hpp"
-#include "cadenza/cost/product.hpp"
+#include "cadenza/config/machine.hpp"
+#include "cadenza/cost/product_time.hpp"
+#include "cadenza/cost/rates.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::program {
@@ -69,5 +71,26 @@ class OperationShapes {
 
 /// Elements of the embedding and the head that are on a rank.
 double table_elements(const config::Model& model, const Layout& layout, Rank rank);
+
+// What the operations of a program take at a machine's rates, and what planners know of a machine.
+
+/// Seconds of the products and bytes of an operation.
+double seconds_of(const Step& step, const OperationWork& work, const cost::Rates& rates);
+
+/// The operations of a layer outside core attention, both passes.
+std::vector<Step> layer_steps(const config::Experiment& experiment);
+
+/// The ranks of pool 0 on a machine, as planners know them: without what is planted in
+/// `cluster` to make ranks and links differ (slow ranks and links, faults, jitter).
+cost::Pool planning_pool(const config::Experiment& experiment, const config::Machine& machine,
+                         const Layout& layout);
+
+// Which of a machine's element-wise rates an operation has.
+
+/// The machine's rate for the element-wise part of an operation, bytes per second.
+double element_wise_rate(config::ElementWise rates, const Step& step);
+
+/// The operation's own rate; null where it has none.
+double* rate_of(config::ElementWise& rates, const Step& step);
 
 }  // namespace cadenza::program

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/program/layout.hpp"
 #include "cadenza/program/program.hpp"
 #include "cadenza/simulate/costs.hpp"
 
@@ -99,5 +100,13 @@ std::vector<std::string> faults(const config::Experiment& experiment,
                                 const program::StepShape& outline,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks);
+
+// Which ranks of a tensor group a simulation has to follow.
+
+/// Whether all ranks of a tensor group do the same at the same time, so that the one at tensor
+/// coordinate 0 can stand for them: the cluster does not vary, and each has the neighbours and the
+/// share of an adapter that tensor coordinate 0 has.
+bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
+                        const Costs& costs);
 
 }  // namespace cadenza::simulate

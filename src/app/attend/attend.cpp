@@ -5,18 +5,17 @@
 #include <memory>
 #include <span>
 
+#include "app/attend/attend_files.hpp"
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/index_file.hpp"
-#include "app/runtime/collective_error.hpp"
-#include "app/runtime/dtype.hpp"
+#include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/simulate/simulation.hpp"
-#include "app/attend/attend_files.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
-#include "cadenza/model/rotary.hpp"
+#include "cadenza/model/layers.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "cadenza/storage/new_file.hpp"
 

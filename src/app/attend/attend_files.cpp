@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "app/output_file.hpp"
+#include "app/files.hpp"
 #include "cadenza/base/error.hpp"
 
 namespace cadenza::app {

@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <functional>
 
+#include "app/calibrate/calibration.hpp"
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
-#include "app/output_file.hpp"
-#include "app/runtime/collective_error.hpp"
-#include "app/runtime/dtype.hpp"
+#include "app/files.hpp"
+#include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/runtime/terminal.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/storage/new_file.hpp"
-#include "app/calibrate/calibration.hpp"
 
 namespace cadenza::app {
 namespace {

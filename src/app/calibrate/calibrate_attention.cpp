@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "app/calibrate/calibration.hpp"
+#include "app/calibrate/measure.hpp"
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "app/calibrate/calibration.hpp"
-#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <array>
 
+#include "app/calibrate/calibration.hpp"
+#include "app/calibrate/measure.hpp"
 #include "cadenza/plan/index.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "app/calibrate/calibration.hpp"
-#include "app/calibrate/measure_steps.hpp"
-#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -7,14 +7,11 @@
 #include <map>
 #include <set>
 
+#include "app/calibrate/calibration.hpp"
+#include "app/calibrate/measure.hpp"
 #include "cadenza/cost/product_time.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "app/calibrate/calibration.hpp"
-#include "app/calibrate/measure_links.hpp"
-#include "app/calibrate/measure_products.hpp"
-#include "app/calibrate/measure_steps.hpp"
-#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "app/runtime/progress.hpp"
+#include "app/calibrate/fit_machine.hpp"
+#include "app/calibrate/measure.hpp"
+#include "app/calibrate/measure_attention.hpp"
+#include "app/runtime/terminal.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/program/operation_work.hpp"
-#include "app/calibrate/fit_machine.hpp"
-#include "app/calibrate/measure_attention.hpp"
-#include "app/calibrate/rounds.hpp"
 
 namespace cadenza::app {
 

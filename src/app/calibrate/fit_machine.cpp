@@ -9,13 +9,11 @@
 #include <limits>
 #include <map>
 
-#include "cadenza/cost/tiles.hpp"
-#include "cadenza/program/element_wise_rate.hpp"
+#include "app/calibrate/measure.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/program/layout.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/simulate/costs.hpp"
-#include "app/calibrate/rounds.hpp"
-#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "app/calibrate/measure.hpp"
 #include "cadenza/base/sparse_index.hpp"
+#include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
-#include "cadenza/model/rotary.hpp"
-#include "app/calibrate/timing.hpp"
 
 namespace cadenza::app {
 namespace {

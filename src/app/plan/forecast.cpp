@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/units.hpp"
-#include "cadenza/program/operation_time.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::app {
 namespace {

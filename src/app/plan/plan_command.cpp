@@ -4,13 +4,13 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/index_file.hpp"
+#include "app/plan/forecast.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "app/plan/forecast.hpp"
 
 #include <fmt/format.h>
 

@@ -3,24 +3,26 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <type_traits>
+#include <vector>
 
+#include "app/runtime/failure.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/device_identity.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/kernels/random_fill.hpp"
-#include "app/runtime/collective_error.hpp"
-#include "app/runtime/devices_line.hpp"
-#include "app/runtime/kernels_line.hpp"
-#include "app/runtime/peak_rate.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -224,5 +226,83 @@ template std::string announce_kernels<bfloat16>(comm::Communicator&,
                                                 const kernels::AttentionShape&);
 template std::string announce_kernels<float>(comm::Communicator&, const kernels::AttentionShape&);
 template std::string announce_kernels<double>(comm::Communicator&, const kernels::AttentionShape&);
+
+std::string describe_devices(std::span<const kernels::DeviceIdentity> devices) {
+  std::vector<std::string> lines;
+  for (const kernels::DeviceIdentity& device : devices) {
+    lines.push_back(fmt::format("{} ({} multiprocessors, {:.1f} GiB)", device.name,
+                                device.multiprocessors,
+                                static_cast<double>(device.bytes) / (1 << 30)));
+  }
+  return describe_kernels(lines);
+}
+
+std::vector<SharedDevice> shared_devices(std::span<const kernels::DeviceIdentity> devices) {
+  std::vector<SharedDevice> found;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const std::string& uuid = devices[rank].uuid;
+    if (uuid.empty()) continue;
+    auto same = std::ranges::find(found, uuid, &SharedDevice::uuid);
+    if (same == found.end()) same = found.insert(found.end(), {uuid, {}});
+    same->ranks.push_back(static_cast<int>(rank));
+  }
+  std::erase_if(found, [](const SharedDevice& device) { return device.ranks.size() == 1; });
+  return found;
+}
+
+std::string describe_sharing(std::span<const SharedDevice> shared) {
+  std::vector<std::string> parts;
+  for (const SharedDevice& device : shared) {
+    parts.push_back(
+        fmt::format("ranks {} share device {}", number_list(device.ranks), device.uuid));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string describe_kernels(std::span<const std::string> kernels) {
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (std::size_t rank = 0; rank < kernels.size(); ++rank) {
+    ranks_of[kernels[rank]].push_back(static_cast<int>(rank));
+  }
+  if (ranks_of.size() == 1) return kernels.front();
+  std::vector<std::string> parts;
+  for (const auto& [kernel, ranks] : ranks_of) {
+    const char* plural = ranks.size() == 1 ? "" : "s";
+    parts.push_back(fmt::format("{} on rank{} {}", kernel, plural, number_list(ranks)));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+namespace {
+
+/// Square ones and tall ones: libraries multiply them in different ways.
+constexpr std::array<PeakProduct, 9> kProducts = {{{256, 256},
+                                                   {1024, 256},
+                                                   {512, 512},
+                                                   {2048, 512},
+                                                   {1024, 1024},
+                                                   {4096, 1024},
+                                                   {2048, 2048},
+                                                   {8192, 2048},
+                                                   {4096, 4096}}};
+constexpr double kLongest = 0.015;  // seconds of one product
+constexpr double kEnough = 0.02;    // seconds of all repetitions of one
+constexpr int kLeast = 3;           // the first may prepare what later ones use
+
+}  // namespace
+
+double peak_rate(const std::function<double(const PeakProduct&)>& seconds) {
+  double peak = 0;
+  for (const PeakProduct& product : kProducts) {
+    if (product.flops() > peak * kLongest && peak > 0) break;
+    double spent = 0;
+    for (int repetition = 0; repetition < kLeast || spent < kEnough; ++repetition) {
+      const double once = seconds(product);
+      spent += once;
+      peak = std::max(peak, product.flops() / once);
+    }
+  }
+  return peak;
+}
 
 }  // namespace cadenza::app

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza_revision.hpp"  // made by cmake/revision.cmake
 #include "app/runtime/version.hpp"
+#include "cadenza_revision.hpp"
 
 namespace cadenza::app {
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard output: as it is into files and pipes, within the lines of a terminal.
+// Standard output: as it is into files and pipes, within the lines of a terminal; progress on rank
+// 0.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "app/run_folder.hpp"
 
 namespace cadenza::app {
 
@@ -26,5 +32,54 @@ enum class Detail { quiet, usual, verbose };
 /// @param speaks  whether this process is the one that users hear
 /// @param output  takes the lines: stdout as print() does
 void set_up_logging(Detail detail, bool speaks, std::FILE* output);
+
+// What a person sees on rank 0 while a run goes on, and at its end.
+
+/// One line per step: rewritten in place on a terminal, plain lines (at most one a second)
+/// elsewhere, nothing where a command is to be quiet.
+class Progress {
+ public:
+  /// Steps have their numbers, from 0, as in metrics.jsonl and traces: "step 19/20" is the last one
+  /// of 20. Anything else is counted: "point 20/20".
+  static constexpr const char* kStep = "step";
+  /// @param what   one of them
+  /// @param first  how many were over before
+  /// @param stream  stderr where what a program prints is a result
+  Progress(bool enabled, std::int64_t steps, std::string what = kStep, std::int64_t first = 0,
+           std::FILE* stream = stdout);
+  /// @param done  how many are over
+  void show(std::int64_t done, const std::string& text);
+  /// Ends the line that is being rewritten.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool enabled_;
+  std::FILE* stream_;
+  std::size_t columns_;  ///< of the terminal that it is; 0: it is none
+  bool line_open_ = false;
+  std::int64_t steps_;
+  std::int64_t first_;
+  std::string what_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_{};
+};
+
+/// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050 (by layer 1.062)".
+std::string describe(const StepMetrics& metrics);
+
+/// Time of one rank over the run, in seconds.
+struct RankSummary {
+  std::string role;
+  double attention = 0;      ///< core attention
+  double busy = 0;           ///< all computing, attention included
+  double waiting = 0;        ///< blocked for messages
+  double communicating = 0;  ///< collectives
+  double total = 0;          ///< step time
+  std::int64_t bytes_sent = 0;
+  std::int64_t peak_memory = 0;
+};
+
+std::string summary_table(const std::vector<RankSummary>& ranks);
 
 }  // namespace cadenza::app

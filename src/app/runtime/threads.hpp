@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many threads a rank computes with, and on which cores: settled when a session starts, before
-// Kokkos does.
+// How many threads a rank computes with, and on which cores, within the quota of its container:
+// settled when a session starts, before Kokkos does.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cadenza/comm/communicator.hpp"
-#include "app/runtime/cpu_quota.hpp"
 
 namespace cadenza::app {
 
 /// Of a rank: Kokkos keeps the threads of OpenMP in an array of as many, and checks no bounds.
 inline constexpr int kMostThreads = 512;
+
+/// The processor time that a container or a batch system leaves to a process, whatever number of
+/// cores it may run on.
+struct CpuQuota {
+  double cores = 0;         ///< seconds of processor time in a second; 0: no limit
+  std::uint64_t group = 0;  ///< equal in processes of a host that share the limit
+};
 
 /// What a rank finds when it starts.
 struct ThreadFacts {
@@ -70,5 +77,10 @@ class Threads {
 
 /// Cores that a process without ranks may keep busy: those it may run on, within its quota.
 int usable_cores();
+
+/// The tightest limit of this process's control group and those around it, of cgroup v1
+/// (cpu.cfs_quota_us) and v2 (cpu.max). None where the system has no control groups.
+/// @param root  before every path that is read: a test's own files; empty: the system's
+CpuQuota cpu_quota(const std::string& root = "");
 
 }  // namespace cadenza::app

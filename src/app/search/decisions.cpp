@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "app/plan/forecast.hpp"
-#include "cadenza/base/units.hpp"
-#include "cadenza/config/load.hpp"
-#include "cadenza/simulate/least_time.hpp"
 #include "app/search/candidates.hpp"
 #include "app/search/sample.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/simulate/least_time.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "app/plan/forecast.hpp"
 #include "cadenza/simulate/least_time.hpp"
-#include "cadenza/simulate/tensor_ranks.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -12,16 +12,16 @@
 #include <utility>
 
 #include "app/plan/forecast.hpp"
-#include "app/runtime/progress.hpp"
-#include "app/train/step_report.hpp"
-#include "cadenza/base/error.hpp"
-#include "cadenza/base/units.hpp"
-#include "cadenza/config/load.hpp"
-#include "cadenza/simulate/least_time.hpp"
-#include "cadenza/simulate/tensor_ranks.hpp"
+#include "app/runtime/terminal.hpp"
 #include "app/search/decisions.hpp"
 #include "app/search/sample.hpp"
 #include "app/search/search_report.hpp"
+#include "app/train/step_report.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/simulate/least_time.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 namespace {

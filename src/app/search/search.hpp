@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "app/search/candidates.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
-#include "app/search/candidates.hpp"
 
 namespace cadenza::app {
 

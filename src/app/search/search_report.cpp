@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "app/plan/forecast.hpp"
-#include "cadenza/base/units.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 
 namespace cadenza::app {

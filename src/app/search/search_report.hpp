@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cadenza/config/machine.hpp"
-#include "cadenza/simulate/simulator.hpp"
 #include "app/search/candidates.hpp"
 #include "app/search/search.hpp"
+#include "cadenza/config/machine.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 

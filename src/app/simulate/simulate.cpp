@@ -8,16 +8,14 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/run_folder.hpp"
-#include "app/runtime/progress.hpp"
 #include "app/runtime/terminal.hpp"
+#include "app/simulate/simulated_trace.hpp"
+#include "app/simulate/simulation_report.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
-#include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/rates.hpp"
-#include "app/simulate/simulated_trace.hpp"
-#include "app/simulate/simulation_report.hpp"
 
 namespace cadenza::app {
 namespace {

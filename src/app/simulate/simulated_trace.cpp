@@ -10,7 +10,7 @@
 #include "app/train/plan_rows.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
-#include "cadenza/program/operation_time.hpp"
+#include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::app {
 namespace {

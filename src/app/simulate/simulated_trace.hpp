@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "app/simulate/simulation.hpp"
 #include "cadenza/simulate/recording.hpp"
 #include "cadenza/trace/writer.hpp"
-#include "app/simulate/simulation.hpp"
 
 namespace cadenza::app {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "app/experiment_file.hpp"
-#include "cadenza/simulate/tensor_ranks.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
+#include "app/simulate/simulation.hpp"
 #include "app/train/step_report.hpp"
-#include "cadenza/base/units.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/simulate/recording.hpp"
-#include "app/simulate/simulation.hpp"
 
 namespace cadenza::app {
 namespace {

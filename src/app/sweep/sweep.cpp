@@ -14,20 +14,18 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
-#include "app/file_contents.hpp"
-#include "app/output_folder.hpp"
+#include "app/files.hpp"
+#include "app/run_folder.hpp"
 #include "app/runtime/failure.hpp"
-#include "app/runtime/progress.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/runtime/threads.hpp"
 #include "app/simulate/simulation.hpp"
+#include "app/sweep/sweep_table.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/text.hpp"
-#include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/new_file.hpp"
-#include "app/sweep/sweep_table.hpp"
 
 namespace cadenza::app {
 namespace {

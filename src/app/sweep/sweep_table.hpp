@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a sweep: one row per point, as text (CSV) and as HDF5.
+// The table of a sweep: one row per point, as text (CSV, RFC 4180) and as HDF5.
 #pragma once
 
 #include <cstdint>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/simulate/simulation.hpp"
@@ -67,5 +69,13 @@ class SweepLog {
 /// where there is none).
 void write_hdf5(const std::string& path, const config::Sweep& sweep,
                 std::span<const SweepRow> rows);
+
+// Lines of comma-separated values (RFC 4180, cells on one line).
+
+/// Without the line's end.
+std::string to_csv(const std::vector<std::string>& cells);
+
+/// The cells of a line without its end; none where quotes do not close.
+std::optional<std::vector<std::string>> from_csv(std::string_view line);
 
 }  // namespace cadenza::app

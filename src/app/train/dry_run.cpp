@@ -3,24 +3,22 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
-#include "app/file_contents.hpp"
+#include "app/files.hpp"
 #include "app/plan/forecast.hpp"
-#include "app/runtime/dtype.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
+#include "app/train/start.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
-#include "cadenza/base/units.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/attention.hpp"
+#include "cadenza/model/activations.hpp"
 #include "cadenza/model/checkpoint.hpp"
-#include "cadenza/model/estimate.hpp"
 #include "cadenza/model/llama.hpp"
-#include "app/train/start.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "app/runtime/collective_error.hpp"
+#include "app/runtime/failure.hpp"
+#include "app/train/checkpoints.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "app/train/found_checkpoints.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What traces and metrics say of a step, whether it ran or was simulated.
+// What traces and metrics say of a step, whether it ran or was simulated, and a remark on sparse
+// runs before they begin.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "app/run_folder.hpp"
-#include "app/runtime/progress.hpp"
+#include "app/runtime/terminal.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/program/program.hpp"
@@ -60,5 +61,10 @@ trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank);
 
 /// @param created_utc  equal on all ranks
 trace::RunInfo run_info(const config::Experiment& experiment, const std::string& created_utc);
+
+// What a run with sparse attention should know before it begins.
+
+/// Why no attention of this run is sparse, though its kind is; empty: some may be.
+std::string never_sparse(const config::Experiment& experiment);
 
 }  // namespace cadenza::app

@@ -3,12 +3,10 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
-#include "app/runtime/dtype.hpp"
 #include "app/runtime/signals.hpp"
-#include "cadenza/base/text.hpp"
-#include "cadenza/base/units.hpp"
-#include "cadenza/model/estimate.hpp"
 #include "app/train/training.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/model/activations.hpp"
 
 namespace cadenza::app {
 namespace {

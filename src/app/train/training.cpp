@@ -7,18 +7,18 @@
 #include <cmath>
 #include <numeric>
 
-#include "app/file_contents.hpp"
-#include "app/runtime/collective_error.hpp"
+#include "app/files.hpp"
+#include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/runtime/signals.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
-#include "cadenza/model/checkpoint.hpp"
-#include "cadenza/program/operation_time.hpp"
 #include "app/train/plan_rows.hpp"
-#include "app/train/sparse_remark.hpp"
 #include "app/train/start.hpp"
+#include "app/train/step_report.hpp"
+#include "cadenza/model/checkpoint.hpp"
+#include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "app/run_folder.hpp"
-#include "app/runtime/progress.hpp"
+#include "app/runtime/terminal.hpp"
+#include "app/train/checkpoints.hpp"
+#include "app/train/step_report.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
@@ -16,8 +18,6 @@
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/trace/writer.hpp"
-#include "app/train/kept_checkpoints.hpp"
-#include "app/train/step_report.hpp"
 
 namespace cadenza::app {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "exec/attention/arena.hpp"
 #include "cadenza/base/error.hpp"
+#include "exec/attention/arena.hpp"
 #include "exec/attention/pieces.hpp"
 
 namespace cadenza::exec {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 #include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/plan/index.hpp"

@@ -9,8 +9,8 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
-#include "exec/nccl/communicator.hpp"
 #include "exec/collectives/staging.hpp"
+#include "exec/nccl/communicator.hpp"
 
 namespace cadenza::exec {
 namespace {

@@ -8,7 +8,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/program/program.hpp"
-#include "exec/collectives/pipeline_edges.hpp"
+#include "exec/collectives/pipeline_p2p.hpp"
 
 namespace cadenza::exec {
 

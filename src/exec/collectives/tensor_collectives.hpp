@@ -7,7 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/device_communicator.hpp"
 #include "cadenza/exec/tracer.hpp"
-#include "cadenza/model/tensor_group.hpp"
+#include "cadenza/model/llama.hpp"
 #include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::exec {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between devices.
+// A communicator over NCCL, and how many channels NCCL may use for it.
 #pragma once
 
 #include <map>
@@ -7,10 +7,27 @@
 #include <vector>
 
 #include "cadenza/exec/device_communicator.hpp"
-#include "exec/nccl/channels.hpp"
 #include "exec/nccl/queue.hpp"
 
 namespace cadenza::exec::nccl {
+
+/// Not measured. All communicators of a rank together (two of attention for each half, four edges
+/// of a pipeline, gradients, slices) have 64, so that on the smallest device, with 108
+/// multiprocessors, all of them can run at a time, whatever order the device starts them in.
+/// NCCL_MAX_CTAS replaces them.
+constexpr int most_channels(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::attention:
+    case Purpose::gradients:
+    case Purpose::slices:
+      return 8;
+    case Purpose::streams:
+      return 4;
+  }
+  return 1;
+}
+
+// NCCL between devices.
 
 /// Collectives and messages as groups of one queue, in the order of the calls, which must be the
 /// same on all ranks wherever they meet. Tags are not used: a pair's messages match in order.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "exec/nccl/channels.hpp"
+#include "exec/nccl/communicator.hpp"
 
 namespace cadenza::exec::nccl {
 namespace {

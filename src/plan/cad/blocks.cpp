@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/cad/blocks.hpp"
+#include "plan/cad/phases.hpp"
 
 #include <algorithm>
 #include <set>

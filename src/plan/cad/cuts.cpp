@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "plan/cad/keys.hpp"
+#include "plan/cad/phases.hpp"
+#include "plan/cad/tiles.hpp"
 
 namespace cadenza::plan {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/cad/loads.hpp"
-#include "plan/workload/homes.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 

@@ -1,17 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to compute queries somewhere else, given what is already there. Counting resident
-// keys once is where CAD leaves the published planner, which charges a whole document's K and V to
-// every move.
+// Sets of tokens: disjoint ranges, ascending, that do not touch.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 #include <vector>
 
+#include "cadenza/base/range.hpp"
 #include "cadenza/plan/plan.hpp"
-#include "plan/workload/homes.hpp"
-#include "plan/cad/ranges.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
+
+using Ranges = std::vector<Range>;
+
+inline void add(Ranges& set, Range range) {
+  if (range.empty()) return;
+  const auto first = std::find_if(set.begin(), set.end(),
+                                  [&](const Range& held) { return held.end >= range.begin; });
+  auto last = first;
+  for (; last != set.end() && last->begin <= range.end; ++last) {
+    range = {std::min(range.begin, last->begin), std::max(range.end, last->end)};
+  }
+  if (first == last) {
+    set.insert(first, range);
+  } else {
+    *first = range;
+    set.erase(first + 1, last);
+  }
+}
+
+inline std::int64_t size(const Ranges& set) {
+  std::int64_t tokens = 0;
+  for (const Range& range : set) tokens += range.size();
+  return tokens;
+}
+
+/// Calls visit(Range) for the parts of `range` that are not in the set.
+template <typename Visit>
+void for_each_gap(const Ranges& set, Range range, Visit&& visit) {
+  for (const Range& held : set) {
+    if (held.end <= range.begin) continue;
+    if (held.begin >= range.end) break;
+    if (range.begin < held.begin) visit(Range{range.begin, held.begin});
+    range.begin = held.end;
+  }
+  if (!range.empty()) visit(range);
+}
+
+// What it costs to compute queries somewhere else, given what is already there. Counting resident
+// keys once is where CAD leaves the published planner, which charges a whole document's K and V to
+// every move.
 
 class Residency {
  public:
@@ -50,6 +90,63 @@ class Residency {
   std::int64_t result_bytes_;
   std::int64_t key_bytes_;
   std::vector<std::vector<Brought>> present_;  // by rank, ascending by document
+};
+
+// Bytes through every rank, of inputs and of results, while documents are cut anew.
+
+/// Rows that travel between a document's home and a server.
+struct Flow {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+};
+
+class Flows {
+ public:
+  Flows(const Residency& residency, int ranks)
+      : residency_(residency), through_(static_cast<std::size_t>(ranks)) {}
+
+  /// Adds (or, with sign -1, takes away) the bytes of a flow.
+  void add(Rank home, Rank server, const Flow& flow, std::int64_t sign = 1) {
+    const std::int64_t in = sign * inputs(flow);
+    const std::int64_t out = sign * flow.queries * residency_.result_bytes();
+    at(home).inputs_sent += in;
+    at(server).inputs_received += in;
+    at(server).results_sent += out;
+    at(home).results_received += out;
+  }
+
+  std::int64_t bytes(const Flow& flow) const {
+    return inputs(flow) + flow.queries * residency_.result_bytes();
+  }
+
+  /// What goes through the busiest rank now is what no rank may exceed from now on.
+  void set_limits() {
+    for (const Through& rank : through_) {
+      inputs_limit_ = std::max({inputs_limit_, rank.inputs_sent, rank.inputs_received});
+      results_limit_ = std::max({results_limit_, rank.results_sent, rank.results_received});
+    }
+  }
+  bool within_limits(Rank rank) const {
+    const Through& through = through_[static_cast<std::size_t>(rank)];
+    return std::max(through.inputs_sent, through.inputs_received) <= inputs_limit_ &&
+           std::max(through.results_sent, through.results_received) <= results_limit_;
+  }
+
+ private:
+  struct Through {
+    std::int64_t inputs_sent = 0, inputs_received = 0;
+    std::int64_t results_sent = 0, results_received = 0;
+  };
+  Through& at(Rank rank) { return through_[static_cast<std::size_t>(rank)]; }
+  std::int64_t inputs(const Flow& flow) const {
+    return flow.queries * (residency_.query_bytes() - residency_.result_bytes()) +
+           flow.keys * residency_.key_bytes();
+  }
+
+  const Residency& residency_;
+  std::vector<Through> through_;
+  std::int64_t inputs_limit_ = 0;
+  std::int64_t results_limit_ = 0;
 };
 
 }  // namespace cadenza::plan

@@ -11,7 +11,6 @@
 #include "plan/assemble.hpp"
 
 namespace cadenza::plan {
-
 namespace {
 
 Plan place_at_home(const Workload& workload, bool gathers_all) {

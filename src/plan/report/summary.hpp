@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's plans added up and numbered: what all reports share.
+// A step's plans added up, for the table and for JSON: totals, keys moved beside keys needed, the
+// picture of a document.
 #pragma once
 
 #include <string>
@@ -8,9 +9,23 @@
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
-#include "plan/report/key_bytes.hpp"
 
 namespace cadenza::plan {
+
+/// Bytes of K and V, all servers together.
+struct KeyBytes {
+  std::int64_t moved = 0;
+  /// Rows that some task of a server reads and that do not live there, each counted once. Of sparse
+  /// attention an estimate: a task is expected to read a row unless all blocks of its queries leave
+  /// it out, each with the share of pairs that the plan expects to be left out.
+  double needed = 0;
+  KeyBytes& operator+=(const KeyBytes& other);
+};
+
+/// Of a forward plan.
+KeyBytes key_bytes(const Plan& plan);
+
+// A step's plans added up and numbered: what all reports share.
 
 struct Summary {
   Plan total;  ///< cost and bytes per rank summed over plans; the first plan's pool; no stages
@@ -38,5 +53,11 @@ struct Place {
 };
 
 std::vector<Place> places(const std::vector<Plan>& plans);
+
+// Who computes which cell of a document's attention matrix, in characters.
+
+/// Pictures of the longest documents by text positions, side by side: a digit or letter for each
+/// rank, "." for masked cells, "-" for queries of another half; empty with more than 36 ranks.
+std::string draw(const Plan& plan, int first_document);
 
 }  // namespace cadenza::plan

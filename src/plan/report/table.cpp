@@ -6,9 +6,7 @@
 #include <numeric>
 
 #include "cadenza/base/text.hpp"
-#include "cadenza/base/units.hpp"
 #include "cadenza/plan/report.hpp"
-#include "plan/report/picture.hpp"
 #include "plan/report/summary.hpp"
 
 namespace cadenza::plan {

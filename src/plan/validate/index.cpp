@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rule `index`: whoever needs a part of the index of sparse attention gets it, once, from the one
 // who has it.
+#include "cadenza/plan/index.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>
 
-#include "cadenza/plan/index.hpp"
-#include "plan/index_rounds.hpp"
 #include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {

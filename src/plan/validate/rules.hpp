@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cadenza/plan/plan.hpp"
-#include "plan/workload/homes.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 

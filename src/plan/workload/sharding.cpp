@@ -3,13 +3,61 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
+#include "cadenza/base/error.hpp"
+#include "cadenza/plan/placement.hpp"
+
 namespace cadenza::plan {
+
+Homes::Homes(const Workload& workload)
+    : homes_(workload.homes), offsets_(workload.lengths.size() + 1, 0) {
+  std::sort(homes_.begin(), homes_.end(), [](const Home& a, const Home& b) {
+    return std::tie(a.document, a.tokens.begin, a.rank) <
+           std::tie(b.document, b.tokens.begin, b.rank);
+  });
+  for (const Home& home : homes_) ++offsets_[static_cast<std::size_t>(home.document) + 1];
+  for (std::size_t i = 1; i < offsets_.size(); ++i) offsets_[i] += offsets_[i - 1];
+}
+
+std::span<const Home> Homes::of(int document) const {
+  const auto index = static_cast<std::size_t>(document);
+  return std::span(homes_).subspan(offsets_[index], offsets_[index + 1] - offsets_[index]);
+}
+
+std::int64_t Homes::held(Rank rank, int document, Range tokens) const {
+  std::int64_t count = 0;
+  for_each_part(document, tokens, [&](const Home& part) {
+    if (part.rank == rank) count += part.tokens.size();
+  });
+  return count;
+}
+
+void unite(std::vector<Home>& rows) {
+  std::sort(rows.begin(), rows.end(), [](const Home& a, const Home& b) {
+    return std::tie(a.document, a.rank, a.tokens.begin) <
+           std::tie(b.document, b.rank, b.tokens.begin);
+  });
+  std::size_t kept = 0;
+  for (const Home& next : rows) {
+    if (kept > 0) {
+      Home& last = rows[kept - 1];
+      if (last.document == next.document && last.rank == next.rank &&
+          next.tokens.begin <= last.tokens.end) {
+        last.tokens.end = std::max(last.tokens.end, next.tokens.end);
+        continue;
+      }
+    }
+    rows[kept++] = next;
+  }
+  rows.resize(kept);
+}
+
 namespace {
 
 /// Cuts lengths into chunks of one group. What does not divide goes to the ranks in turn or, of
@@ -222,6 +270,63 @@ double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
     tiles[rank] /= usual_ranks(capacities[rank]);
   }
   return tiles.empty() ? 0.0 : *std::max_element(tiles.begin(), tiles.end());
+}
+
+// The two halves of a tick in ping-pong: one computes while the other's rows travel.
+
+namespace {
+
+/// By document: how many of its first queries are in the first half.
+std::vector<std::int64_t> cuts_of(const Workload& workload) {
+  std::vector<Rank> group(workload.lengths.size(), 0);
+  for (const Home& home : workload.homes) {
+    group[static_cast<std::size_t>(home.document)] = home.rank / workload.context;
+  }
+  std::vector<std::int64_t> cuts;
+  for (std::size_t end = 0; end < group.size();) {
+    const std::size_t begin = end;
+    while (end < group.size() && group[end] == group[begin]) ++end;
+    const std::span<const std::int64_t> lengths(workload.lengths);
+    std::ranges::copy(half_cuts(lengths.subspan(begin, end - begin)), std::back_inserter(cuts));
+  }
+  return cuts;
+}
+
+}  // namespace
+
+std::array<Workload, 2> halves(const Workload& workload) {
+  if (!workload.order.natural()) {
+    fail(ExitCode::usage,
+         "attention.overlap: found ping_pong with tokens in {} stripes, whose first half sees keys "
+         "of the second; valid: none",
+         workload.order.stripes);
+  }
+  if (!workload.mask.is_causal()) {
+    fail(ExitCode::usage,
+         "attention.overlap: found ping_pong with queries that see later keys, some of them of the "
+         "second half; valid: none");
+  }
+  const std::vector<std::int64_t> cuts = cuts_of(workload);
+  std::array<Workload, 2> both = {workload, workload};
+  std::vector<Home> first;
+  std::vector<Home> second;
+  for (const Home& home : workload.homes) {
+    const std::int64_t cut = cuts[static_cast<std::size_t>(home.document)];
+    const Range before = intersect(home.tokens, {0, cut});
+    const Range after = intersect(home.tokens, {cut, home.tokens.end});
+    if (!before.empty()) first.push_back({home.rank, home.document, before});
+    if (!after.empty()) second.push_back({home.rank, home.document, after});
+  }
+  first.insert(first.end(), second.begin(), second.end());
+  for (std::size_t half = 0; half < both.size(); ++half) {
+    both[half].homes = first;
+    both[half].queries.clear();
+    for (std::size_t document = 0; document < cuts.size(); ++document) {
+      both[half].queries.push_back(half == 0 ? Range{0, cuts[document]}
+                                             : Range{cuts[document], workload.lengths[document]});
+    }
+  }
+  return both;
 }
 
 }  // namespace cadenza::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits of processor time, from the files of systems that are not at hand.
-#include "app/runtime/cpu_quota.hpp"
+#include "app/runtime/threads.hpp"
 
 #include <gtest/gtest.h>
 

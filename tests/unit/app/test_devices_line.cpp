@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "app/runtime/devices_line.hpp"
+#include "app/runtime/machine.hpp"
 
 namespace cadenza::app {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which types a host computes in.
-#include "app/runtime/dtype.hpp"
+#include "app/experiment_file.hpp"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "cadenza/cost/tiles.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/simulate/costs.hpp"
 
 namespace cadenza::app {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The line that says what computes attention.
-#include "app/runtime/kernels_line.hpp"
+#include "app/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
 

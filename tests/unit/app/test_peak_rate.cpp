@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The peak of machines whose clock is made up.
-#include "app/runtime/peak_rate.hpp"
+#include "app/runtime/machine.hpp"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "cadenza/program/operation_time.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {

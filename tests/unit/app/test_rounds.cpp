@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/calibrate/rounds.hpp"
+#include "app/calibrate/measure.hpp"
 
 #include <gtest/gtest.h>
 

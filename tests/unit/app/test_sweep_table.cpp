@@ -7,7 +7,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/sweep/csv.hpp"
 #include "app/sweep/sweep_table.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"

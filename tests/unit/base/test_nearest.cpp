@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/base/nearest.hpp"
+#include "cadenza/base/text.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/memory.hpp"
-#include "cadenza/base/units.hpp"
+#include "cadenza/base/text.hpp"
 
 namespace cadenza {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a pattern is chosen, and that it travels unchanged.
-#include "cadenza/base/sparse_rule.hpp"
+#include "cadenza/base/sparse_pattern.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/comm/deadline.hpp"
+#include "cadenza/comm/communicator.hpp"
 
 #include <gtest/gtest.h>
 

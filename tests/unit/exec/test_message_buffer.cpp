@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/exec/message_buffer.hpp"
+#include "cadenza/exec/workspace.hpp"
 
 #include <gmock/gmock.h>
 

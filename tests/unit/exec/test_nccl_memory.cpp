@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "exec/nccl/channels.hpp"
+#include "exec/nccl/communicator.hpp"
 #include "exec/nccl/memory.hpp"
 #include "unit/exec/tiny.hpp"
 

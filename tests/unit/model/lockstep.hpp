@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "cadenza/model/tensor_group.hpp"
+#include "cadenza/model/llama.hpp"
 #include "unit/model/support.hpp"
 
 namespace cadenza::model::test {

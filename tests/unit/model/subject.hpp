@@ -7,8 +7,8 @@
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/kernels/attention.hpp"
+#include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
-#include "cadenza/model/rotary.hpp"
 #include "unit/model/layout.hpp"
 #include "unit/model/reference_model.hpp"
 #include "unit/model/support.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates against what is allocated and what is counted one by one.
-#include "cadenza/model/estimate.hpp"
+#include "cadenza/model/activations.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cadenza/model/optimizer.hpp"
+#include "cadenza/model/parameters.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scaled rotary frequencies against numbers of other implementations and their limits.
-#include "cadenza/model/rotary.hpp"
+#include "cadenza/model/layers.hpp"
 
 #include <gtest/gtest.h>
 

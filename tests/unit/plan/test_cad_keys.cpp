@@ -8,7 +8,7 @@
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 #include "oracle.hpp"
-#include "plan/cad/tiling.hpp"
+#include "plan/cad/tiles.hpp"
 
 namespace cadenza::plan {
 namespace {

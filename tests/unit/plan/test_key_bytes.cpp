@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of K and V that plans move, against the rows that their tasks need, counted one by one.
-#include "plan/report/key_bytes.hpp"
+#include "plan/report/summary.hpp"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cadenza/plan/placement.hpp"
-#include "cadenza/program/operation_time.hpp"
+#include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::program {

@@ -10,7 +10,6 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/cost/product_time.hpp"
-#include "cadenza/cost/tiles.hpp"
 #include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::simulate {

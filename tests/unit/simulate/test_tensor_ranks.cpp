@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two replicas of a tensor group of two, on nodes of different sizes.
-#include "cadenza/simulate/tensor_ranks.hpp"
+#include "cadenza/simulate/simulator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/storage/place.hpp"
+#include "cadenza/storage/new_file.hpp"
 #include "child.hpp"
 
 namespace cadenza::storage {

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/corpora.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/hash.hpp"
+#include "cadenza/base/random.hpp"
+#include "cadenza/data/corpus.hpp"
+#include "data/file.hpp"
+#include "data/foreign.hpp"
+#include "data/lengths.hpp"
+#include "data/packing.hpp"
+
+namespace cadenza::data {
+namespace {
+
+constexpr std::int64_t kSpecials = 2;  // begin and end
+
+}  // namespace
+
+TextCorpus::TextCorpus(const std::vector<std::string>& paths) {
+  for (std::string& path : find_files(paths)) {
+    const std::int64_t size = file_size(path);
+    if (size == 0) continue;
+    refuse_foreign(path, config::Source::text);  // now rather than hours into the run
+    lengths_.push_back(size + kSpecials);
+    files_.push_back(std::move(path));
+  }
+  if (paths.empty()) fail(ExitCode::data, "data.path: the corpus is empty: no file is named");
+  if (files_.empty()) {
+    fail(ExitCode::data, "data.path: the corpus is empty: every file of {} has 0 bytes",
+         quoted(paths));
+  }
+}
+
+void TextCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+  const std::int64_t end = lengths_[static_cast<std::size_t>(document)];
+  const Range bytes = intersect(tokens, {1, end - 1});
+  if (!bytes.empty()) {
+    read_bytes(document, bytes.begin - 1,
+               out.subspan(static_cast<std::size_t>(bytes.begin - tokens.begin),
+                           static_cast<std::size_t>(bytes.size())));
+  }
+  if (!tokens.empty() && tokens.begin == 0) out.front() = kBeginToken;
+  if (!tokens.empty() && tokens.end == end) out.back() = kEndToken;
+}
+
+void TextCorpus::read_bytes(std::int64_t document, std::int64_t offset,
+                            std::span<Token> out) const {
+  const auto index = static_cast<std::size_t>(document);
+  const std::lock_guard lock(mutex_);
+  check_size(files_[index], lengths_[index] - kSpecials);
+  if (open_document_ != document) {
+    open_ = File(files_[index]);
+    open_document_ = document;
+  }
+  std::array<unsigned char, 16384> buffer;
+  while (!out.empty()) {
+    const std::size_t count = std::min(out.size(), buffer.size());
+    open_.read(offset, {buffer.data(), count});
+    std::copy_n(buffer.begin(), count, out.begin());
+    offset += static_cast<std::int64_t>(count);
+    out = out.subspan(count);
+  }
+}
+
+TokensCorpus::TokensCorpus(const config::Data& data, std::int64_t vocab) {
+  for (const std::string& path : find_files(data.path)) {
+    const TokenFile& file = files_.emplace_back(path, data.dtype, vocab);
+    std::vector<std::int64_t> ends = file.find_ends(static_cast<Token>(data.document_end), vocab);
+    if (ends.empty() || ends.back() != file.size()) ends.push_back(file.size());
+    first_.push_back(static_cast<std::int64_t>(lengths_.size()));
+    std::int64_t begin = 0;
+    for (const std::int64_t end : ends) {
+      begins_.push_back(begin);
+      lengths_.push_back(end - begin);
+      begin = end;
+    }
+  }
+  if (files_.empty()) fail(ExitCode::data, "data.path: the corpus is empty: no file is named");
+}
+
+void TokensCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+  const auto after = std::upper_bound(first_.begin(), first_.end(), document);
+  const auto file = static_cast<std::size_t>(after - first_.begin() - 1);
+  const std::int64_t begin = begins_[static_cast<std::size_t>(document)];
+  files_[file].read({begin + tokens.begin, begin + tokens.end}, out);
+}
+
+namespace {
+
+constexpr std::uint64_t kMapStream = Hasher().add("synthetic.map").value();
+constexpr std::uint64_t kTokenStream = Hasher().add("synthetic.token").value();
+constexpr double kFollow = 0.7;
+
+}  // namespace
+
+SyntheticCorpus::SyntheticCorpus(const config::Data& data, std::int64_t vocab, std::uint64_t seed)
+    : vocab_(vocab), seed_(seed), lengths_(synthetic_lengths(data, seed)) {}
+
+Token SyntheticCorpus::follow(Token previous) const {
+  return static_cast<Token>(random_bits(seed_, kMapStream, static_cast<std::uint64_t>(previous)) %
+                            static_cast<std::uint64_t>(vocab_));
+}
+
+void SyntheticCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+  const std::uint64_t stream = kTokenStream ^ mix64(static_cast<std::uint64_t>(document));
+  Token token = 0;
+  for (std::int64_t i = tokens.begin / kBlock * kBlock; i < tokens.end; ++i) {
+    // Two draws a position: whether the chain is followed, and the token where it is not.
+    const auto index = 2 * static_cast<std::uint64_t>(i);
+    const bool follows = i % kBlock != 0 && random_uniform(seed_, stream, index) < kFollow;
+    token = follows ? follow(token)
+                    : static_cast<Token>(random_bits(seed_, stream, index + 1) %
+                                         static_cast<std::uint64_t>(vocab_));
+    if (i >= tokens.begin) out[static_cast<std::size_t>(i - tokens.begin)] = token;
+  }
+}
+
+namespace {
+
+std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab,
+                                    std::uint64_t seed) {
+  switch (data.source) {
+    case config::Source::text:
+      if (vocab < kByteVocabulary) {
+        fail(ExitCode::usage,
+             "model.vocab: found {}; a text corpus needs at least {}: 256 bytes, 3 special tokens",
+             vocab, kByteVocabulary);
+      }
+      return std::make_unique<TextCorpus>(data.path);
+    case config::Source::tokens:
+      return std::make_unique<TokensCorpus>(data, vocab);
+    case config::Source::synthetic:
+      return std::make_unique<SyntheticCorpus>(data, vocab, seed);
+    case config::Source::retrieval:
+      return std::make_unique<RetrievalCorpus>(data, vocab, seed);
+  }
+  fail(ExitCode::usage, "data.source: not one of the known sources");
+}
+
+}  // namespace
+
+std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
+                                    std::uint64_t seed) {
+  return cut(open_source(data, vocab, seed), data.max_document);
+}
+
+}  // namespace cadenza::data

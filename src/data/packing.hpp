@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// From documents to microbatches: long documents are cut (data.max_document), the corpus is an
+// endless stream, and microbatches are packed to equal length or equal cost.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "cadenza/base/mask.hpp"
+#include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
+
+namespace cadenza::data {
+
+/// A corpus seen through scissors: every document is cut into consecutive documents of
+/// `max_document` tokens, the last one shorter. No token is lost.
+class CutCorpus : public Corpus {
+ public:
+  CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document);
+  std::span<const std::int64_t> lengths() const override { return lengths_; }
+  void read(std::int64_t document, Range tokens, std::span<Token> out) const override;
+  std::vector<Question> questions(std::int64_t document) const override;
+
+ private:
+  struct Piece {
+    std::int64_t document;  ///< of the whole corpus
+    std::int64_t begin;     ///< in it
+  };
+  Piece piece(std::int64_t document) const;
+
+  std::unique_ptr<Corpus> whole_;
+  std::int64_t max_document_;
+  std::vector<std::int64_t> lengths_;
+  std::vector<std::int64_t> first_;  // first piece of each whole document
+};
+
+/// `corpus` itself where nothing is longer than `max_document` or that is 0, else a CutCorpus.
+std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document);
+
+// Packing by cost: microbatches of different lengths whose attention and linear layers together
+// take equally long (WLB-LLM, arXiv 2503.17924; its form without queues: DistCA, arXiv 2510.18121).
+
+/// A document that is in no microbatch yet.
+struct Waiting {
+  BatchDocument document;
+  std::int64_t read = 0;     ///< the step whose tokens it belongs to
+  std::int64_t carried = 0;  ///< steps in which no microbatch had room for it
+};
+
+/// Before a step of tiny documents fills the memory. @throws Error(usage) above
+/// config::kMostStepDocuments
+void check_step(std::size_t documents);
+
+struct Bins {
+  std::int64_t count = 1;    ///< microbatches
+  std::int64_t longest = 0;  ///< tokens a microbatch may hold
+  double break_even = 1;     ///< tokens; a causal document of d costs d * d / break_even + d
+  Mask mask = {};            ///< others cost as many pairs as it allows
+  bool force = false;        ///< what fits nowhere goes to the cheapest microbatch all the same
+  /// Of each data-parallel replica, the costs that it bears in equal time; empty: all alike.
+  /// Microbatch i is computed by replica i mod their number.
+  std::vector<std::int64_t> capacities = {};
+};
+
+/// Deals documents to microbatches: those carried longest first, then the costliest first, each
+/// into the cheapest microbatch if it has room, else into the shortest if that has. With
+/// `capacities` the cheapest is the one that takes least time with the document.
+/// @param pool  the documents; keeps those that fit nowhere (none with `force`)
+/// @throws Error(usage) where every document is compared with too many microbatches
+std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& bins, std::int64_t step);
+
+/// Packing `balanced`. What is left over or waits in a queue comes in a later step, so a step
+/// depends on all before it: it is found by replaying them, from the nearest one that is
+/// remembered.
+class BalancedSteps {
+ public:
+  /// @param tokens  that a step reads, less what was carried to it
+  /// @param outliers  ascending lengths
+  BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens, const Bins& bins,
+                std::vector<std::int64_t> outliers);
+
+  /// Thread-safe; calls with ascending steps cost one step each.
+  Batch batch(std::int64_t step);
+
+ private:
+  /// Before a step.
+  struct State {
+    std::int64_t position = 0;                 // in the stream
+    std::vector<Waiting> carried;              // had no room
+    std::vector<std::vector<Waiting>> queues;  // of outliers, in the order they were read
+  };
+  Batch advance(State& state, std::int64_t step) const;
+  void read_window(State& state, std::int64_t step) const;
+  void release_outliers(State& state) const;
+
+  std::shared_ptr<const Stream> stream_;
+  std::int64_t tokens_;
+  Bins bins_;
+  std::vector<std::int64_t> outliers_;
+  std::mutex mutex_;
+  std::map<std::int64_t, State> remembered_;  // by step: every kRemembered-th that was passed
+  std::int64_t next_ = 0;                     // the step after the last one that was asked for
+  State last_;                                // before next_
+};
+
+// The corpus as an endless stream: its documents in order, begun again whenever they end.
+
+class Stream {
+ public:
+  /// Copies the lengths, of which there is at least one. With `shuffle` each pass over the corpus
+  /// has its own order, given by (seed, pass).
+  Stream(std::span<const std::int64_t> lengths, bool shuffle, std::uint64_t seed);
+
+  class Cursor;
+  /// A reader that begins at a position, in tokens of the stream. Thread-safe.
+  Cursor at(std::int64_t position) const;
+
+ private:
+  struct Pass;    // the documents of one pass with prefix sums of their lengths
+  struct Recent;  // shuffled passes in use
+  std::shared_ptr<const Pass> pass(std::int64_t index) const;
+
+  bool shuffle_;
+  std::uint64_t seed_;
+  std::shared_ptr<const Pass> file_order_;
+  std::shared_ptr<Recent> recent_;
+};
+
+/// A place in the stream.
+class Stream::Cursor {
+ public:
+  Cursor(const Stream& stream, std::int64_t position);
+
+  /// The next document, or as much of it as fits in `room` tokens.
+  BatchDocument take(std::int64_t room);
+
+ private:
+  void next_document();
+
+  const Stream& stream_;
+  std::int64_t index_;  // of the pass
+  std::shared_ptr<const Pass> pass_;
+  std::int64_t place_ = 0;   // in the order of the pass
+  std::int64_t offset_ = 0;  // tokens of the document already taken
+};
+
+}  // namespace cadenza::data
