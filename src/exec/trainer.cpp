@@ -76,54 +76,37 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
 
 template <typename Real>
 void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const HomeRows& home) {
-  const Range all{0, home.rows()};
-  switch (step.operation) {
-    case Operation::load:
-      load(step, plan, home);
-      break;
-    case Operation::send:
-      send(step, all);
-      break;
-    case Operation::post_receive:
-      streams_.post_receive(step, llama_->boundary_elements(all));
-      break;
-    case Operation::receive:
-      receive(step, all);
-      break;
-    case Operation::reduce_layer:
-      gradients_.post_layer(step.layer);
-      break;
-    case Operation::reduce_gradients:
-      reduce(step);
-      break;
-    case Operation::gradient_norm:
-      measure_gradient();
-      break;
-    case Operation::optimize:
-      optimize(plan.batch.step);
-      break;
-    case Operation::gather_parameters:
-      tracer_.time_collective(*groups_.replicas, step.operation, {},
-                              [&] { gradients_.gather_parameters(); });
-      break;
-    case Operation::embed:
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-    case Operation::embed_gradient:
-      run_rows(step, home.halves[static_cast<std::size_t>(step.part)]);
-      break;
-    case Operation::begin_attention:
-    case Operation::post_index:
-    case Operation::wait_index:
-    case Operation::estimate:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-      break;  // the exchange's
-  }
+  struct Call {
+    const Step& step;
+    const program::StepPlan& plan;
+    const HomeRows& home;
+    Range all() const { return {0, home.rows()}; }
+  };
+  using Handler = void (*)(Trainer&, const Call&);
+  constexpr Handler run_rows = [](Trainer& t, const Call& c) {
+    t.run_rows(c.step, c.home.halves[static_cast<std::size_t>(c.step.part)]);
+  };
+  static constexpr auto kHandlers = program::handlers_of<Handler>(
+      program::Actor::trainer,
+      {{Operation::load, [](Trainer& t, const Call& c) { t.load(c.step, c.plan, c.home); }},
+       {Operation::embed, run_rows},
+       {Operation::post_receive,
+        [](Trainer& t, const Call& c) {
+          t.streams_.post_receive(c.step, t.llama_->boundary_elements(c.all()));
+        }},
+       {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.step, c.all()); }},
+       {Operation::send, [](Trainer& t, const Call& c) { t.send(c.step, c.all()); }},
+       {Operation::attention_inputs, run_rows},
+       {Operation::attention_outputs, run_rows},
+       {Operation::loss, run_rows},
+       {Operation::embed_gradient, run_rows},
+       {Operation::reduce_layer,
+        [](Trainer& t, const Call& c) { t.gradients_.post_layer(c.step.layer); }},
+       {Operation::reduce_gradients, [](Trainer& t, const Call& c) { t.reduce(c.step); }},
+       {Operation::gradient_norm, [](Trainer& t, const Call&) { t.measure_gradient(); }},
+       {Operation::optimize, [](Trainer& t, const Call& c) { t.optimize(c.plan.batch.step); }},
+       {Operation::gather_parameters, [](Trainer& t, const Call&) { t.gather_parameters(); }}});
+  kHandlers[static_cast<std::size_t>(step.operation)](*this, {step, plan, home});
 }
 
 template <typename Real>
@@ -208,6 +191,12 @@ void Trainer<Real>::reduce(const Step& step) {
 }
 
 template <typename Real>
+void Trainer<Real>::gather_parameters() {
+  tracer_.time_collective(*groups_.replicas, Operation::gather_parameters, {},
+                          [&] { gradients_.gather_parameters(); });
+}
+
+template <typename Real>
 void Trainer<Real>::measure_gradient() {
   double squares = 0;
   tracer_.time(Operation::gradient_norm, {},
@@ -216,7 +205,8 @@ void Trainer<Real>::measure_gradient() {
   tracer_.time_collective(owners, OtherEvent::agree_on_norm, {},
                           [&] { owners.all_reduce(std::span(&squares, 1), comm::Reduction::sum); });
   gradient_norm_ = std::sqrt(squares);
-  streams_.finish();  // who has the sum has received its last message: nobody waits here
+  // The norm is global, so every stream has arrived: this does not block.
+  streams_.finish();
 }
 
 template <typename Real>

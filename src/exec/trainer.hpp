@@ -58,6 +58,7 @@ class Trainer {
   void send(const program::Step& step, Range rows);
   void receive(const program::Step& step, Range rows);
   void reduce(const program::Step& step);
+  void gather_parameters();
   void measure_gradient();
   void optimize(std::int64_t step);
 

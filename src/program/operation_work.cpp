@@ -43,44 +43,47 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       vocab_(static_cast<double>(model_.vocab) / layout.tensor()) {}
 
 OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t rows) const {
-  const auto count = static_cast<double>(rows);
-  const bool gradient = step.pass == Pass::backward && !step.recompute;
-  switch (step.operation) {
-    case Operation::load:  // three numbers of a token, written and copied
-      return {{}, count * 3 * 4 * 2};
-    case Operation::embed:  // a tensor rank reads the rows of its part of the vocabulary
-      return {{}, count * width_ * (1.0 + 1.0 / layout_.tensor()) * sum_};
-    case Operation::embed_gradient:
-      return {{}, count * width_ * 3 / layout_.tensor() * sum_};
-    case Operation::attention_inputs:
-      return gradient ? attention_inputs_gradient(count) : attention_inputs(step, count);
-    case Operation::attention_outputs:
-      return gradient ? attention_outputs_gradient(count) : attention_outputs(step, count);
-    case Operation::begin_attention:
-      return {{}, count * (queries_ * (sum_ + element_) + heads_ * sum_)};
-    case Operation::loss:
-      return loss(count);
-    case Operation::gradient_norm:
-      return {{}, owned_elements(rank) * sum_};
-    case Operation::optimize:
-      return {{}, optimizer_bytes(rank)};
-    case Operation::post_receive:
-    case Operation::receive:
-    case Operation::send:
-    case Operation::post_index:
-    case Operation::wait_index:
-    case Operation::estimate:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-    case Operation::reduce_layer:
-    case Operation::reduce_gradients:
-    case Operation::gather_parameters:
-      break;
-  }
-  return {};
+  using Shapes = OperationShapes;
+  using Work = OperationWork (*)(const Shapes&, const Step&, Rank, double);
+  static constexpr auto kWork = handlers_of<Work>(
+      [](const OperationInfo& info) { return info.has_shape; },
+      {{Operation::load,  // three numbers of a token, written and copied
+        [](const Shapes&, const Step&, Rank, double rows) -> OperationWork {
+          return {{}, rows * 3 * 4 * 2};
+        }},
+       {Operation::embed,  // a tensor rank reads the rows of its part of the vocabulary
+        [](const Shapes& s, const Step&, Rank, double rows) -> OperationWork {
+          return {{}, rows * s.width_ * (1.0 + 1.0 / s.layout_.tensor()) * s.sum_};
+        }},
+       {Operation::embed_gradient,
+        [](const Shapes& s, const Step&, Rank, double rows) -> OperationWork {
+          return {{}, rows * s.width_ * 3 / s.layout_.tensor() * s.sum_};
+        }},
+       {Operation::attention_inputs,
+        [](const Shapes& s, const Step& step, Rank, double rows) {
+          return is_gradient(step) ? s.attention_inputs_gradient(rows)
+                                   : s.attention_inputs(step, rows);
+        }},
+       {Operation::attention_outputs,
+        [](const Shapes& s, const Step& step, Rank, double rows) {
+          return is_gradient(step) ? s.attention_outputs_gradient(rows)
+                                   : s.attention_outputs(step, rows);
+        }},
+       {Operation::begin_attention,
+        [](const Shapes& s, const Step&, Rank, double rows) -> OperationWork {
+          return {{}, rows * (s.queries_ * (s.sum_ + s.element_) + s.heads_ * s.sum_)};
+        }},
+       {Operation::loss,
+        [](const Shapes& s, const Step&, Rank, double rows) { return s.loss(rows); }},
+       {Operation::gradient_norm,
+        [](const Shapes& s, const Step&, Rank rank, double) -> OperationWork {
+          return {{}, s.owned_elements(rank) * s.sum_};
+        }},
+       {Operation::optimize, [](const Shapes& s, const Step&, Rank rank, double) -> OperationWork {
+          return {{}, s.optimizer_bytes(rank)};
+        }}});
+  const Work work = kWork[static_cast<std::size_t>(step.operation)];
+  return work != nullptr ? work(*this, step, rank, static_cast<double>(rows)) : OperationWork{};
 }
 
 std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
@@ -229,41 +232,11 @@ cost::Pool planning_pool(const config::Experiment& experiment, const config::Mac
 }
 
 double* rate_of(config::ElementWise& rates, const Step& step) {
-  const bool forward = step.pass == Pass::forward;
-  const auto of = [&](config::PassRates& pass) { return forward ? &pass.forward : &pass.backward; };
-  switch (step.operation) {
-    case Operation::embed:
-    case Operation::embed_gradient:
-      return of(rates.embedding);
-    case Operation::attention_inputs:
-      return of(rates.attention_inputs);
-    case Operation::attention_outputs:
-      return of(rates.attention_outputs);
-    case Operation::begin_attention:
-      return &rates.attention_delta;
-    case Operation::loss:
-      return &rates.loss;
-    case Operation::optimize:
-      return &rates.optimizer;
-    case Operation::load:
-    case Operation::post_receive:
-    case Operation::receive:
-    case Operation::send:
-    case Operation::post_index:
-    case Operation::wait_index:
-    case Operation::estimate:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-    case Operation::reduce_layer:
-    case Operation::reduce_gradients:
-    case Operation::gradient_norm:
-    case Operation::gather_parameters:
-      break;
-  }
-  return nullptr;
+  const OperationInfo& info = describe(step.operation);
+  if (info.rate != nullptr) return &(rates.*info.rate);
+  if (info.pass_rates == nullptr) return nullptr;
+  config::PassRates& of = rates.*info.pass_rates;
+  return step.pass == Pass::forward ? &of.forward : &of.backward;
 }
 
 double element_wise_rate(config::ElementWise rates, const Step& step) {

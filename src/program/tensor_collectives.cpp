@@ -2,6 +2,7 @@
 // What a tensor group does together in an operation of src/model: the one list of it.
 #include <algorithm>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/program/operation_work.hpp"
 
@@ -27,10 +28,6 @@ class Sequence {
   std::int64_t stream_, element_, sum_;
   std::vector<TensorCollective> list_;
 };
-
-bool is_gradient(const Step& step) {
-  return step.pass == Pass::backward && !step.recompute;
-}
 
 void add_attention_inputs(const Step& step, Sequence& sequence) {
   if (is_gradient(step)) sequence.reduce();
@@ -71,43 +68,21 @@ std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Ran
   const int tensor = layout_.tensor();
   if (tensor == 1) return {};
   Sequence sequence(rows * model_.d_model, element_, sum_);
-  switch (step.operation) {
-    case Operation::embed:
-      sequence.reduce();
-      break;
-    case Operation::embed_gradient:
-      sequence.gather_sums();
-      break;
-    case Operation::attention_inputs:
-      add_attention_inputs(step, sequence);
-      break;
-    case Operation::attention_outputs:
-      add_attention_outputs(step, recompute_, sequence);
-      break;
-    case Operation::loss:
-      add_loss(rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
-      break;
-    case Operation::reduce_gradients:
-      sequence.reduce_all(gains(rank));
-      break;
-    case Operation::load:
-    case Operation::post_receive:
-    case Operation::receive:
-    case Operation::send:
-    case Operation::begin_attention:
-    case Operation::post_index:
-    case Operation::wait_index:
-    case Operation::estimate:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-    case Operation::reduce_layer:
-    case Operation::gradient_norm:
-    case Operation::optimize:
-    case Operation::gather_parameters:
-      break;
+  const Operation operation = step.operation;
+  if (operation == Operation::embed) {
+    sequence.reduce();
+  } else if (operation == Operation::embed_gradient) {
+    sequence.gather_sums();
+  } else if (operation == Operation::attention_inputs) {
+    add_attention_inputs(step, sequence);
+  } else if (operation == Operation::attention_outputs) {
+    add_attention_outputs(step, recompute_, sequence);
+  } else if (operation == Operation::loss) {
+    add_loss(rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
+  } else if (operation == Operation::reduce_gradients) {
+    sequence.reduce_all(gains(rank));
+  } else if (describe(operation).group == Group::tensor) {
+    fail(ExitCode::internal, "{} says nothing of its collectives", name(operation));
   }
   return sequence.take();
 }

@@ -35,6 +35,11 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
+/// Whether a step computes gradients, not values: the backward pass without what it repeats.
+inline bool is_gradient(const Step& step) {
+  return step.pass == Pass::backward && !step.recompute;
+}
+
 /// As traces call it.
 Phase phase_of(Pass pass);
 Phase phase_of(const Step& step);

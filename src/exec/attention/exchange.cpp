@@ -117,38 +117,19 @@ void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context)
 
 template <typename Real>
 void AttentionExchange<Real>::run(program::Operation operation, int stage) {
-  switch (operation) {
-    case Operation::begin_attention:
-      return begin();
-    case Operation::post:
-    case Operation::post_results:
-      return start_messages(stage, operation == Operation::post_results);
-    case Operation::wait:
-    case Operation::wait_results:
-      return complete_messages(stage, operation == Operation::wait_results);
-    case Operation::attend:
-      return attend(stage);
-    case Operation::post_index:
-    case Operation::wait_index:
-    case Operation::estimate:
-      return index_.run(operation, stage, context_);
-    case Operation::load:
-    case Operation::embed:
-    case Operation::post_receive:
-    case Operation::receive:
-    case Operation::send:
-    case Operation::attention_inputs:
-    case Operation::attention_outputs:
-    case Operation::loss:
-    case Operation::embed_gradient:
-    case Operation::reduce_layer:
-    case Operation::reduce_gradients:
-    case Operation::gradient_norm:
-    case Operation::optimize:
-    case Operation::gather_parameters:
-      break;
-  }
-  fail(ExitCode::internal, "{} is no operation of attention", program::name(operation));
+  using Exchange = AttentionExchange;
+  using Handler = void (*)(Exchange&, int stage);
+  static constexpr auto kHandlers = program::handlers_of<Handler>(
+      program::Actor::exchange,
+      {{Operation::begin_attention, [](Exchange& e, int) { e.begin(); }},
+       {Operation::post, [](Exchange& e, int stage) { e.start_messages(stage, false); }},
+       {Operation::wait, [](Exchange& e, int stage) { e.complete_messages(stage, false); }},
+       {Operation::attend, [](Exchange& e, int stage) { e.attend(stage); }},
+       {Operation::post_results, [](Exchange& e, int stage) { e.start_messages(stage, true); }},
+       {Operation::wait_results,
+        [](Exchange& e, int stage) { e.complete_messages(stage, true); }}});
+  const Handler handler = kHandlers[static_cast<std::size_t>(operation)];
+  handler != nullptr ? handler(*this, stage) : index_.run(operation, stage, context_);
 }
 
 /// Completes the channels on which this rank only sends. No operation waits for those, because

@@ -149,37 +149,13 @@ void IndexExchange<Real>::run(Operation operation, int round,
                               const AttentionContext<Real>& context) {
   context_ = &context;
   tick_ = &ticks_[at(context.tick)];
-  const auto which = static_cast<IndexRound>(round);
-  switch (operation) {
-    case Operation::post_index:
-      return start_messages(which);
-    case Operation::wait_index:
-      return complete_messages(which);
-    case Operation::estimate:
-      return tracer_.time(Operation::estimate, {}, [&] { estimate(which); });
-    case Operation::load:
-    case Operation::embed:
-    case Operation::post_receive:
-    case Operation::receive:
-    case Operation::send:
-    case Operation::attention_inputs:
-    case Operation::begin_attention:
-    case Operation::post:
-    case Operation::wait:
-    case Operation::attend:
-    case Operation::post_results:
-    case Operation::wait_results:
-    case Operation::attention_outputs:
-    case Operation::loss:
-    case Operation::embed_gradient:
-    case Operation::reduce_layer:
-    case Operation::reduce_gradients:
-    case Operation::gradient_norm:
-    case Operation::optimize:
-    case Operation::gather_parameters:
-      break;
-  }
-  fail(ExitCode::internal, "{} is no operation of an index", program::name(operation));
+  using Handler = void (*)(IndexExchange&, IndexRound);
+  static constexpr auto kHandlers = program::handlers_of<Handler>(
+      program::Actor::index,
+      {{Operation::post_index, [](IndexExchange& e, IndexRound at) { e.start_messages(at); }},
+       {Operation::wait_index, [](IndexExchange& e, IndexRound at) { e.complete_messages(at); }},
+       {Operation::estimate, [](IndexExchange& e, IndexRound at) { e.estimate(at); }}});
+  kHandlers[at(static_cast<int>(operation))](*this, static_cast<IndexRound>(round));
 }
 
 template <typename Real>
@@ -198,10 +174,14 @@ void IndexExchange<Real>::begin_layer() {
 
 template <typename Real>
 void IndexExchange<Real>::estimate(IndexRound round) {
-  if (round == IndexRound::observed) begin_layer();
-  estimator_->estimate(round, context_->sampled,
-                       [this](const IndexDocument& document, std::int64_t head,
-                              SparsePattern pattern) { keep(document, head, std::move(pattern)); });
+  tracer_.time(Operation::estimate, {}, [&] {
+    if (round == IndexRound::observed) begin_layer();
+    estimator_->estimate(
+        round, context_->sampled,
+        [this](const IndexDocument& document, std::int64_t head, SparsePattern pattern) {
+          keep(document, head, std::move(pattern));
+        });
+  });
 }
 
 template <typename Real>
