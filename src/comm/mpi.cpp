@@ -32,22 +32,17 @@ MPI_Op mpi_op(Reduction op) {
   return MPI_SUM;
 }
 
-template <typename T>
-MPI_Datatype mpi_type();
-template <>
-MPI_Datatype mpi_type<float>() {
-  return MPI_FLOAT;
-}
-template <>
-MPI_Datatype mpi_type<double>() {
-  return MPI_DOUBLE;
-}
-template <>
-MPI_Datatype mpi_type<std::int64_t>() {
-  return MPI_INT64_T;
-}
-template <>
-MPI_Datatype mpi_type<std::uint64_t>() {
+MPI_Datatype mpi_type(NumberType type) {
+  switch (type) {
+    case NumberType::float32:
+      return MPI_FLOAT;
+    case NumberType::float64:
+      return MPI_DOUBLE;
+    case NumberType::int64:
+      return MPI_INT64_T;
+    case NumberType::uint64:
+      break;
+  }
   return MPI_UINT64_T;
 }
 
@@ -120,10 +115,10 @@ class MpiCommunicator final : public Communicator {
     });
     complete(kOwn, "broadcast");
   }
-  void all_reduce(std::span<float> data, Reduction op) override { reduce(data, op); }
-  void all_reduce(std::span<double> data, Reduction op) override { reduce(data, op); }
-  void all_reduce(std::span<std::int64_t> data, Reduction op) override { reduce(data, op); }
-  void all_reduce(std::span<std::uint64_t> data, Reduction op) override { reduce(data, op); }
+  void all_reduce(Numbers data, Reduction op) override {
+    post_reduction(data, op, kOwn);
+    complete(kOwn, "all_reduce");
+  }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     const int count = whole_count(mine.size(), "MPI_Allgather");
@@ -132,28 +127,34 @@ class MpiCommunicator final : public Communicator {
           "MPI_Iallgather");
     complete(kOwn, "all_gather");
   }
-  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
-    scatter_sum(all, mine);
-  }
-  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
-    scatter_sum(all, mine);
+  void reduce_scatter(ConstNumbers all, Numbers mine) override {
+    if (all.size() != mine.size() * static_cast<std::size_t>(size_)) {
+      fail(ExitCode::communication, "reduce_scatter: {} elements for {} ranks with {} each",
+           all.size(), size_, mine.size());
+    }
+    with_type(all.type(), [&]<typename T>(T) { scatter_sum<T>(all.as<T>(), mine.as<T>()); });
   }
 
-  void post_all_reduce(std::span<float> data, int channel) override {
+  void post_all_reduce(Numbers data, int channel) override {
     post_reduction(data, Reduction::sum, channel);
   }
-  void post_all_reduce(std::span<double> data, int channel) override {
-    post_reduction(data, Reduction::sum, channel);
+  /// One reduction to every rank: unlike MPI_Ireduce_scatter, which Open MPI computes on rank 0
+  /// alone, they share the work, and parts can be cut.
+  void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts, Numbers mine,
+                           int channel) override {
+    check_parts("post_reduce_scatter", counts, {mine.size(), all.size(), rank_, size_});
+    for_each_part(counts, [&](int root, std::size_t first, std::size_t size) {
+      if (size == 0) return;
+      in_pieces(size, [&](std::size_t offset, int count) {
+        const auto part = static_cast<std::size_t>(count);
+        std::byte* to = root == rank_ ? mine.subspan(offset, part).bytes().data() : nullptr;
+        check(MPI_Ireduce(all.subspan(first + offset, part).bytes().data(), to, count,
+                          mpi_type(all.type()), MPI_SUM, root, comm_, &next(channel)),
+              "MPI_Ireduce");
+      });
+    });
   }
-  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                           std::span<float> mine, int channel) override {
-    post_scatter_sum(all, counts, mine, channel);
-  }
-  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
-                           std::span<double> mine, int channel) override {
-    post_scatter_sum(all, counts, mine, channel);
-  }
-  /// A broadcast from every rank: see post_scatter_sum.
+  /// A broadcast from every rank: see post_reduce_scatter.
   void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
                          std::span<std::byte> all, int channel) override {
     check_parts("post_all_gather_v", byte_counts, {mine.size(), all.size(), rank_, size_});
@@ -224,19 +225,10 @@ class MpiCommunicator final : public Communicator {
   void complete(int channel, const char* call) {
     watch_->until(call, [&] { return test(channel); });
   }
-  template <typename T>
-  void reduce(std::span<T> data, Reduction op) {
-    post_reduction(data, op, kOwn);
-    complete(kOwn, "all_reduce");
-  }
   /// In rank order. Faster than MPI_Ireduce_scatter, which Open MPI computes on rank 0 alone, and
   /// than reductions to every rank.
   template <typename T>
   void scatter_sum(std::span<const T> all, std::span<T> mine) {
-    if (all.size() != mine.size() * static_cast<std::size_t>(size_)) {
-      fail(ExitCode::communication, "reduce_scatter: {} elements for {} ranks with {} each",
-           all.size(), size_, mine.size());
-    }
     std::vector<T> arrived(std::min(kPiece, mine.size()) * static_cast<std::size_t>(size_));
     for (std::size_t at = 0; at < mine.size(); at += kPiece) {
       const std::size_t count = std::min(kPiece, mine.size() - at);
@@ -269,28 +261,12 @@ class MpiCommunicator final : public Communicator {
     }
     complete(kOwn, "reduce_scatter");
   }
-  template <typename T>
-  void post_reduction(std::span<T> data, Reduction op, int channel) {
+  void post_reduction(Numbers data, Reduction op, int channel) {
     in_pieces(data.size(), [&](std::size_t offset, int count) {
-      check(MPI_Iallreduce(MPI_IN_PLACE, data.data() + offset, count, mpi_type<T>(), mpi_op(op),
-                           comm_, &next(channel)),
+      check(MPI_Iallreduce(MPI_IN_PLACE,
+                           data.subspan(offset, static_cast<std::size_t>(count)).bytes().data(),
+                           count, mpi_type(data.type()), mpi_op(op), comm_, &next(channel)),
             "MPI_Iallreduce");
-    });
-  }
-  /// One reduction to every rank: unlike MPI_Ireduce_scatter, which Open MPI computes on rank 0
-  /// alone, they share the work, and parts can be cut.
-  template <typename T>
-  void post_scatter_sum(std::span<const T> all, std::span<const std::int64_t> counts,
-                        std::span<T> mine, int channel) {
-    check_parts("post_reduce_scatter", counts, {mine.size(), all.size(), rank_, size_});
-    for_each_part(counts, [&](int root, std::size_t first, std::size_t size) {
-      if (size == 0) return;
-      in_pieces(size, [&](std::size_t offset, int count) {
-        T* to = root == rank_ ? mine.data() + offset : nullptr;
-        check(MPI_Ireduce(all.data() + first + offset, to, count, mpi_type<T>(), MPI_SUM, root,
-                          comm_, &next(channel)),
-              "MPI_Ireduce");
-      });
     });
   }
   MPI_Request& next(int channel) { return pending_[channel].emplace_back(MPI_REQUEST_NULL); }

@@ -19,29 +19,17 @@ class SelfCommunicator final : public Communicator {
   int leader() const override { return 0; }
   void barrier() override {}
   void broadcast(std::span<std::byte>, int) override {}
-  void all_reduce(std::span<float>, Reduction) override {}
-  void all_reduce(std::span<double>, Reduction) override {}
-  void all_reduce(std::span<std::int64_t>, Reduction) override {}
-  void all_reduce(std::span<std::uint64_t>, Reduction) override {}
+  void all_reduce(Numbers, Reduction) override {}
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::ranges::copy(mine, all.begin());
   }
-  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
+  void reduce_scatter(ConstNumbers all, Numbers mine) override {
     const auto count = static_cast<std::int64_t>(all.size());
     take_all("reduce_scatter", {&count, 1}, all, mine);
   }
-  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
-    const auto count = static_cast<std::int64_t>(all.size());
-    take_all("reduce_scatter", {&count, 1}, all, mine);
-  }
-  void post_all_reduce(std::span<float>, int) override {}
-  void post_all_reduce(std::span<double>, int) override {}
-  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                           std::span<float> mine, int) override {
-    take_all("post_reduce_scatter", counts, all, mine);
-  }
-  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
-                           std::span<double> mine, int) override {
+  void post_all_reduce(Numbers, int) override {}
+  void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts, Numbers mine,
+                           int) override {
     take_all("post_reduce_scatter", counts, all, mine);
   }
   void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
@@ -87,11 +75,10 @@ class SelfCommunicator final : public Communicator {
   };
 
   /// The sum over one rank.
-  template <typename T>
-  static void take_all(const char* call, std::span<const std::int64_t> counts,
-                       std::span<const T> all, std::span<T> mine) {
+  static void take_all(const char* call, std::span<const std::int64_t> counts, ConstNumbers all,
+                       Numbers mine) {
     check_parts(call, counts, {mine.size(), all.size()});
-    std::ranges::copy(all, mine.begin());
+    std::ranges::copy(all.bytes(), mine.bytes().begin());
   }
 
   void match() {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "cadenza/base/range.hpp"
@@ -40,43 +41,99 @@ struct Receive {
   int tag = 0;
 };
 
-/// A group of ranks. Collectives are called by all of them in the same order. Buffers are host
-/// memory. Every failure is Error(communication).
-class Communicator {
+/// Types of the numbers that reductions add up.
+enum class NumberType : std::uint8_t { float32, float64, int64, uint64 };
+
+template <typename T>
+constexpr NumberType number_type() {
+  if constexpr (std::is_same_v<T, float>) return NumberType::float32;
+  if constexpr (std::is_same_v<T, double>) return NumberType::float64;
+  if constexpr (std::is_same_v<T, std::int64_t>) return NumberType::int64;
+  if constexpr (std::is_same_v<T, std::uint64_t>) return NumberType::uint64;
+}
+
+/// Calls what(T()) for the type T that `type` names.
+template <typename What>
+auto with_type(NumberType type, What&& what) {
+  switch (type) {
+    case NumberType::float32:
+      return what(float());
+    case NumberType::float64:
+      return what(double());
+    case NumberType::int64:
+      return what(std::int64_t());
+    case NumberType::uint64:
+      break;
+  }
+  return what(std::uint64_t());
+}
+
+/// A span of numbers that says their type, so that a virtual function takes all types.
+template <typename Byte>
+class TypedSpan {
  public:
-  virtual ~Communicator() = default;
+  template <typename T>
+  requires(std::is_const_v<Byte> || !std::is_const_v<T>) TypedSpan(std::span<T> numbers)
+      : data_(reinterpret_cast<Byte*>(numbers.data())),
+        size_(numbers.size()),
+        type_(number_type<std::remove_const_t<T>>()) {}
+  TypedSpan(std::span<Byte> bytes, NumberType type)
+      : data_(bytes.data()), size_(bytes.size() / size_of(type)), type_(type) {}
+
+  operator TypedSpan<const std::byte>() const requires(!std::is_const_v<Byte>) {
+    return {bytes(), type_};
+  }
+
+  std::size_t size() const { return size_; }  ///< numbers
+  NumberType type() const { return type_; }
+  std::span<Byte> bytes() const { return {data_, size_ * size_of(type_)}; }
+  /// @param T  the type that type() names
+  template <typename T>
+  auto as() const {
+    using Number = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+    return std::span<Number>(reinterpret_cast<Number*>(data_), size_);
+  }
+  TypedSpan subspan(std::size_t first, std::size_t count) const {
+    return {bytes().subspan(first * size_of(type_), count * size_of(type_)), type_};
+  }
+
+ private:
+  static std::size_t size_of(NumberType type) {
+    return with_type(type, [](auto number) { return sizeof(number); });
+  }
+  Byte* data_;
+  std::size_t size_;
+  NumberType type_;
+};
+using Numbers = TypedSpan<std::byte>;
+using ConstNumbers = TypedSpan<const std::byte>;
+
+/// Messages and collectives of a group of ranks. Collectives are called by all of them in the same
+/// order. Buffers are host memory (Communicator) or device memory (exec::DeviceCommunicator). Every
+/// failure is Error(communication).
+class MessagePassing {
+ public:
+  virtual ~MessagePassing() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// World rank of its first rank: what names a group among others of its kind.
-  virtual int leader() const = 0;
 
-  virtual void barrier() = 0;
-  virtual void broadcast(std::span<std::byte> data, int root) = 0;
-  virtual void all_reduce(std::span<float> data, Reduction op) = 0;
-  virtual void all_reduce(std::span<double> data, Reduction op) = 0;
-  virtual void all_reduce(std::span<std::int64_t> data, Reduction op) = 0;
-  virtual void all_reduce(std::span<std::uint64_t> data, Reduction op) = 0;
+  virtual void all_reduce(Numbers data, Reduction op) = 0;
   /// Every rank's `mine` (equal sizes) one after another, on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// The sum over ranks of `all`, of which rank r gets the r-th of size() equal parts.
-  virtual void reduce_scatter(std::span<const float> all, std::span<float> mine) = 0;
-  virtual void reduce_scatter(std::span<const double> all, std::span<double> mine) = 0;
+  virtual void reduce_scatter(ConstNumbers all, Numbers mine) = 0;
 
   /// Non-blocking collectives and messages. What is posted on a channel (a small integer >= 0) is
   /// completed together by wait(channel); its buffers live until then. All ranks post collectives
   /// in the same order, whatever their channels; messages may come between them in any order.
 
   /// `data` becomes its sum over ranks.
-  virtual void post_all_reduce(std::span<float> data, int channel) = 0;
-  virtual void post_all_reduce(std::span<double> data, int channel) = 0;
+  virtual void post_all_reduce(Numbers data, int channel) = 0;
   /// The sum over ranks of `all`, which is counts[0] elements for rank 0, counts[1] for rank 1 and
   /// so on (0 is allowed; the same counts everywhere); `mine` are the counts[rank()] of this rank,
   /// elsewhere in memory.
-  virtual void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                                   std::span<float> mine, int channel) = 0;
-  virtual void post_reduce_scatter(std::span<const double> all,
-                                   std::span<const std::int64_t> counts, std::span<double> mine,
-                                   int channel) = 0;
+  virtual void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts,
+                                   Numbers mine, int channel) = 0;
   /// Every rank's `mine` (byte_counts[rank()] bytes) one after another, on every rank. `mine` may
   /// be its own place in `all`.
   virtual void post_all_gather_v(std::span<const std::byte> mine,
@@ -87,6 +144,20 @@ class Communicator {
   /// tag arrive in the order in which they were posted.
   virtual void post(std::span<const Receive> receives, std::span<const Send> sends,
                     int channel) = 0;
+  virtual void wait(int channel) = 0;
+  /// True when wait(channel) would return at once. Moves messages on, as progress() does.
+  virtual bool test(int channel) = 0;
+};
+
+/// A group of ranks whose buffers are host memory.
+class Communicator : public MessagePassing {
+ public:
+  /// World rank of its first rank: what names a group among others of its kind.
+  virtual int leader() const = 0;
+
+  virtual void barrier() = 0;
+  virtual void broadcast(std::span<std::byte> data, int root) = 0;
+
   /// A group of one message.
   void post_send(std::span<const std::byte> data, int to, int tag, int channel) {
     const Send message{data, to, tag};
@@ -96,9 +167,6 @@ class Communicator {
     const Receive message{data, from, tag};
     post({&message, 1}, {}, channel);
   }
-  virtual void wait(int channel) = 0;
-  /// True when wait(channel) would return at once. Moves messages on, as progress() does.
-  virtual bool test(int channel) = 0;
   /// Returns when done(), which is asked again and again, says true; watched as wait() is.
   /// @param what  is waited for, as messages name it; a literal
   virtual void wait_until(const char* what, const std::function<bool()>& done) = 0;

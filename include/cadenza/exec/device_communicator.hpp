@@ -21,42 +21,20 @@ enum class Purpose {
   slices,     ///< of matrices: collectives that all wait for
 };
 
-/// As comm::Communicator, with buffers in device memory. A call reads what the kernels wrote that
-/// were on the stream before it; kernels that are started after a call has returned, or after the
+/// A group of ranks whose buffers are device memory. A call reads what the kernels wrote that were
+/// on the stream before it; kernels that are started after a call has returned, or after the
 /// wait() for what it posted, read what arrived. Between post and wait nothing on the device may
 /// write what is sent, or touch what is received.
-class DeviceCommunicator {
+class DeviceCommunicator : public comm::MessagePassing {
  public:
   explicit DeviceCommunicator(comm::Communicator& group) : group_(group) {}
-  virtual ~DeviceCommunicator() = default;
   DeviceCommunicator(const DeviceCommunicator&) = delete;
   DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
 
   /// The same ranks, for what is in host memory.
   comm::Communicator& group() const { return group_; }
-  int rank() const { return group_.rank(); }
-  int size() const { return group_.size(); }
-
-  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  virtual void reduce_scatter(std::span<const float> all, std::span<float> mine) = 0;
-  virtual void reduce_scatter(std::span<const double> all, std::span<double> mine) = 0;
-  virtual void all_reduce(std::span<float> data, comm::Reduction op) = 0;
-  virtual void all_reduce(std::span<double> data, comm::Reduction op) = 0;
-
-  virtual void post_all_reduce(std::span<float> data, int channel) = 0;
-  virtual void post_all_reduce(std::span<double> data, int channel) = 0;
-  virtual void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                                   std::span<float> mine, int channel) = 0;
-  virtual void post_reduce_scatter(std::span<const double> all,
-                                   std::span<const std::int64_t> counts, std::span<double> mine,
-                                   int channel) = 0;
-  virtual void post_all_gather_v(std::span<const std::byte> mine,
-                                 std::span<const std::int64_t> byte_counts,
-                                 std::span<std::byte> all, int channel) = 0;
-  virtual void post(std::span<const comm::Receive> receives, std::span<const comm::Send> sends,
-                    int channel) = 0;
-  virtual void wait(int channel) = 0;
-  virtual bool test(int channel) = 0;
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
 
  private:
   comm::Communicator& group_;

@@ -16,6 +16,7 @@
 
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/index_exchange.hpp"
+#include "cadenza/exec/stage_messages.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/workspace.hpp"
 #include "cadenza/kernels/attention.hpp"
@@ -25,8 +26,8 @@ namespace cadenza::exec {
 
 struct StridedRows;
 
-/// What carries the messages of a pool: inputs and results apart, and those of each half, since
-/// ranks may post them in different orders, and those that come first must not be waited for.
+/// The communicators of a pool's messages: one for inputs, one for results, and others for each
+/// half, so that ranks may post them in different orders without deadlock.
 struct AttentionMessages {
   DeviceCommunicator& inputs;
   DeviceCommunicator& results;
@@ -84,13 +85,11 @@ class AttentionExchange {
   void run(program::Operation operation, int stage);
 
  private:
-  struct Posted {
-    DeviceCommunicator* over = nullptr;
-    int channel = 0;
-  };
   void begin();
-  void start_messages(int stage, bool results);
-  void complete_messages(int stage, bool results);
+  void start_messages(program::Operation operation, int stage);
+  void complete_messages(program::Operation operation, int stage);
+  StageCall call_of(program::Operation operation, int stage) const;
+  const Direction& direction_of(program::Operation operation, int stage) const;
   void attend(int stage);
   double sparse_flops(const kernels::TaskList<Real>& list) const;
   double dense_flops(const kernels::TaskList<Real>& list) const;
@@ -99,8 +98,9 @@ class AttentionExchange {
   std::byte* bytes_of(const MessageSet& messages) const {
     return buffer_.memory() + messages.buffer;
   }
-  std::vector<Transfer>& list_transfers(const MessageSet& messages, int tag,
-                                        std::vector<Transfer>& transfers) const;
+  std::span<std::byte> place_of(const MessageSet& messages, const Message& message) const {
+    return buffer_.bytes(messages.buffer + message.offset, message.bytes);
+  }
   const model::AttentionBuffers<Real>& buffers_of(bool home) const;
   Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
   Sum* sums_of(bool home, plan::Tensor what, std::int64_t head_row) const;
@@ -111,17 +111,9 @@ class AttentionExchange {
   void merge_output(const MessageSet& messages, const Segment& out);
   void bind_tasks();
   kernels::TaskList<Real>& tasks_of(int stage);
-  void record_messages(const MessageSet& messages, int stage, bool results, bool sends,
-                       std::int64_t begin);
-  Rank world_rank(int in_pool) const { return members_[static_cast<std::size_t>(in_pool)]; }
-  int tag(int stage, bool results) const;
-  int channel(int stage, bool results) const;
-  DeviceCommunicator& over(bool results) const { return results ? over_.results : over_.inputs; }
-  std::size_t direction_index(int stage, bool results) const;
 
   AttentionMessages over_;
   comm::Communicator& pool_;  ///< for what is in host memory
-  std::vector<Rank> members_;
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
   kernels::RotaryTable<Sum> rotary_;
@@ -133,10 +125,9 @@ class AttentionExchange {
   Workspace<Real> workspace_;
   MessageBuffer buffer_;
   IndexExchange<Real> index_;
-  std::vector<Transfer> sends_;  ///< of an operation; kept for their memory, as `receives_` is
-  std::vector<Transfer> receives_;
-  std::vector<std::int64_t> posted_ns_;  ///< of the messages of a stage and direction
-  std::vector<Posted> sending_;          ///< on which this rank only sends
+  StageMessages messages_;
+  std::vector<comm::Send> sends_;  ///< of an operation; kept for their memory, as `receives_` is
+  std::vector<comm::Receive> receives_;
   /// By tick, pass and stage; the tasks are those of the step, the rows those of the last layer.
   std::vector<std::array<std::vector<kernels::TaskList<Real>>, 2>> tasks_;
 };

@@ -16,6 +16,7 @@
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/stage_messages.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/plan/index.hpp"
@@ -94,7 +95,7 @@ class IndexExchange {
   void begin_layer();
   void start_messages(plan::IndexRound round);
   void complete_messages(plan::IndexRound round);
-  void record(plan::IndexRound round, const program::Flow& flow, bool sends, std::int64_t begin);
+  StageCall call_of(program::Operation operation, plan::IndexRound round) const;
   void pack(const plan::Move& move, std::byte*& to);
   void unpack(const plan::Move& move, const std::byte*& from);
   void estimate(plan::IndexRound round);
@@ -103,10 +104,8 @@ class IndexExchange {
   Counts& counts();
   int first_of_group(const program::TickPlans& plans) const;
   std::int64_t kept_place(const IndexDocument& document, std::int64_t head) const;
-  int channel(plan::IndexRound round) const;
 
   comm::Communicator& pool_;
-  std::vector<Rank> members_;
   kernels::AttentionShape shape_;
   const kernels::RotaryTable<Sum>& rotary_;
   Tracer& tracer_;
@@ -117,7 +116,7 @@ class IndexExchange {
   const AttentionContext<Real>* context_ = nullptr;
   std::map<plan::IndexRound, std::vector<Bytes>> sending_;    ///< by flow
   std::map<plan::IndexRound, std::vector<Bytes>> receiving_;  ///< by flow
-  std::vector<int> open_channels_;                            ///< on which this rank only sends
+  StageMessages messages_;
   std::vector<std::vector<SparsePattern>> kept_;  ///< by copy: [documents of the group, heads]
   std::vector<SparsePattern> patterns_;           ///< [documents, heads] as they arrive
   std::unique_ptr<IndexEstimator<Real>> estimator_;

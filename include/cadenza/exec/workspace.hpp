@@ -17,15 +17,7 @@
 
 namespace cadenza::exec {
 
-/// A message and its place in the buffer.
-struct Transfer {
-  Rank peer = 0;
-  int tag = 0;
-  std::int64_t offset = 0;  ///< bytes
-  std::int64_t bytes = 0;
-};
-
-/// Device memory that kernels pack messages into and unpack them from, and the messages themselves.
+/// Device memory that kernels pack messages into and unpack them from.
 class MessageBuffer {
  public:
   /// @param label  of its memory, which is entered in the ledger as communication
@@ -35,18 +27,15 @@ class MessageBuffer {
   void grow(std::int64_t bytes);
   std::byte* memory() const { return memory_.data(); }  ///< of the device
 
-  /// Posts all as one group (DeviceCommunicator::post).
-  void post(DeviceCommunicator& over, std::span<const Transfer> receives,
-            std::span<const Transfer> sends, int channel);
+  /// The place of a message.
+  std::span<std::byte> bytes(std::int64_t offset, std::int64_t count) const {
+    return {memory_.data() + offset, static_cast<std::size_t>(count)};
+  }
 
  private:
-  std::span<std::byte> bytes_of(const Transfer& transfer) const;
-
   MemoryLedger& ledger_;
   std::string label_;
   Array<std::byte> memory_;
-  std::vector<comm::Receive> receives_;  ///< of a call; kept for their memory
-  std::vector<comm::Send> sends_;
 };
 
 // A server's rows of tokens that live on other ranks.

@@ -6,7 +6,6 @@
 
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/hash.hpp"
 #include "exec/attention/elements.hpp"
 
 namespace cadenza::exec {
@@ -35,6 +34,10 @@ bool is_gradient(Tensor what) {
   return what == Tensor::dq || what == Tensor::dk || what == Tensor::dv;
 }
 
+bool is_of_results(Operation operation) {
+  return operation == Operation::post_results || operation == Operation::wait_results;
+}
+
 void make_progress(void* pool) {
   static_cast<comm::Communicator*>(pool)->progress();  // of all groups: they share one engine
 }
@@ -48,7 +51,6 @@ AttentionExchange<Real>::AttentionExchange(const AttentionMessages& pool, std::v
                                            Tracer& tracer, MemoryLedger& ledger)
     : over_(pool),
       pool_(pool.inputs.group()),
-      members_(std::move(members)),
       shape_(shape),
       plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
                   static_cast<int>(sizeof(Sum))},
@@ -58,7 +60,8 @@ AttentionExchange<Real>::AttentionExchange(const AttentionMessages& pool, std::v
       ledger_(ledger),
       workspace_(plan_shape_, ledger),
       buffer_(ledger, "messages"),
-      index_(pool_, members_, shape, rotary_, tracer, ledger) {}
+      index_(pool_, members, shape, rotary_, tracer, ledger),
+      messages_(std::move(members), tracer) {}
 
 template <typename Real>
 void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
@@ -81,7 +84,6 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   // All messages of the step before are complete (finish), so nobody reads what grows here.
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   buffer_.grow(needs.message_bytes);
-  posted_ns_.resize(std::max(posted_ns_.size(), 2 * needs.stages));
   bind_tasks();
   index_.bind(ticks, copies);
 }
@@ -118,30 +120,27 @@ void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context)
 template <typename Real>
 void AttentionExchange<Real>::run(program::Operation operation, int stage) {
   using Exchange = AttentionExchange;
-  using Handler = void (*)(Exchange&, int stage);
+  using Handler = void (*)(Exchange&, Operation, int stage);
+  constexpr Handler start = [](Exchange& e, Operation o, int stage) { e.start_messages(o, stage); };
+  constexpr Handler complete = [](Exchange& e, Operation o, int stage) {
+    e.complete_messages(o, stage);
+  };
   static constexpr auto kHandlers = program::handlers_of<Handler>(
       program::Actor::exchange,
-      {{Operation::begin_attention, [](Exchange& e, int) { e.begin(); }},
-       {Operation::post, [](Exchange& e, int stage) { e.start_messages(stage, false); }},
-       {Operation::wait, [](Exchange& e, int stage) { e.complete_messages(stage, false); }},
-       {Operation::attend, [](Exchange& e, int stage) { e.attend(stage); }},
-       {Operation::post_results, [](Exchange& e, int stage) { e.start_messages(stage, true); }},
-       {Operation::wait_results,
-        [](Exchange& e, int stage) { e.complete_messages(stage, true); }}});
+      {{Operation::begin_attention, [](Exchange& e, Operation, int) { e.begin(); }},
+       {Operation::post, start},
+       {Operation::wait, complete},
+       {Operation::attend, [](Exchange& e, Operation, int stage) { e.attend(stage); }},
+       {Operation::post_results, start},
+       {Operation::wait_results, complete}});
   const Handler handler = kHandlers[static_cast<std::size_t>(operation)];
-  handler != nullptr ? handler(*this, stage) : index_.run(operation, stage, context_);
+  handler != nullptr ? handler(*this, operation, stage) : index_.run(operation, stage, context_);
 }
 
-/// Completes the channels on which this rank only sends. No operation waits for those, because
-/// nothing on this rank depends on them; all others were completed by their wait.
 template <typename Real>
 void AttentionExchange<Real>::finish() {
   index_.finish();
-  if (sending_.empty()) return;
-  tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
-    for (const Posted& each : sending_) each.over->wait(each.channel);
-  });
-  sending_.clear();
+  messages_.finish();
 }
 
 template <typename Real>
@@ -213,21 +212,22 @@ void AttentionExchange<Real>::begin() {
 }
 
 template <typename Real>
-int AttentionExchange<Real>::tag(int stage, bool results) const {
-  // A tag names stage, direction, half and pass. It need not name tick and layer: both ends of a
-  // pair of ranks run the same ticks and layers in the same order, and messages of one tag between
-  // two ranks arrive in the order in which they were sent.
-  return 4 * channel(stage, results) + (context_.pass == Pass::backward ? 2 : 0);
+StageCall AttentionExchange<Real>::call_of(Operation operation, int stage) const {
+  const bool results = is_of_results(operation);
+  const int channel = 4 * stage + (results ? 2 : 0) + half_;
+  return {.over = results ? over_.results : over_.inputs,
+          .operation = operation,
+          .channel = channel,
+          .tag = 4 * channel + (context_.pass == Pass::backward ? 2 : 0),
+          .tick = context_.tick,
+          .layer = context_.layer,
+          .recompute = context_.recompute};
 }
 
 template <typename Real>
-int AttentionExchange<Real>::channel(int stage, bool results) const {
-  return 4 * stage + (results ? 2 : 0) + half_;
-}
-
-template <typename Real>
-std::size_t AttentionExchange<Real>::direction_index(int stage, bool results) const {
-  return static_cast<std::size_t>(2 * stage + (results ? 1 : 0));
+const Direction& AttentionExchange<Real>::direction_of(Operation operation, int stage) const {
+  const StageBinding& bound = stage_of(stage);
+  return is_of_results(operation) ? bound.results : bound.inputs;
 }
 
 template <typename Real>
@@ -258,74 +258,28 @@ void AttentionExchange<Real>::pack(const MessageSet& messages) {
   }
 }
 
+/// The rows that were packed are free at once; the message memory is taken until the messages are
+/// complete.
 template <typename Real>
-std::vector<Transfer>& AttentionExchange<Real>::list_transfers(
-    const MessageSet& messages, int tag, std::vector<Transfer>& transfers) const {
-  transfers.clear();
-  for (const Message& message : messages.messages) {
-    transfers.push_back({message.peer, tag, messages.buffer + message.offset, message.bytes});
+void AttentionExchange<Real>::start_messages(Operation operation, int stage) {
+  const StageCall call = call_of(operation, stage);
+  const Direction& direction = direction_of(operation, stage);
+  receives_.clear();
+  for (const Message& each : direction.receives.messages) {
+    receives_.push_back({place_of(direction.receives, each), each.peer, call.tag});
   }
-  return transfers;
-}
-
-/// The message memory belongs to the buffer from here to complete_messages() or, where this rank
-/// only sends, to finish(); the rows that were packed are free at once.
-template <typename Real>
-void AttentionExchange<Real>::start_messages(int stage, bool results) {
-  const StageBinding& bound = stage_of(stage);
-  const Direction& direction = results ? bound.results : bound.inputs;
-  const int on = channel(stage, results);
-  list_transfers(direction.receives, tag(stage, results), receives_);
-  list_transfers(direction.sends, tag(stage, results), sends_);
-  if (!sends_.empty()) {
-    tracer_.time(OtherEvent::pack, {direction.sends.bytes}, [&] { pack(direction.sends); });
+  sends_.clear();
+  for (const Message& each : direction.sends.messages) {
+    sends_.push_back({place_of(direction.sends, each), each.peer, call.tag});
   }
-  const std::int64_t posted = trace::now_ns();
-  posted_ns_[direction_index(stage, results)] = posted;
-  buffer_.post(over(results), receives_, sends_, on);
-  tracer_.count_sent(direction.sends.bytes);
-  if (!sends_.empty() && receives_.empty()) {  // no wait will follow
-    sending_.push_back({&over(results), on});
-    record_messages(direction.sends, stage, results, true, posted);
-  }
+  messages_.start(call, receives_, sends_, [&] { pack(direction.sends); });
 }
 
 /// After it, the rows that arrived may be read by this stage's tasks and passed on by later stages.
 template <typename Real>
-void AttentionExchange<Real>::complete_messages(int stage, bool results) {
-  const StageBinding& bound = stage_of(stage);
-  const Direction& direction = results ? bound.results : bound.inputs;
-  const std::int64_t posted = posted_ns_[direction_index(stage, results)];
-  tracer_.time(Operation::wait, {}, [&] { over(results).wait(channel(stage, results)); });
-  record_messages(direction.sends, stage, results, true, posted);
-  record_messages(direction.receives, stage, results, false, posted);
-  if (direction.receives.messages.empty()) return;
-  tracer_.time(OtherEvent::unpack, {direction.receives.bytes}, [&] { unpack(direction.receives); });
-  tracer_.count_received(direction.receives.bytes);
-}
-
-template <typename Real>
-void AttentionExchange<Real>::record_messages(const MessageSet& messages, int stage, bool results,
-                                              bool sends, std::int64_t begin) {
-  const std::int64_t end = trace::now_ns();
-  // Both ends hash the same numbers, so the trace can join them without any exchange. `recompute`
-  // tells the repeated forward pass from the first one, whose other numbers are the same.
-  for (const Message& message : messages.messages) {
-    const Rank peer = world_rank(message.peer);
-    const Rank from = sends ? world_rank(pool_.rank()) : peer;
-    const Rank to = sends ? peer : world_rank(pool_.rank());
-    const std::uint32_t flow =
-        tracer_.flow(Hasher()
-                         .add(static_cast<std::uint64_t>(from))
-                         .add(static_cast<std::uint64_t>(to))
-                         .add(static_cast<std::uint64_t>(context_.tick))
-                         .add(static_cast<std::uint64_t>(context_.layer))
-                         .add(static_cast<std::uint64_t>(context_.recompute))
-                         .add(static_cast<std::uint64_t>(tag(stage, results))));
-    tracer_.message(
-        results ? OtherEvent::attention_results_message : OtherEvent::attention_inputs_message,
-        begin, end, {message.bytes, 0, peer, flow, sends});
-  }
+void AttentionExchange<Real>::complete_messages(Operation operation, int stage) {
+  messages_.complete(call_of(operation, stage),
+                     [&] { unpack(direction_of(operation, stage).receives); });
 }
 
 /// Segments are taken in the order of the plan, whoever sent first: results merge and add up in an

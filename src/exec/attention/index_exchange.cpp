@@ -5,7 +5,6 @@
 #include <array>
 
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/hash.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "exec/attention/index_estimator.hpp"
 
@@ -15,7 +14,6 @@ namespace {
 using plan::IndexRound;
 using plan::Tensor;
 using program::Operation;
-using program::OtherEvent;
 using program::Pass;
 
 }  // namespace
@@ -43,11 +41,11 @@ IndexExchange<Real>::IndexExchange(comm::Communicator& pool, std::vector<Rank> m
                                    const kernels::RotaryTable<Sum>& rotary, Tracer& tracer,
                                    MemoryLedger& ledger)
     : pool_(pool),
-      members_(std::move(members)),
       shape_(shape),
       rotary_(rotary),
       tracer_(tracer),
-      ledger_(ledger) {}
+      ledger_(ledger),
+      messages_(std::move(members), tracer) {}
 
 template <typename Real>
 IndexExchange<Real>::~IndexExchange() {
@@ -211,62 +209,52 @@ void IndexExchange<Real>::sample(const AttentionContext<Real>& context) {
 
 template <typename Real>
 void IndexExchange<Real>::finish() {
-  if (open_channels_.empty()) return;
-  tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
-    for (const int on : open_channels_) pool_.wait(on);
-  });
-  open_channels_.clear();
+  messages_.finish();
 }
 
-/// Beside those of AttentionExchange: these are of the second half, which sparse attention lacks.
 template <typename Real>
-int IndexExchange<Real>::channel(IndexRound round) const {
-  return 4 * static_cast<int>(round) + 1;
+StageCall IndexExchange<Real>::call_of(Operation operation, IndexRound round) const {
+  // Beside those of AttentionExchange: these are of the second half, which sparse attention lacks.
+  const int channel = 4 * static_cast<int>(round) + 1;
+  return {.over = pool_,
+          .operation = operation,
+          .channel = channel,
+          .tag = 4 * channel + (context_->pass == Pass::backward ? 2 : 0),
+          .tick = context_->tick,
+          .layer = context_->layer,
+          .recompute = context_->recompute};
 }
 
 template <typename Real>
 void IndexExchange<Real>::start_messages(IndexRound round) {
   const auto number = static_cast<int>(round);
-  // A layer's first messages leave when those of the layer before have arrived.
-  if (std::ranges::find(open_channels_, channel(round)) != open_channels_.end()) finish();
   const program::Traffic& traffic = tick_->plans->index_traffic(context_->pass);
   const program::Part part = traffic.of(pool_.rank(), number);
+  const auto sent = traffic.flows(number).subspan(at(part.sends.begin), at(part.sends.size()));
   const plan::Stage& planned = tick_->plans->of(context_->pass).index[at(number)];
-  const int tag = 4 * channel(round) + (context_->pass == Pass::backward ? 2 : 0);
+  const StageCall call = call_of(Operation::post_index, round);
+  if (round == IndexRound::pattern) enter();
+  if (round == IndexRound::observed) begin_layer();
   std::vector<Bytes>& sending = sending_[round];
   std::vector<Bytes>& receiving = receiving_[round];
+  messages_.finish_channel(call);  // before its memory is taken again
   sending.clear();
   receiving.clear();
-  std::int64_t bytes = 0;
-  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
-    bytes += traffic.flows(number)[at(i)].bytes;
+  std::vector<comm::Send> sends;
+  for (const program::Flow& flow : sent) {
+    sends.push_back({sending.emplace_back(at(flow.bytes)), flow.to, call.tag});
   }
-  if (round == IndexRound::pattern) enter();
-  const auto pack_all = [&] {
-    for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
-      const program::Flow& flow = traffic.flows(number)[at(i)];
-      std::byte* to = sending.emplace_back(at(flow.bytes)).data();
-      for (const std::uint32_t move : traffic.moves(number, flow)) pack(planned.moves[move], to);
-    }
-  };
-  if (round == IndexRound::observed) begin_layer();
-  if (bytes > 0) tracer_.time(OtherEvent::pack, {bytes}, pack_all);
   std::vector<comm::Receive> receives;
   for (const std::uint32_t i : part.receives) {
     const program::Flow& flow = traffic.flows(number)[i];
-    receives.push_back({receiving.emplace_back(at(flow.bytes)), flow.from, tag});
+    receives.push_back({receiving.emplace_back(at(flow.bytes)), flow.from, call.tag});
   }
-  std::vector<comm::Send> sends;
-  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
-    sends.push_back({sending[at(i - part.sends.begin)], traffic.flows(number)[at(i)].to, tag});
-  }
-  const std::int64_t posted = trace::now_ns();
-  pool_.post(receives, sends, channel(round));
-  tracer_.count_sent(bytes);
-  if (!sends.empty() && receives.empty()) open_channels_.push_back(channel(round));
-  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
-    record(round, traffic.flows(number)[at(i)], true, posted);
-  }
+  messages_.start(call, receives, sends, [&] {
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      std::byte* to = sending[i].data();
+      for (const std::uint32_t move : traffic.moves(number, sent[i])) pack(planned.moves[move], to);
+    }
+  });
 }
 
 template <typename Real>
@@ -275,14 +263,7 @@ void IndexExchange<Real>::complete_messages(IndexRound round) {
   const program::Traffic& traffic = tick_->plans->index_traffic(context_->pass);
   const program::Part part = traffic.of(pool_.rank(), number);
   const plan::Stage& planned = tick_->plans->of(context_->pass).index[at(number)];
-  const std::int64_t begin = trace::now_ns();
-  tracer_.time(Operation::wait_index, {}, [&] { pool_.wait(channel(round)); });
-  std::int64_t bytes = 0;
-  for (const std::uint32_t i : part.receives) {
-    bytes += traffic.flows(number)[i].bytes;
-    record(round, traffic.flows(number)[i], false, begin);
-  }
-  tracer_.time(OtherEvent::unpack, {bytes}, [&] {
+  messages_.complete(call_of(Operation::wait_index, round), [&] {
     for (std::size_t n = 0; n < part.receives.size(); ++n) {
       const std::byte* from = receiving_[round][n].data();
       for (const std::uint32_t move :
@@ -291,24 +272,6 @@ void IndexExchange<Real>::complete_messages(IndexRound round) {
       }
     }
   });
-  tracer_.count_received(bytes);
-}
-
-template <typename Real>
-void IndexExchange<Real>::record(IndexRound round, const program::Flow& flow, bool sends,
-                                 std::int64_t begin) {
-  const Rank from = members_[at(flow.from)];
-  const Rank to = members_[at(flow.to)];
-  const std::uint32_t key = tracer_.flow(Hasher()
-                                             .add(static_cast<std::uint64_t>(from))
-                                             .add(static_cast<std::uint64_t>(to))
-                                             .add(static_cast<std::uint64_t>(context_->tick))
-                                             .add(static_cast<std::uint64_t>(context_->layer))
-                                             .add(static_cast<std::uint64_t>(context_->recompute))
-                                             .add(static_cast<std::uint64_t>(context_->pass))
-                                             .add(static_cast<std::uint64_t>(channel(round))));
-  tracer_.message(OtherEvent::index_message, begin, trace::now_ns(),
-                  {flow.bytes, 0, sends ? to : from, key, sends});
 }
 
 template <typename Real>

@@ -15,6 +15,8 @@
 namespace cadenza::exec {
 namespace {
 
+using comm::ConstNumbers;
+using comm::Numbers;
 using comm::Reduction;
 
 /// MPI is given the tensors' own addresses.
@@ -25,26 +27,15 @@ class DirectCommunicator final : public DeviceCommunicator {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     ready().all_gather(mine, all);
   }
-  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
+  void reduce_scatter(ConstNumbers all, Numbers mine) override {
     ready().reduce_scatter(all, mine);
   }
-  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
-    ready().reduce_scatter(all, mine);
-  }
-  void all_reduce(std::span<float> data, Reduction op) override { ready().all_reduce(data, op); }
-  void all_reduce(std::span<double> data, Reduction op) override { ready().all_reduce(data, op); }
-  void post_all_reduce(std::span<float> data, int channel) override {
+  void all_reduce(Numbers data, Reduction op) override { ready().all_reduce(data, op); }
+  void post_all_reduce(Numbers data, int channel) override {
     ready().post_all_reduce(data, channel);
   }
-  void post_all_reduce(std::span<double> data, int channel) override {
-    ready().post_all_reduce(data, channel);
-  }
-  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                           std::span<float> mine, int channel) override {
-    ready().post_reduce_scatter(all, counts, mine, channel);
-  }
-  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
-                           std::span<double> mine, int channel) override {
+  void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts, Numbers mine,
+                           int channel) override {
     ready().post_reduce_scatter(all, counts, mine, channel);
   }
   void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
@@ -81,28 +72,34 @@ class StagedCommunicator final : public DeviceCommunicator {
     group().all_gather(from.bytes(), to.bytes());
     Staging::copy_out(to, all);
   }
-  void reduce_scatter(std::span<const float> all, std::span<float> mine) override {
-    scatter(all, mine);
+  void reduce_scatter(ConstNumbers all, Numbers mine) override {
+    const Staging::Lease from = staging_.copy_in(all.bytes());
+    const Staging::Lease to = staging_.take(mine.bytes().size());
+    fence();
+    group().reduce_scatter({from.bytes(), all.type()}, {to.bytes(), mine.type()});
+    Staging::copy_out(to, mine.bytes());
   }
-  void reduce_scatter(std::span<const double> all, std::span<double> mine) override {
-    scatter(all, mine);
+  void all_reduce(Numbers data, Reduction op) override {
+    const Staging::Lease copy = staging_.copy_in(data.bytes());
+    fence();
+    group().all_reduce({copy.bytes(), data.type()}, op);
+    Staging::copy_out(copy, data.bytes());
   }
-  void all_reduce(std::span<float> data, Reduction op) override { reduce(data, op); }
-  void all_reduce(std::span<double> data, Reduction op) override { reduce(data, op); }
 
-  void post_all_reduce(std::span<float> data, int channel) override {
-    post_reduction(data, channel);
+  void post_all_reduce(Numbers data, int channel) override {
+    auto& arrivals = pending_[channel].arrivals;
+    const Staging::Lease& copy =
+        arrivals.emplace_back(Arrival{staging_.copy_in(data.bytes()), data.bytes()}).from;
+    fence();
+    group().post_all_reduce({copy.bytes(), data.type()}, channel);
   }
-  void post_all_reduce(std::span<double> data, int channel) override {
-    post_reduction(data, channel);
-  }
-  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                           std::span<float> mine, int channel) override {
-    post_scatter(all, counts, mine, channel);
-  }
-  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
-                           std::span<double> mine, int channel) override {
-    post_scatter(all, counts, mine, channel);
+  void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts, Numbers mine,
+                           int channel) override {
+    const Staging::Lease& from = keep(staging_.copy_in(all.bytes()), channel);
+    const Staging::Lease& to = receive_into(mine.bytes(), channel);
+    fence();
+    group().post_reduce_scatter({from.bytes(), all.type()}, counts, {to.bytes(), mine.type()},
+                                channel);
   }
   void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
                          std::span<std::byte> all, int channel) override {
@@ -151,39 +148,6 @@ class StagedCommunicator final : public DeviceCommunicator {
   const Staging::Lease& receive_into(std::span<std::byte> to, int channel) {
     return pending_[channel].arrivals.emplace_back(Arrival{staging_.take(to.size()), to}).from;
   }
-  template <typename T>
-  void scatter(std::span<const T> all, std::span<T> mine) {
-    const Staging::Lease from = staging_.copy_in(std::as_bytes(all));
-    const Staging::Lease to = staging_.take(mine.size_bytes());
-    fence();
-    group().reduce_scatter(std::span<const T>(from.as<T>()), to.as<T>());
-    Staging::copy_out(to, std::as_writable_bytes(mine));
-  }
-  template <typename T>
-  void reduce(std::span<T> data, Reduction op) {
-    const Staging::Lease copy = staging_.copy_in(std::as_bytes(data));
-    fence();
-    group().all_reduce(copy.as<T>(), op);
-    Staging::copy_out(copy, std::as_writable_bytes(data));
-  }
-  template <typename T>
-  void post_reduction(std::span<T> data, int channel) {
-    const std::span<std::byte> bytes = std::as_writable_bytes(data);
-    auto& arrivals = pending_[channel].arrivals;
-    const Staging::Lease& copy =
-        arrivals.emplace_back(Arrival{staging_.copy_in(bytes), bytes}).from;
-    fence();
-    group().post_all_reduce(copy.as<T>(), channel);
-  }
-  template <typename T>
-  void post_scatter(std::span<const T> all, std::span<const std::int64_t> counts, std::span<T> mine,
-                    int channel) {
-    const Staging::Lease& from = keep(staging_.copy_in(std::as_bytes(all)), channel);
-    const Staging::Lease& to = receive_into(std::as_writable_bytes(mine), channel);
-    fence();
-    group().post_reduce_scatter(std::span<const T>(from.as<T>()), counts, to.as<T>(), channel);
-  }
-
   Staging staging_;
   std::map<int, Pending> pending_;
   std::vector<comm::Receive> receives_;  ///< of a call; kept for their memory

@@ -45,11 +45,6 @@ void PipelineP2p<Sum>::reserve(std::int64_t elements) {
 }
 
 template <typename Sum>
-Transfer PipelineP2p<Sum>::transfer(const program::Step& step, std::int64_t elements) const {
-  return {1 - edges_.of(step).rank(), tag_of(step), 0, bytes_of(elements)};
-}
-
-template <typename Sum>
 typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(const program::Step& step) {
   Sends& sends = sends_[index(step.pass)];
   Buffer& buffer = sends.buffers[sends.next];
@@ -69,21 +64,23 @@ void PipelineP2p<Sum>::complete(Buffer& buffer) {
 
 template <typename Sum>
 void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
-  const Transfer message = transfer(step, elements);
+  const std::int64_t bytes = bytes_of(elements);
   const std::int64_t begin = trace::now_ns();
   buffer.over = &edges_.of(step);
-  buffer.messages.post(*buffer.over, {}, one(message), buffer.channel);
+  const comm::Send message{buffer.messages.bytes(0, bytes), other_rank(buffer), tag_of(step)};
+  buffer.over->post({}, {&message, 1}, buffer.channel);
   tracer_.message(program::Operation::send, begin, trace::now_ns(),
-                  {message.bytes, 0, step.peer, next_flow(rank_, step.peer, step), true});
-  tracer_.count_sent(message.bytes);
+                  {bytes, 0, step.peer, next_flow(rank_, step.peer, step), true});
+  tracer_.count_sent(bytes);
 }
 
 template <typename Sum>
 void PipelineP2p<Sum>::post_receive(const program::Step& step, std::int64_t elements) {
   Buffer& buffer = *std::ranges::find(receives_, nullptr, &Buffer::over);  // there are enough
   buffer.over = &edges_.of(step);
-  const Transfer message = transfer(step, elements);
-  buffer.messages.post(*buffer.over, one(message), {}, buffer.channel);
+  const comm::Receive message{buffer.messages.bytes(0, bytes_of(elements)), other_rank(buffer),
+                              tag_of(step)};
+  buffer.over->post({&message, 1}, {}, buffer.channel);
   posted_[index(step.pass)].push_back(&buffer);
 }
 

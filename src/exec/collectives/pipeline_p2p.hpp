@@ -88,9 +88,7 @@ class PipelineP2p {
   static Sum* elements_of(const Buffer& buffer) {
     return reinterpret_cast<Sum*>(buffer.messages.memory());
   }
-  static std::span<const Transfer> one(const Transfer& transfer) { return {&transfer, 1}; }
-  /// The message of a step: a whole buffer's.
-  Transfer transfer(const program::Step& step, std::int64_t elements) const;
+  static int other_rank(const Buffer& buffer) { return 1 - buffer.over->rank(); }
   static std::int64_t bytes_of(std::int64_t elements) {
     return elements * static_cast<std::int64_t>(sizeof(Sum));
   }

@@ -50,10 +50,6 @@ class Staging {
     Lease& operator=(Lease&&) = delete;
 
     std::span<std::byte> bytes() const { return {block_.data(), size_}; }
-    template <typename T>
-    std::span<T> as() const {
-      return {reinterpret_cast<T*>(block_.data()), size_ / sizeof(T)};
-    }
 
    private:
     Staging* owner_;

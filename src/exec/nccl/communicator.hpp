@@ -27,8 +27,6 @@ constexpr int most_channels(Purpose purpose) {
   return 1;
 }
 
-// NCCL between devices.
-
 /// Collectives and messages as groups of one queue, in the order of the calls, which must be the
 /// same on all ranks wherever they meet. Tags are not used: a pair's messages match in order.
 class Communicator final : public DeviceCommunicator {
@@ -38,17 +36,12 @@ class Communicator final : public DeviceCommunicator {
       : DeviceCommunicator(group), queue_(make_queue(group, most_channels(purpose))) {}
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  void reduce_scatter(std::span<const float> all, std::span<float> mine) override;
-  void reduce_scatter(std::span<const double> all, std::span<double> mine) override;
-  void all_reduce(std::span<float> data, comm::Reduction op) override;
-  void all_reduce(std::span<double> data, comm::Reduction op) override;
+  void reduce_scatter(comm::ConstNumbers all, comm::Numbers mine) override;
+  void all_reduce(comm::Numbers data, comm::Reduction op) override;
 
-  void post_all_reduce(std::span<float> data, int channel) override;
-  void post_all_reduce(std::span<double> data, int channel) override;
-  void post_reduce_scatter(std::span<const float> all, std::span<const std::int64_t> counts,
-                           std::span<float> mine, int channel) override;
-  void post_reduce_scatter(std::span<const double> all, std::span<const std::int64_t> counts,
-                           std::span<double> mine, int channel) override;
+  void post_all_reduce(comm::Numbers data, int channel) override;
+  void post_reduce_scatter(comm::ConstNumbers all, std::span<const std::int64_t> counts,
+                           comm::Numbers mine, int channel) override;
   void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
                          std::span<std::byte> all, int channel) override;
   void post(std::span<const comm::Receive> receives, std::span<const comm::Send> sends,
@@ -63,16 +56,6 @@ class Communicator final : public DeviceCommunicator {
     calls();
     return queue_->end();
   }
-  template <typename T>
-  void reduce_all(std::span<T> data, comm::Reduction op);
-  template <typename T>
-  Ticket scatter_sum(std::span<const T> all, std::span<const std::int64_t> counts,
-                     std::span<T> mine);
-  Ticket gather(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
-                std::span<std::byte> all);
-  template <typename T>
-  void scatter_equal_sum(std::span<const T> all, std::span<T> mine);
-
   std::unique_ptr<Queue> queue_;
   std::map<int, Ticket> posted_;  ///< by channel, the last group that is not waited for
 };

@@ -23,6 +23,8 @@
 namespace cadenza::exec::nccl {
 namespace {
 
+using comm::ConstNumbers;
+using comm::Numbers;
 using comm::Reduction;
 using Lease = Staging::Lease;
 
@@ -37,12 +39,6 @@ class EmulatedQueue;
 std::vector<EmulatedQueue*>& all_queues() {
   static std::vector<EmulatedQueue*> queues;
   return queues;
-}
-
-/// Calls call(T()) with the type's T.
-template <typename Call>
-void with_type(Type type, const Call& call) {
-  type == Type::float32 ? call(float()) : call(double());
 }
 
 class EmulatedQueue final : public Queue {
@@ -75,26 +71,23 @@ class EmulatedQueue final : public Queue {
       group.receives.push_back({place->bytes(), from, next_tag(received_[from])});
     });
   }
-  void all_reduce(std::span<std::byte> data, Type type, Reduction op) override {
+  void all_reduce(Numbers data, Reduction op) override {
     made_.is_collective = true;
-    const auto copy = keep(staging_.copy_in(data));
-    made_.arrivals.push_back({copy, data});
-    made_.calls.push_back([this, copy, type, op](Group& group) {
+    const auto copy = keep(staging_.copy_in(data.bytes()));
+    made_.arrivals.push_back({copy, data.bytes()});
+    made_.calls.push_back([this, copy, type = data.type(), op](Group& group) {
       if (op == Reduction::max) return post_maximum(group, copy, type);
       if (op != Reduction::sum) fail(ExitCode::internal, "no reduction of the emulated NCCL");
-      with_type(type, [&]<typename T>(T) { group_->post_all_reduce(copy->as<T>(), kChannel); });
+      group_->post_all_reduce({copy->bytes(), type}, kChannel);
     });
   }
-  void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
-              int root) override {
+  void reduce(ConstNumbers data, Numbers sum, int root) override {
     made_.is_collective = true;
-    const auto copy = keep(staging_.copy_in(data));
-    const auto place = root == group_->rank() ? arriving(sum) : keep(staging_.take(0));
-    made_.calls.push_back([this, copy, place, type, root](Group&) {
-      with_type(type, [&]<typename T>(T) {
-        const std::span<const T> all = copy->as<T>();
-        group_->post_reduce_scatter(all, only(root, all.size()), place->template as<T>(), kChannel);
-      });
+    const auto copy = keep(staging_.copy_in(data.bytes()));
+    const auto place = root == group_->rank() ? arriving(sum.bytes()) : keep(staging_.take(0));
+    made_.calls.push_back([this, copy, place, all = data, root](Group&) {
+      group_->post_reduce_scatter({copy->bytes(), all.type()}, only(root, all.size()),
+                                  {place->bytes(), all.type()}, kChannel);
     });
   }
   void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) override {
@@ -107,17 +100,13 @@ class EmulatedQueue final : public Queue {
                                 kChannel);
     });
   }
-  void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
-                      Type type) override {
+  void reduce_scatter(ConstNumbers all, Numbers mine) override {
     made_.is_collective = true;
-    const auto copy = keep(staging_.copy_in(all));
-    const auto place = arriving(mine);
-    made_.calls.push_back([this, copy, place, type](Group&) {
-      with_type(type, [&]<typename T>(T) {
-        const std::span<const T> everything = copy->as<T>();
-        group_->post_reduce_scatter(everything, equal_parts(place->as<T>().size()),
-                                    place->template as<T>(), kChannel);
-      });
+    const auto copy = keep(staging_.copy_in(all.bytes()));
+    const auto place = arriving(mine.bytes());
+    made_.calls.push_back([this, copy, place, mine](Group&) {
+      group_->post_reduce_scatter({copy->bytes(), mine.type()}, equal_parts(mine.size()),
+                                  {place->bytes(), mine.type()}, kChannel);
     });
   }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
@@ -230,14 +219,17 @@ class EmulatedQueue final : public Queue {
                                      static_cast<std::int64_t>(each));
   }
 
-  void post_maximum(Group& group, const Kept& data, Type type) {
+  void post_maximum(Group& group, const Kept& data, comm::NumberType type) {
     const auto ranks = static_cast<std::size_t>(group_->size());
     const auto bytes = static_cast<std::int64_t>(data->bytes().size());
     const Kept everybody = keep(staging_.take(ranks * data->bytes().size()));
     group_->post_all_gather_v(data->bytes(), std::vector<std::int64_t>(ranks, bytes),
                               everybody->bytes(), kChannel);
     group.last.push_back([data, everybody, type] {
-      with_type(type, [&]<typename T>(T) { take_maximum<T>(everybody->as<T>(), data->as<T>()); });
+      comm::with_type(type, [&]<typename T>(T) {
+        take_maximum<T>(ConstNumbers(everybody->bytes(), type).as<T>(),
+                        Numbers(data->bytes(), type).as<T>());
+      });
     });
   }
   template <typename T>

@@ -27,12 +27,18 @@ void check(cudaError_t status, const char* call) {
   }
 }
 
-ncclDataType_t type_of(Type type) {
-  return type == Type::float32 ? ncclFloat32 : ncclFloat64;
-}
-
-std::size_t count_of(std::span<const std::byte> data, Type type) {
-  return data.size() / (type == Type::float32 ? sizeof(float) : sizeof(double));
+ncclDataType_t type_of(comm::NumberType type) {
+  switch (type) {
+    case comm::NumberType::float32:
+      return ncclFloat32;
+    case comm::NumberType::float64:
+      return ncclFloat64;
+    case comm::NumberType::int64:
+      return ncclInt64;
+    case comm::NumberType::uint64:
+      break;
+  }
+  return ncclUint64;
 }
 
 ncclRedOp_t operation_of(comm::Reduction op) {
@@ -93,25 +99,23 @@ class LibraryQueue final : public Queue {
   void receive(std::span<std::byte> data, int from) override {
     check(ncclRecv(data.data(), data.size(), ncclInt8, from, comm_, stream_), "ncclRecv");
   }
-  void all_reduce(std::span<std::byte> data, Type type, comm::Reduction op) override {
-    check(ncclAllReduce(data.data(), data.data(), count_of(data, type), type_of(type),
+  void all_reduce(comm::Numbers data, comm::Reduction op) override {
+    check(ncclAllReduce(data.bytes().data(), data.bytes().data(), data.size(), type_of(data.type()),
                         operation_of(op), comm_, stream_),
           "ncclAllReduce");
   }
-  void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
-              int root) override {
-    check(ncclReduce(data.data(), sum.data(), count_of(data, type), type_of(type), ncclSum, root,
-                     comm_, stream_),
+  void reduce(comm::ConstNumbers data, comm::Numbers sum, int root) override {
+    check(ncclReduce(data.bytes().data(), sum.bytes().data(), data.size(), type_of(data.type()),
+                     ncclSum, root, comm_, stream_),
           "ncclReduce");
   }
   void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) override {
     check(ncclBroadcast(data.data(), all.data(), all.size(), ncclInt8, root, comm_, stream_),
           "ncclBroadcast");
   }
-  void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
-                      Type type) override {
-    check(ncclReduceScatter(all.data(), mine.data(), count_of(mine, type), type_of(type), ncclSum,
-                            comm_, stream_),
+  void reduce_scatter(comm::ConstNumbers all, comm::Numbers mine) override {
+    check(ncclReduceScatter(all.bytes().data(), mine.bytes().data(), mine.size(),
+                            type_of(mine.type()), ncclSum, comm_, stream_),
           "ncclReduceScatter");
   }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {

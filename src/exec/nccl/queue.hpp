@@ -12,9 +12,6 @@
 
 namespace cadenza::exec::nccl {
 
-/// Element types of reductions.
-enum class Type { float32, float64 };
-
 /// Number of a group: groups of a queue are numbered from 1 in the order of their ends.
 using Ticket = std::int64_t;
 
@@ -37,15 +34,13 @@ class Queue {
   virtual void send(std::span<const std::byte> data, int to) = 0;
   virtual void receive(std::span<std::byte> data, int from) = 0;
   /// The sum or the maximum of everybody's `data`, in its place.
-  virtual void all_reduce(std::span<std::byte> data, Type type, comm::Reduction op) = 0;
+  virtual void all_reduce(comm::Numbers data, comm::Reduction op) = 0;
   /// The sum of everybody's `data`; `sum` is of the root.
-  virtual void reduce(std::span<const std::byte> data, std::span<std::byte> sum, Type type,
-                      int root) = 0;
+  virtual void reduce(comm::ConstNumbers data, comm::Numbers sum, int root) = 0;
   /// The root's `data`, which may be `all` itself, into everybody's `all`.
   virtual void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) = 0;
   /// Of everybody's `all`, in size() equal parts, the sum of this rank's part.
-  virtual void reduce_scatter(std::span<const std::byte> all, std::span<std::byte> mine,
-                              Type type) = 0;
+  virtual void reduce_scatter(comm::ConstNumbers all, comm::Numbers mine) = 0;
   /// Everybody's `mine`, of equal size, one after another.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 

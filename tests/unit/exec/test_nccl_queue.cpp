@@ -37,7 +37,10 @@ class NcclQueue : public ::testing::Test {
   }
 
   template <typename T>
-  void expect_collectives(Type type) {
+  void expect_collectives() {
+    const auto numbers_of = [](const Array<T>& array) {
+      return comm::Numbers(std::span<T>(array.data(), array.extent(0)));
+    };
     const std::vector<T> values = {T(1.5), T(-2), T(1e30), T(0), T(7)};
     const Array<T> from = upload(values);
     const auto expect_copied = [&](const char* call, const auto& post) {
@@ -46,16 +49,15 @@ class NcclQueue : public ::testing::Test {
       EXPECT_EQ(download(to), values) << call;
     };
     for (const comm::Reduction op : {comm::Reduction::sum, comm::Reduction::max}) {
-      run([&] { queue_->all_reduce(bytes_of(from), type, op); });
+      run([&] { queue_->all_reduce(numbers_of(from), op); });
       EXPECT_EQ(download(from), values) << "all_reduce";
     }
-    expect_copied("reduce", [&](const Array<T>& to) {
-      queue_->reduce(bytes_of(from), bytes_of(to), type, 0);
-    });
+    expect_copied("reduce",
+                  [&](const Array<T>& to) { queue_->reduce(numbers_of(from), numbers_of(to), 0); });
     expect_copied("broadcast",
                   [&](const Array<T>& to) { queue_->broadcast(bytes_of(from), bytes_of(to), 0); });
     expect_copied("reduce_scatter", [&](const Array<T>& to) {
-      queue_->reduce_scatter(bytes_of(from), bytes_of(to), type);
+      queue_->reduce_scatter(numbers_of(from), numbers_of(to));
     });
     expect_copied("all_gather",
                   [&](const Array<T>& to) { queue_->all_gather(bytes_of(from), bytes_of(to)); });
@@ -66,11 +68,11 @@ class NcclQueue : public ::testing::Test {
 };
 
 TEST_F(NcclQueue, CollectivesOfFloat32) {
-  expect_collectives<float>(Type::float32);
+  expect_collectives<float>();
 }
 
 TEST_F(NcclQueue, CollectivesOfFloat64) {
-  expect_collectives<double>(Type::float64);
+  expect_collectives<double>();
 }
 
 TEST_F(NcclQueue, MessagesOfAGroupToItselfInTheirOrder) {

@@ -29,19 +29,12 @@ class SilentGroup final : public comm::Communicator {
   int leader() const override { return leader_; }
   void barrier() override {}
   void broadcast(std::span<std::byte>, int) override {}
-  void all_reduce(std::span<float>, comm::Reduction) override {}
-  void all_reduce(std::span<double>, comm::Reduction) override {}
-  void all_reduce(std::span<std::int64_t>, comm::Reduction) override {}
-  void all_reduce(std::span<std::uint64_t>, comm::Reduction) override {}
+  void all_reduce(comm::Numbers, comm::Reduction) override {}
   void all_gather(std::span<const std::byte>, std::span<std::byte>) override {}
-  void reduce_scatter(std::span<const float>, std::span<float>) override {}
-  void reduce_scatter(std::span<const double>, std::span<double>) override {}
-  void post_all_reduce(std::span<float>, int) override {}
-  void post_all_reduce(std::span<double>, int) override {}
-  void post_reduce_scatter(std::span<const float>, std::span<const std::int64_t>, std::span<float>,
+  void reduce_scatter(comm::ConstNumbers, comm::Numbers) override {}
+  void post_all_reduce(comm::Numbers, int) override {}
+  void post_reduce_scatter(comm::ConstNumbers, std::span<const std::int64_t>, comm::Numbers,
                            int) override {}
-  void post_reduce_scatter(std::span<const double>, std::span<const std::int64_t>,
-                           std::span<double>, int) override {}
   void post_all_gather_v(std::span<const std::byte>, std::span<const std::int64_t>,
                          std::span<std::byte>, int) override {}
   void post(std::span<const comm::Receive>, std::span<const comm::Send>, int) override {}

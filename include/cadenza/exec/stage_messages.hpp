@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages of attention on their way: packed, posted, waited for and recorded in one way, for
+// the rows of a stage and for the rounds of a sparse index.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/tracer.hpp"
+#include "cadenza/program/operation.hpp"
+
+namespace cadenza::exec {
+
+/// The messages of one stage in one direction: what the ranks that share them agree on.
+struct StageCall {
+  comm::MessagePassing& over;
+  program::Operation operation;  ///< that posts or waits: its row names the events
+  int channel = 0;
+  /// Names stage, direction, half and pass. It need not name tick and layer: both ends of a pair
+  /// of ranks run the same ticks and layers in the same order, and messages of one tag between two
+  /// ranks arrive in the order in which they were sent.
+  int tag = 0;
+  int tick = 0;
+  int layer = 0;
+  bool recompute = false;
+};
+
+class StageMessages {
+ public:
+  /// @param members  world ranks of the group, which traces name
+  StageMessages(std::vector<Rank> members, Tracer& tracer)
+      : members_(std::move(members)), tracer_(tracer) {}
+
+  /// Packs and posts. The memory of the messages is theirs until complete() or, where this rank
+  /// only sends, until finish().
+  /// @param receives, sends  peers as ranks of the group
+  template <typename Pack>
+  void start(const StageCall& call, std::span<const comm::Receive> receives,
+             std::span<const comm::Send> sends, Pack&& pack) {
+    const auto& info = program::describe(call.operation);
+    if (!sends.empty()) tracer_.time(*info.pack, {bytes_of(sends)}, pack);
+    post(call, receives, sends);
+  }
+
+  /// Waits for what was started with the call's channel, and unpacks what arrived.
+  template <typename Unpack>
+  void complete(const StageCall& call, Unpack&& unpack) {
+    const auto& info = program::describe(call.operation);
+    const std::span<const comm::Receive> receives = wait(call);
+    if (receives.empty()) return;
+    tracer_.time(*info.unpack, {bytes_of(receives)}, unpack);
+    tracer_.count_received(bytes_of(receives));
+  }
+
+  /// Completes the channels on which this rank only sends. No operation waits for those, because
+  /// nothing on this rank depends on them.
+  void finish();
+  /// Does so if the call's channel is one of them: before the memory of its messages is used again.
+  void finish_channel(const StageCall& call);
+
+ private:
+  /// What is under way on a channel; kept for its memory.
+  struct Posted {
+    std::vector<comm::Receive> receives;
+    std::vector<comm::Send> sends;
+    std::int64_t since_ns = 0;
+  };
+  struct Open {
+    comm::MessagePassing* over = nullptr;
+    int channel = 0;
+    friend bool operator==(const Open&, const Open&) = default;
+  };
+
+  template <typename Messages>
+  static std::int64_t bytes_of(const Messages& messages) {
+    std::int64_t bytes = 0;
+    for (const auto& each : messages) bytes += std::ssize(each.data);
+    return bytes;
+  }
+  void post(const StageCall& call, std::span<const comm::Receive> receives,
+            std::span<const comm::Send> sends);
+  std::span<const comm::Receive> wait(const StageCall& call);
+  void record(const StageCall& call, int peer, std::int64_t bytes, bool sends,
+              std::int64_t since_ns);
+
+  std::vector<Rank> members_;
+  Tracer& tracer_;
+  std::vector<Posted> posted_;  ///< by channel
+  std::vector<Open> sending_;   ///< on which this rank only sends
+};
+
+}  // namespace cadenza::exec

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cadenza/exec/stage_messages.hpp"
+
+#include <algorithm>
+
+#include "cadenza/base/hash.hpp"
+
+namespace cadenza::exec {
+
+using program::OtherEvent;
+
+void StageMessages::post(const StageCall& call, std::span<const comm::Receive> receives,
+                         std::span<const comm::Send> sends) {
+  const auto channel = static_cast<std::size_t>(call.channel);
+  if (posted_.size() <= channel) posted_.resize(channel + 1);
+  Posted& posted = posted_[channel];
+  posted.receives.assign(receives.begin(), receives.end());
+  posted.sends.assign(sends.begin(), sends.end());
+  posted.since_ns = trace::now_ns();
+  call.over.post(receives, sends, call.channel);
+  tracer_.count_sent(bytes_of(sends));
+  if (sends.empty() || !receives.empty()) return;
+  // No wait will follow.
+  sending_.push_back({&call.over, call.channel});
+  for (const comm::Send& each : sends) {
+    record(call, each.to, std::ssize(each.data), true, posted.since_ns);
+  }
+}
+
+std::span<const comm::Receive> StageMessages::wait(const StageCall& call) {
+  const Posted& posted = posted_[static_cast<std::size_t>(call.channel)];
+  tracer_.time(*program::describe(call.operation).wait, {}, [&] { call.over.wait(call.channel); });
+  for (const comm::Send& each : posted.sends) {
+    record(call, each.to, std::ssize(each.data), true, posted.since_ns);
+  }
+  for (const comm::Receive& each : posted.receives) {
+    record(call, each.from, std::ssize(each.data), false, posted.since_ns);
+  }
+  return posted.receives;
+}
+
+/// Both ends hash the same numbers, so the trace can join them without any exchange. `recompute`
+/// tells the repeated forward pass from the first one, whose other numbers are the same.
+void StageMessages::record(const StageCall& call, int peer, std::int64_t bytes, bool sends,
+                           std::int64_t since_ns) {
+  const Rank other = members_[static_cast<std::size_t>(peer)];
+  const Rank self = members_[static_cast<std::size_t>(call.over.rank())];
+  const std::uint32_t flow = tracer_.flow(Hasher()
+                                              .add(static_cast<std::uint64_t>(sends ? self : other))
+                                              .add(static_cast<std::uint64_t>(sends ? other : self))
+                                              .add(static_cast<std::uint64_t>(call.tick))
+                                              .add(static_cast<std::uint64_t>(call.layer))
+                                              .add(static_cast<std::uint64_t>(call.recompute))
+                                              .add(static_cast<std::uint64_t>(call.tag)));
+  tracer_.message(*program::describe(call.operation).message, since_ns, trace::now_ns(),
+                  {bytes, 0, other, flow, sends});
+}
+
+void StageMessages::finish_channel(const StageCall& call) {
+  const bool is_open =
+      std::ranges::find(sending_, Open{&call.over, call.channel}) != sending_.end();
+  if (is_open) finish();
+}
+
+void StageMessages::finish() {
+  if (sending_.empty()) return;
+  tracer_.time(OtherEvent::wait_for_sends, {}, [&] {
+    for (const Open& each : sending_) each.over->wait(each.channel);
+  });
+  sending_.clear();
+}
+
+}  // namespace cadenza::exec
