@@ -24,8 +24,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="bench/placements",
         description="Trains on two ranks with every placement in turn, on six mixes of document "
-        "lengths, and prints the table of docs/performance.md. Runs that the output file already "
-        "holds of the same program are kept.",
+        "lengths, and prints the table of docs/results/placements.md. Runs that the output file "
+        "already holds of the same program are kept.",
         epilog=f"Mixes: {listed(MIXES)}. Placements: {listed(PLACEMENTS)}.")
     parser.add_argument("--mixes", type=names(MIXES), default=list(MIXES), metavar="N,...",
                         help="numbers of mixes (default: all)")

@@ -12,7 +12,7 @@ import pytest
 import harness
 
 QUICK = ["fig03", "fig04", "fig05", "fig06", "fig11", "fig12"]
-PAGE = harness.ROOT / "docs/paper.md"
+PAGE = harness.ROOT / "docs/results/paper.md"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_page_has_what_its_command_writes(built):
     names = [f"Figure {int(name.removeprefix('fig'))}" for name in QUICK]
     written = lines_of(built / "paper.md", names)
     assert len(written) > 40
-    assert lines_of(PAGE, names) == written, "scripts/paper writes docs/paper.md anew"
+    assert lines_of(PAGE, names) == written, "scripts/paper writes docs/results/paper.md anew"
 
 
 def test_unknown_options_are_refused():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """inputs/sparse: every point is simulated, on fewer ranks and layers, and the order of the systems
-is the one that docs/attention.md explains."""
+is the one that docs/results/sparse_clusters.md explains."""
 
 import csv
 
