@@ -58,12 +58,11 @@ def help_of(program, subcommand):
         return output_of(built, "--help")
     if "/" not in program or program.startswith("build/") or not path.is_file():
         return None
-    # Scripts install and build before some of them come to their help: their text has it.
-    text = path.read_text()
-    for module in re.findall(r"python3? -m (\w+)|/python\" -m (\w+)", text):
-        folder = path.parent / "".join(module)
-        text += "".join(file.read_text() for file in sorted(folder.glob("*.py")))
-    return text + " --help"
+    # Scripts install and build before some of them come to their help: their text has it, or that
+    # of the module that bench/run starts.
+    modules = [*path.parent.glob(f"benchmarks/{path.name}.py"),
+               *path.parent.glob(f"benchmarks/{path.name}/__main__.py")]
+    return "".join(file.read_text() for file in modules or [path]) + " --help"
 
 
 def output_of(*words):

@@ -11,12 +11,13 @@ import pytest
 import harness
 
 sys.path.insert(0, str(harness.ROOT / "bench"))
-from comparison import __main__ as compare
-from comparison import cases, measure, process, sampling, table
-from placement_runs import __main__ as placements
-from placement_runs import cases as placed
-from placement_runs import table as placed_table
-from unequal_runs import __main__ as unequal
+from benchmarks import unequal_ranks as unequal
+from benchmarks.compare import __main__ as compare
+from benchmarks.compare import cases, measure, table
+from benchmarks.placements import __main__ as placements
+from benchmarks.placements import cases as placed
+from benchmarks.placements import table as placed_table
+from lib import process, sampling
 
 FOLDER = harness.PROGRAM.parent / "bench"
 ATTENTION = {"heads": 4, "kv_heads": 2, "head_dim": 64, "documents": [100, 1, 70], "task": 32}
@@ -55,6 +56,15 @@ def programs(tmp_path):
 def run(name, *arguments):
     words = [str(FOLDER / name), *map(str, arguments)]
     return harness.finish(harness.start(words))
+
+
+def test_the_launcher_lists_what_it_can_run():
+    told = harness.finish(harness.start([str(harness.ROOT / "bench/run"), "--help"])).out
+    listed = {line.split()[0] for line in told.splitlines() if line.startswith("  ")}
+    bench = harness.ROOT / "bench"
+    assert listed == {path.name for path in bench.iterdir() if path.is_symlink()} and listed
+    unknown = harness.finish(harness.start([str(bench / "run"), "nothing"]))
+    assert unknown.code == 1 and "unknown benchmark 'nothing'" in unknown.err
 
 
 @pytest.mark.parametrize("name, arguments", [
@@ -326,7 +336,7 @@ def test_placements(tmp_path, monkeypatch, capsys):
 def test_unequal_ranks(tmp_path, capsys):
     """The whole program at a small size: a busy loop beside one rank, and what it simulates."""
     path = tmp_path / "e.yaml"
-    path.write_text((harness.ROOT / "bench/unequal_runs/experiment.yaml").read_text()
+    path.write_text((harness.ROOT / "bench/benchmarks/unequal_ranks.yaml").read_text()
                     .replace("8192", "512").replace("16384", "1024"))
     unequal.main(["--program", str(harness.PROGRAM), "--output", str(tmp_path / "runs"),
                   "--experiment", str(path), "--rounds", "1", "--steps", "2"])

@@ -10,9 +10,9 @@ import pytest
 import harness
 
 sys.path.insert(0, str(harness.ROOT / "bench"))
-from placement_runs import cases as placed
-from simulation_runs import __main__ as bench
-from simulation_runs import classes, table
+from benchmarks.placements import cases as placed
+from benchmarks.simulation import __main__ as bench
+from benchmarks.simulation import classes, table
 
 NAMES = ["attend", "attention_inputs", "pack", "unpack", "wait", "tensor_gather"]
 CATEGORIES = [1, 0, 2, 2, 8, 5]

@@ -14,7 +14,7 @@ cadenza = pytest.importorskip(
     "cadenza", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
 sys.path.insert(0, str(harness.ROOT / "bench"))
-from real_fault_runs import faults, verdicts
+from benchmarks.real_faults import plant, verdicts
 
 PAUSE = 1.5  # seconds: long beside what a busy machine takes from a rank at one go
 ATTEMPTS = 4  # a pause between two steps is in no trace
@@ -40,7 +40,7 @@ def pause_in(folder, changes, victim):
     try:
         harness.wait_for_steps(process, folder / "run", 2)
         time.sleep(float(np.random.default_rng().uniform(0, 0.2)))
-        planted = faults.pause(faults.rank_processes(process.pid)[victim], PAUSE)
+        planted = plant.pause(plant.rank_processes(process.pid)[victim], PAUSE)
         result = harness.finish(process)
     finally:
         harness.stop(process)

@@ -13,9 +13,9 @@ pytest.importorskip(
     "cadenza", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
 sys.path.insert(0, str(harness.ROOT / "bench"))
-from fault_runs.layouts import LAYOUTS  # noqa: E402
-from fault_runs.runs import Runs  # noqa: E402
-from fault_runs.score import score  # noqa: E402
+from benchmarks.faults.__main__ import Runs  # noqa: E402
+from benchmarks.faults.layouts import LAYOUTS  # noqa: E402
+from benchmarks.faults.score import score  # noqa: E402
 
 SEED = 4000  # of runs that no tuning has seen
 FEW = ["data 4", "pipeline 4", "ping-pong 4"]

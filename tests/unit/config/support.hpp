@@ -34,6 +34,12 @@ inline Experiment parse(const std::string& text, const Overrides& overrides = {}
   return parse_experiment(text, "e.yaml", overrides);
 }
 
+inline std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
 /// kGood with the first `from` replaced.
 inline std::string changed(const std::string& from, const std::string& to) {
   std::string text = kGood;

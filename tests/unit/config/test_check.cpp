@@ -9,14 +9,12 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(Check, HeadsFitTheModel) {
-  EXPECT_EQ(error_of(changed("heads: 4", "heads: 5")),
-            "e.yaml:5: model.heads: found 5, which does not divide model.d_model = 64; valid: a "
-            "divisor of it");
+  EXPECT_THAT(error_of(changed("heads: 4", "heads: 5")),
+              StartsWith("e.yaml:5: model.heads: found 5, which does not divide model.d_model"));
   EXPECT_THAT(error_of(kGood, {"model.heads=64"}),
               AllOf(StartsWith("--set model.heads=64: found 64, "), HasSubstr("an even head_dim")));
-  EXPECT_EQ(error_of(kGood, {"model.kv_heads=3"}),
-            "--set model.kv_heads=3: found 3, which does not divide model.heads = 4; valid: a "
-            "divisor of it");
+  EXPECT_THAT(error_of(kGood, {"model.kv_heads=3"}),
+              StartsWith("--set model.kv_heads=3: found 3, which does not divide model.heads"));
   EXPECT_THAT(error_of(kGood, {"model.kv_heads=8"}), HasSubstr("does not divide"));
 }
 
@@ -26,13 +24,11 @@ TEST(Check, ANameStaysInsideTheRunsFolder) {
 }
 
 TEST(Check, TheBatchIsWholeMicrobatchesOnEveryRank) {
-  EXPECT_EQ(error_of(kGood, {"parallel.data=3"}),
-            "e.yaml:10: batch.tokens: found 4096, no multiple of batch.microbatch x parallel.data "
-            "= 512 x 3 = 1536; valid: e.g. 4608");
-  EXPECT_EQ(
-      error_of(kGood, {"batch.tokens=100"}),
-      "--set batch.tokens=100: found 100, a batch smaller than one microbatch "
-      "(batch.microbatch = 512); valid: a multiple of batch.microbatch x parallel.data = 512");
+  EXPECT_THAT(error_of(kGood, {"parallel.data=3"}),
+              AllOf(StartsWith("e.yaml:10: batch.tokens: found 4096, no multiple of"),
+                    HasSubstr("512 x 3 = 1536; valid: e.g. 4608")));
+  EXPECT_THAT(error_of(kGood, {"batch.tokens=100"}),
+              StartsWith("--set batch.tokens=100: found 100, a batch smaller than one microbatch"));
   EXPECT_EQ(parse(kGood, {"parallel.data=8"}).ranks(), 8);
   // The largest accepted values do not overflow the check itself.
   EXPECT_THAT(error_of(kGood, {"parallel.data=131072", "batch.microbatch=2147483647",
@@ -41,9 +37,15 @@ TEST(Check, TheBatchIsWholeMicrobatchesOnEveryRank) {
 }
 
 TEST(Check, LayoutsThatDoNotDivideSayWhatWould) {
-  EXPECT_EQ(error_of(kGood, {"parallel.tensor=3"}),
-            "--set parallel.tensor=3: found 3, which does not divide model.heads = 4; valid: 1, 2 "
-            "or 4");
+  EXPECT_THAT(error_of(kGood, {"parallel.tensor=3"}),
+              HasSubstr("parallel.tensor=3: found 3, which does not divide model.heads = 4; valid: "
+                        "1, 2 or 4"));
+  EXPECT_THAT(error_of(kGood, {"model.kv_heads=2", "parallel.tensor=4"}),
+              HasSubstr("does not divide model.kv_heads = 2; valid: 1 or 2"));
+  EXPECT_THAT(error_of(kGood, {"model.ffn=47", "parallel.tensor=2"}),
+              HasSubstr("parallel.tensor=2: found 2, which does not divide model.ffn"));
+  EXPECT_THAT(error_of(kGood, {"data.source=synthetic", "model.vocab=3", "parallel.tensor=4"}),
+              AllOf(HasSubstr("parallel.tensor"), HasSubstr("model.vocab")));
   EXPECT_THAT(error_of(kGood, {"model.layers=6", "parallel.pipeline=4"}),
               HasSubstr("parallel.pipeline=4: found 4, which does not divide model.layers = 6; "
                         "valid: 1, 2, 3 or 6"));
@@ -282,9 +284,10 @@ TEST(Check, DocumentsOfOneToken) {
 }
 
 TEST(Check, TwoBetas) {
-  EXPECT_EQ(
-      error_of(kGood, {"optimizer.betas=[0.9]"}),
-      "--set optimizer.betas=[0.9]: found 1 in the list; valid: two numbers, e.g. [0.9, 0.95]");
+  for (const std::string set : {"optimizer.betas=[0.9]", "optimizer.betas=[0.9, 0.9, 0.9]"}) {
+    EXPECT_THAT(error_of(kGood, {set}),
+                AllOf(StartsWith("--set " + set + ": found "), HasSubstr("valid: two numbers")));
+  }
 }
 
 std::string ranks_error(const Experiment& experiment, int ranks) {
@@ -300,12 +303,11 @@ std::string ranks_error(const Experiment& experiment, int ranks) {
 TEST(CheckRanks, CountsTrainersAndServers) {
   const Experiment e = parse(kGood, {"parallel.data=2", "attention.servers=1"});
   EXPECT_EQ(ranks_error(e, 3), "");
-  EXPECT_EQ(ranks_error(e, 2),
-            "this experiment needs 3 ranks (data 2 × pipeline 1 × tensor 1 × context 1 = 2 "
-            "trainers, 1 dedicated attention server); found 2: start it with mpirun -n 3");
-  EXPECT_EQ(ranks_error(parse(kGood), 4),
-            "this experiment needs 1 rank (data 1 × pipeline 1 × tensor 1 × context 1 = 1 "
-            "trainer); found 4: start it with mpirun -n 1");
+  EXPECT_THAT(ranks_error(e, 2),
+              AllOf(HasSubstr("3 ranks"), HasSubstr("2 trainers, 1 dedicated attention server"),
+                    HasSubstr("found 2: start it with mpirun -n 3")));
+  EXPECT_THAT(ranks_error(parse(kGood), 4), AllOf(HasSubstr("1 rank ("), HasSubstr("1 trainer)"),
+                                                  HasSubstr("found 4: start it with mpirun -n 1")));
 }
 
 TEST(Capacity, IsRead) {

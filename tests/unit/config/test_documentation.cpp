@@ -153,7 +153,7 @@ TEST(Inputs, AreValidAndUseAllTheirKeys) {
   namespace fs = std::filesystem;
   int checked = 0;
   std::vector<fs::path> files = {repository() / "bench/clusters/34b.yaml",
-                                 repository() / "bench/unequal_runs/experiment.yaml"};
+                                 repository() / "bench/benchmarks/unequal_ranks.yaml"};
   for (const auto& entry : fs::recursive_directory_iterator(repository() / "inputs")) {
     if (entry.path().extension() == ".yaml") files.push_back(entry.path());
   }

@@ -26,10 +26,10 @@ class Draw {
       if (std::isnormal(value)) return value;
     }
   }
-  /// One of all that there are.
+  /// One of all that there are, from `first` on.
   template <typename Choice>
-  Choice any() {
-    return static_cast<Choice>(integer(0, std::ssize(kWords<Choice>) - 1));
+  Choice any(int first = 0) {
+    return static_cast<Choice>(integer(first, std::ssize(kWords<Choice>) - 1));
   }
   double unit() { return std::uniform_real_distribution<double>(0.0, 1.0)(random_); }
   std::string text() {
@@ -74,7 +74,7 @@ class Draw {
     e.attention.servers = integer(0, 3);
     e.attention.mixed = cad && e.attention.servers > 0 && coin();
     if (cad) e.attention.capacity = {{0.0, static_cast<double>(integer(1, 10000))}};
-    e.model.rope.scaling = {RopeScalingKind(integer(1, 3)),
+    e.model.rope.scaling = {any<RopeScalingKind>(1),
                             1 + unit(),
                             integer(1, 9999),
                             2 + unit(),
@@ -135,12 +135,12 @@ class Draw {
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
     for (int i = 0; i < 2; ++i) {
       const auto phase = any<FaultPhase>();
-      const std::int64_t works = phase == FaultPhase::optimizer ? 0 : 2;
+      const auto work = phase == FaultPhase::optimizer ? FaultWork::all : any<FaultWork>();
       e.cluster.faults.push_back({e.ranks() - 1,
                                   1.0 - unit() / 2,
                                   1e-9 + unit(),
                                   phase,
-                                  FaultWork(integer(0, works)),
+                                  work,
                                   {integer(0, 9), integer(0, 9)}});
     }
     return e;

@@ -12,12 +12,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string repeated(const std::string& text, int count) {
-  std::string all;
-  for (int i = 0; i < count; ++i) all += text;
-  return all;
-}
-
 TEST(Aliases, OfTextAndListsAndBlocks) {
   const std::string text =
       "name: &n small\n"
@@ -61,17 +55,16 @@ TEST(Yaml, ManyValuesAreFineButNotAnyNumber) {
 }
 
 TEST(Yaml, TextHasNoControlCharacters) {
-  EXPECT_EQ(error_of(kGood + "cluster: {machine: \"a\\eb\"}\n"),
-            "e.yaml:14: cluster.machine: found control characters in \"a\\x1bb\"; valid: text "
-            "without them");
+  EXPECT_THAT(error_of(kGood + "cluster: {machine: \"a\\eb\"}\n"),
+              StartsWith("e.yaml:14: cluster.machine: found control characters in \"a\\x1bb\""));
   EXPECT_THAT(error_of(kGood, {"name=\"\\0\""}), HasSubstr("control characters in \"\\x00\""));
-  EXPECT_THAT(error_of("\"\\u009b\": 1\n"), HasSubstr("control characters"));
+  EXPECT_THAT(error_of("\"\\u009b\": 1\n"), HasSubstr("control characters in \"\\xc2\\x9b\""));
   EXPECT_EQ(parse(kGood, {"data.path=[\"Grüße\\tdort\"]"}).data.path[0], "Grüße\tdort");
 }
 
 TEST(Yaml, IsUtf8) {
-  EXPECT_EQ(error_of(kGood + "# \xff\xfe\n"),
-            "e.yaml:14: found '# \\xff\\xfe'; valid: UTF-8 without control characters");
+  EXPECT_THAT(error_of(kGood + "# \xff\xfe\n"),
+              StartsWith("e.yaml:14: found '# \\xff\\xfe'; valid: UTF-8"));
   EXPECT_THAT(error_of(std::string("\xff\xfe"
                                    "n\0a\0",
                                    6)),

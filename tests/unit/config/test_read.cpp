@@ -71,9 +71,9 @@ TEST(Read, AnchorsMeanTheirValue) {
 }
 
 TEST(UnknownKey, NamesLineNearestAndValidOnes) {
-  EXPECT_EQ(error_of(changed("  layers: 2", "  layer: 2")),
-            "e.yaml:3: model.layer: found an unknown key, nearest is 'layers'; valid: layers, "
-            "d_model, heads, kv_heads, ffn, vocab, norm_eps, rope, tie_embeddings");
+  EXPECT_THAT(error_of(changed("  layers: 2", "  layer: 2")),
+              AllOf(StartsWith("e.yaml:3: model.layer: found an unknown key"),
+                    HasSubstr("nearest is 'layers'"), HasSubstr("valid: layers, d_model")));
   EXPECT_THAT(error_of(changed("optimizer", "optimiser")),
               AllOf(StartsWith("e.yaml:12: optimiser: "), HasSubstr("nearest is 'optimizer'"),
                     HasSubstr("valid: name, seed, model, data")));
@@ -106,77 +106,56 @@ TEST(Window, IsASlidingWindowsAlone) {
 
 struct BadValue {
   std::string set;
-  std::string message;  ///< after "--set ...: "
+  std::string cause;  ///< a part of what is said of it
 };
 
 class WrongValue : public testing::TestWithParam<BadValue> {};
 
 TEST_P(WrongValue, SaysFoundAndValid) {
-  const auto& [set, message] = GetParam();
-  EXPECT_EQ(error_of(kGood, {set}), "--set " + set + ": " + message);
+  const auto& [set, cause] = GetParam();
+  EXPECT_THAT(error_of(kGood, {set}),
+              AllOf(StartsWith("--set " + set + ": "), HasSubstr(cause), HasSubstr("; valid: ")));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Read, WrongValue,
     testing::Values(
-        BadValue{"model.layers=two", "found two; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers=1.5", "found 1.5; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers=1e3", "found 1e3; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers='2'", "found \"2\"; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers=0", "found 0; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers=", "found nothing; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers=[1]", "found a list; valid: an integer in [1, 100000]"},
-        BadValue{"model.layers={a: 1}", "found a block of keys; valid: an integer in [1, 100000]"},
-        BadValue{"seed=-1", "found -1; valid: an integer in [0, 18446744073709551615]"},
-        BadValue{"seed=18446744073709551616",
-                 "found 18446744073709551616; valid: an integer in [0, 18446744073709551615]"},
+        BadValue{"model.layers=two", "found two; valid: an integer in ["},
+        BadValue{"model.layers=1.5", "found 1.5;"}, BadValue{"model.layers=1e3", "found 1e3;"},
+        BadValue{"model.layers='2'", "found \"2\";"}, BadValue{"model.layers=0", "found 0;"},
+        BadValue{"model.layers=", "found nothing;"}, BadValue{"model.layers=[1]", "found a list;"},
+        BadValue{"model.layers={a: 1}", "found a block of keys;"},
+        BadValue{"seed=-1", "found -1; valid: an integer in [0, "},
+        BadValue{"seed=18446744073709551616", "found 18446744073709551616;"},
         BadValue{"model.norm_eps=0", "found 0; valid: a finite number > 0"},
-        BadValue{"optimizer.lr=nan", "found nan; valid: a finite number >= 0"},
-        BadValue{"optimizer.lr=1e999", "found 1e999; valid: a finite number >= 0"},
-        BadValue{"optimizer.lr=.inf", "found .inf; valid: a finite number >= 0"},
-        BadValue{"optimizer.lr=inf", "found inf; valid: a finite number >= 0"},
+        BadValue{"optimizer.lr=-1", "found -1; valid: a finite number >= 0"},
+        BadValue{"optimizer.lr=nan", "found nan;"}, BadValue{"optimizer.lr=1e999", "found 1e999;"},
+        BadValue{"optimizer.lr=.inf", "found .inf;"}, BadValue{"optimizer.lr=inf", "found inf;"},
         BadValue{"attention.tolerance=1.1", "found 1.1; valid: auto, a number in [0, 1]"},
-        BadValue{"attention.block=0", "found 0; valid: an integer in [1, 2147483647]"},
-        BadValue{"attention.servers=0",
-                 "found 0; valid: in_place or an integer in [1, 131072], the number of dedicated "
-                 "ranks"},
-        BadValue{"run.steps=-1", "found -1; valid: an integer in [0, 1099511627776]"},
+        BadValue{"attention.block=0", "found 0;"},
+        BadValue{"attention.servers=0", "found 0; valid: in_place or an integer in [1, "},
+        BadValue{"run.steps=-1", "found -1;"},
         BadValue{"trace.events=yes", "found yes; valid: true or false"},
-        BadValue{"trace.events='true'", "found \"true\"; valid: true or false"},
-        BadValue{"name=[a]", "found a list; valid: text"},
-        BadValue{"name=''", "found \"\"; valid: text"},
-        BadValue{"model=3", "found 3; valid: a block of keys"},
-        BadValue{"model.rope=[1]", "found a list; valid: a block of keys"},
-        BadValue{"data.path={a: b}", "found a block of keys; valid: text or a list of texts"},
-        BadValue{"optimizer.betas=0.9", "found 0.9; valid: a list, each a number in [0, 1)"},
-        BadValue{"optimizer.betas=[0.9, 1]",
-                 "optimizer.betas[1]: found 1; valid: a number in [0, 1)"},
-        BadValue{"data.lengths.values=[3, 0]",
-                 "data.lengths.values[1]: found 0; valid: an integer in [1, 1099511627776]"},
-        BadValue{"data.path=[a, [b]]", "data.path[1]: found a list; valid: text"},
-        BadValue{
-            "attention.placement=cadd",
-            "found cadd, nearest is 'cad'; valid: colocated, all_gather, ring, zigzag, striped, "
-            "block_striped, ulysses, ulysses_ring, double_ring, cad, auto"},
-        BadValue{"optimizer.schedule=cosin",
-                 "found cosin, nearest is 'cosine'; valid: cosine, constant"},
-        BadValue{"run.dtype=bfloat",
-                 "found bfloat, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
-        BadValue{"optimizer.schedule=Cosine",
-                 "found Cosine, nearest is 'cosine'; valid: cosine, constant"},
-        BadValue{"run.dtype=bf16",
-                 "found bf16, nearest is 'bfloat16'; valid: bfloat16, float32, float64"},
+        BadValue{"trace.events='true'", "found \"true\";"},
+        BadValue{"name=[a]", "found a list; valid: text"}, BadValue{"name=''", "found \"\";"},
+        BadValue{"model=3", "found 3; valid: a block"},
+        BadValue{"model.rope=[1]", "found a list; valid: a block"},
+        BadValue{"data.path={a: b}", "found a block of keys; valid: text or a list"},
+        BadValue{"optimizer.betas=0.9", "found 0.9; valid: a list"},
+        BadValue{"optimizer.betas=[0.9, 1]", "optimizer.betas[1]: found 1;"},
+        BadValue{"data.lengths.values=[3, 0]", "data.lengths.values[1]: found 0;"},
+        BadValue{"data.path=[a, [b]]", "data.path[1]: found a list;"},
+        BadValue{"attention.placement=cadd", "found cadd, nearest is 'cad'; valid: colocated, "},
+        BadValue{"optimizer.schedule=Cosine", "found Cosine, nearest is 'cosine';"},
+        BadValue{"run.dtype=bf16", "found bf16, nearest is 'bfloat16';"},
         BadValue{"run.dtype=float16", "found float16; valid: bfloat16, float32, float64"},
-        BadValue{"attention.kernel=sse",
-                 "found sse; valid: auto, amx, avx512_bf16, avx512, avx2, "
-                 "mma, sm90, portable"},
-        BadValue{"attention.overlap=both", "found both; valid: none, ping_pong, auto"},
-        BadValue{"attention.tolerance=automatic",
-                 "found automatic; valid: auto, a number in [0, 1]"}));
+        BadValue{"attention.kernel=sse", "found sse; valid: auto, "},
+        BadValue{"attention.overlap=both", "found both;"},
+        BadValue{"attention.tolerance=automatic", "found automatic; valid: auto, "}));
 
 TEST(Read, WrongValuesOfTheFileNameTheirLine) {
-  EXPECT_EQ(error_of(changed("heads: 4", "heads: four")),
-            "e.yaml:5: model.heads: found four; valid: an integer in [1, 2147483647]");
+  EXPECT_THAT(error_of(changed("heads: 4", "heads: four")),
+              StartsWith("e.yaml:5: model.heads: found four;"));
   EXPECT_THAT(error_of(kGood + "attention:\n  servers:\n    - 1\n"),
               StartsWith("e.yaml:15: attention.servers: found a list; valid: in_place or"));
   EXPECT_THAT(error_of(changed("name: small", "name: \"a\\nb\"") + "seed: \"a\\nb\"\n"),
@@ -184,9 +163,9 @@ TEST(Read, WrongValuesOfTheFileNameTheirLine) {
 }
 
 TEST(Required, SaysWhichAndWhatItIs) {
-  EXPECT_EQ(error_of(changed("  layers: 2\n", "")),
-            "e.yaml:2: model.layers: found nothing, but it is required (transformer layers); "
-            "valid: an integer in [1, 100000]");
+  EXPECT_THAT(error_of(changed("  layers: 2\n", "")),
+              AllOf(StartsWith("e.yaml:2: model.layers: found nothing, but it is required"),
+                    HasSubstr("transformer layers"), HasSubstr("valid: an integer")));
   const std::vector<std::pair<std::string, std::string>> lines = {
       {"  d_model: 64\n", "model.d_model"},
       {"  heads: 4\n", "model.heads"},
@@ -224,27 +203,24 @@ TEST(Override, SuppliesAndMends) {
 
 TEST(Override, MalformedOnes) {
   for (const std::string bad : {"seed", "=3", "model..layers=1", ".seed=1", "model.=1", ""}) {
-    EXPECT_EQ(error_of(kGood, {bad}), "--set " + bad +
-                                          ": found no key.path=value; valid: e.g. --set "
-                                          "optimizer.lr=1e-3");
+    EXPECT_THAT(error_of(kGood, {bad}), StartsWith("--set " + bad + ": found no key.path=value"));
   }
   EXPECT_THAT(error_of(kGood, {"data.path=*.py"}),
               StartsWith("--set data.path=*.py: column 1: found broken YAML ("));
   EXPECT_THAT(error_of(kGood, {"data.path=[a"}), HasSubstr("found broken YAML"));
-  EXPECT_EQ(error_of(kGood, {"name.x=1"}),
-            "--set name.x=1: found small (e.yaml:1) where a block with 'x' is needed; valid: a "
-            "block of keys");
+  EXPECT_THAT(
+      error_of(kGood, {"name.x=1"}),
+      StartsWith("--set name.x=1: found small (e.yaml:1) where a block with 'x' is needed"));
   EXPECT_THAT(error_of(kGood, {"seed=\n---\n1\n---\n2"}),
               HasSubstr("found more after the end of the first"));
 }
 
 TEST(Yaml, WhatIsNoExperiment) {
-  const std::string valid = "; valid: blocks of keys such as model:, data: and batch:";
-  EXPECT_EQ(error_of("- 1\n- 2\n"), "e.yaml:1: found a list" + valid);
-  EXPECT_EQ(error_of("model\n"), "e.yaml:1: found model" + valid);
-  EXPECT_EQ(error_of(""), "e.yaml:1: found nothing" + valid);
-  EXPECT_EQ(error_of("# nothing\n"), "e.yaml:1: found nothing" + valid);
-  EXPECT_EQ(error_of("---\n"), "e.yaml:1: found nothing" + valid);
+  EXPECT_THAT(error_of("- 1\n- 2\n"), StartsWith("e.yaml:1: found a list; valid: blocks of keys"));
+  EXPECT_THAT(error_of("model\n"), StartsWith("e.yaml:1: found model;"));
+  for (const char* nothing : {"", "# nothing\n", "---\n"}) {
+    EXPECT_THAT(error_of(nothing), StartsWith("e.yaml:1: found nothing;"));
+  }
   EXPECT_THAT(error_of("a: 1\n---\nb: 1\n"),
               StartsWith("e.yaml:2: found more after the end of the first YAML document"));
 }
@@ -257,8 +233,8 @@ TEST(Yaml, BrokenSyntaxNamesLineAndColumn) {
 }
 
 TEST(Yaml, AKeyTwice) {
-  EXPECT_EQ(error_of(kGood + "name: again\n"),
-            "e.yaml:14: name: found the key a second time (first: e.yaml:1); valid: once");
+  EXPECT_THAT(error_of(kGood + "name: again\n"),
+              StartsWith("e.yaml:14: name: found the key a second time (first: e.yaml:1)"));
   EXPECT_THAT(error_of(changed("  ffn: 96\n", "  ffn: 96\n  ffn: 96\n")),
               StartsWith("e.yaml:7: model.ffn: found the key a second time"));
   EXPECT_THAT(error_of(kGood, {"run={steps: 1, steps: 2}"}), HasSubstr("run.steps: found the key"));
@@ -275,7 +251,10 @@ TEST(Yaml, StrayPunctuationEnds) {
 TEST(Yaml, OddShapesEndWithALine) {
   EXPECT_THAT(error_of("? [a]\n: 1\n"), HasSubstr("found a key that is a list or a block"));
   EXPECT_THAT(error_of("name: &x [*x]\n"), HasSubstr("an alias inside"));
-  EXPECT_THAT(error_of(std::string(100000, '[')), HasSubstr("levels"));
+  for (const char* nested : {"[", "{a: ", "? ", "- "}) {
+    EXPECT_THAT(error_of(repeated(nested, 200'000)), HasSubstr("8 nested levels")) << nested;
+  }
+  EXPECT_THAT(error_of(kGood, {"x=" + repeated("[", 100'000)}), HasSubstr("8 nested levels"));
 }
 
 }  // namespace

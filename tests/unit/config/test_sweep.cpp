@@ -121,9 +121,7 @@ TEST(Sweep, SaysWhatIsWrongAndWhere) {
 
 TEST(Sweep, HasABoundOnItsPoints) {
   std::string axes = "base: e.yaml\naxes:\n";
-  for (const char* key : {"a", "b", "c", "d", "e", "f"}) {
-    axes += fmt::format("  {}: [0, 1, 2, 3, 4, 5, 6, 7]\n", key);
-  }
+  for (int key = 0; key < 60; ++key) axes += fmt::format("  a{}: [1, 2, 3]\n", key);  // 3^60
   EXPECT_THAT(complaint([&] { points_of(parse_sweep(axes, "s.yaml")); }),
               HasSubstr("more than 100000 points"));
 }

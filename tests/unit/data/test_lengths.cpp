@@ -71,7 +71,17 @@ TEST(LengthFile, SaysWhatIsWrongWithIt) {
   EXPECT_THAT(complaint(file, std::to_string(kUncut + 1)), HasSubstr("an integer in [1, "));
   EXPECT_THAT(complaint(file, "[5,\n6"), HasSubstr("broken JSON in line 2"));
   EXPECT_THAT(complaint(file, "[5, 1.5]"), HasSubstr("found 1.5 as entry 1"));
-  EXPECT_THAT(complaint(file, "[18446744073709551615]"), HasSubstr("as entry 0"));
+  EXPECT_THAT(complaint(file, "4\n3.5\n"), HasSubstr("found '3.5' in line 2"));
+  EXPECT_THAT(complaint(file, "[4.0]"), HasSubstr("found 4.0 as entry 0"));
+  EXPECT_THAT(complaint(file, "[-3]"), HasSubstr("found -3 as entry 0"));
+  EXPECT_THAT(complaint(file, "[1e999]"), HasSubstr("out of range in line 1"));
+  for (const char* large :
+       {"9223372036854775808", "18446744073709551615", "18446744073709551616"}) {
+    EXPECT_THAT(complaint(file, fmt::format("[{}]", large)), HasSubstr("as entry 0"));
+  }
+  EXPECT_THAT(complaint(file, "[[[[["), HasSubstr("found a list as entry 0"));
+  EXPECT_THAT(complaint(file, "[{\"a\":"), HasSubstr("found an object as entry 0"));
+  EXPECT_THAT(complaint(file, "[\"\x1b[2J\"]"), HasSubstr("broken JSON in line 1"));
   EXPECT_EQ(complaint(file, std::to_string(kUncut)), "");
 }
 
@@ -96,6 +106,11 @@ TEST(Histogram, SaysWhatIsWrongWithIt) {
   EXPECT_THAT(complaint(histogram, "[]"), HasSubstr("found an empty list"));
   EXPECT_THAT(complaint(histogram, "[[5, 1], ["), HasSubstr("broken JSON in line 1"));
   EXPECT_THAT(complaint(histogram, "[[5, 1], [6]]"), HasSubstr("found a row of 1 as entry 1"));
+  EXPECT_THAT(complaint(histogram, "[[1, 2, 3]]"), HasSubstr("entry 0"));
+  EXPECT_THAT(complaint(histogram, "[[1.5, 2]]"), HasSubstr("1.5"));
+  EXPECT_THAT(complaint(histogram, "[[[[1]], 1]]"), HasSubstr("found a list as"));
+  EXPECT_THAT(complaint(histogram, "[[9, 9223372036854775807], [9, 9223372036854775807]]"),
+              HasSubstr("entry 0"));
   EXPECT_THAT(complaint(histogram, "[5, 6]"), HasSubstr("found 5 as entry 0"));
   EXPECT_THAT(complaint(histogram, "[[0, 1]]"), HasSubstr("found 0 as length of entry 0"));
   EXPECT_THAT(complaint(histogram, "[[5, -1]]"), HasSubstr("found -1 as count of entry 0"));

@@ -65,18 +65,18 @@ inline void draw_batch(Draw& draw, config::Experiment& e) {
 
 inline void draw_attention(Draw& draw, config::Experiment& e) {
   config::Attention& a = e.attention;
-  a.sharding = config::Sharding(draw.between(0, 1));
-  a.shard_unit = config::ShardUnit(draw.between(0, 2));
+  a.sharding = draw.any<config::Sharding>();
+  a.shard_unit = draw.any<config::ShardUnit>();
   a.head_parallel = draw.between(1, 4);
   a.inner_ring = draw.between(1, 4);
   a.block = draw.of(std::vector<std::int64_t>{4, 16, 128});
   a.tolerance = draw.of(std::vector<double>{0.02, 0.3});
-  a.bound = config::Bound(draw.between(0, 1));
-  a.priority = config::Priority(draw.between(0, 2));
+  a.bound = draw.any<config::Bound>();
+  a.priority = draw.any<config::Priority>();
   a.split_keys = draw.between(0, 1) == 0;
   a.inputs = config::Inputs(draw.between(0, 2) == 0);
-  a.gather = config::Gather(draw.between(0, 1));
-  a.overlap = config::Overlap(draw.between(0, 1));
+  a.gather = draw.any<config::Gather>();
+  a.overlap = draw.of(std::vector{config::Overlap::none, config::Overlap::ping_pong});
 }
 
 /// Any experiment, whether config takes it or not.
@@ -98,8 +98,8 @@ inline config::Experiment draw_experiment(Draw& draw, int ranks, config::Placeme
     if (e.parallel.schedule == PipelineSchedule::interleaved)
       e.parallel.chunks = draw.between(1, 2);
   }
-  e.parallel.shard = config::Shard(draw.between(0, 1));
-  e.run.recompute = config::Recompute(draw.between(0, 3));
+  e.parallel.shard = draw.any<config::Shard>();
+  e.run.recompute = draw.any<config::Recompute>();
   e.run.transport = draw.of(std::vector<config::Transport>{
       config::Transport::automatic, config::Transport::nccl, config::Transport::staged});
   draw_attention(draw, e);

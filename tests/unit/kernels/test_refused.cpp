@@ -50,7 +50,7 @@ bool computes(const std::vector<Rule>& rules, AttentionKernel kernel, const std:
 
 template <typename Real>
 void check(const std::string& type) {
-  for (int kernel = 0; kernel <= static_cast<int>(portable); ++kernel) {
+  for (std::size_t kernel = 0; kernel < kAttentionKernelWords.size(); ++kernel) {
     const auto name = static_cast<AttentionKernel>(kernel);
     for (const int head_dim : {2, 8, 16, 32, 40, 64, 96, 128, 160, 256, 288, 512}) {
       SCOPED_TRACE(std::string(word(name)) + " " + type + " " + std::to_string(head_dim));

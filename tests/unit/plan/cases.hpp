@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "../../../src/config/words.hpp"
 #include "cadenza/base/random.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "cadenza/plan/plan.hpp"
@@ -53,6 +54,11 @@ class Draw {
                                            static_cast<std::uint64_t>(high - low + 1));
   }
   double uniform() { return random_uniform(seed_, 1, next_++); }
+  /// One of all that there are.
+  template <typename Choice>
+  Choice any() {
+    return Choice(between(0, std::ssize(config::kWords<Choice>) - 1));
+  }
   template <typename T>
   const T& of(const std::vector<T>& values) {
     return values[static_cast<std::size_t>(

@@ -77,21 +77,21 @@ config::Experiment any_experiment(Draw& draw, PlacementKind placement) {
   const bool head_split = placement == PlacementKind::ulysses;
   const std::int64_t context = head_split ? draw.between(2, 4) : 2 * slices * draw.between(1, 2);
   config::Experiment e = test::experiment(placement, context, 2 * context, context);
-  e.attention.kind = config::AttentionKind(draw.between(0, 5));
+  e.attention.kind = draw.any<config::AttentionKind>();
   e.attention.window = draw.between(1, 60);
   e.attention.sinks = draw.between(0, 1) * draw.between(0, 30);
   e.attention.prefix = draw.between(1, 60);
   e.attention.chunk = draw.between(2, 62);
   e.attention.local = draw.between(0, e.attention.chunk - 1);
-  e.attention.cap = config::ChunkCap(draw.between(0, 1));
+  e.attention.cap = draw.any<config::ChunkCap>();
   e.attention.sparse.block = 16;
   e.attention.sparse.stride = 4;
   e.attention.sparse.dense_below = 30;
   e.attention.block = draw.between(1, 9);
   e.attention.head_parallel = 2;
   e.attention.inner_ring = 2;
-  e.attention.sharding = config::Sharding(draw.between(0, 1));
-  e.attention.shard_unit = config::ShardUnit(draw.between(0, 2));
+  e.attention.sharding = draw.any<config::Sharding>();
+  e.attention.shard_unit = draw.any<config::ShardUnit>();
   return e;
 }
 

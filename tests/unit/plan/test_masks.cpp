@@ -15,6 +15,7 @@
 namespace cadenza::plan {
 namespace {
 
+using config::AttentionKind;
 using config::PlacementKind;
 using test::Draw;
 using test::experiment;
@@ -44,13 +45,14 @@ void expect_valid(const Plan& plan) {
 /// Any kind of mask, in numbers up to `most` tokens.
 config::Attention random_kind(Draw& draw, std::int64_t most) {
   config::Attention attention;
-  attention.kind = config::AttentionKind(draw.between(1, 3));
+  attention.kind =
+      draw.of(std::vector{AttentionKind::window, AttentionKind::prefix, AttentionKind::dual_chunk});
   attention.window = draw.between(1, most);
   attention.sinks = draw.between(0, 1) * draw.between(0, most / 2);
   attention.prefix = draw.between(1, most);
   attention.chunk = draw.between(2, most + 2);
   attention.local = draw.between(0, attention.chunk - 1);
-  attention.cap = config::ChunkCap(draw.between(0, 1));
+  attention.cap = draw.any<config::ChunkCap>();
   return attention;
 }
 
@@ -65,8 +67,8 @@ TEST(Masks, CadAndColocatedCoverThemOnAnyWorkload) {
     attention.block = block;
     attention.tolerance = draw.of(std::vector<double>{0, 0.05, 0.3});
     attention.split_keys = draw.between(0, 1) == 0;
-    attention.bound = config::Bound(draw.between(0, 1));
-    attention.priority = config::Priority(draw.between(0, 2));
+    attention.bound = draw.any<config::Bound>();
+    attention.priority = draw.any<config::Priority>();
     for (const Plan& plan : {cad(w, attention), colocated(w)}) {
       expect_valid(plan);
       std::int64_t longest = 0;
@@ -94,7 +96,7 @@ TEST(Masks, EveryContextPlacementCoversThem) {
       e.attention.block = draw.between(1, 9);
       e.attention.head_parallel = 2;
       e.attention.inner_ring = 2;
-      e.attention.shard_unit = config::ShardUnit(draw.between(0, 2));
+      e.attention.shard_unit = draw.any<config::ShardUnit>();
       std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(draw.between(1, 2)));
       for (auto& list : groups) {
         for (std::int64_t n = draw.between(1, 4); n > 0; --n) list.push_back(draw.between(1, 70));

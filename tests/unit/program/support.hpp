@@ -132,9 +132,11 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
   const bool stripes =
       placement == PlacementKind::striped || placement == PlacementKind::block_striped;
   if (!stripes && draw.between(0, 1) == 0) e.attention.overlap = config::Overlap::ping_pong;
-  e.run.recompute =
-      config::Recompute(draw.between(0, e.attention.overlap == config::Overlap::ping_pong ? 1 : 3));
-  e.parallel.shard = config::Shard(draw.between(0, 1));
+  using config::Recompute;
+  e.run.recompute = e.attention.overlap == config::Overlap::ping_pong
+                        ? draw.of(std::vector{Recompute::none, Recompute::mlp})
+                        : draw.any<Recompute>();
+  e.parallel.shard = draw.any<config::Shard>();
   e.model.layers = e.parallel.pipeline * e.parallel.chunks * draw.between(1, 2);
   e.batch.microbatch = 512;
   e.batch.tokens = 512 * e.parallel.data * e.parallel.pipeline * draw.between(1, 3);

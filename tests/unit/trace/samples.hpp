@@ -23,8 +23,8 @@ inline Event numbered_event(std::int64_t i) {
   event.name_id = static_cast<std::uint16_t>(i % 3);
   event.microbatch = static_cast<std::int32_t>(i % 4) - 1 + kWide;
   event.layer = static_cast<std::int32_t>(i % 32) + kWide;
-  event.category = static_cast<Category>(i % 15);
-  event.phase = static_cast<Phase>(i % 5);
+  event.category = static_cast<Category>(i % std::ssize(kCategoryNames));
+  event.phase = static_cast<Phase>(i % std::ssize(kPhaseNames));
   event.lane = i % 2 == 0 ? Lane::compute : Lane::host;
   event.flags = static_cast<std::uint8_t>(i % 16);
   event.tick = static_cast<std::int32_t>(i % 9) - 1;

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module or a package for each benchmark of bench/run."""

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the analysis says of faults in simulated runs.
+
+Plants slow ranks, pauses, longer documents and slow links, analyses the runs and counts how often
+the analysis names the right rank, phase, cause and gain. Exit code 1 where it is right too
+rarely."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import yaml
+from cadenza.read.run import Run, open_run
+from cadenza.time.parts import step_times
+
+from benchmarks.faults.layouts import LAYOUTS, experiment, machine
+from benchmarks.faults.plant import KINDS, Fault, even_documents, plant
+from benchmarks.faults.score import CHECKS, Answer, answer, score
+from lib import options, tables
+from lib.command import call, words_of
+
+_TARGET = 0.98  # of the runs, for each check
+_FELT = 1.01  # a slow link that few bytes go over need not be named
+_FAST = (1e-7, 1e10)  # networks: latency in s, bytes per second
+_MODERATE = (2e-6, 5e7)  # messages take some of the time
+
+
+class Runs:
+    """Simulates and analyses in a folder; runs without a fault are made once per layout and seed.
+
+    @param program  the cadenza that simulates
+    """
+
+    def __init__(self, folder: Path, program: Path) -> None:
+        self.folder, self.program = folder, program
+        self._without: dict[tuple, list[float]] = {}
+        for name, network in (("fast", _FAST), ("moderate", _MODERATE)):
+            (folder / f"{name}.yaml").write_text(yaml.safe_dump(machine(*network)))
+
+    def judge(self, kind: str, layout: str, seed: int) -> tuple[dict, Fault, Answer, float, float]:
+        """Which checks hold; the truth, the answer, and seconds of the replayed step without the
+        fault and with it."""
+        network = "moderate" if kind == "link" else "fast"
+        clean = experiment(layout, seed, str(self.folder / f"{network}.yaml"))
+        if kind == "link":  # whose cost is not hidden behind that of documents
+            clean = even_documents(clean)
+        key = (network, layout, seed)
+        if key not in self._without:
+            self._without[key] = seconds_of(self._simulate("clean", clean, "summary"))
+        without = self._without[key]
+        made, fault = plant(kind, layout, seed, clean, without[0])
+        run = self._simulate("fault", made, "full")
+        step = fault.steps[0] if fault.steps else 1
+        said, seconds = answer(run, step), seconds_of(run)[step]
+        if kind == "link" and seconds < _FELT * without[step]:
+            return {}, fault, said, without[step], seconds
+        return score(fault, said, without[step], seconds), fault, said, without[step], seconds
+
+    def _simulate(self, name: str, made: dict, trace: str) -> Run:
+        folder, file = self.folder / name, self.folder / f"{name}.yaml"
+        shutil.rmtree(folder, ignore_errors=True)
+        file.write_text(yaml.safe_dump(made, sort_keys=False))
+        call(words_of(self.program, ["simulate", file, "--trace", trace, "--output", folder]))
+        return open_run(folder)
+
+
+def seconds_of(run: Run) -> list[float]:
+    """Of each step, on the clock of all ranks."""
+    return [float(seconds) for seconds in step_times(run.steps())["seconds"]]
+
+
+def fits(kind: str, layout: str) -> bool:
+    """Longer documents make a rank late where attention stays with its data; the ranks of a ring
+    have unequal work without any fault."""
+    if kind == "data":
+        return "data" in layout
+    return kind != "clean" or layout != "ring 4"
+
+
+def main() -> int:
+    chosen = _parse()
+    rows: dict[tuple[str, str], Counter] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(Path(folder), chosen.program)
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
+            for layout in chosen.layouts:
+                for kind in chosen.kinds:
+                    if fits(kind, layout):
+                        _one(runs, kind, layout, seed, rows)
+    return _report(rows)
+
+
+def _parse() -> argparse.Namespace:
+    parser = options.parser("faults", __doc__, "--program")
+    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="how many")
+    parser.add_argument("--first", type=int, default=1000, metavar="SEED", help="the first")
+    parser.add_argument("--kinds", **options.choice(KINDS))
+    parser.add_argument("--layouts", **options.choice(LAYOUTS))
+    return parser.parse_args()
+
+
+def _one(runs: Runs, kind: str, layout: str, seed: int, rows: dict) -> None:
+    right, fault, said, without, seconds = runs.judge(kind, layout, seed)
+    count = rows.setdefault((kind, layout), Counter())
+    for check, holds in right.items():
+        count[check, "runs"] += 1
+        count[check, "right"] += holds
+    if not all(right.values()):
+        wrong = [check for check, holds in right.items() if not holds]
+        print(f"{kind}, {layout}, seed {seed}: {', '.join(wrong)}; planted {fault}, "
+              f"{without:.6g} s -> {seconds:.6g} s; {said}", file=sys.stderr, flush=True)
+
+
+def _report(rows: dict[tuple[str, str], Counter]) -> int:
+    """Prints the table; 1 where a check of a kind is below its target over all layouts."""
+    tables.show(*tables.head(["fault", "layout", *CHECKS]))
+    below = 0
+    for kind in KINDS:
+        mine = {layout: count for (k, layout), count in rows.items() if k == kind}
+        for layout, count in mine.items():
+            tables.show(tables.row([kind, layout, *_cells(count)]))
+        if mine:
+            total = sum(mine.values(), Counter())
+            tables.show(tables.row([f"**{kind}**", "**all**", *_cells(total)]))
+            below += any(_short(total, check) for check in CHECKS)
+    return 1 if below else 0
+
+
+def _cells(count: Counter) -> list[str]:
+    return [f"{count[check, 'right']} / {count[check, 'runs']}" if count[check, "runs"] else ""
+            for check in CHECKS]
+
+
+def _short(count: Counter, check: str) -> bool:
+    return count[check, "right"] < _TARGET * count[check, "runs"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""A large simulated run, and how long it takes to analyse it."""
