@@ -261,7 +261,7 @@ void RunFolder::require() const {
 
 void RunFolder::append(const StepMetrics& m) {
   nlohmann::ordered_json line = {{"step", m.step},
-                                 {"loss", m.loss},
+                                 {"loss", m.result.loss},
                                  {"tokens", m.tokens},
                                  {"seconds", m.seconds},
                                  {"tokens_per_second", m.tokens_per_second},
@@ -273,16 +273,16 @@ void RunFolder::append(const StepMetrics& m) {
                                  {"dense_attention_flops", m.dense_attention_flops},
                                  {"bytes_moved", m.bytes_moved},
                                  {"peak_memory_bytes", m.peak_memory_bytes},
-                                 {"gradient_norm", m.gradient_norm},
-                                 {"learning_rate", m.learning_rate}};
-  if (m.answers > 0) {
-    line["answers"] = m.answers;
-    line["hits"] = m.hits;
+                                 {"gradient_norm", m.result.gradient_norm},
+                                 {"learning_rate", m.result.learning_rate}};
+  if (m.result.answers > 0) {
+    line["answers"] = m.result.answers;
+    line["hits"] = m.result.hits;
   }
   if (m.sparsity) line["sparsity"] = *m.sparsity;
-  if (m.recall) {
-    line["recall"] = *m.recall;
-    line["recall_layer"] = m.recall_layer;
+  if (m.result.recall) {
+    line["recall"] = m.result.recall->share;
+    line["recall_layer"] = m.result.recall->layer;
   }
   errno = 0;
   if (!(metrics_ << line.dump() << '\n' << std::flush)) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/program/step_plan.hpp"
 #include "cadenza/storage/new_file.hpp"
 
 namespace cadenza::app {
@@ -48,7 +49,7 @@ class OutputFolder {
 /// One line of metrics.jsonl.
 struct StepMetrics {
   std::int64_t step = 0;
-  double loss = 0;
+  program::StepResult result;  ///< NaN where the step was simulated
   std::int64_t tokens = 0;
   double seconds = 0;
   double tokens_per_second = 0;
@@ -63,13 +64,7 @@ struct StepMetrics {
   double dense_attention_flops = 0;    ///< the same of all pairs that the mask allows
   std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
   std::int64_t peak_memory_bytes = 0;  ///< largest rank
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  std::int64_t answers = 0;        ///< to questions of documents (source retrieval)
-  std::int64_t hits = 0;           ///< answers that were the model's first choice
-  std::optional<double> sparsity;  ///< share of the pairs of sparse documents that was left out
-  std::optional<double> recall;    ///< share of their attention that sampled queries have kept
-  int recall_layer = 0;            ///< of the model, from 0, in which they were sampled
+  std::optional<double> sparsity;      ///< share of the pairs of sparse documents that was left out
 };
 
 class RunFolder {

@@ -121,6 +121,10 @@ bool is_result(Tensor what) {
          what == Tensor::dv;
 }
 
+bool is_result(Tensor what, Pass pass) {
+  return is_result(what) && (pass == Pass::forward || what != Tensor::lse);
+}
+
 Range key_heads(const AttentionShape& shape, Range heads) {
   const std::int64_t group = shape.group();
   return {heads.begin / group, (heads.end + group - 1) / group};

@@ -107,11 +107,6 @@ double& at(Seconds& seconds, Rank rank) {
   return seconds[static_cast<std::size_t>(rank)];
 }
 
-/// The backward pass reads what the forward pass made of lse.
-bool is_result_of(Tensor what, Pass pass) {
-  return is_result(what) && (pass == Pass::forward || what != Tensor::lse);
-}
-
 /// What the ports of the ranks are busy for with some moves of a stage, and their processors with
 /// the copies.
 struct Transfers {
@@ -213,7 +208,7 @@ class PassTime {
   Transfers transfers(const Stage& stage, bool results) const {
     Transfers moved(ranks_);
     for (const Move& move : stage.moves) {
-      if (is_result_of(move.what, pass_) != results) continue;
+      if (is_result(move.what, pass_) != results) continue;
       const cost::Way way = pool_.rates.way(pool_.world_rank(move.from), pool_.world_rank(move.to));
       const double seconds = static_cast<double>(move.bytes) / way.bytes_per_second;
       const auto share = [&](Rank rank) {

@@ -36,10 +36,6 @@ std::size_t count_ranks(const plan::Plan& plan) {
 
 }  // namespace
 
-bool is_result(plan::Tensor what, Pass pass) {
-  return plan::is_result(what) && !(pass == Pass::backward && what == plan::Tensor::lse);
-}
-
 Traffic::Traffic(const plan::Plan& plan, Pass pass) {
   const std::size_t ranks = count_ranks(plan);
   homes_ = by_rank(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cadenza/base/mask.hpp"
+#include "cadenza/base/pass.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/sparse_density.hpp"
 #include "cadenza/base/sparse_pattern.hpp"
@@ -127,6 +128,8 @@ enum class Tensor : std::uint8_t {
 std::string_view name(Tensor what);  ///< "Q", "K", ..., "pattern"
 bool is_key_side(Tensor what);       ///< k, v, dk, dv, observed_keys: heads count key-value heads
 bool is_result(Tensor what);         ///< o, lse, dq, dk, dv: produced by tasks, partial, merged
+/// Whether tasks of this pass produce it: the backward pass reads the forward pass's lse.
+bool is_result(Tensor what, Pass pass);
 
 /// Token rows of one tensor of one document, from one rank to another.
 struct Move {

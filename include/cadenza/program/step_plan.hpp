@@ -66,4 +66,22 @@ const data::Microbatch& microbatch_of(const Layout& layout, const data::Batch& b
 SparseEstimate estimate_of_budgets(const config::Experiment& experiment,
                                    std::span<const std::int64_t> lengths);
 
+/// What a step did, the same on all ranks.
+struct StepResult {
+  double loss = 0;           ///< mean over the step's targets, before the update
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  std::int64_t answers = 0;  ///< to questions of documents (source retrieval)
+  std::int64_t hits = 0;     ///< answers that were the model's first choice
+  /// What sparse attention kept: rows of the tensor rank with most of them, sums of all heads.
+  SparseCounts sparse;
+  /// Share of their attention that sampled queries of sparse documents have kept, over the heads of
+  /// one layer of the model; the next step samples the next one.
+  struct Recall {
+    int layer = 0;
+    double share = 0;
+  };
+  std::optional<Recall> recall;
+};
+
 }  // namespace cadenza::program

@@ -13,10 +13,6 @@
 
 namespace cadenza::program {
 
-/// Whether tasks of this pass produce the tensor: O and LSE forward (LSE is an input of the
-/// backward pass), dQ, dK, dV backward.
-bool is_result(plan::Tensor what, Pass pass);
-
 /// All that one rank sends to another in a stage: one message of inputs or one of results.
 struct Flow {
   Rank from = 0;  ///< as the plan calls ranks

@@ -180,6 +180,7 @@ void Progress::finish() {
 }
 
 std::string describe(const StepMetrics& m) {
+  const program::StepResult& result = m.result;
   std::string text = format_count(m.tokens_per_second) + " tokens/s";
   if (std::isfinite(m.model_flops_utilization)) {
     text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
@@ -190,30 +191,12 @@ std::string describe(const StepMetrics& m) {
     text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * *m.sparsity,
                         format_count(m.attention_flops), format_count(m.dense_attention_flops));
   }
-  if (m.recall)
-    text += fmt::format("  recall {:.1f} % in layer {}", 100 * *m.recall, m.recall_layer);
-  if (m.answers > 0) text += fmt::format("  answers {}/{}", m.hits, m.answers);
-  return text;
-}
-
-std::string summary_table(const std::vector<RankSummary>& ranks) {
-  constexpr const char* kRow = "  {:<14} {:>9} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}";
-  std::vector<std::string> rows;
-  std::vector<double> busy;
-  for (const RankSummary& r : ranks) {
-    const auto share = [&](double seconds) {
-      return fmt::format("{:.1f} %", r.total > 0 ? 100.0 * seconds / r.total : 0.0);
-    };
-    rows.push_back(fmt::format(kRow, r.role, format_duration(r.attention), share(r.busy),
-                               share(r.waiting), share(r.communicating),
-                               share(r.total - r.busy - r.waiting - r.communicating),
-                               format_bytes(static_cast<double>(r.bytes_sent)),
-                               format_bytes(static_cast<double>(r.peak_memory))));
-    busy.push_back(r.busy);
+  if (result.recall) {
+    text += fmt::format("  recall {:.1f} % in layer {}", 100 * result.recall->share,
+                        result.recall->layer);
   }
-  const std::string header =
-      fmt::format(kRow, "role", "attention", "busy", "waiting", "comm.", "other", "sent", "memory");
-  return rank_table(header, rows, busy, "busy time");
+  if (result.answers > 0) text += fmt::format("  answers {}/{}", result.hits, result.answers);
+  return text;
 }
 
 }  // namespace cadenza::app

@@ -68,18 +68,4 @@ class Progress {
 /// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050 (by layer 1.062)".
 std::string describe(const StepMetrics& metrics);
 
-/// Time of one rank over the run, in seconds.
-struct RankSummary {
-  std::string role;
-  double attention = 0;      ///< core attention
-  double busy = 0;           ///< all computing, attention included
-  double waiting = 0;        ///< blocked for messages
-  double communicating = 0;  ///< collectives
-  double total = 0;          ///< step time
-  std::int64_t bytes_sent = 0;
-  std::int64_t peak_memory = 0;
-};
-
-std::string summary_table(const std::vector<RankSummary>& ranks);
-
 }  // namespace cadenza::app

@@ -65,7 +65,7 @@ StepMetrics metrics_of(const Simulation& simulation, const SimulatedStep& step) 
   const double peak = simulation.machine().peak_flops_per_second * static_cast<double>(e.ranks());
   StepMetrics metrics = step_metrics(e, step.batch, rank_steps(simulation, step), peak);
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  metrics.loss = metrics.gradient_norm = metrics.learning_rate = kUnknown;
+  metrics.result.loss = metrics.result.gradient_norm = metrics.result.learning_rate = kUnknown;
   return metrics;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "app/runtime/version.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/flops.hpp"
 
@@ -89,14 +90,40 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
   return metrics;
 }
 
-void add_step(const RankStep& step, RankSummary& summary) {
-  summary.attention += seconds(step.attention_ns);
-  summary.busy += seconds(step.busy_ns);
-  summary.waiting += seconds(step.wait_ns);
-  summary.communicating += seconds(step.communication_ns);
-  summary.total += seconds(step.step_ns);
-  summary.bytes_sent += step.bytes_sent;
-  summary.peak_memory = std::max(summary.peak_memory, step.peak_bytes);
+RankStep& RankStep::operator+=(const RankStep& step) {
+  attention_ns += step.attention_ns;
+  busy_ns += step.busy_ns;
+  wait_ns += step.wait_ns;
+  communication_ns += step.communication_ns;
+  slowest_attention_ns += step.slowest_attention_ns;
+  flops += step.flops;
+  attention_flops += step.attention_flops;
+  bytes_sent += step.bytes_sent;
+  peak_bytes = std::max(peak_bytes, step.peak_bytes);
+  step_ns += step.step_ns;
+  return *this;
+}
+
+std::string summary_table(const std::vector<std::string>& roles, std::span<const RankStep> totals) {
+  constexpr const char* kRow = "  {:<14} {:>9} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}";
+  std::vector<std::string> rows;
+  std::vector<double> busy;
+  for (std::size_t rank = 0; rank < totals.size(); ++rank) {
+    const RankStep& r = totals[rank];
+    const auto share = [&](std::int64_t ns) {
+      const double of_step = r.step_ns > 0 ? seconds(ns) / seconds(r.step_ns) : 0.0;
+      return fmt::format("{:.1f} %", 100.0 * of_step);
+    };
+    rows.push_back(fmt::format(kRow, roles[rank], format_duration(seconds(r.attention_ns)),
+                               share(r.busy_ns), share(r.wait_ns), share(r.communication_ns),
+                               share(r.step_ns - r.busy_ns - r.wait_ns - r.communication_ns),
+                               format_bytes(static_cast<double>(r.bytes_sent)),
+                               format_bytes(static_cast<double>(r.peak_bytes))));
+    busy.push_back(seconds(r.busy_ns));
+  }
+  const std::string header =
+      fmt::format(kRow, "role", "attention", "busy", "waiting", "comm.", "other", "sent", "memory");
+  return rank_table(header, rows, busy, "busy time");
 }
 
 trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "app/run_folder.hpp"
-#include "app/runtime/terminal.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/program/program.hpp"
@@ -28,10 +27,13 @@ struct RankStep {
   double flops = 0;            ///< executed
   double attention_flops = 0;  ///< ... for core attention
   std::int64_t bytes_sent = 0;
-  std::int64_t peak_bytes = 0;
+  std::int64_t peak_bytes = 0;  ///< of memory
   std::int64_t step_ns = 0;
   std::int64_t signal = 0;     ///< that asks it to stop; 0: none
   std::int64_t clock_due = 0;  ///< 1: clocks should be compared again; rank 0's counts
+
+  /// Sums times, work and bytes; the peak is the larger one.
+  RankStep& operator+=(const RankStep& step);
 };
 
 /// World ranks that compute attention tasks.
@@ -50,8 +52,9 @@ double attention_imbalance_by_layer(const program::StepShape& step_shape,
 StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch& batch,
                          std::span<const RankStep> ranks, double peak_flops);
 
-/// The rank's step added to its line of the final table.
-void add_step(const RankStep& step, RankSummary& summary);
+/// The table at the end of a run: where each rank's time went.
+/// @param totals  by rank: sums over the steps
+std::string summary_table(const std::vector<std::string>& roles, std::span<const RankStep> totals);
 
 /// What of a step's commit record the batch alone says.
 trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch);

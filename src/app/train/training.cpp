@@ -93,7 +93,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   executor_.emplace(settled, world_, *corpus_, *tracer_, ledger_);
   read_start(from);  // before the run that wrote it is renamed, where this one takes its folder
   open_outputs(output);
-  summaries_.resize(static_cast<std::size_t>(world_.size()));
+  totals_.resize(static_cast<std::size_t>(world_.size()));
 }
 
 /// Before anything large is allocated; what plans add to it is known a step ahead.
@@ -291,22 +291,14 @@ template <typename Real>
 void Training<Real>::report_step(const program::StepPlan& plan, const exec::StepResult& result,
                                  const std::vector<RankStep>& ranks) {
   StepMetrics metrics = step_metrics(experiment_, plan.batch, ranks, peak_flops_);
-  metrics.loss = result.loss;
-  metrics.gradient_norm = result.gradient_norm;
-  metrics.learning_rate = result.learning_rate;
-  metrics.answers = result.answers;
-  metrics.hits = result.hits;
+  metrics.result = result;
   if (experiment_.attention.sparse_rule().block > 0) {
     metrics.sparsity = result.sparse.sparsity();
   }
-  if (result.recall) {
-    metrics.recall = result.recall->share;
-    metrics.recall_layer = result.recall->layer;
-  }
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) add_step(ranks[rank], summaries_[rank]);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) totals_[rank] += ranks[rank];
   folder_->append(metrics);
   progress_->show(metrics.step + 1,
-                  fmt::format("loss {:.4f}  {}", metrics.loss, describe(metrics)));
+                  fmt::format("loss {:.4f}  {}", result.loss, describe(metrics)));
 }
 
 template <typename Real>
@@ -350,10 +342,9 @@ void Training<Real>::finish(int signal, std::int64_t steps) {
   });
   if (world_.rank() != 0) return;
   progress_->finish();
-  for (std::size_t rank = 0; rank < summaries_.size(); ++rank) {
-    summaries_[rank].role = role_name(experiment_, static_cast<Rank>(rank));
-  }
-  print(fmt::format("\n{}\nmetrics   {}\ntraces    {}/run.h5\n", summary_table(summaries_),
+  std::vector<std::string> roles;
+  for (Rank rank = 0; rank < world_.size(); ++rank) roles.push_back(role_name(experiment_, rank));
+  print(fmt::format("\n{}\nmetrics   {}\ntraces    {}/run.h5\n", summary_table(roles, totals_),
                     folder_->metrics(), folder_->trace()));
   if (experiment_.run.checkpoint.every > 0) {
     print(fmt::format("weights   {}\n", folder_->checkpoints()));

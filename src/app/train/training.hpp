@@ -70,7 +70,7 @@ class Training {
   double peak_flops_ = 0;      ///< of all ranks together
   SparseEstimates estimates_;  ///< of sparse attention, for the steps to come
   std::optional<Progress> progress_;
-  std::vector<RankSummary> summaries_;
+  std::vector<RankStep> totals_;
   std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first
   std::int64_t last_clock_ns_ = 0;
   bool clock_due_ = false;  ///< the same on all ranks

@@ -64,7 +64,7 @@ void expect_stage(const trace::PlannedStage& row, const plan::Stage& stage, Rank
     if (move.to != server) continue;
     in += move.bytes;
     senders.emplace(move.from,
-                    program::is_result(move.what, forward ? Pass::forward : Pass::backward));
+                    plan::is_result(move.what, forward ? Pass::forward : Pass::backward));
   }
   EXPECT_EQ(row.tasks, tasks);
   EXPECT_DOUBLE_EQ(row.cost, cost);
