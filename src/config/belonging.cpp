@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <concepts>
+#include <string>
+#include <vector>
 
 #include "cadenza/config/load.hpp"
 #include "config/words.hpp"
@@ -18,7 +20,7 @@ struct Belonging {
   bool (*is_set)(const Experiment&);  ///< to something else than its default
   bool (*is_used)(const Experiment&);
   std::string (*choice)(const Experiment&);  ///< that decides: "attention.kind = full"
-  const char* with;                          ///< what uses it: "kind window"
+  std::string with;                          ///< what uses it: "kind window"
   Verdict verdict = Verdict::told;
 };
 
@@ -45,14 +47,37 @@ bool is_automatic(const Experiment& e) {
   return e.attention.placement == PlacementKind::automatic;
 }
 
-template <typename... Kinds>
-bool is_placed(const Experiment& e, Kinds... kinds) {
-  return is_automatic(e) || ((e.attention.placement == kinds) || ...);
+using IsSo = bool (*)(const PlacementTraits&);
+
+bool is_placed(const Experiment& e, IsSo is_so) {
+  return is_automatic(e) || is_so(traits_of(e.attention.placement));
 }
 
-bool is_striped(const Experiment& e) {
-  return e.attention.placement == PlacementKind::striped ||
-         e.attention.placement == PlacementKind::block_striped;
+/// "placement all_gather, ulysses_ring, double_ring or cad"
+std::string placements(IsSo are_so) {
+  std::vector<std::string_view> words = placement_words(are_so);
+  const std::string_view last = words.back();
+  words.pop_back();
+  return fmt::format("placement {}{}{}", fmt::join(words, ", "), words.empty() ? "" : " or ", last);
+}
+
+bool moves_attention(const PlacementTraits& p) {
+  return p.reach == Reach::pool;
+}
+bool leaves_sharding_open(const PlacementTraits& p) {
+  return p.shares == Shares::given && p.reach != Reach::open;
+}
+bool has_blocks(const PlacementTraits& p) {
+  return p.reach == Reach::pool || p.shares == Shares::block_striped;
+}
+bool gathers_keys(const PlacementTraits& p) {
+  return p.keys == KeyPath::gather;
+}
+bool splits_some_heads(const PlacementTraits& p) {
+  return p.keys == KeyPath::head_groups;
+}
+bool has_inner_rings(const PlacementTraits& p) {
+  return p.keys == KeyPath::inner_rings;
 }
 
 bool shares_sequences(const Experiment& e) {
@@ -233,42 +258,37 @@ const Belonging kBelongings[] = {
      CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
 
     {CADENZA_KEY(attention.placement),
-     CADENZA_USED(shares_sequences(e) ||
-                  is_placed(e, PlacementKind::cad, PlacementKind::colocated)),
+     CADENZA_USED(shares_sequences(e) || traits_of(e.attention.placement).reach != Reach::group),
      CADENZA_CHOICE(parallel.context),
      "parallel.context above 1, as a rank that has whole documents is colocated"},
     {CADENZA_KEY(attention.sharding),
-     CADENZA_USED(shares_sequences(e) &&
-                  is_placed(e, PlacementKind::all_gather, PlacementKind::double_ring,
-                            PlacementKind::ulysses_ring, PlacementKind::cad)),
-     sharing_choice,
-     "placement all_gather, double_ring, ulysses_ring or cad and parallel.context above 1"},
-    {CADENZA_KEY(attention.shard_unit), CADENZA_USED(shares_sequences(e) && !is_striped(e)),
-     sharing_choice, "parallel.context above 1 and a placement without stripes"},
+     CADENZA_USED(shares_sequences(e) && is_placed(e, leaves_sharding_open)), sharing_choice,
+     placements(leaves_sharding_open) + " and parallel.context above 1"},
+    {CADENZA_KEY(attention.shard_unit),
+     CADENZA_USED(shares_sequences(e) && !deals_stripes(e.attention.placement)), sharing_choice,
+     "parallel.context above 1 and a placement without stripes"},
     {CADENZA_KEY(attention.head_parallel),
-     CADENZA_USED(e.attention.placement == PlacementKind::ulysses_ring),
-     CADENZA_CHOICE(attention.placement), "placement ulysses_ring"},
+     CADENZA_USED(splits_some_heads(traits_of(e.attention.placement))),
+     CADENZA_CHOICE(attention.placement), placements(splits_some_heads)},
     {CADENZA_KEY(attention.inner_ring),
-     CADENZA_USED(e.attention.placement == PlacementKind::double_ring),
-     CADENZA_CHOICE(attention.placement), "placement double_ring"},
-    {CADENZA_KEY(attention.block),
-     CADENZA_USED(is_placed(e, PlacementKind::cad, PlacementKind::block_striped)),
-     CADENZA_CHOICE(attention.placement), "placement cad or block_striped"},
-    {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
-    {CADENZA_KEY(attention.bound), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
-    {CADENZA_KEY(attention.priority), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
-    {CADENZA_KEY(attention.split_keys), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
+     CADENZA_USED(has_inner_rings(traits_of(e.attention.placement))),
+     CADENZA_CHOICE(attention.placement), placements(has_inner_rings)},
+    {CADENZA_KEY(attention.block), CADENZA_USED(is_placed(e, has_blocks)),
+     CADENZA_CHOICE(attention.placement), placements(has_blocks)},
+    {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
+    {CADENZA_KEY(attention.bound), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
+    {CADENZA_KEY(attention.priority), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
+    {CADENZA_KEY(attention.split_keys), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
     {CADENZA_KEY(attention.inputs),
-     CADENZA_USED(is_placed(e, PlacementKind::cad) || shares_sequences(e) ||
-                  e.attention.servers > 0),
-     CADENZA_CHOICE(attention.placement), "placement cad or parallel.context above 1"},
-    {CADENZA_KEY(attention.gather),
-     CADENZA_USED(shares_sequences(e) && is_placed(e, PlacementKind::all_gather)), sharing_choice,
-     "placement all_gather and parallel.context above 1"},
+     CADENZA_USED(is_placed(e, moves_attention) || shares_sequences(e) || e.attention.servers > 0),
+     CADENZA_CHOICE(attention.placement),
+     placements(moves_attention) + " or parallel.context above 1"},
+    {CADENZA_KEY(attention.gather), CADENZA_USED(shares_sequences(e) && is_placed(e, gathers_keys)),
+     sharing_choice, placements(gathers_keys) + " and parallel.context above 1"},
 
     {CADENZA_KEY(run.share_device), CADENZA_USED(e.run.device == DeviceKind::cuda),
      CADENZA_CHOICE(run.device), "device cuda"},

@@ -3,8 +3,10 @@
 // here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "cadenza/config/experiment.hpp"
 
@@ -43,9 +45,11 @@ inline constexpr auto kWords<RopeScalingKind> = std::to_array<std::string_view>(
 template <>
 inline constexpr auto kWords<ChunkCap> = std::to_array<std::string_view>({"megatron", "paper"});
 template <>
-inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>(
-    {"colocated", "all_gather", "ring", "zigzag", "striped", "block_striped", "ulysses",
-     "ulysses_ring", "double_ring", "cad", "auto"});
+inline constexpr auto kWords<PlacementKind> = [] {
+  std::array<std::string_view, kPlacements.size()> words;
+  std::ranges::transform(kPlacements, words.begin(), &PlacementTraits::word);
+  return words;
+}();
 template <>
 inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none", "ping_pong",
                                                                          "auto"});
@@ -90,6 +94,16 @@ inline constexpr auto kWords<Dtype> = std::to_array<std::string_view>({"bfloat16
 template <typename Choice>
 constexpr std::string_view word(Choice choice) {
   return kWords<Choice>[static_cast<std::size_t>(choice)];
+}
+
+/// The words of the placements that are so.
+template <typename IsSo>
+std::vector<std::string_view> placement_words(IsSo is_so) {
+  std::vector<std::string_view> words;
+  for (const PlacementTraits& placement : kPlacements) {
+    if (is_so(placement)) words.push_back(placement.word);
+  }
+  return words;
 }
 
 /// The word for what the program may choose.
