@@ -42,9 +42,28 @@ std::string shown(const T& value) {
 #define CADENZA_CHOICE(path) \
   [](const Experiment& e) { return fmt::format(#path " = {}", shown(e.path)); }
 #define CADENZA_USED(condition) [](const Experiment& e) -> bool { return condition; }
+// A row of a key that some kinds of attention take.
+#define CADENZA_OF_KIND(path)                                                  \
+  {                                                                            \
+    CADENZA_KEY(path), CADENZA_USED(traits_of(e.attention.kind).takes(#path)), \
+        CADENZA_CHOICE(attention.kind), kinds_with(#path), Verdict::refused    \
+  }
 
 bool is_automatic(const Experiment& e) {
   return e.attention.placement == PlacementKind::automatic;
+}
+
+/// "a, b or c"
+std::string either(std::vector<std::string_view> words) {
+  const std::string_view last = words.back();
+  words.pop_back();
+  return fmt::format("{}{}{}", fmt::join(words, ", "), words.empty() ? "" : " or ", last);
+}
+
+/// "kind vertical_slash or xattention"
+std::string kinds_with(std::string_view key) {
+  return "kind " + either(words_in(kAttentionKinds,
+                                   [&](const AttentionTraits& kind) { return kind.takes(key); }));
 }
 
 using IsSo = bool (*)(const PlacementTraits&);
@@ -55,10 +74,7 @@ bool is_placed(const Experiment& e, IsSo is_so) {
 
 /// "placement all_gather, ulysses_ring, double_ring or cad"
 std::string placements(IsSo are_so) {
-  std::vector<std::string_view> words = placement_words(are_so);
-  const std::string_view last = words.back();
-  words.pop_back();
-  return fmt::format("placement {}{}{}", fmt::join(words, ", "), words.empty() ? "" : " or ", last);
+  return "placement " + either(words_in(kPlacements, are_so));
 }
 
 bool moves_attention(const PlacementTraits& p) {
@@ -88,11 +104,6 @@ bool has_stages(const Experiment& e) {
   return e.parallel.pipeline > 1 || e.parallel.open.pipeline;
 }
 
-bool is_sparse(const Experiment& e) {
-  return e.attention.kind == AttentionKind::vertical_slash ||
-         e.attention.kind == AttentionKind::xattention;
-}
-
 bool reads_files(const Experiment& e) {
   return e.data.source == Source::text || e.data.source == Source::tokens;
 }
@@ -120,12 +131,12 @@ std::string documents_choice(const Experiment& e) {
 }
 
 bool forces_places(const Experiment& e) {
-  return e.attention.kind != AttentionKind::vertical_slash || e.attention.sparse.top_p == 0 ||
-         !e.attention.sparse.budgets.empty();
+  const SparseAttention& sparse = e.attention.sparse;
+  return !traits_of(e.attention.kind).takes("attention.sparse.top_p") || sparse.top_p == 0 ||
+         !sparse.budgets.empty();
 }
 
 using enum Verdict;
-using enum AttentionKind;
 using enum Distribution;
 
 /// A key that several choices ignore has a row for each of them.
@@ -213,49 +224,31 @@ const Belonging kBelongings[] = {
      CADENZA_USED(e.parallel.data* e.parallel.context > 1 || is_automatic(e)),
      CADENZA_CHOICE(parallel.data), "parallel.data or parallel.context above 1"},
 
-    {CADENZA_KEY(attention.window), CADENZA_USED(e.attention.kind == window),
-     CADENZA_CHOICE(attention.kind), "kind window", refused},
-    {CADENZA_KEY(attention.sinks), CADENZA_USED(e.attention.kind == window),
-     CADENZA_CHOICE(attention.kind), "kind window", refused},
-    {CADENZA_KEY(attention.prefix), CADENZA_USED(e.attention.kind == prefix),
-     CADENZA_CHOICE(attention.kind), "kind prefix", refused},
-    {CADENZA_KEY(attention.chunk), CADENZA_USED(e.attention.kind == dual_chunk),
-     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
-    {CADENZA_KEY(attention.local), CADENZA_USED(e.attention.kind == dual_chunk),
-     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
-    {CADENZA_KEY(attention.cap), CADENZA_USED(e.attention.kind == dual_chunk),
-     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
+    CADENZA_OF_KIND(attention.window),
+    CADENZA_OF_KIND(attention.sinks),
+    CADENZA_OF_KIND(attention.prefix),
+    CADENZA_OF_KIND(attention.chunk),
+    CADENZA_OF_KIND(attention.local),
+    CADENZA_OF_KIND(attention.cap),
     {CADENZA_KEY(attention.kind),
-     CADENZA_USED(e.attention.kind != prefix || e.attention.prefix > 0),
+     CADENZA_USED(e.attention.kind != AttentionKind::prefix || e.attention.prefix > 0),
      CADENZA_CHOICE(attention.prefix), "attention.prefix above 0, as it is full attention without"},
-    {CADENZA_KEY(attention.sparse.block), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.columns), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
-    {CADENZA_KEY(attention.sparse.slashes), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
-    {CADENZA_KEY(attention.sparse.top_p), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
-    {CADENZA_KEY(attention.sparse.sinks), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    CADENZA_OF_KIND(attention.sparse.block),
+    CADENZA_OF_KIND(attention.sparse.columns),
+    CADENZA_OF_KIND(attention.sparse.slashes),
+    CADENZA_OF_KIND(attention.sparse.top_p),
+    CADENZA_OF_KIND(attention.sparse.sinks),
     {CADENZA_KEY(attention.sparse.sinks), CADENZA_USED(forces_places(e)),
      CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
-    {CADENZA_KEY(attention.sparse.window), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    CADENZA_OF_KIND(attention.sparse.window),
     {CADENZA_KEY(attention.sparse.window), CADENZA_USED(forces_places(e)),
      CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
-    {CADENZA_KEY(attention.sparse.dense_below), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.dense_layers), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.dense_steps), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.stride), CADENZA_USED(e.attention.kind == xattention),
-     CADENZA_CHOICE(attention.kind), "kind xattention", refused},
-    {CADENZA_KEY(attention.sparse.threshold), CADENZA_USED(e.attention.kind == xattention),
-     CADENZA_CHOICE(attention.kind), "kind xattention", refused},
-    {CADENZA_KEY(attention.sparse.budgets), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    CADENZA_OF_KIND(attention.sparse.dense_below),
+    CADENZA_OF_KIND(attention.sparse.dense_layers),
+    CADENZA_OF_KIND(attention.sparse.dense_steps),
+    CADENZA_OF_KIND(attention.sparse.stride),
+    CADENZA_OF_KIND(attention.sparse.threshold),
+    CADENZA_OF_KIND(attention.sparse.budgets),
 
     {CADENZA_KEY(attention.placement),
      CADENZA_USED(shares_sequences(e) || traits_of(e.attention.placement).reach != Reach::group),
@@ -299,6 +292,7 @@ const Belonging kBelongings[] = {
 #undef CADENZA_KEY
 #undef CADENZA_CHOICE
 #undef CADENZA_USED
+#undef CADENZA_OF_KIND
 
 /// Null where nothing was written there.
 const Value* written(const Value& root, std::string_view path) {

@@ -202,7 +202,7 @@ void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) 
   check.require(context == 1 || placement.reach != Reach::rank, "attention.placement",
                 "found {} with parallel.context = {}: no rank has all tokens of a document; "
                 "valid: {}",
-                placement.word, context, fmt::join(placement_words(shares_documents), ", "));
+                placement.word, context, fmt::join(words_in(kPlacements, shares_documents), ", "));
   const bool known = heads_of == HeadsOf::model;
   if (known && placement.keys == KeyPath::heads) {
     const auto splits_some = [](const PlacementTraits& other) {
@@ -212,7 +212,7 @@ void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) 
                   "found {}, which does not divide the {} heads (model.heads / parallel.tensor) "
                   "that {} splits; valid: {}, or placement {}",
                   context, heads, placement.word, divisors(heads),
-                  fmt::join(placement_words(splits_some), " or "));
+                  fmt::join(words_in(kPlacements, splits_some), " or "));
   }
   if (placement.keys == KeyPath::head_groups) {
     check_divides(check, a.head_parallel, "attention.head_parallel", context, "parallel.context");
@@ -290,8 +290,7 @@ void check_budgets(const Checker& check, const SparseAttention& s) {
                 "the diagonal; valid: 1 or more of either");
 }
 
-void check_antidiagonals(const Checker& check, const Attention& a) {
-  const SparseRule rule = a.sparse_rule();
+void check_antidiagonals(const Checker& check, const SparseRule& rule) {
   check.require(rule.block % rule.stride == 0 && rule.block / rule.stride <= SparseRule::kObserved,
                 "attention.sparse.stride",
                 "found {} with attention.sparse.block = {}; valid: a divisor of the block, at most "
@@ -302,9 +301,11 @@ void check_antidiagonals(const Checker& check, const Attention& a) {
 void check_sparse(const Checker& check, const Experiment& e) {
   const Attention& a = e.attention;
   const SparseAttention& s = a.sparse;
-  if (a.sparse_rule().block == 0) return;
-  if (a.kind == AttentionKind::vertical_slash) check_budgets(check, s);
-  if (a.kind == AttentionKind::xattention) check_antidiagonals(check, a);
+  const SparseRule rule = a.sparse_rule();
+  if (rule.block == 0) return;
+  const AttentionTraits& kind = traits_of(a.kind);
+  if (kind.takes("attention.sparse.columns")) check_budgets(check, s);
+  if (kind.takes("attention.sparse.stride")) check_antidiagonals(check, rule);
   for (const std::int64_t layer : s.dense_layers) {
     check.require(layer < e.model.layers, "attention.sparse.dense_layers",
                   "found layer {}; valid: in [0, {}), the layers of the model", layer,

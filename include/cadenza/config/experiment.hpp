@@ -12,7 +12,7 @@
 
 #include "cadenza/base/attention_kernel.hpp"
 #include "cadenza/base/mask.hpp"
-#include "cadenza/base/sparse_pattern.hpp"
+#include "cadenza/config/attention_kind.hpp"
 #include "cadenza/config/placement_kind.hpp"
 
 namespace cadenza::config {
@@ -109,10 +109,6 @@ struct Batch {
   std::vector<std::int64_t> outliers;
 };
 
-/// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
-/// at the positions of dual chunk attention; those of blocks and columns (vertical_slash), or of
-/// blocks alone (xattention), that are chosen anew for every layer, head and document.
-enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash, xattention };
 /// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or
 /// one less, as in the paper.
 enum class ChunkCap { megatron, paper };
@@ -171,9 +167,9 @@ struct HeadBudget {
   friend bool operator==(const HeadBudget&, const HeadBudget&) = default;
 };
 
-/// attention.kind vertical_slash and xattention; see SparseRule.
+/// Kinds that are sparse; see SparseRule.
 struct SparseAttention {
-  std::optional<std::int64_t> block;  ///< absent: 64 with vertical_slash, 128 with xattention
+  std::optional<std::int64_t> block;  ///< absent: SparseTraits::block
   std::int64_t columns = 1024;
   std::int64_t slashes = 256;
   double top_p = 0;
@@ -199,7 +195,7 @@ struct Attention {
   std::int64_t local = 1024;          ///< dual_chunk: of them, those that overlap: the stride is
                                       ///< chunk - local
   ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
-  SparseAttention sparse;             ///< vertical_slash, xattention
+  SparseAttention sparse;             ///< kinds that are sparse
   PlacementKind placement = PlacementKind::cad;
   Sharding sharding = Sharding::zigzag;
   ShardUnit shard_unit = ShardUnit::document;
