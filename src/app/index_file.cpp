@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/index_file.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -188,16 +188,22 @@ Patterns read_blocks(const storage::File& file, std::span<const std::int64_t> le
   return patterns;
 }
 
+std::vector<std::string_view> sparse_kinds() {
+  std::vector<std::string_view> words;
+  for (const config::AttentionTraits& kind : config::kAttentionKinds) {
+    if (kind.sparse) words.push_back(kind.word);
+  }
+  return words;
+}
+
 }  // namespace
 
 SparseIndex read_index(const std::string& path, std::span<const std::int64_t> lengths, int heads,
                        const config::Attention& attention) {
   const SparseRule rule = attention.sparse_rule();
   if (rule.block == 0) {
-    fail(ExitCode::usage,
-         "--index: found {} with attention.kind = {}; valid: only with kind vertical_slash or "
-         "xattention",
-         path, config::word_of(attention.kind));
+    fail(ExitCode::usage, "--index: found {} with attention.kind = {}; valid: only with kind {}",
+         path, config::word_of(attention.kind), fmt::join(sparse_kinds(), " or "));
   }
   const storage::File file = storage::File::open(path);
   const std::int64_t block = file.read<std::int64_t>(kBlock, {1}).front();
@@ -206,7 +212,7 @@ SparseIndex read_index(const std::string& path, std::span<const std::int64_t> le
          block, rule.block);
   }
   require_lengths(file, lengths);
-  const auto read = rule.kind == SparseKind::xattention ? read_blocks : read_vertical_slash;
+  const auto read = rule.form() == PatternForm::blocks ? read_blocks : read_vertical_slash;
   return {heads, read(file, lengths, static_cast<std::size_t>(heads), rule)};
 }
 
@@ -214,7 +220,7 @@ void write_index(storage::File& file, std::span<const std::int64_t> lengths, con
                  std::span<const SparsePattern> patterns) {
   file.write<std::int64_t>(kBlock, {1}, &rule.block);
   file.write<std::int64_t>(kLengths, {lengths.size()}, lengths.data());
-  if (rule.kind == SparseKind::xattention) {
+  if (rule.form() == PatternForm::blocks) {
     Lists<std::uint64_t> bits;
     for (const SparsePattern& pattern : patterns) {
       if (pattern.length() > 0) {

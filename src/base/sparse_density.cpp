@@ -15,7 +15,7 @@ SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
 }
 
 SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t length) {
-  if (rule.kind == SparseKind::xattention) return {};  // its threshold says nothing of numbers
+  if (!traits_of(rule.kind).budgets) return {};  // a threshold says nothing of numbers
   // Slashes of the window lie next to each other; each of the others makes up to two blocks of a
   // row active. The block on the diagonal is always active, half of it is causal.
   const std::int64_t window = rule.top_p > 0 ? 0 : std::min(rule.window, rule.slashes);

@@ -145,24 +145,24 @@ std::int64_t SparsePattern::pairs(Range q, Range k) const {
 }
 
 SparsePattern SparseRule::diagonal(std::int64_t length) const {
-  return kind == SparseKind::xattention ? SparsePattern::blocks(length, block, {})
-                                        : SparsePattern::vertical_slash(length, block, {}, {});
+  return form() == PatternForm::blocks ? SparsePattern::blocks(length, block, {})
+                                       : SparsePattern::vertical_slash(length, block, {}, {});
 }
 
 std::int64_t SparseRule::pattern_words(std::int64_t length, Range tokens) const {
-  if (kind == SparseKind::xattention) return SparsePattern::packed_block_words(block_rows(tokens));
+  if (form() == PatternForm::blocks) return SparsePattern::packed_block_words(block_rows(tokens));
   return SparsePattern::packed_words((length + block - 1) / block, std::min(columns, length));
 }
 
 void SparseRule::pack(const SparsePattern& pattern, Range tokens,
                       std::span<std::uint64_t> words) const {
-  if (kind == SparseKind::xattention) return pattern.pack_blocks(block_rows(tokens), words);
+  if (form() == PatternForm::blocks) return pattern.pack_blocks(block_rows(tokens), words);
   pattern.pack(words);
 }
 
 void SparseRule::unpack(std::span<const std::uint64_t> words, Range tokens,
                         SparsePattern& pattern) const {
-  if (kind == SparseKind::xattention) return pattern.unpack_blocks(block_rows(tokens), words);
+  if (form() == PatternForm::blocks) return pattern.unpack_blocks(block_rows(tokens), words);
   pattern = SparsePattern::unpack(pattern.length(), block, words);
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <concepts>
+#include <string>
+#include <vector>
 
 #include "cadenza/config/load.hpp"
 #include "config/words.hpp"
@@ -18,7 +20,7 @@ struct Belonging {
   bool (*is_set)(const Experiment&);  ///< to something else than its default
   bool (*is_used)(const Experiment&);
   std::string (*choice)(const Experiment&);  ///< that decides: "attention.kind = full"
-  const char* with;                          ///< what uses it: "kind window"
+  std::string with;                          ///< what uses it: "kind window"
   Verdict verdict = Verdict::told;
 };
 
@@ -40,19 +42,58 @@ std::string shown(const T& value) {
 #define CADENZA_CHOICE(path) \
   [](const Experiment& e) { return fmt::format(#path " = {}", shown(e.path)); }
 #define CADENZA_USED(condition) [](const Experiment& e) -> bool { return condition; }
+// A row of a key that some kinds of attention take.
+#define CADENZA_OF_KIND(path)                                                  \
+  {                                                                            \
+    CADENZA_KEY(path), CADENZA_USED(traits_of(e.attention.kind).takes(#path)), \
+        CADENZA_CHOICE(attention.kind), kinds_with(#path), Verdict::refused    \
+  }
 
 bool is_automatic(const Experiment& e) {
   return e.attention.placement == PlacementKind::automatic;
 }
 
-template <typename... Kinds>
-bool is_placed(const Experiment& e, Kinds... kinds) {
-  return is_automatic(e) || ((e.attention.placement == kinds) || ...);
+/// "a, b or c"
+std::string either(std::vector<std::string_view> words) {
+  const std::string_view last = words.back();
+  words.pop_back();
+  return fmt::format("{}{}{}", fmt::join(words, ", "), words.empty() ? "" : " or ", last);
 }
 
-bool is_striped(const Experiment& e) {
-  return e.attention.placement == PlacementKind::striped ||
-         e.attention.placement == PlacementKind::block_striped;
+/// "kind vertical_slash or xattention"
+std::string kinds_with(std::string_view key) {
+  return "kind " + either(words_in(kAttentionKinds,
+                                   [&](const AttentionTraits& kind) { return kind.takes(key); }));
+}
+
+using IsSo = bool (*)(const PlacementTraits&);
+
+bool is_placed(const Experiment& e, IsSo is_so) {
+  return is_automatic(e) || is_so(traits_of(e.attention.placement));
+}
+
+/// "placement all_gather, ulysses_ring, double_ring or cad"
+std::string placements(IsSo are_so) {
+  return "placement " + either(words_in(kPlacements, are_so));
+}
+
+bool moves_attention(const PlacementTraits& p) {
+  return p.reach == Reach::pool;
+}
+bool leaves_sharding_open(const PlacementTraits& p) {
+  return p.shares == Shares::given && p.reach != Reach::open;
+}
+bool has_blocks(const PlacementTraits& p) {
+  return p.reach == Reach::pool || p.shares == Shares::block_striped;
+}
+bool gathers_keys(const PlacementTraits& p) {
+  return p.keys == KeyPath::gather;
+}
+bool splits_some_heads(const PlacementTraits& p) {
+  return p.keys == KeyPath::head_groups;
+}
+bool has_inner_rings(const PlacementTraits& p) {
+  return p.keys == KeyPath::inner_rings;
 }
 
 bool shares_sequences(const Experiment& e) {
@@ -61,11 +102,6 @@ bool shares_sequences(const Experiment& e) {
 
 bool has_stages(const Experiment& e) {
   return e.parallel.pipeline > 1 || e.parallel.open.pipeline;
-}
-
-bool is_sparse(const Experiment& e) {
-  return e.attention.kind == AttentionKind::vertical_slash ||
-         e.attention.kind == AttentionKind::xattention;
 }
 
 bool reads_files(const Experiment& e) {
@@ -95,12 +131,12 @@ std::string documents_choice(const Experiment& e) {
 }
 
 bool forces_places(const Experiment& e) {
-  return e.attention.kind != AttentionKind::vertical_slash || e.attention.sparse.top_p == 0 ||
-         !e.attention.sparse.budgets.empty();
+  const SparseAttention& sparse = e.attention.sparse;
+  return !traits_of(e.attention.kind).takes("attention.sparse.top_p") || sparse.top_p == 0 ||
+         !sparse.budgets.empty();
 }
 
 using enum Verdict;
-using enum AttentionKind;
 using enum Distribution;
 
 /// A key that several choices ignore has a row for each of them.
@@ -188,87 +224,64 @@ const Belonging kBelongings[] = {
      CADENZA_USED(e.parallel.data* e.parallel.context > 1 || is_automatic(e)),
      CADENZA_CHOICE(parallel.data), "parallel.data or parallel.context above 1"},
 
-    {CADENZA_KEY(attention.window), CADENZA_USED(e.attention.kind == window),
-     CADENZA_CHOICE(attention.kind), "kind window", refused},
-    {CADENZA_KEY(attention.sinks), CADENZA_USED(e.attention.kind == window),
-     CADENZA_CHOICE(attention.kind), "kind window", refused},
-    {CADENZA_KEY(attention.prefix), CADENZA_USED(e.attention.kind == prefix),
-     CADENZA_CHOICE(attention.kind), "kind prefix", refused},
-    {CADENZA_KEY(attention.chunk), CADENZA_USED(e.attention.kind == dual_chunk),
-     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
-    {CADENZA_KEY(attention.local), CADENZA_USED(e.attention.kind == dual_chunk),
-     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
-    {CADENZA_KEY(attention.cap), CADENZA_USED(e.attention.kind == dual_chunk),
-     CADENZA_CHOICE(attention.kind), "kind dual_chunk", refused},
+    CADENZA_OF_KIND(attention.window),
+    CADENZA_OF_KIND(attention.sinks),
+    CADENZA_OF_KIND(attention.prefix),
+    CADENZA_OF_KIND(attention.chunk),
+    CADENZA_OF_KIND(attention.local),
+    CADENZA_OF_KIND(attention.cap),
     {CADENZA_KEY(attention.kind),
-     CADENZA_USED(e.attention.kind != prefix || e.attention.prefix > 0),
+     CADENZA_USED(e.attention.kind != AttentionKind::prefix || e.attention.prefix > 0),
      CADENZA_CHOICE(attention.prefix), "attention.prefix above 0, as it is full attention without"},
-    {CADENZA_KEY(attention.sparse.block), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.columns), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
-    {CADENZA_KEY(attention.sparse.slashes), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
-    {CADENZA_KEY(attention.sparse.top_p), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
-    {CADENZA_KEY(attention.sparse.sinks), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    CADENZA_OF_KIND(attention.sparse.block),
+    CADENZA_OF_KIND(attention.sparse.columns),
+    CADENZA_OF_KIND(attention.sparse.slashes),
+    CADENZA_OF_KIND(attention.sparse.top_p),
+    CADENZA_OF_KIND(attention.sparse.sinks),
     {CADENZA_KEY(attention.sparse.sinks), CADENZA_USED(forces_places(e)),
      CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
-    {CADENZA_KEY(attention.sparse.window), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    CADENZA_OF_KIND(attention.sparse.window),
     {CADENZA_KEY(attention.sparse.window), CADENZA_USED(forces_places(e)),
      CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
-    {CADENZA_KEY(attention.sparse.dense_below), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.dense_layers), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.dense_steps), CADENZA_USED(is_sparse(e)),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash or xattention", refused},
-    {CADENZA_KEY(attention.sparse.stride), CADENZA_USED(e.attention.kind == xattention),
-     CADENZA_CHOICE(attention.kind), "kind xattention", refused},
-    {CADENZA_KEY(attention.sparse.threshold), CADENZA_USED(e.attention.kind == xattention),
-     CADENZA_CHOICE(attention.kind), "kind xattention", refused},
-    {CADENZA_KEY(attention.sparse.budgets), CADENZA_USED(e.attention.kind == vertical_slash),
-     CADENZA_CHOICE(attention.kind), "kind vertical_slash", refused},
+    CADENZA_OF_KIND(attention.sparse.dense_below),
+    CADENZA_OF_KIND(attention.sparse.dense_layers),
+    CADENZA_OF_KIND(attention.sparse.dense_steps),
+    CADENZA_OF_KIND(attention.sparse.stride),
+    CADENZA_OF_KIND(attention.sparse.threshold),
+    CADENZA_OF_KIND(attention.sparse.budgets),
 
     {CADENZA_KEY(attention.placement),
-     CADENZA_USED(shares_sequences(e) ||
-                  is_placed(e, PlacementKind::cad, PlacementKind::colocated)),
+     CADENZA_USED(shares_sequences(e) || traits_of(e.attention.placement).reach != Reach::group),
      CADENZA_CHOICE(parallel.context),
      "parallel.context above 1, as a rank that has whole documents is colocated"},
     {CADENZA_KEY(attention.sharding),
-     CADENZA_USED(shares_sequences(e) &&
-                  is_placed(e, PlacementKind::all_gather, PlacementKind::double_ring,
-                            PlacementKind::ulysses_ring, PlacementKind::cad)),
-     sharing_choice,
-     "placement all_gather, double_ring, ulysses_ring or cad and parallel.context above 1"},
-    {CADENZA_KEY(attention.shard_unit), CADENZA_USED(shares_sequences(e) && !is_striped(e)),
-     sharing_choice, "parallel.context above 1 and a placement without stripes"},
+     CADENZA_USED(shares_sequences(e) && is_placed(e, leaves_sharding_open)), sharing_choice,
+     placements(leaves_sharding_open) + " and parallel.context above 1"},
+    {CADENZA_KEY(attention.shard_unit),
+     CADENZA_USED(shares_sequences(e) && !deals_stripes(e.attention.placement)), sharing_choice,
+     "parallel.context above 1 and a placement without stripes"},
     {CADENZA_KEY(attention.head_parallel),
-     CADENZA_USED(e.attention.placement == PlacementKind::ulysses_ring),
-     CADENZA_CHOICE(attention.placement), "placement ulysses_ring"},
+     CADENZA_USED(splits_some_heads(traits_of(e.attention.placement))),
+     CADENZA_CHOICE(attention.placement), placements(splits_some_heads)},
     {CADENZA_KEY(attention.inner_ring),
-     CADENZA_USED(e.attention.placement == PlacementKind::double_ring),
-     CADENZA_CHOICE(attention.placement), "placement double_ring"},
-    {CADENZA_KEY(attention.block),
-     CADENZA_USED(is_placed(e, PlacementKind::cad, PlacementKind::block_striped)),
-     CADENZA_CHOICE(attention.placement), "placement cad or block_striped"},
-    {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
-    {CADENZA_KEY(attention.bound), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
-    {CADENZA_KEY(attention.priority), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
-    {CADENZA_KEY(attention.split_keys), CADENZA_USED(is_placed(e, PlacementKind::cad)),
-     CADENZA_CHOICE(attention.placement), "placement cad"},
+     CADENZA_USED(has_inner_rings(traits_of(e.attention.placement))),
+     CADENZA_CHOICE(attention.placement), placements(has_inner_rings)},
+    {CADENZA_KEY(attention.block), CADENZA_USED(is_placed(e, has_blocks)),
+     CADENZA_CHOICE(attention.placement), placements(has_blocks)},
+    {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
+    {CADENZA_KEY(attention.bound), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
+    {CADENZA_KEY(attention.priority), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
+    {CADENZA_KEY(attention.split_keys), CADENZA_USED(is_placed(e, moves_attention)),
+     CADENZA_CHOICE(attention.placement), placements(moves_attention)},
     {CADENZA_KEY(attention.inputs),
-     CADENZA_USED(is_placed(e, PlacementKind::cad) || shares_sequences(e) ||
-                  e.attention.servers > 0),
-     CADENZA_CHOICE(attention.placement), "placement cad or parallel.context above 1"},
-    {CADENZA_KEY(attention.gather),
-     CADENZA_USED(shares_sequences(e) && is_placed(e, PlacementKind::all_gather)), sharing_choice,
-     "placement all_gather and parallel.context above 1"},
+     CADENZA_USED(is_placed(e, moves_attention) || shares_sequences(e) || e.attention.servers > 0),
+     CADENZA_CHOICE(attention.placement),
+     placements(moves_attention) + " or parallel.context above 1"},
+    {CADENZA_KEY(attention.gather), CADENZA_USED(shares_sequences(e) && is_placed(e, gathers_keys)),
+     sharing_choice, placements(gathers_keys) + " and parallel.context above 1"},
 
     {CADENZA_KEY(run.share_device), CADENZA_USED(e.run.device == DeviceKind::cuda),
      CADENZA_CHOICE(run.device), "device cuda"},
@@ -279,6 +292,7 @@ const Belonging kBelongings[] = {
 #undef CADENZA_KEY
 #undef CADENZA_CHOICE
 #undef CADENZA_USED
+#undef CADENZA_OF_KIND
 
 /// Null where nothing was written there.
 const Value* written(const Value& root, std::string_view path) {

@@ -106,9 +106,9 @@ void check_step(const Checker& check, const Experiment& e) {
                 "messages; valid: at most {:.3g} pairs in a step",
                 p.context, microbatches, kMostPairs);
   const double blocks = real(e.batch.tokens) / real(e.attention.block);
-  check.require(e.attention.placement != PlacementKind::cad || blocks <= kMostBlocks,
-                "attention.block", "found {}: {:.3g} blocks in a step; valid: at most {:.3g}",
-                e.attention.block, blocks, kMostBlocks);
+  check.require(!disaggregates(e.attention.placement) || blocks <= kMostBlocks, "attention.block",
+                "found {}: {:.3g} blocks in a step; valid: at most {:.3g}", e.attention.block,
+                blocks, kMostBlocks);
 }
 
 void check_rope(const Checker& check, const Rope& rope) {
@@ -191,36 +191,37 @@ void check_pipeline(const Checker& check, const Experiment& e) {
       word(schedule));
 }
 
-/// Placements that keep attention on the ranks of a context group.
-bool stays_in_group(PlacementKind placement) {
-  return placement != PlacementKind::cad && placement != PlacementKind::colocated &&
-         placement != PlacementKind::automatic;
-}
-
 void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) {
   const std::int64_t context = e.parallel.context;
   const Attention& a = e.attention;
   const std::int64_t heads = e.model.heads / e.parallel.tensor;
-  check.require(context == 1 || a.placement != PlacementKind::colocated, "attention.placement",
-                "found colocated with parallel.context = {}: no rank has all tokens of a document; "
-                "valid: all_gather, ring, zigzag, striped, block_striped, ulysses, ulysses_ring, "
-                "double_ring, cad",
-                context);
+  const PlacementTraits& placement = traits_of(a.placement);
+  const auto shares_documents = [](const PlacementTraits& other) {
+    return other.reach == Reach::group || other.reach == Reach::pool;
+  };
+  check.require(context == 1 || placement.reach != Reach::rank, "attention.placement",
+                "found {} with parallel.context = {}: no rank has all tokens of a document; "
+                "valid: {}",
+                placement.word, context, fmt::join(words_in(kPlacements, shares_documents), ", "));
   const bool known = heads_of == HeadsOf::model;
-  if (known && a.placement == PlacementKind::ulysses) {
+  if (known && placement.keys == KeyPath::heads) {
+    const auto splits_some = [](const PlacementTraits& other) {
+      return other.keys == KeyPath::head_groups;
+    };
     check.require(heads % context == 0, "parallel.context",
                   "found {}, which does not divide the {} heads (model.heads / parallel.tensor) "
-                  "that ulysses splits; valid: {}, or placement ulysses_ring",
-                  context, heads, divisors(heads));
+                  "that {} splits; valid: {}, or placement {}",
+                  context, heads, placement.word, divisors(heads),
+                  fmt::join(words_in(kPlacements, splits_some), " or "));
   }
-  if (a.placement == PlacementKind::ulysses_ring) {
+  if (placement.keys == KeyPath::head_groups) {
     check_divides(check, a.head_parallel, "attention.head_parallel", context, "parallel.context");
     if (known) {
       check_divides(check, a.head_parallel, "attention.head_parallel", heads,
                     "model.heads / parallel.tensor");
     }
   }
-  if (a.placement == PlacementKind::double_ring) {
+  if (placement.keys == KeyPath::inner_rings) {
     check_divides(check, a.inner_ring, "attention.inner_ring", context, "parallel.context");
   }
 }
@@ -236,11 +237,9 @@ void check_capacity(const Checker& check, const Experiment& e) {
   constexpr double kMost = 10000;
   const auto& rows = e.attention.capacity;
   const PlacementKind placement = e.attention.placement;
-  const bool stripes =
-      placement == PlacementKind::striped || placement == PlacementKind::block_striped;
-  const bool moves = placement == PlacementKind::cad || placement == PlacementKind::automatic;
+  const bool moves = disaggregates(placement) || placement == PlacementKind::automatic;
   check.require(rows.empty() || moves || e.batch.packing != Packing::fixed ||
-                    (e.parallel.context > 1 && !stripes),
+                    (e.parallel.context > 1 && !deals_stripes(placement)),
                 kPath,
                 "found {} with placement {}, packing {} and context {}, which give all ranks "
                 "the same; valid: with placement cad or auto, packing balanced or pooled, or a "
@@ -291,8 +290,7 @@ void check_budgets(const Checker& check, const SparseAttention& s) {
                 "the diagonal; valid: 1 or more of either");
 }
 
-void check_antidiagonals(const Checker& check, const Attention& a) {
-  const SparseRule rule = a.sparse_rule();
+void check_antidiagonals(const Checker& check, const SparseRule& rule) {
   check.require(rule.block % rule.stride == 0 && rule.block / rule.stride <= SparseRule::kObserved,
                 "attention.sparse.stride",
                 "found {} with attention.sparse.block = {}; valid: a divisor of the block, at most "
@@ -303,9 +301,11 @@ void check_antidiagonals(const Checker& check, const Attention& a) {
 void check_sparse(const Checker& check, const Experiment& e) {
   const Attention& a = e.attention;
   const SparseAttention& s = a.sparse;
-  if (a.sparse_rule().block == 0) return;
-  if (a.kind == AttentionKind::vertical_slash) check_budgets(check, s);
-  if (a.kind == AttentionKind::xattention) check_antidiagonals(check, a);
+  const SparseRule rule = a.sparse_rule();
+  if (rule.block == 0) return;
+  const AttentionTraits& kind = traits_of(a.kind);
+  if (kind.takes("attention.sparse.columns")) check_budgets(check, s);
+  if (kind.takes("attention.sparse.stride")) check_antidiagonals(check, rule);
   for (const std::int64_t layer : s.dense_layers) {
     check.require(layer < e.model.layers, "attention.sparse.dense_layers",
                   "found layer {}; valid: in [0, {}), the layers of the model", layer,
@@ -334,7 +334,7 @@ void check_attention(const Checker& check, const Experiment& e) {
   check_sparse(check, e);
   const Attention& a = e.attention;
   const Parallel& p = e.parallel;
-  check.require(a.servers == 0 || !stays_in_group(a.placement), "attention.servers",
+  check.require(a.servers == 0 || traits_of(a.placement).reach != Reach::group, "attention.servers",
                 "found {} dedicated servers with placement {}, which computes on the ranks that "
                 "share a sequence; valid: in_place",
                 a.servers, word(a.placement));
@@ -343,7 +343,7 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "serve together",
                 a.servers, p.tensor);
   check.require(
-      !a.mixed || (a.servers > 0 && a.placement == PlacementKind::cad), "attention.mixed",
+      !a.mixed || (a.servers > 0 && disaggregates(a.placement)), "attention.mixed",
       "found true with {} dedicated servers and placement {}; valid: only with placement cad "
       "and attention.servers >= 1",
       a.servers, word(a.placement));
@@ -362,9 +362,7 @@ void check_attention(const Checker& check, const Experiment& e) {
       "found ping_pong with run.recompute = {}: the two halves are in different layers, but only "
       "one recomputed layer is held at a time; valid: none, or run.recompute none or mlp",
       word(e.run.recompute));
-  const bool stripes =
-      a.placement == PlacementKind::striped || a.placement == PlacementKind::block_striped;
-  check.require(a.overlap != Overlap::ping_pong || !stripes, "attention.overlap",
+  check.require(a.overlap != Overlap::ping_pong || !deals_stripes(a.placement), "attention.overlap",
                 "found ping_pong with placement {}: the first half of a striped sequence sees keys "
                 "of the second; valid: none",
                 word(a.placement));

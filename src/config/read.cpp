@@ -305,6 +305,21 @@ DualChunk dual_chunk_of(const Attention& attention) {
   return {stride, attention.chunk, std::min(2 * stride - 1, attention.chunk)};
 }
 
+/// The largest of all heads.
+void set_budgets(const SparseAttention& sparse, SparseRule& rule) {
+  rule.columns = sparse.columns;
+  rule.slashes = sparse.slashes;
+  rule.top_p = sparse.top_p;
+  rule.sinks = sparse.sinks;
+  rule.window = sparse.window;
+  for (const std::vector<HeadBudget>& layer : sparse.heads) {
+    for (const HeadBudget& head : layer) {
+      rule.columns = std::max(rule.columns, head.columns);
+      rule.slashes = std::max(rule.slashes, head.slashes);
+    }
+  }
+}
+
 }  // namespace
 
 Mask Attention::mask() const {
@@ -325,33 +340,26 @@ Mask Attention::mask() const {
 
 SparseRule Attention::sparse_rule() const {
   SparseRule rule;
-  if (kind == AttentionKind::vertical_slash) {
-    rule.block = sparse.block.value_or(64);
-    rule.columns = sparse.columns;
-    rule.slashes = sparse.slashes;
-    rule.top_p = sparse.top_p;
-    rule.sinks = sparse.sinks;
-    rule.window = sparse.window;
-    rule.dense_below = sparse.dense_below;
-    for (const std::vector<HeadBudget>& layer : sparse.heads) {
-      for (const HeadBudget& head : layer) {
-        rule.columns = std::max(rule.columns, head.columns);
-        rule.slashes = std::max(rule.slashes, head.slashes);
-      }
-    }
-  } else if (kind == AttentionKind::xattention) {
-    rule.kind = SparseKind::xattention;
-    rule.block = sparse.block.value_or(128);
-    rule.stride = sparse.stride;
-    rule.threshold = sparse.threshold;
-    rule.dense_below = sparse.dense_below;
+  const std::optional<SparseKind> chosen = traits_of(kind).sparse;
+  if (!chosen) return rule;
+  rule.kind = *chosen;
+  rule.block = sparse.block.value_or(traits_of(*chosen).block);
+  rule.dense_below = sparse.dense_below;
+  switch (*chosen) {
+    case SparseKind::vertical_slash:
+      set_budgets(sparse, rule);
+      break;
+    case SparseKind::xattention:
+      rule.stride = sparse.stride;
+      rule.threshold = sparse.threshold;
+      break;
   }
   return rule;
 }
 
 SparseRule Attention::sparse_rule(std::int64_t layer, std::int64_t head) const {
   SparseRule rule = sparse_rule();
-  if (kind != AttentionKind::vertical_slash) return rule;
+  if (!traits_of(kind).takes("attention.sparse.budgets")) return rule;
   const bool named = layer < std::ssize(sparse.heads) &&
                      head < std::ssize(sparse.heads[static_cast<std::size_t>(layer)]);
   const HeadBudget budget =

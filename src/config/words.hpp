@@ -3,8 +3,10 @@
 // here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "cadenza/config/experiment.hpp"
 
@@ -12,6 +14,22 @@ namespace cadenza::config {
 
 template <typename Choice>
 inline constexpr std::array<std::string_view, 0> kWords = {};
+
+/// The words of a table's rows, or of those that are so.
+template <typename Traits, std::size_t N>
+consteval std::array<std::string_view, N> words_in(const std::array<Traits, N>& table) {
+  std::array<std::string_view, N> words;
+  std::ranges::transform(table, words.begin(), &Traits::word);
+  return words;
+}
+template <typename Traits, std::size_t N, typename IsSo>
+std::vector<std::string_view> words_in(const std::array<Traits, N>& table, IsSo is_so) {
+  std::vector<std::string_view> words;
+  for (const Traits& row : table) {
+    if (is_so(row)) words.push_back(row.word);
+  }
+  return words;
+}
 
 template <>
 inline constexpr auto kWords<Source> = std::to_array<std::string_view>({"text", "tokens",
@@ -35,17 +53,14 @@ inline constexpr auto kWords<PipelineSchedule> =
 template <>
 inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
 template <>
-inline constexpr auto kWords<AttentionKind> = std::to_array<std::string_view>(
-    {"full", "window", "prefix", "dual_chunk", "vertical_slash", "xattention"});
+inline constexpr auto kWords<AttentionKind> = words_in(kAttentionKinds);
 template <>
 inline constexpr auto kWords<RopeScalingKind> = std::to_array<std::string_view>({"none", "linear",
                                                                                  "yarn", "llama3"});
 template <>
 inline constexpr auto kWords<ChunkCap> = std::to_array<std::string_view>({"megatron", "paper"});
 template <>
-inline constexpr auto kWords<PlacementKind> = std::to_array<std::string_view>(
-    {"colocated", "all_gather", "ring", "zigzag", "striped", "block_striped", "ulysses",
-     "ulysses_ring", "double_ring", "cad", "auto"});
+inline constexpr auto kWords<PlacementKind> = words_in(kPlacements);
 template <>
 inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none", "ping_pong",
                                                                          "auto"});

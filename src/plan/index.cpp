@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of sparse attention in a plan. How one way to choose a pattern differs from another is
-// here and nowhere else in plans.
+// The index of sparse attention in a plan: its moves, from how a kind makes it (src/plan/index).
 #include "cadenza/plan/index.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "plan/assemble.hpp"
+#include "plan/index/method.hpp"
 #include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {
-
-std::int64_t length_of(const Workload& workload, const IndexParts& parts) {
-  return workload.lengths[static_cast<std::size_t>(parts.document)];
-}
 
 /// The n-th of so many shares of [0, whole).
 Range share_of(std::int64_t whole, std::size_t n, std::size_t shares) {
@@ -25,22 +20,21 @@ Range share_of(std::int64_t whole, std::size_t n, std::size_t shares) {
   return {at(n), at(n + 1)};
 }
 
-/// Rows of a causal triangle, whole blocks: the n-th of so many parts of equal areas.
-Range area_of(std::int64_t length, std::int64_t block, std::size_t n, std::size_t shares) {
-  const std::int64_t rows = (length + block - 1) / block;
-  const auto at = [&](std::size_t i) {
-    const double share = static_cast<double>(i) / static_cast<double>(shares);
-    const std::int64_t row = std::llround(static_cast<double>(rows) * std::sqrt(share));
-    return std::min(row * block, length);
-  };
-  return {at(n), at(n + 1)};
-}
-
-bool observes_blocks(const Workload& workload) {
-  return workload.sparse.kind == SparseKind::xattention;
-}
-
 }  // namespace
+
+std::int64_t length_of(const Workload& workload, const IndexParts& parts) {
+  return workload.lengths[static_cast<std::size_t>(parts.document)];
+}
+
+const IndexMethod& index_method(const Workload& workload) {
+  switch (workload.sparse.kind) {
+    case SparseKind::vertical_slash:
+      return kVerticalSlash;
+    case SparseKind::xattention:
+      break;
+  }
+  return kXAttention;
+}
 
 int IndexParts::holder(Rank rank) const {
   const auto found = std::ranges::lower_bound(holders, rank);
@@ -88,83 +82,28 @@ std::vector<Home> within_text(const Workload& workload, const Home& home, Range 
   return parts;
 }
 
+OwnedIndex owned_heads(const Workload& workload, const IndexParts& parts, std::size_t holder) {
+  return {share_of(workload.shape.heads, holder, parts.holders.size()),
+          {0, length_of(workload, parts)}};
+}
+
 OwnedIndex owned_index(const Workload& workload, const IndexParts& parts, std::size_t holder) {
-  const std::int64_t length = length_of(workload, parts);
-  const auto heads = static_cast<std::size_t>(workload.shape.heads);
-  const std::size_t holders = parts.holders.size();
-  if (!observes_blocks(workload) || holders < 2 * heads) {
-    return {share_of(workload.shape.heads, holder, holders), {0, length}};
-  }
-  const std::size_t shares = holders / heads;
-  if (holder >= heads * shares) return {};
-  const auto head = static_cast<std::int64_t>(holder / shares);
-  return {{head, head + 1}, area_of(length, workload.sparse.block, holder % shares, shares)};
+  return index_method(workload).owned(workload, parts, holder);
 }
 
 std::vector<IndexNeed> index_needs(const Workload& workload, const IndexParts& parts,
                                    std::size_t holder, IndexRound round) {
-  const std::int64_t length = length_of(workload, parts);
-  const OwnedIndex owned = owned_index(workload, parts, holder);
-  if (observes_blocks(workload)) {
-    if (round != IndexRound::observed || owned.empty()) return {};
-    return {{Tensor::observed, owned.tokens, owned.heads},
-            {Tensor::observed_keys, {0, owned.tokens.end}, key_heads(workload.shape, owned.heads)}};
-  }
-  if (round == IndexRound::observed) {
-    return {{Tensor::observed, SparseRule::observed(length), {0, workload.shape.heads}}};
-  }
-  if (round == IndexRound::mass && !owned.empty()) {
-    return {{Tensor::mass, {0, length}, owned.heads}};
-  }
-  return {};
+  return index_method(workload).needs(workload, parts, holder, round);
 }
 
 bool tells_all(const Workload& workload, IndexRound round) {
-  return !observes_blocks(workload) && (round == IndexRound::peak || round == IndexRound::sum);
-}
-
-cost::IndexWork vertical_slash_work(IndexRound round, double keys, int head_dim) {
-  constexpr double kScores = SparseRule::kObserved;  // of a key
-  switch (round) {
-    case IndexRound::observed:
-      return {.flops = keys * kScores * 2 * head_dim};
-    case IndexRound::peak:
-    case IndexRound::sum:
-      return {.scores = keys * kScores};
-    case IndexRound::mass:
-      return {.masses = keys * 2};  // of a key and of a diagonal
-    case IndexRound::pattern:
-      break;
-  }
-  return {};
+  return index_method(workload).tells_all &&
+         (round == IndexRound::peak || round == IndexRound::sum);
 }
 
 cost::IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
                            IndexRound round) {
-  const OwnedIndex owned = owned_index(workload, parts, holder);
-  const auto heads = static_cast<double>(owned.heads.size());
-  const int head_dim = workload.shape.head_dim;
-  if (!observes_blocks(workload)) {
-    double keys = 0;  // of all heads at home, or of the owned ones
-    for (const Home& home : parts.homes) {
-      if (home.rank != parts.holders[holder] && round != IndexRound::mass) continue;
-      keys += static_cast<double>(home.tokens.size()) *
-              (round == IndexRound::mass ? heads : workload.shape.heads);
-    }
-    return vertical_slash_work(round, keys, head_dim);
-  }
-  if (round != IndexRound::observed || owned.empty()) return {};
-  const auto area = [&](std::int64_t side) {  // squares of that side
-    const auto triangle = [&](std::int64_t tokens) {
-      const auto count = static_cast<double>((tokens + side - 1) / side);
-      return count * (count + 1) / 2;
-    };
-    return heads * (triangle(owned.tokens.end) - triangle(owned.tokens.begin));
-  };
-  const std::int64_t stride = workload.sparse.stride;
-  return {.flops = 2.0 * head_dim * static_cast<double>(stride) * area(stride),
-          .scores = 2 * area(stride),
-          .masses = area(workload.sparse.block)};
+  return index_method(workload).work(workload, parts, holder, round);
 }
 
 std::array<bool, kIndexRounds> works_in(const Workload& workload, Rank rank) {
@@ -269,10 +208,11 @@ class Rounds {
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
   }
 
-  /// Stripes have rows from everywhere; a vertical-slash pattern is the same in all rows.
+  /// Stripes have rows from everywhere; offsets are the same in all rows.
   Range rows_of(const Task& task) const {
     const SparseRule& rule = workload_.sparse;
-    if (!workload_.order.natural() || rule.kind == SparseKind::vertical_slash) return all_tokens();
+    if (!workload_.order.natural() || rule.form() == PatternForm::vertical_slash)
+      return all_tokens();
     const Range rows = rule.block_rows(task.q);
     return intersect({rows.begin * rule.block, rows.end * rule.block}, all_tokens());
   }

@@ -81,7 +81,7 @@ std::vector<Plan> fastest_plans(config::Attention attention, std::span<const Wor
 
 std::vector<Plan> make_plans(const config::Attention& attention, std::span<const Workload> parts,
                              const cost::Pool& pool) {
-  if (attention.placement == config::PlacementKind::cad && !attention.tolerance) {
+  if (config::disaggregates(attention.placement) && !attention.tolerance) {
     return fastest_plans(attention, parts, pool);
   }
   return place_all(attention, parts, pool);

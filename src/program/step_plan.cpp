@@ -127,7 +127,7 @@ std::string describe_estimate(const config::Experiment& experiment, std::int64_t
   const SparseRule rule = experiment_of_step(experiment, step).attention.sparse_rule();
   if (rule.block == 0) return "";
   if (!estimate.empty()) return fmt::format("steps up to {}", step - 2);
-  return rule.kind == SparseKind::xattention ? "all pairs" : "budgets";
+  return traits_of(rule.kind).budgets ? "budgets" : "all pairs";
 }
 
 StepPlan plan_step(const config::Experiment& whole, const data::Packer& packer, Rank rank,

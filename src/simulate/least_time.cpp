@@ -113,28 +113,21 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
   // Of other shares nothing is known without a plan.
   const bool known = a.shard_unit == config::ShardUnit::document && a.capacity.empty();
   if (!known || a.overlap == config::Overlap::ping_pong) return {};
-  const bool zigzag = a.sharding == config::Sharding::zigzag;
-  switch (a.placement) {
-    case config::PlacementKind::zigzag:
-    case config::PlacementKind::striped:
+  if (a.shares() != config::Shares::zigzag && a.shares() != config::Shares::striped) return {};
+  switch (config::traits_of(a.placement).keys) {
+    case config::KeyPath::ring:
       return {{context, context - 1, 1, context}};
-    case config::PlacementKind::ulysses_ring: {
-      if (!zigzag) return {};
+    case config::KeyPath::head_groups: {
       const std::int64_t positions = context / a.head_parallel;
       return {{positions, positions - 1, a.head_parallel, context}};
     }
-    case config::PlacementKind::double_ring: {
-      if (!zigzag) return {};
+    case config::KeyPath::inner_rings: {
       const std::int64_t nodes = context / a.inner_ring;
       return {{context, nodes - 1, 1, context}, {context, context - nodes, 1, a.inner_ring}};
     }
-    case config::PlacementKind::colocated:
-    case config::PlacementKind::all_gather:
-    case config::PlacementKind::ring:
-    case config::PlacementKind::block_striped:
-    case config::PlacementKind::ulysses:
-    case config::PlacementKind::cad:
-    case config::PlacementKind::automatic:
+    case config::KeyPath::planned:
+    case config::KeyPath::gather:
+    case config::KeyPath::heads:
       break;
   }
   return {};
@@ -143,7 +136,7 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
 /// Keys of a document that come over such hops, at least: those that the last queries of the first
 /// position see.
 std::int64_t keys_over(const Hops& hops, const config::Attention& attention, std::int64_t length) {
-  const bool striped = attention.placement == config::PlacementKind::striped;
+  const bool striped = attention.shares() == config::Shares::striped;
   const std::int64_t chunk = length / (striped ? hops.positions : 2 * hops.positions);
   if (chunk == 0) return 0;
   const std::int64_t first = length - (striped ? hops.positions : chunk);
@@ -214,9 +207,9 @@ double update_seconds(const config::Experiment& e, Dense& dense) {
 
 /// Whether a rank computes the attention of whole documents, at once.
 bool keeps_documents(const config::Attention& a) {
+  const config::PlacementTraits& placement = config::traits_of(a.placement);
   return a.overlap != config::Overlap::ping_pong &&
-         (a.placement == config::PlacementKind::colocated ||
-          a.placement == config::PlacementKind::ulysses);
+         (placement.reach == config::Reach::rank || placement.keys == config::KeyPath::heads);
 }
 
 }  // namespace
@@ -319,7 +312,7 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
       busy.keys[kind] += static_cast<double>(keys) * key_seconds[kind];
     }
   }
-  if (a.placement != config::PlacementKind::cad && a.servers == 0) {
+  if (!config::disaggregates(a.placement) && a.servers == 0) {
     double most = 0;
     for (const Busy& busy : replicas) {
       double waited = busy.attention + busy.launches;

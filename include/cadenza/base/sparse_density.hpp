@@ -23,7 +23,7 @@ class SparseDensity {
   static constexpr std::int64_t kUnit = std::int64_t{1} << 32;
 
   SparseDensity() { shares_.fill(kUnit); }
-  /// What a rule's budgets allow, before anything has been measured: all with xattention.
+  /// What a rule's budgets allow, before anything has been measured: all where it has none.
   static SparseDensity of_budgets(const SparseRule& rule, std::int64_t length);
   /// @param share  [kBins], each in [0, 1]
   explicit SparseDensity(const std::array<double, kBins>& share);

@@ -16,11 +16,10 @@ namespace cadenza {
 /// counted from the beginning of the document. Defined on pairs, so that any cut of the rectangle
 /// of tasks is exact. The block of a query's own token is always active.
 ///
-/// Two kinds, which differ in how many bits say what is active:
-/// - vertical-slash (MInference, arXiv 2407.02490; MTraining, arXiv 2510.18830): slashes are
-///   diagonals i - j; each makes the blocks active that it crosses, the same offsets for every row
-///   of blocks. A bit for each offset;
-/// - blocks (XAttention, arXiv 2503.16428): a bit for each block at or below the diagonal.
+/// Two forms, which differ in how many bits say what is active (PatternForm):
+/// - vertical-slash: slashes are diagonals i - j; each makes the blocks active that it crosses, the
+///   same offsets for every row of blocks. A bit for each offset;
+/// - blocks: a bit for each block at or below the diagonal.
 class SparsePattern {
  public:
   SparsePattern() = default;
@@ -126,6 +125,24 @@ void SparsePattern::for_each_column(std::int64_t row, Range k, Visit&& visit) co
 ///   tokens say which blocks hold most of the attention of each row of blocks.
 enum class SparseKind : std::uint8_t { vertical_slash, xattention };
 
+enum class PatternForm : std::uint8_t { vertical_slash, blocks };
+
+struct SparseTraits {
+  PatternForm form;
+  bool budgets;        ///< SparseRule's numbers bound what is kept, before anything is measured
+  std::int64_t block;  ///< the usual SparseRule::block
+};
+
+constexpr SparseTraits traits_of(SparseKind kind) {
+  switch (kind) {
+    case SparseKind::vertical_slash:
+      return {PatternForm::vertical_slash, true, 64};
+    case SparseKind::xattention:
+      break;
+  }
+  return {PatternForm::blocks, false, 128};
+}
+
 struct SparseRule {
   static constexpr int kObserved = 64;  ///< vertical_slash: last queries that are asked
 
@@ -140,6 +157,7 @@ struct SparseRule {
   std::int64_t stride = 0;  ///< xattention: divides `block`, at most kObserved times smaller
   double threshold = 0;     ///< xattention: share of the mass that a row's blocks are to hold
 
+  PatternForm form() const { return traits_of(kind).form; }
   bool is_dense(std::int64_t length) const { return block == 0 || length < dense_below; }
   /// The queries of a document that are asked.
   static Range observed(std::int64_t length) {
@@ -152,7 +170,7 @@ struct SparseRule {
   /// The pattern of a document before anything has been chosen: the blocks of the diagonal.
   SparsePattern diagonal(std::int64_t length) const;
 
-  // A pattern travels in 64-bit words. Of `tokens`: rows of blocks, all of them with
+  // A pattern travels in 64-bit words. Of `tokens`: rows of blocks, all of them in the form
   // vertical_slash, where all rows have the same bits.
   std::int64_t pattern_words(std::int64_t length, Range tokens) const;
   void pack(const SparsePattern& pattern, Range tokens, std::span<std::uint64_t> words) const;

@@ -12,7 +12,8 @@
 
 #include "cadenza/base/attention_kernel.hpp"
 #include "cadenza/base/mask.hpp"
-#include "cadenza/base/sparse_pattern.hpp"
+#include "cadenza/config/attention_kind.hpp"
+#include "cadenza/config/placement_kind.hpp"
 
 namespace cadenza::config {
 
@@ -108,26 +109,9 @@ struct Batch {
   std::vector<std::int64_t> outliers;
 };
 
-/// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
-/// at the positions of dual chunk attention; those of blocks and columns (vertical_slash), or of
-/// blocks alone (xattention), that are chosen anew for every layer, head and document.
-enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash, xattention };
 /// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or
 /// one less, as in the paper.
 enum class ChunkCap { megatron, paper };
-enum class PlacementKind {
-  colocated,
-  all_gather,
-  ring,
-  zigzag,
-  striped,
-  block_striped,
-  ulysses,
-  ulysses_ring,
-  double_ring,
-  cad,
-  automatic,
-};
 
 /// Order of a pipeline's forward and backward passes; `automatic`: phase_aligned where placement
 /// pools attention over stages, otherwise one_f_one_b, interleaved with more than one chunk.
@@ -155,15 +139,14 @@ struct Parallel {
   /// What `automatic` stands for. With one stage all schedules are the same.
   PipelineSchedule pipeline_schedule(PlacementKind placement) const {
     if (schedule != PipelineSchedule::automatic) return schedule;
-    if (placement == PlacementKind::cad) return PipelineSchedule::phase_aligned;
+    if (disaggregates(placement)) return PipelineSchedule::phase_aligned;
     return chunks > 1 ? PipelineSchedule::interleaved : PipelineSchedule::one_f_one_b;
   }
 };
 
 /// `automatic`: once for a run, whichever is predicted to be faster.
 enum class Overlap { none, ping_pong, automatic };
-/// How a context group shares tokens where the placement leaves it open (all_gather, double_ring,
-/// ulysses_ring, cad). `zigzag`: 2 x context chunks, rank r has chunks r and 2 x context - 1 - r.
+/// How a context group shares tokens where the placement leaves it open; see Shares.
 enum class Sharding { contiguous, zigzag };
 /// What is cut into a context group's chunks: every document, the whole microbatch, or whichever
 /// is predicted to be faster for the microbatch (WLB-LLM).
@@ -184,9 +167,9 @@ struct HeadBudget {
   friend bool operator==(const HeadBudget&, const HeadBudget&) = default;
 };
 
-/// attention.kind vertical_slash and xattention; see SparseRule.
+/// Kinds that are sparse; see SparseRule.
 struct SparseAttention {
-  std::optional<std::int64_t> block;  ///< absent: 64 with vertical_slash, 128 with xattention
+  std::optional<std::int64_t> block;  ///< absent: SparseTraits::block
   std::int64_t columns = 1024;
   std::int64_t slashes = 256;
   double top_p = 0;
@@ -212,7 +195,7 @@ struct Attention {
   std::int64_t local = 1024;          ///< dual_chunk: of them, those that overlap: the stride is
                                       ///< chunk - local
   ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
-  SparseAttention sparse;             ///< vertical_slash, xattention
+  SparseAttention sparse;             ///< kinds that are sparse
   PlacementKind placement = PlacementKind::cad;
   Sharding sharding = Sharding::zigzag;
   ShardUnit shard_unit = ShardUnit::document;
@@ -240,6 +223,12 @@ struct Attention {
   SparseRule sparse_rule() const;
   /// Of a head of the model.
   SparseRule sparse_rule(std::int64_t layer, std::int64_t head) const;
+  /// How a context group shares tokens, none of them `given`.
+  Shares shares() const {
+    const Shares own = traits_of(placement).shares;
+    if (own != Shares::given) return own;
+    return sharding == Sharding::zigzag ? Shares::zigzag : Shares::contiguous;
+  }
 };
 
 enum class OptimizerKind { adamw };

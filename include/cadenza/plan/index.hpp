@@ -31,8 +31,8 @@ struct OwnedIndex {
   bool empty() const { return heads.empty() || tokens.empty(); }
 };
 
-/// vertical_slash: heads are divided among the holders. xattention: so are the rows of a head, into
-/// equal areas, where there are more holders than heads.
+/// Heads are divided among the holders; with some kinds so are the rows of a head, where there are
+/// more holders than heads.
 OwnedIndex owned_index(const Workload& workload, const IndexParts& parts, std::size_t holder);
 
 /// Rows that a holder has when the messages of a round are there, each once: its own and those that

@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 namespace {
 
+using config::KeyPath;
 using config::Overlap;
 using config::PlacementKind;
 using config::Recompute;
@@ -52,33 +55,62 @@ std::vector<config::Parallel> layouts(const config::Parallel& given) {
   return all;
 }
 
+/// A placement's key for the ranks of a part of a context group.
+struct PartKey {
+  const char* name;
+  std::int64_t config::Attention::*value;
+};
+
+std::optional<PartKey> part_key(PlacementKind placement) {
+  switch (config::traits_of(placement).keys) {
+    case KeyPath::head_groups:
+      return PartKey{"attention.head_parallel", &config::Attention::head_parallel};
+    case KeyPath::inner_rings:
+      return PartKey{"attention.inner_ring", &config::Attention::inner_ring};
+    case KeyPath::planned:
+    case KeyPath::gather:
+    case KeyPath::ring:
+    case KeyPath::heads:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::vector<PlacementKind> kinds(config::Reach reach) {
+  std::vector<PlacementKind> found;
+  for (std::size_t i = 0; i < config::kPlacements.size(); ++i) {
+    const config::PlacementTraits& placement = config::kPlacements[i];
+    if (placement.candidate && placement.reach == reach) {
+      found.push_back(static_cast<PlacementKind>(i));
+    }
+  }
+  return found;
+}
+
 /// The placements of a layout with their own knobs; config says later which of them make sense.
 std::vector<config::Attention> placements(const config::Attention& given, std::int64_t context) {
   std::vector<config::Attention> all;
-  const auto add = [&](PlacementKind kind, auto change) {
-    config::Attention attention = given;
+  const auto add = [&](PlacementKind kind) -> config::Attention& {
+    config::Attention& attention = all.emplace_back(given);
     attention.placement = kind;
     if (attention.overlap == Overlap::automatic) attention.overlap = Overlap::none;
-    change(attention);
-    all.push_back(attention);
+    return attention;
   };
-  const auto as_is = [](config::Attention&) {};
-  const auto in_turns = [](config::Attention& a) { a.overlap = Overlap::ping_pong; };
-  add(PlacementKind::cad, as_is);
-  if (given.overlap == Overlap::automatic) add(PlacementKind::cad, in_turns);
-  if (!given.capacity.empty()) return all;  // of unequal ranks, cad alone balances all attention
-  if (context == 1) {
-    add(PlacementKind::colocated, as_is);
-    return all;
+  for (const PlacementKind kind : kinds(config::Reach::pool)) {
+    add(kind);
+    if (given.overlap == Overlap::automatic) add(kind).overlap = Overlap::ping_pong;
   }
-  for (const PlacementKind kind : {PlacementKind::all_gather, PlacementKind::zigzag,
-                                   PlacementKind::striped, PlacementKind::ulysses}) {
-    add(kind, as_is);
+  if (!given.capacity.empty()) return all;  // of unequal ranks, a pool alone balances all attention
+  const std::vector<PlacementKind> others =
+      kinds(context == 1 ? config::Reach::rank : config::Reach::group);
+  for (const PlacementKind kind : others) {
+    if (!part_key(kind)) add(kind);
   }
   for (const std::int64_t part : divisors(context)) {
     if (part == 1 || part == context) continue;
-    add(PlacementKind::ulysses_ring, [&](config::Attention& a) { a.head_parallel = part; });
-    add(PlacementKind::double_ring, [&](config::Attention& a) { a.inner_ring = part; });
+    for (const PlacementKind kind : others) {
+      if (const auto key = part_key(kind)) add(kind).*(key->value) = part;
+    }
   }
   return all;
 }
@@ -134,13 +166,12 @@ std::vector<Candidate> variants(const config::Experiment& given, const Candidate
 }
 
 bool disaggregates(const Candidate& candidate) {
-  return candidate.attention.placement == PlacementKind::cad;
+  return config::disaggregates(candidate.attention.placement);
 }
 
 std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
-  if (a.placement == PlacementKind::ulysses_ring) text += fmt::format(" {}", a.head_parallel);
-  if (a.placement == PlacementKind::double_ring) text += fmt::format(" {}", a.inner_ring);
+  if (const auto key = part_key(a.placement)) text += fmt::format(" {}", a.*(key->value));
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }
@@ -158,8 +189,7 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("parallel.context", p.context);
   set("parallel.shard", config::word_of(p.shard));
   set("attention.placement", config::word_of(a.placement));
-  if (a.placement == PlacementKind::ulysses_ring) set("attention.head_parallel", a.head_parallel);
-  if (a.placement == PlacementKind::double_ring) set("attention.inner_ring", a.inner_ring);
+  if (const auto key = part_key(a.placement)) set(key->name, a.*(key->value));
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");
   set("run.recompute", config::word_of(candidate.recompute));
   return list;

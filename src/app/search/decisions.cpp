@@ -124,7 +124,7 @@ Decisions decide(const config::Experiment& experiment, const data::Packer& packe
   const bool decides = attention.overlap == Overlap::automatic;
   Decisions decisions{decides ? Overlap::none : attention.overlap, {}};
   const bool tolerates = !attention.tolerance;
-  if (attention.placement != config::PlacementKind::cad || (!decides && !tolerates)) {
+  if (!config::disaggregates(attention.placement) || (!decides && !tolerates)) {
     return decisions;
   }
   const data::Batch batch = packer.batch(0);

@@ -68,7 +68,7 @@ std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
 }
 
 bool pools_data(const config::Experiment& e) {
-  return e.attention.placement == config::PlacementKind::cad || e.attention.servers > 0;
+  return config::disaggregates(e.attention.placement) || e.attention.servers > 0;
 }
 
 /// All of them where ranks differ by number, or where dedicated servers are for all.

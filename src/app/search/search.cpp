@@ -79,7 +79,7 @@ double work_of_sample(const config::Experiment& e) {
   const config::Parallel& p = e.parallel;
   const auto context = static_cast<double>(p.context);
   const auto stages = static_cast<double>(p.pipeline);
-  const bool pools = e.attention.placement == config::PlacementKind::cad;
+  const bool pools = config::disaggregates(e.attention.placement);
   const double microbatches = p.pipeline == 1 ? 1 : 2 * stages;
   return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
 }

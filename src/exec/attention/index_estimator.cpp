@@ -18,6 +18,30 @@ std::int64_t IndexDocument::row_of(std::int64_t token) const {
 }
 
 template <typename Real>
+std::unique_ptr<IndexEstimator<Real>> make_estimator(
+    SparseKind kind, const kernels::AttentionShape& shape,
+    const kernels::RotaryTable<Accumulator<Real>>& rotary) {
+  switch (kind) {
+    case SparseKind::vertical_slash:
+      return make_vertical_slash<Real>(shape, rotary);
+    case SparseKind::xattention:
+      break;
+  }
+  return make_xattention<Real>(shape, rotary);
+}
+
+std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
+                             std::size_t holder) {
+  switch (workload.sparse.kind) {
+    case SparseKind::vertical_slash:
+      return vertical_slash_bytes(workload, parts, holder);
+    case SparseKind::xattention:
+      break;
+  }
+  return xattention_bytes(workload, parts, holder);
+}
+
+template <typename Real>
 void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
                     const Real* q, const kernels::AttentionShape& shape,
                     const kernels::RotaryTable<Accumulator<Real>>& rotary, std::vector<Real>& to) {
@@ -39,9 +63,11 @@ void rotate_queries(const plan::Workload& workload, std::int64_t length, Range t
   to.assign(turned.data(), turned.data() + elements);
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                              \
-  template void rotate_queries(                                                                \
-      const plan::Workload&, std::int64_t, Range, const Real*, const kernels::AttentionShape&, \
+#define CADENZA_INSTANTIATE(Real)                                                                  \
+  template std::unique_ptr<IndexEstimator<Real>> make_estimator<Real>(                             \
+      SparseKind, const kernels::AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&); \
+  template void rotate_queries(                                                                    \
+      const plan::Workload&, std::int64_t, Range, const Real*, const kernels::AttentionShape&,     \
       const kernels::RotaryTable<Accumulator<Real>>&, std::vector<Real>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

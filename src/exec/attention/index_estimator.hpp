@@ -93,6 +93,10 @@ inline IndexDocument& document_of(std::span<IndexDocument> documents, int number
 }
 
 template <typename Real>
+std::unique_ptr<IndexEstimator<Real>> make_estimator(
+    SparseKind kind, const kernels::AttentionShape& shape,
+    const kernels::RotaryTable<Accumulator<Real>>& rotary);
+template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_vertical_slash(
     const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
 template <typename Real>
@@ -100,6 +104,8 @@ std::unique_ptr<IndexEstimator<Real>> make_xattention(
     const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
 
 /// Bytes that an estimator holds while it chooses: of a document on a holder.
+std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
+                             std::size_t holder);
 std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
                                   std::size_t holder);
 std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,

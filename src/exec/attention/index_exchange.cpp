@@ -64,9 +64,7 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
     bytes += pattern * shape.heads;
     const int holder = parts.holder(rank);
     if (holder < 0) continue;
-    bytes += workload.sparse.kind == SparseKind::xattention
-                 ? xattention_bytes(workload, parts, at(holder))
-                 : vertical_slash_bytes(workload, parts, at(holder));
+    bytes += estimator_bytes(workload, parts, at(holder));
     patterns += plan::owned_index(workload, parts, at(holder)).heads.size() * pattern;
   }
   for (const Pass pass : {Pass::forward, Pass::backward}) {
@@ -130,10 +128,7 @@ void IndexExchange<Real>::add_tick(const program::TickPlans& plans) {
     counts.expected.assign(workload.lengths.size() * at(shape_.heads), 0);
     counts.computed = counts.expected;
   }
-  if (estimator_) return;
-  estimator_ = workload.sparse.kind == SparseKind::xattention
-                   ? make_xattention<Real>(shape_, rotary_)
-                   : make_vertical_slash<Real>(shape_, rotary_);
+  if (!estimator_) estimator_ = make_estimator<Real>(workload.sparse.kind, shape_, rotary_);
 }
 
 template <typename Real>

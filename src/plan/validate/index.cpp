@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "plan/index/method.hpp"
 #include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
@@ -72,10 +73,11 @@ class IndexRule {
   }
 
   std::set<Tensor> carried_in(IndexRound round) const {
-    const bool blocks = workload_.sparse.kind == SparseKind::xattention;
     switch (round) {
       case IndexRound::observed:
-        if (blocks) return {Tensor::observed, Tensor::observed_keys};
+        if (index_method(workload_).gathers_keys) {
+          return {Tensor::observed, Tensor::observed_keys};
+        }
         return {Tensor::observed};
       case IndexRound::peak:
         return {Tensor::peak};

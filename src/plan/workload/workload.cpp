@@ -9,8 +9,6 @@
 namespace cadenza::plan {
 namespace {
 
-using config::PlacementKind;
-
 AttentionShape attention_shape(const config::Experiment& experiment) {
   const std::int64_t tensor = experiment.parallel.tensor;
   AttentionShape shape;
@@ -25,19 +23,9 @@ AttentionShape attention_shape(const config::Experiment& experiment) {
 }
 
 TokenOrder token_order(const config::Experiment& experiment) {
-  const PlacementKind placement = experiment.attention.placement;
-  if (placement == PlacementKind::striped) return {experiment.parallel.context, 1};
-  if (placement == PlacementKind::block_striped) {
-    return {experiment.parallel.context, experiment.attention.block};
-  }
-  return {};
-}
-
-int chunks_per_rank(const config::Attention& attention) {
-  const PlacementKind placement = attention.placement;
-  if (placement == PlacementKind::ring || placement == PlacementKind::ulysses) return 1;
-  if (placement == PlacementKind::zigzag) return 2;
-  return attention.sharding == config::Sharding::zigzag ? 2 : 1;
+  if (!config::deals_stripes(experiment.attention.placement)) return {};
+  const bool blocks = experiment.attention.shares() == config::Shares::block_striped;
+  return {experiment.parallel.context, blocks ? experiment.attention.block : 1};
 }
 
 /// Of every `parts` neighbouring ranks together.
@@ -57,12 +45,11 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
   const config::Attention& attention = experiment.attention;
   if (!order.natural()) return shard_stripes(lengths, first, order);
   const int ranks = static_cast<int>(experiment.parallel.context);
-  const int parts = attention.placement == PlacementKind::ulysses_ring
-                        ? static_cast<int>(attention.head_parallel)
-                        : 1;
+  const bool grouped = config::traits_of(attention.placement).keys == config::KeyPath::head_groups;
+  const int parts = grouped ? static_cast<int>(attention.head_parallel) : 1;
+  const int chunks = attention.shares() == config::Shares::zigzag ? 2 : 1;
   const auto cut = [&](bool documents) {
-    const Cut whole{ranks / parts, chunks_per_rank(attention), documents,
-                    joined(capacities, parts)};
+    const Cut whole{ranks / parts, chunks, documents, joined(capacities, parts)};
     return split_ranks(shard(lengths, first, whole), whole.ranks, parts);
   };
   if (attention.shard_unit != config::ShardUnit::predicted) {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of attention, and what others have to know of them: a row each.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "cadenza/base/sparse_pattern.hpp"
+
+namespace cadenza::config {
+
+/// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
+/// at the positions of dual chunk attention; those of blocks and columns (vertical_slash), or of
+/// blocks alone (xattention), that are chosen anew for every layer, head and document.
+enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash, xattention };
+
+/// Keys that belong to some kinds alone. Those of `sparse` are common to all kinds that are sparse.
+namespace keys {
+using Key = std::string_view;
+inline constexpr auto window = std::to_array<Key>({"attention.window", "attention.sinks"});
+inline constexpr auto prefix = std::to_array<Key>({"attention.prefix"});
+inline constexpr auto dual_chunk =
+    std::to_array<Key>({"attention.chunk", "attention.local", "attention.cap"});
+inline constexpr auto sparse =
+    std::to_array<Key>({"attention.sparse.block", "attention.sparse.dense_below",
+                        "attention.sparse.dense_layers", "attention.sparse.dense_steps"});
+inline constexpr auto vertical_slash = std::to_array<Key>(
+    {"attention.sparse.columns", "attention.sparse.slashes", "attention.sparse.top_p",
+     "attention.sparse.sinks", "attention.sparse.window", "attention.sparse.budgets"});
+inline constexpr auto xattention =
+    std::to_array<Key>({"attention.sparse.stride", "attention.sparse.threshold"});
+}  // namespace keys
+
+struct AttentionTraits {
+  std::string_view word;
+  std::span<const std::string_view> keys = {};
+  std::optional<SparseKind> sparse = {};  ///< only some pairs of the mask are computed
+
+  bool takes(std::string_view key) const {
+    const auto has = [&](const auto& list) { return std::ranges::find(list, key) != list.end(); };
+    return has(keys) || (sparse && has(keys::sparse));
+  }
+};
+
+/// In the order of the enumerators.
+inline constexpr auto kAttentionKinds = std::to_array<AttentionTraits>({
+    {"full"},
+    {"window", keys::window},
+    {"prefix", keys::prefix},
+    {"dual_chunk", keys::dual_chunk},
+    {"vertical_slash", keys::vertical_slash, SparseKind::vertical_slash},
+    {"xattention", keys::xattention, SparseKind::xattention},
+});
+
+constexpr const AttentionTraits& traits_of(AttentionKind kind) {
+  return kAttentionKinds[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace cadenza::config

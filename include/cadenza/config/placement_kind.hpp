@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The placements, and what others have to know of them: a row each. Checks, the candidates of
+// placement auto, the bound of a step and the homes of tokens read the rows, so that a new
+// placement changes none of them; who makes its plan is in src/plan/placement.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace cadenza::config {
+
+enum class PlacementKind {
+  colocated,
+  all_gather,
+  ring,
+  zigzag,
+  striped,
+  block_striped,
+  ulysses,
+  ulysses_ring,
+  double_ring,
+  cad,
+  automatic,
+};
+
+/// Which ranks compute the attention of a rank's tokens; `open`: the placement is still to be
+/// chosen.
+enum class Reach { rank, group, pool, open };
+
+/// How a context group shares tokens; `given`: as attention.sharding says. `zigzag`: 2 x context
+/// chunks, rank r has chunks r and 2 x context - 1 - r. Stripes are dealt out, token by token or in
+/// blocks of attention.block tokens.
+enum class Shares { given, contiguous, zigzag, striped, block_striped };
+
+/// How keys come to the queries of other ranks of a context group.
+enum class KeyPath {
+  planned,      ///< from their homes to wherever the plan needs them
+  gather,       ///< all at once, as attention.gather says
+  ring,         ///< from rank to rank
+  inner_rings,  ///< in rings of attention.inner_ring ranks, inside a ring
+  heads,        ///< to the ranks that have their heads: the group splits the heads
+  head_groups,  ///< attention.head_parallel ranks split the heads; a ring over such groups
+};
+
+struct PlacementTraits {
+  std::string_view word;
+  Reach reach;
+  Shares shares;
+  KeyPath keys;
+  bool candidate;  ///< placement auto tries it
+};
+
+/// In the order of the enumerators.
+inline constexpr auto kPlacements = std::to_array<PlacementTraits>({
+    {"colocated", Reach::rank, Shares::contiguous, KeyPath::planned, true},
+    {"all_gather", Reach::group, Shares::given, KeyPath::gather, true},
+    {"ring", Reach::group, Shares::contiguous, KeyPath::ring, false},
+    {"zigzag", Reach::group, Shares::zigzag, KeyPath::ring, true},
+    {"striped", Reach::group, Shares::striped, KeyPath::ring, true},
+    {"block_striped", Reach::group, Shares::block_striped, KeyPath::ring, false},
+    {"ulysses", Reach::group, Shares::contiguous, KeyPath::heads, true},
+    {"ulysses_ring", Reach::group, Shares::given, KeyPath::head_groups, true},
+    {"double_ring", Reach::group, Shares::given, KeyPath::inner_rings, true},
+    {"cad", Reach::pool, Shares::given, KeyPath::planned, true},
+    {"auto", Reach::open, Shares::given, KeyPath::planned, false},
+});
+static_assert(kPlacements.size() == static_cast<std::size_t>(PlacementKind::automatic) + 1);
+
+constexpr const PlacementTraits& traits_of(PlacementKind placement) {
+  return kPlacements[static_cast<std::size_t>(placement)];
+}
+
+/// Whether attention is taken out of the model and placed on any rank of a pool.
+constexpr bool disaggregates(PlacementKind placement) {
+  return traits_of(placement).reach == Reach::pool;
+}
+
+constexpr bool deals_stripes(PlacementKind placement) {
+  const Shares shares = traits_of(placement).shares;
+  return shares == Shares::striped || shares == Shares::block_striped;
+}
+
+}  // namespace cadenza::config
