@@ -9,11 +9,9 @@
 
 #include "../cpu/attention.hpp"
 #include "../mma/attention.hpp"
-#include "../mma/call.hpp"
 #include "../mma/cuda_kernels.hpp"
 #include "../portable/attention.hpp"
 #include "../sm90/attention.hpp"
-#include "../sm90/call.hpp"
 #include "../sm90/cuda_kernels.hpp"
 #include "../tasks/check_list.hpp"
 #include "../tasks/sparse_rows.hpp"

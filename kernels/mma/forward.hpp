@@ -18,8 +18,8 @@ struct ForwardShape {
   static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< of a multiprocessor, by registers
   static constexpr int kTile = kDim > 96 ? 32 : 64;  ///< keys at once: two blocks fit on sm_80
   static constexpr int kQueries = 0;
-  CADENZA_MMA static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
-  CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
+  CADENZA_DEVICE static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
+  CADENZA_DEVICE static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
   static constexpr int kWalk = (kRows + 4 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
@@ -35,7 +35,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     clear_state();
     this->for_each_tile(
         [this](const Rotation& rotation) { this->copy_rows(rotation.rotated, Shape::kQueries); },
@@ -47,16 +47,16 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
   }
 
  private:
-  CADENZA_MMA void clear_state() {
+  CADENZA_DEVICE void clear_state() {
     clear(out_);
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int r = 0; r < 4; ++r) {
       row_max_[r] = -kInfinity;
       row_sum_[r] = 0;
     }
   }
 
-  CADENZA_MMA void attend(const Visible& visible, const Bits* keys, const Bits* values) {
+  CADENZA_DEVICE void attend(const Visible& visible, const Bits* keys, const Bits* values) {
     if (visible.sees_none(warp_row(), kWarpRows, 0, Shape::kTile)) return;
     Scores scores;
     clear(scores);
@@ -66,7 +66,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
       this->apply_mask(scores, -kInfinity,
                        [&](int query, int key) { return visible.sees(query, key); });
     }
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int r = 0; r < 4; ++r) {
       if (all || visible.sees_some(row(r), Shape::kTile)) row_max_[r] = fmaxf(row_max_[r], kLeast);
     }
@@ -76,10 +76,10 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
 
   /// Scores to probabilities. What was summed before decays by the maximum's growth; where no row
   /// of the warp has a new maximum, and that is soon the rule, it stays as it is.
-  CADENZA_MMA void online_softmax(Scores& scores) {
+  CADENZA_DEVICE void online_softmax(Scores& scores) {
     float decay[4];
     bool grows = false;
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int r = 0; r < 4; ++r) {
       const float before = row_max_[r];
       row_max_[r] = highest(r, scores);
@@ -87,19 +87,19 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
       grows = grows || row_max_[r] != before;
     }
     if (thread_.any(grows)) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int r = 0; r < 4; ++r) scale_state(r, decay[r]);
     }
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int r = 0; r < 4; ++r) row_sum_[r] += to_probabilities(r, scores);
   }
 
   /// The row's largest score so far, past those that are NaN: these show in the sum.
-  CADENZA_MMA float highest(int r, const Scores& scores) const {
+  CADENZA_DEVICE float highest(int r, const Scores& scores) const {
     float score = -kInfinity;
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 2; ++i) score = fmaxf(scores[r / 2][tile][r % 2 * 2 + i], score);
     }
     score = fmaxf(thread_.exchanged(score, 1), score);
@@ -108,26 +108,26 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
   }
 
   /// A row that saw nothing has no maximum: its probabilities are 0 by their scores.
-  CADENZA_MMA float shift(int r) const { return row_max_[r] == -kInfinity ? 0 : row_max_[r]; }
+  CADENZA_DEVICE float shift(int r) const { return row_max_[r] == -kInfinity ? 0 : row_max_[r]; }
 
-  CADENZA_MMA void scale_state(int r, float by) {
+  CADENZA_DEVICE void scale_state(int r, float by) {
     row_sum_[r] *= by;
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kDim / 8; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 2; ++i) out_[r / 2][tile][r % 2 * 2 + i] *= by;
     }
   }
 
   /// Of this lane's scores of a row; returns their sum. The difference comes first: it is 0 for the
   /// largest score, however large scores are.
-  CADENZA_MMA float to_probabilities(int r, Scores& scores) const {
+  CADENZA_DEVICE float to_probabilities(int r, Scores& scores) const {
     const float scale = problem_.scale * kLog2e;
     const float subtracted = shift(r);
     float added = 0;
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 2; ++i) {
         float& score = scores[r / 2][tile][r % 2 * 2 + i];
         score = thread_.exp2((score - subtracted) * scale);
@@ -139,11 +139,11 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
 
   /// Merged with what an earlier call left in memory. One lane of a row reads its lse and writes
   /// it.
-  CADENZA_MMA void store_state() {
+  CADENZA_DEVICE void store_state() {
     const Queries& buffer = problem_.queries[unit_.buffer];
     const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
     const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int r = 0; r < 4; ++r) {
       float total = row_sum_[r];
       total += thread_.exchanged(total, 1);

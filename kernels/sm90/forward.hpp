@@ -27,7 +27,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     if (group() == 1) end_turn();  // the first turn is the other's
     for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
       attend(tile);
@@ -40,11 +40,11 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   static constexpr int kTiles = kKeys / 8;
 
   // The warpgroups' turns: barrier 1 + group is its own.
-  CADENZA_MMA void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
-  CADENZA_MMA void end_turn() { thread_.arrive(2 - group(), kConsumers * kWarpgroup); }
+  CADENZA_DEVICE void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
+  CADENZA_DEVICE void end_turn() { thread_.arrive(2 - group(), kConsumers * kWarpgroup); }
 
   /// All tiles of a unit, from its first one on, which is there.
-  CADENZA_MMA void attend(TileInfo tile) {
+  CADENZA_DEVICE void attend(TileInfo tile) {
     clear(out_);
     row_max_[0] = row_max_[1] = -mma::kInfinity;
     row_sum_[0] = row_sum_[1] = 0;
@@ -79,19 +79,19 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     tiles_.advance();
   }
 
-  CADENZA_MMA void begin_scores(const TileInfo& tile, float (&scores)[kTiles][4]) {
+  CADENZA_DEVICE void begin_scores(const TileInfo& tile, float (&scores)[kTiles][4]) {
     if (tile.begins_segment) this->wait_segment();
     thread_.begin_products();
     multiply_rows<kDim>(thread_, this->segment(0), first_row(), this->tile(tiles_.slot(), 0),
                         scores);
     thread_.commit_products();
   }
-  CADENZA_MMA void end_scores(const TileInfo& tile) {
+  CADENZA_DEVICE void end_scores(const TileInfo& tile) {
     this->release(Layout::empty(tiles_.slot(), 0));
     if (tile.ends_segment) this->release_segment();
   }
-  CADENZA_MMA void begin_out(const Ring<Layout::kTileSlots>& at,
-                             const unsigned (&probabilities)[kTiles / 2][4]) {
+  CADENZA_DEVICE void begin_out(const Ring<Layout::kTileSlots>& at,
+                                const unsigned (&probabilities)[kTiles / 2][4]) {
     thread_.wait(this->barrier(Layout::full(at.slot(), 1)), at.parity());
     thread_.pin(out_);
     thread_.begin_products();
@@ -101,37 +101,37 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
 
   /// Scores to probabilities. What was summed before decays by the growth of a row's maximum. A row
   /// that sees nothing keeps its state.
-  CADENZA_MMA void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
-                                  float (&decay)[2]) {
+  CADENZA_DEVICE void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
+                                     float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
     if (!all) {
       apply_mask(
           thread_, [&](int half) { return keys_of(visible, row(half)); }, scores);
     }
     float highest[2][2];  // of even and odd columns: short chains of dependent instructions
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const bool sees = all || visible.sees_some(row(half), kKeys);
       highest[half][0] = highest[half][1] =
           sees ? fmaxf(row_max_[half], mma::kLeast) : row_max_[half];
     }
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 4; ++i) {
         highest[i / 2][i % 2] = fmaxf(highest[i / 2][i % 2], scores[tile][i]);
       }
     }
     float top[2] = {fmaxf(highest[0][0], highest[0][1]), fmaxf(highest[1][0], highest[1][1])};
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int bits = 1; bits < 4; bits *= 2) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int half = 0; half < 2; ++half) {
         top[half] = fmaxf(top[half], thread_.exchanged(top[half], bits));
       }
     }
     float from[2];
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) from[half] = top[half] == -mma::kInfinity ? 0 : top[half];
     const float scale = problem_.scale * mma::kLog2e;
     if (fmaxf(fabsf(from[0]), fabsf(from[1])) * scale < kHugeLogit) {
@@ -150,53 +150,53 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   /// powers of a row are relative to the same rounded product, one instruction each. Where logits
   /// are huge the difference comes before the product: it is 0 for the largest, however large.
   template <bool kHuge>
-  CADENZA_MMA void exponentiate(float scale, const float (&from)[2], float (&scores)[kTiles][4],
-                                float (&decay)[2]) {
+  CADENZA_DEVICE void exponentiate(float scale, const float (&from)[2], float (&scores)[kTiles][4],
+                                   float (&decay)[2]) {
     float shift[2];
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       shift[half] = from[half] * scale;
       decay[half] = thread_.exp2(kHuge ? (row_max_[half] - from[half]) * scale
                                        : row_max_[half] * scale - shift[half]);
     }
     float added[2][2] = {};
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& score = scores[tile][i];
         score = thread_.exp2(kHuge ? (score - from[i / 2]) * scale
-                                   : thread_.multiply_add(score, scale, -shift[i / 2]));
+                                   : thread_.fma(score, scale, -shift[i / 2]));
         added[i / 2][i % 2] += score;
       }
     }
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       row_sum_[half] = row_sum_[half] * decay[half] + (added[half][0] + added[half][1]);
     }
   }
 
-  CADENZA_MMA void rescale_o(const float (&decay)[2]) {
-    CADENZA_MMA_UNROLL
+  CADENZA_DEVICE void rescale_o(const float (&decay)[2]) {
+    CADENZA_UNROLL
     for (int tile = 0; tile < kDim / 8; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 4; ++i) out_[tile][i] *= decay[i / 2];
     }
   }
 
   /// With what an earlier call left in memory.
-  CADENZA_MMA void merge(const Unit& unit) {
+  CADENZA_DEVICE void merge(const Unit& unit) {
     const Queries& buffer = problem_.queries[unit.buffer];
-    const auto out = mma::head_rows<kDim>(buffer.out, buffer, unit.begin, unit.head_begin);
-    const auto lse = mma::head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
+    const auto out = head_rows<kDim>(buffer.out, buffer, unit.begin, unit.head_begin);
+    const auto lse = head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
     float before[2];
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const bool inside = row(half) < unit.end - unit.begin;
       before[half] = inside ? lse.data[row(half) * lse.stride] : -mma::kInfinity;
     }
     thread_.warp_barrier();  // all lanes of a row have read its lse
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       float total = row_sum_[half];
       total += thread_.exchanged(total, 1);

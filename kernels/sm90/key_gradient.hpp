@@ -21,12 +21,12 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     this->for_each_unit([this](int unit) { load_unit(unit); });
   }
 
  private:
-  CADENZA_MMA void load_unit(int unit) {
+  CADENZA_DEVICE void load_unit(int unit) {
     const Unit& of = problem_.units[unit];
     int last_entry = -1;
     int tiles = 0;
@@ -62,7 +62,7 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
     }
   }
 
-  CADENZA_MMA void load_keys(const Unit& of) {
+  CADENZA_DEVICE void load_keys(const Unit& of) {
     this->load_segment([&](int array, int to, Barrier* full) {
       const Keys& buffer = problem_.keys[of.buffer];
       const TensorMap* map =
@@ -73,11 +73,11 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
     });
   }
 
-  CADENZA_MMA void copy_statistics(const Entry& task, int row, int head, float* to) const {
+  CADENZA_DEVICE void copy_statistics(const Entry& task, int row, int head, float* to) const {
     const Queries& buffer = problem_.queries[task.queries];
     const std::int64_t first =
         (task.q_begin + row - buffer.begin) * buffer.heads + head - buffer.first_head;
-    CADENZA_MMA_ROLL
+    CADENZA_ROLL
     for (int query = lane(); query < kQueries; query += 32) {
       const bool inside = task.q_begin + row + query < task.q_end;
       const std::int64_t at = first + (inside ? query * buffer.heads : 0);
@@ -97,7 +97,7 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     while (this->next_tile().unit >= 0) {
       if (tile_info().begins_segment) {
         clear(dk_);
@@ -118,9 +118,9 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   }
 
  private:
-  CADENZA_MMA const TileInfo& tile_info() const { return this->info(tiles_.slot()); }
+  CADENZA_DEVICE const TileInfo& tile_info() const { return this->info(tiles_.slot()); }
 
-  CADENZA_MMA void differentiate() {
+  CADENZA_DEVICE void differentiate() {
     const unsigned queries = this->tile(tiles_.slot(), 0);
     const unsigned dout = this->tile(tiles_.slot(), 1);
     float scores[kTiles][4];
@@ -160,16 +160,16 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   }
 
   /// Columns are queries: a thread meets two for every eight.
-  CADENZA_MMA void recompute_probabilities(float (&scores)[kTiles][4]) const {
+  CADENZA_DEVICE void recompute_probabilities(float (&scores)[kTiles][4]) const {
     const float scale = problem_.scale * mma::kLog2e;
     const float* lse = this->numbers(tiles_.slot());
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int query = tile * 8 + sum_column(thread_.index()) + i;
         const float lse_of_query = usable_lse(lse[query]);
-        CADENZA_MMA_UNROLL
+        CADENZA_UNROLL
         for (int half = 0; half < 2; ++half) {
           float& score = scores[tile][2 * half + i];
           score = probability(thread_, score, scale, lse_of_query);
@@ -179,12 +179,12 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   }
 
   template <bool kAll>
-  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
-                                  float (&dscores)[kTiles][4]) const {
+  CADENZA_DEVICE void subtract_delta(const float (&scores)[kTiles][4],
+                                     float (&dscores)[kTiles][4]) const {
     const float* delta = this->numbers(tiles_.slot()) + kQueries;
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int query = tile * 8 + sum_column(thread_.index()) + i % 2;
         dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta[query]);
@@ -193,11 +193,11 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   }
 
   /// Adds the sums to memory and begins new ones.
-  CADENZA_MMA void add_sums(const Unit& unit) {
+  CADENZA_DEVICE void add_sums(const Unit& unit) {
     const Keys& buffer = problem_.keys[unit.buffer];
-    const auto dk = mma::head_rows<kDim>(buffer.dk, buffer, unit.begin, unit.kv_head);
-    const auto dv = mma::head_rows<kDim>(buffer.dv, buffer, unit.begin, unit.kv_head);
-    CADENZA_MMA_UNROLL
+    const auto dk = head_rows<kDim>(buffer.dk, buffer, unit.begin, unit.kv_head);
+    const auto dv = head_rows<kDim>(buffer.dv, buffer, unit.begin, unit.kv_head);
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       if (row(half) >= unit.end - unit.begin) continue;
       float* to_dk = dk.data + row(half) * dk.stride + sum_column(thread_.index());

@@ -11,21 +11,21 @@ namespace cadenza::kernels::sm90 {
 
 /// lse in units of log2, for probability(). A row without keys has lse = -inf; +inf makes all its
 /// probabilities 0.
-CADENZA_MMA float usable_lse(float lse) {
+CADENZA_DEVICE float usable_lse(float lse) {
   return lse == -mma::kInfinity ? mma::kInfinity : lse * mma::kLog2e;
 }
 
 /// e^(score * scale - lse), `scale` and `lse` in units of log2. Above 1 by rounding alone; NaN
 /// stays.
 template <typename Thread>
-CADENZA_MMA float probability(const Thread& thread, float score, float scale, float lse) {
-  const float above = thread.multiply_add(score, scale, -lse);
+CADENZA_DEVICE float probability(const Thread& thread, float score, float scale, float lse) {
+  const float above = thread.fma(score, scale, -lse);
   return thread.exp2(above > 0 ? 0 : above);
 }
 
 /// Gradient of a score times 1 / scale. Of a tile that is not seen as a whole (`all`), what is not
 /// seen has probability 0 and may be anything, also NaN.
-CADENZA_MMA float score_gradient(bool all, float probability, float dprobability, float delta) {
+CADENZA_DEVICE float score_gradient(bool all, float probability, float dprobability, float delta) {
   return !all && probability == 0 ? 0 : probability * (dprobability - delta);
 }
 
@@ -44,7 +44,7 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
       const Unit& unit = problem_.units[tile.unit];
       if (tile.begins_segment) {
@@ -68,11 +68,11 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
  private:
   static constexpr int kTiles = kKeys / 8;
 
-  CADENZA_MMA void load_statistics(const Unit& unit) {
+  CADENZA_DEVICE void load_statistics(const Unit& unit) {
     const Queries& buffer = problem_.queries[unit.buffer];
-    const auto lse = mma::head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
-    const auto delta = mma::head_rows<1>(buffer.delta, buffer, unit.begin, unit.head_begin);
-    CADENZA_MMA_UNROLL
+    const auto lse = head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
+    const auto delta = head_rows<1>(buffer.delta, buffer, unit.begin, unit.head_begin);
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       const bool inside = row(half) < unit.end - unit.begin;
       lse_[half] = inside ? usable_lse(lse.data[row(half) * lse.stride]) : mma::kInfinity;
@@ -80,7 +80,7 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     }
   }
 
-  CADENZA_MMA void differentiate(const Visible& visible) {
+  CADENZA_DEVICE void differentiate(const Visible& visible) {
     const unsigned keys = this->tile(tiles_.slot(), 0);
     const unsigned values = this->tile(tiles_.slot(), 1);
     float scores[kTiles][4];
@@ -114,22 +114,22 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
   }
 
   template <bool kAll>
-  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
-                                  float (&dscores)[kTiles][4]) const {
-    CADENZA_MMA_UNROLL
+  CADENZA_DEVICE void subtract_delta(const float (&scores)[kTiles][4],
+                                     float (&dscores)[kTiles][4]) const {
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 4; ++i) {
         dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta_[i / 2]);
       }
     }
   }
 
-  CADENZA_MMA void recompute_probabilities(float (&scores)[kTiles][4]) const {
+  CADENZA_DEVICE void recompute_probabilities(float (&scores)[kTiles][4]) const {
     const float scale = problem_.scale * mma::kLog2e;
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int i = 0; i < 4; ++i) {
         scores[tile][i] = probability(thread_, scores[tile][i], scale, lse_[i / 2]);
       }
@@ -138,19 +138,19 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
 
   /// Adds scale * (dQ turned back) to memory: the gradient of the queries that were not rotated.
   /// The two elements of a pair are sums of one thread.
-  CADENZA_MMA void add_gradient(const Unit& unit, const Rotation& rotation) {
+  CADENZA_DEVICE void add_gradient(const Unit& unit, const Rotation& rotation) {
     const Queries& buffer = problem_.queries[unit.buffer];
-    const auto to = mma::head_rows<kDim>(buffer.dq, buffer, unit.begin, unit.head_begin);
-    CADENZA_MMA_UNROLL
+    const auto to = head_rows<kDim>(buffer.dq, buffer, unit.begin, unit.head_begin);
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       if (row(half) >= unit.end - unit.begin) continue;
       const std::int64_t table =
-          mma::table_at(rotation, unit.begin - buffer.begin + row(half), problem_.half);
+          table_at(rotation, unit.begin - buffer.begin + row(half), problem_.half);
       const int column = sum_column(thread_.index());
       float turned[kDim / 8][2];
-      CADENZA_MMA_UNROLL
+      CADENZA_UNROLL
       for (int tile = 0; tile < kDim / 16; ++tile) {
-        CADENZA_MMA_UNROLL
+        CADENZA_UNROLL
         for (int i = 0; i < 2; ++i) {
           const int d = tile * 8 + column + i;
           const float low = dq_[tile][2 * half + i] * problem_.scale;
