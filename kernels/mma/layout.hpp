@@ -51,13 +51,9 @@ CADENZA_DEVICE constexpr LaneAddress transposed_address(int lane) {
   return {lane % 16, lane / 16 * kChunk};
 }
 
-/// Of the four sums that a lane has of a result [16, 8]: 0 and 1 are in this row, 2 and 3 eight
-/// rows on; columns are sum_column(lane) and the next.
+/// First row of a lane's part of a fragment.
 CADENZA_DEVICE constexpr int sum_row(int lane) {
   return lane / 4;
-}
-CADENZA_DEVICE constexpr int sum_column(int lane) {
-  return lane % 4 * 2;
 }
 
 }  // namespace cadenza::kernels::mma

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the passes share: tiles from memory to shared memory, products of a warp, the mask, the walk
-// over a unit's keys. `Thread` is DeviceThread or, on the host, EmulatedThread.
+// What the passes share: tiles from memory to shared memory, products of a warp, the walk over a
+// unit's keys. `Thread` is DeviceThread or, on the host, EmulatedThread.
 #pragma once
 
+#include "../device/mask.hpp"
 #include "layout.hpp"
 
 namespace cadenza::kernels::mma {
@@ -12,25 +13,13 @@ inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
 /// far less than the rounding of its factors.
 inline constexpr int kTilesPerFlush = 64;
 
-inline constexpr float kInfinity = __builtin_huge_valf();
-/// Least maximum of a row that has seen a key: scores that overflow to -inf leave a trace.
-inline constexpr float kLeast = -__FLT_MAX__;
-inline constexpr float kLog2e = 1.4426950408889634f;
-
 /// Rows of a unit that a warp computes: twice those of an instruction, so that what is read from
 /// shared memory for the right factor of a product is multiplied twice.
 inline constexpr int kWarpRows = 32;
 
-/// A lane's part of a result [kWarpRows, kColumns]: by 16 rows, by 8 columns.
+/// A lane's part of a result [kWarpRows, kColumns]: two fragments, of 16 rows each.
 template <int kColumns>
 using Sums = float[2][kColumns / 8][4];
-
-CADENZA_DEVICE std::int64_t min(std::int64_t a, std::int64_t b) {
-  return a < b ? a : b;
-}
-CADENZA_DEVICE std::int64_t max(std::int64_t a, std::int64_t b) {
-  return a > b ? a : b;
-}
 
 /// Begins to copy `rows` rows to a tile [kCount, kDim]; the others become zeros. A thread has one
 /// column of chunks, every kStep-th row: chunks lie there in the same order.
@@ -66,13 +55,7 @@ CADENZA_DEVICE void copy_tile(const Thread& thread, const HeadRows<const Bits>& 
 template <int kTiles>
 CADENZA_DEVICE void clear(float (&sums)[2][kTiles][4]) {
   CADENZA_UNROLL
-  for (int block = 0; block < 2; ++block) {
-    CADENZA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_UNROLL
-      for (int i = 0; i < 4; ++i) sums[block][tile][i] = 0;
-    }
-  }
+  for (auto& block : sums) device::clear(block);
 }
 
 /// Adds the products of two left factors with 16 columns of right factors.
@@ -148,93 +131,9 @@ CADENZA_DEVICE void add_product_of_sums(const Thread& thread, const float (&left
   for (int depth = 0; depth < kDepth; depth += 2) {
     unsigned a[2][4];
     CADENZA_UNROLL
-    for (int block = 0; block < 2; ++block) {
-      CADENZA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float(&of)[4] = left[block][depth + i / 2];
-        a[block][i] = thread.pack(of[i % 2 * 2], of[i % 2 * 2 + 1]);
-      }
-    }
+    for (int block = 0; block < 2; ++block) pack(thread, left[block], depth, a[block]);
     add_product_of_columns<kDim>(thread, a, right, right_row + depth * 8, 0, sums);
   }
-}
-
-/// Replaces elements i of 2 of every eighth place of a row in memory by value(old, tile, i). All
-/// are read before one is written: a thread would wait for each of them otherwise.
-template <int kTiles, typename Value>
-CADENZA_DEVICE void update_row(float* to, const Value& value) {
-  float row[kTiles][2];
-  CADENZA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_UNROLL
-    for (int i = 0; i < 2; ++i) row[tile][i] = value(to[tile * 8 + i], tile, i);
-  }
-  CADENZA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_UNROLL
-    for (int i = 0; i < 2; ++i) to[tile * 8 + i] = row[tile][i];
-  }
-}
-
-/// Adds value(tile, i) to the same elements.
-template <int kTiles, typename Value>
-CADENZA_DEVICE void add_to_row(float* to, const Value& value) {
-  update_row<kTiles>(to, [&](float old, int tile, int i) { return old + value(tile, i); });
-}
-
-/// What of a tile's pairs counts: queries and keys are numbered from the tile's first ones, so that
-/// a few registers hold it.
-struct Visible {
-  int q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
-  int low = 0, high = 0;
-
-  // `&` and `|`, since a comparison is cheaper than a branch around it.
-  CADENZA_DEVICE bool sees(int query, int key) const {
-    return (query >= q_begin) & (query < q_end) & (key >= k_begin) & (key < k_end) &
-           (key - query >= low) & (key - query <= high);
-  }
-  /// Of queries [q, q + queries) and keys [k, k + keys): every pair counts.
-  CADENZA_DEVICE bool sees_all(int q, int queries, int k, int keys) const {
-    return (q >= q_begin) & (q + queries <= q_end) & (k >= k_begin) & (k + keys <= k_end) &
-           (k - (q + queries - 1) >= low) & (k + keys - 1 - q <= high);
-  }
-  /// No pair does.
-  CADENZA_DEVICE bool sees_none(int q, int queries, int k, int keys) const {
-    return (q >= q_end) | (q + queries <= q_begin) | (k >= k_end) | (k + keys <= k_begin) |
-           (k + keys - 1 - q < low) | (k - (q + queries - 1) > high);
-  }
-  /// The query sees one of the tile's `keys` keys.
-  CADENZA_DEVICE bool sees_some(int query, int keys) const {
-    const int first = k_begin > query + low ? k_begin : query + low;
-    const int end = k_end < query + high + 1 ? k_end : query + high + 1;
-    return (query >= q_begin) & (query < q_end) & (first < end) & (first < keys) & (end > 0);
-  }
-  /// Of the tile that begins so many keys, or queries, later.
-  CADENZA_DEVICE void pass_keys(int keys) {
-    k_begin -= keys;
-    k_end -= keys;
-    low -= keys;
-    high -= keys;
-  }
-  CADENZA_DEVICE void pass_queries(int queries) {
-    q_begin -= queries;
-    q_end -= queries;
-    low += queries;
-    high += queries;
-  }
-};
-
-/// Anything beyond the rows of a buffer is as far as any other: they are fewer than this.
-CADENZA_DEVICE int clamped(std::int64_t distance) {
-  constexpr std::int64_t kFar = 1 << 30;
-  return static_cast<int>(min(max(distance, -kFar), kFar));
-}
-
-/// Of the tile whose first query and key are these.
-CADENZA_DEVICE Visible visible_in(const Entry& entry, std::int64_t query, std::int64_t key) {
-  return {clamped(entry.q_begin - query),   clamped(entry.q_end - query),
-          clamped(entry.k_begin - key),     clamped(entry.k_end - key),
-          clamped(entry.low + query - key), clamped(entry.high + query - key)};
 }
 
 /// A tile of keys that some query of a unit sees: one of a walk over the unit's entries.
@@ -268,53 +167,19 @@ struct KeyTile {
     left = 0;
     for (entry = from; entry < unit.last_entry; ++entry) {
       const Entry& of = problem.entries[problem.order[entry]];
-      if (of.head_begin > unit.head_begin || of.head_end <= unit.head_begin) continue;
-      const std::int64_t first = max(of.q_begin, unit.begin);
-      const std::int64_t last = min(of.q_end, unit.end) - 1;
-      const std::int64_t key = max(of.k_begin, first + of.low);
-      const std::int64_t end = min(of.k_end, last + of.high + 1);
-      if (first > last || key >= end) continue;
+      const Tokens met = keys_met(of, unit);
+      if (met.empty()) continue;
       const Keys& buffer = problem.keys[of.keys];
-      k = head_rows<kDim>(buffer.k, buffer, key, unit.kv_head).data;
-      v = head_rows<kDim>(buffer.v, buffer, key, unit.kv_head).data;
+      k = head_rows<kDim>(buffer.k, buffer, met.begin, unit.kv_head).data;
+      v = head_rows<kDim>(buffer.v, buffer, met.begin, unit.kv_head).data;
       stride = buffer.heads * kDim;
-      left = clamped(end - key);
+      left = clamped(met.end - met.begin);
       rotation = of.rotation;
-      visible = visible_in(of, unit.begin, key);
+      visible = visible_in(of, unit.begin, met.begin);
       return;
     }
   }
 };
-
-/// How a row goes to memory: its sums times `now` and what memory holds of it times `before`.
-struct RowMerge {
-  float now;
-  float before;
-  float lse;
-
-  /// What `out` in memory becomes with this call's sum.
-  CADENZA_DEVICE float merged(float out, float sum) const {
-    const float old = before > 0 ? out * before : 0;  // 0: nothing was there
-    return old + sum * now;
-  }
-};
-
-/// Whether a row of this maximum and sum saw no key. It keeps what memory holds of it.
-CADENZA_DEVICE bool saw_nothing(float row_max, float total) {
-  return row_max == -kInfinity && total == 0;
-}
-
-/// Merges sums of a row with its lse in memory. `total`: the sum of e^(logit - row_max); 0 where
-/// all logits are -inf, an overflow: there is no softmax then, but NaN.
-template <typename Thread>
-CADENZA_DEVICE RowMerge merge_row(const Thread& thread, float row_max, float total, float lse) {
-  const float own = total > 0 ? row_max + thread.log(total) : __builtin_nanf("");
-  const float high = own < lse ? lse : own;
-  const float now = thread.exp(own - high);
-  const float before = thread.exp(lse - high);
-  const float both = now + before;
-  return {now / (both * total), before / both, high + thread.log(both)};
-}
 
 /// Room for the four tiles of a walk that a block has in hand.
 inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
@@ -334,23 +199,19 @@ class PassOverUnit {
   CADENZA_DEVICE int warp_row() const { return thread_.index() / 32 / kShare * kWarpRows; }
   /// Which of the warps of the same rows.
   CADENZA_DEVICE int share() const { return thread_.index() / 32 % kShare; }
-  /// Row of the unit of a lane's sums [r / 2][...][r % 2 * 2] and the next, for r of 0 to 3.
-  CADENZA_DEVICE int row(int r) const { return warp_row() + sum_row(lane()) + 8 * r; }
+  /// A lane's first row in a fragment, of the unit; half 1 is eight rows on.
+  CADENZA_DEVICE int row(int block, int half = 0) const {
+    return warp_row() + 16 * block + sum_row(lane()) + 8 * half;
+  }
   CADENZA_DEVICE int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
 
-  /// Sums whose sees(row, column) is false become `value`.
-  template <int kTiles, typename Sees>
-  CADENZA_DEVICE void apply_mask(float (&sums)[2][kTiles][4], float value, const Sees& sees) const {
+  /// Sums of what rows do not see become `value`. @param seen  seen(row)
+  template <int kTiles, typename Seen>
+  CADENZA_DEVICE void apply_mask(const Seen& seen, float value, float (&sums)[2][kTiles][4]) const {
     CADENZA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      CADENZA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          float& sum = sums[r / 2][tile][r % 2 * 2 + i];
-          if (!sees(row(r), tile * 8 + sum_column(lane()) + i)) sum = value;
-        }
-      }
+    for (int block = 0; block < 2; ++block) {
+      const auto seen_half = [&](int half) { return seen(row(block, half)); };
+      device::apply_mask(thread_, seen_half, value, sums[block]);
     }
   }
 

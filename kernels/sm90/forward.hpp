@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "../device/epilogue.hpp"
 #include "query_units.hpp"
 
 namespace cadenza::kernels::sm90 {
@@ -31,8 +32,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     if (group() == 1) end_turn();  // the first turn is the other's
     for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
       attend(tile);
-      const Unit& unit = problem_.units[tile.unit];
-      merge(unit);
+      merge_out(thread_, problem_, problem_.units[tile.unit], row(), row_max_, row_sum_, out_);
     }
   }
 
@@ -46,7 +46,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   /// All tiles of a unit, from its first one on, which is there.
   CADENZA_DEVICE void attend(TileInfo tile) {
     clear(out_);
-    row_max_[0] = row_max_[1] = -mma::kInfinity;
+    row_max_[0] = row_max_[1] = -kInfinity;
     row_sum_[0] = row_sum_[1] = 0;
     float scores[kTiles][4];
     unsigned probabilities[kTiles / 2][4];
@@ -70,7 +70,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
       thread_.end_basic_block(row_sum_[0] + row_sum_[1]);
       thread_.template wait_products<0>(out_);
       this->release(Layout::empty(before.slot(), 1));
-      rescale_o(decay);
+      rescale_o(decay, out_);
       pack(thread_, scores, probabilities);
     }
     begin_out(tiles_, probabilities);
@@ -104,111 +104,42 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   CADENZA_DEVICE void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
                                      float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
+    float row_max[2] = {fmaxf(row_max_[0], kLeast), fmaxf(row_max_[1], kLeast)};
     if (!all) {
       apply_mask(
-          thread_, [&](int half) { return keys_of(visible, row(half)); }, scores);
-    }
-    float highest[2][2];  // of even and odd columns: short chains of dependent instructions
-    CADENZA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool sees = all || visible.sees_some(row(half), kKeys);
-      highest[half][0] = highest[half][1] =
-          sees ? fmaxf(row_max_[half], mma::kLeast) : row_max_[half];
-    }
-    CADENZA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        highest[i / 2][i % 2] = fmaxf(highest[i / 2][i % 2], scores[tile][i]);
-      }
-    }
-    float top[2] = {fmaxf(highest[0][0], highest[0][1]), fmaxf(highest[1][0], highest[1][1])};
-    CADENZA_UNROLL
-    for (int bits = 1; bits < 4; bits *= 2) {
+          thread_, [&](int half) { return keys_of(visible, row(half)); }, -kInfinity, scores);
       CADENZA_UNROLL
       for (int half = 0; half < 2; ++half) {
-        top[half] = fmaxf(top[half], thread_.exchanged(top[half], bits));
+        if (!visible.sees_some(row(half), kKeys)) row_max[half] = row_max_[half];
       }
     }
-    float from[2];
-    CADENZA_UNROLL
-    for (int half = 0; half < 2; ++half) from[half] = top[half] == -mma::kInfinity ? 0 : top[half];
-    const float scale = problem_.scale * mma::kLog2e;
+    raise_row_max(thread_, scores, row_max);
+    const float from[2] = {subtracted(row_max[0]), subtracted(row_max[1])};
+    const float scale = problem_.scale * kLog2e;
     if (fmaxf(fabsf(from[0]), fabsf(from[1])) * scale < kHugeLogit) {
-      exponentiate<false>(scale, from, scores, decay);
+      exponentiate_and_add<Exponent::fused>(scale, from, scores, decay);
     } else {
-      exponentiate<true>(scale, from, scores, decay);
+      exponentiate_and_add<Exponent::difference_first>(scale, from, scores, decay);
     }
-    row_max_[0] = top[0];
-    row_max_[1] = top[1];
+    row_max_[0] = row_max[0];
+    row_max_[1] = row_max[1];
   }
 
   /// Of logits beyond this, in units of log2, the rounding of a product is no small power of 2.
   static constexpr float kHugeLogit = 1 << 20;
 
-  /// Scores to powers of 2 of their distance to `from`, and what was summed before decays. All
-  /// powers of a row are relative to the same rounded product, one instruction each. Where logits
-  /// are huge the difference comes before the product: it is 0 for the largest, however large.
-  template <bool kHuge>
-  CADENZA_DEVICE void exponentiate(float scale, const float (&from)[2], float (&scores)[kTiles][4],
-                                   float (&decay)[2]) {
-    float shift[2];
+  template <Exponent kExponent>
+  CADENZA_DEVICE void exponentiate_and_add(float scale, const float (&from)[2],
+                                           float (&scores)[kTiles][4], float (&decay)[2]) {
     CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      shift[half] = from[half] * scale;
-      decay[half] = thread_.exp2(kHuge ? (row_max_[half] - from[half]) * scale
-                                       : row_max_[half] * scale - shift[half]);
+      decay[half] = power<kExponent>(thread_, row_max_[half], from[half], scale);
     }
-    float added[2][2] = {};
-    CADENZA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        float& score = scores[tile][i];
-        score = thread_.exp2(kHuge ? (score - from[i / 2]) * scale
-                                   : thread_.fma(score, scale, -shift[i / 2]));
-        added[i / 2][i % 2] += score;
-      }
-    }
+    float added[2];
+    exponentiate<kExponent, 2>(thread_, scale, from, scores, added);
     CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      row_sum_[half] = row_sum_[half] * decay[half] + (added[half][0] + added[half][1]);
-    }
-  }
-
-  CADENZA_DEVICE void rescale_o(const float (&decay)[2]) {
-    CADENZA_UNROLL
-    for (int tile = 0; tile < kDim / 8; ++tile) {
-      CADENZA_UNROLL
-      for (int i = 0; i < 4; ++i) out_[tile][i] *= decay[i / 2];
-    }
-  }
-
-  /// With what an earlier call left in memory.
-  CADENZA_DEVICE void merge(const Unit& unit) {
-    const Queries& buffer = problem_.queries[unit.buffer];
-    const auto out = head_rows<kDim>(buffer.out, buffer, unit.begin, unit.head_begin);
-    const auto lse = head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
-    float before[2];
-    CADENZA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool inside = row(half) < unit.end - unit.begin;
-      before[half] = inside ? lse.data[row(half) * lse.stride] : -mma::kInfinity;
-    }
-    thread_.warp_barrier();  // all lanes of a row have read its lse
-    CADENZA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float total = row_sum_[half];
-      total += thread_.exchanged(total, 1);
-      total += thread_.exchanged(total, 2);
-      if (row(half) >= unit.end - unit.begin || mma::saw_nothing(row_max_[half], total)) continue;
-      const mma::RowMerge merge =
-          mma::merge_row(thread_, row_max_[half] * problem_.scale, total, before[half]);
-      float* to = out.data + row(half) * out.stride + sum_column(thread_.index());
-      mma::update_row<kDim / 8>(to, [&](float old, int tile, int i) {
-        return merge.merged(old, out_[tile][2 * half + i]);
-      });
-      if (thread_.index() % 4 == 0) lse.data[row(half) * lse.stride] = merge.lse;
+      row_sum_[half] = row_sum_[half] * decay[half] + added[half];
     }
   }
 

@@ -60,14 +60,9 @@ CADENZA_DEVICE constexpr std::uint64_t advanced(std::uint64_t descriptor, int by
   return descriptor + static_cast<std::uint64_t>(bytes >> 4);
 }
 
-/// Of the sums that a thread has of a result [64, N], in groups of four for every eight columns: 0
-/// and 1 are in row sum_row, 2 and 3 eight rows on; columns are sum_column and the next. The same
-/// as for a left factor in registers, 16 columns at a time.
+/// First row of a thread's fragment of a result [64, N].
 CADENZA_DEVICE constexpr int sum_row(int thread) {
   return thread % kWarpgroup / 32 * 16 + thread % 32 / 4;
-}
-CADENZA_DEVICE constexpr int sum_column(int thread) {
-  return thread % 4 * 2;
 }
 
 }  // namespace cadenza::kernels::sm90

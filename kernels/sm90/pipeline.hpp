@@ -11,14 +11,13 @@
 // loading warp is already at the next unit while the last one is computed.
 #pragma once
 
-#include "../mma/tiles.hpp"
+#include "../device/mask.hpp"
 #include "layout.hpp"
 #include "walks.hpp"
 
 namespace cadenza::kernels::sm90 {
 
 using Barrier = std::uint64_t;
-using mma::Visible;
 
 /// What the computing warpgroups have to know of a tile.
 struct TileInfo {
@@ -226,10 +225,10 @@ class Consumer : public Block<Layout, Thread> {
       Base::thread_;
 
   CADENZA_DEVICE int group() const { return thread_.index() / kWarpgroup - 1; }
-  /// Of a unit: the first row of this warpgroup, and the row of this thread's sums 0 and 1 (half 0)
-  /// or 2 and 3 of every four.
+  /// Of a unit: the first rows of this warpgroup and, in a fragment, of this thread; half 1 is
+  /// eight rows on.
   CADENZA_DEVICE int first_row() const { return group() * kWarpgroupRows; }
-  CADENZA_DEVICE int row(int half) const {
+  CADENZA_DEVICE int row(int half = 0) const {
     return first_row() + sum_row(thread_.index()) + 8 * half;
   }
 
@@ -289,68 +288,6 @@ CADENZA_DEVICE void multiply_columns(const Thread& thread, const unsigned (&left
   CADENZA_UNROLL
   for (int step = 0; step < kSteps; ++step) {
     thread.multiply(sums, left[step], advanced(from, step * kDepth * kRowBytes));
-  }
-}
-
-/// Sums rounded to bfloat16: in their places as a left factor.
-template <int kTiles, typename Thread>
-CADENZA_DEVICE void pack(const Thread& thread, const float (&sums)[kTiles][4],
-                         unsigned (&packed)[kTiles / 2][4]) {
-  CADENZA_UNROLL
-  for (int step = 0; step < kTiles / 2; ++step) {
-    CADENZA_UNROLL
-    for (int part = 0; part < 4; ++part) {
-      const float* pair = &sums[2 * step + part / 2][part % 2 * 2];
-      packed[step][part] = thread.pack(pair[0], pair[1]);
-    }
-  }
-}
-
-template <int kTiles>
-CADENZA_DEVICE void clear(float (&sums)[kTiles][4]) {
-  CADENZA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_UNROLL
-    for (int i = 0; i < 4; ++i) sums[tile][i] = 0;
-  }
-}
-
-/// Of a tile's columns those that a row sees: [begin, begin + size).
-struct SeenColumns {
-  int begin = 0;
-  unsigned size = 0;
-  CADENZA_DEVICE bool has(int column) const { return static_cast<unsigned>(column - begin) < size; }
-};
-
-CADENZA_DEVICE SeenColumns columns_between(bool row_counts, int begin, int end) {
-  return {begin, row_counts && begin < end ? static_cast<unsigned>(end - begin) : 0u};
-}
-CADENZA_DEVICE SeenColumns keys_of(const Visible& of, int query) {
-  const int begin = of.k_begin > query + of.low ? of.k_begin : query + of.low;
-  const int end = of.k_end < query + of.high + 1 ? of.k_end : query + of.high + 1;
-  return columns_between(query >= of.q_begin && query < of.q_end, begin, end);
-}
-CADENZA_DEVICE SeenColumns queries_of(const Visible& of, int key) {
-  const int begin = of.q_begin > key - of.high ? of.q_begin : key - of.high;
-  const int end = of.q_end < key - of.low + 1 ? of.q_end : key - of.low + 1;
-  return columns_between(key >= of.k_begin && key < of.k_end, begin, end);
-}
-
-/// Hides what a thread's two rows do not see: the scores of one row are in places 0 and 1 of every
-/// four, those of the other in 2 and 3. They become -inf. @param seen  seen(half), of a row
-template <int kTiles, typename Thread, typename Seen>
-CADENZA_DEVICE void apply_mask(const Thread& thread, const Seen& seen, float (&scores)[kTiles][4]) {
-  CADENZA_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const SeenColumns of_row = seen(half);
-    CADENZA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const int column = tile * 8 + sum_column(thread.index()) + i;
-        if (!of_row.has(column)) scores[tile][2 * half + i] = -mma::kInfinity;
-      }
-    }
   }
 }
 

@@ -34,7 +34,7 @@ class QueryUnitLoader : public Loader<Layout, Thread> {
       this->load_tile(
           [&](TileInfo& info) {
             const Entry& task = problem_.entries[entry];
-            info.visible = mma::visible_in(task, of.begin, task.k_begin + row);
+            info.visible = visible_in(task, of.begin, task.k_begin + row);
             info.unit = unit;
             info.rotation = rotation;
             info.begins_segment = begins;

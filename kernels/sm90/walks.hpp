@@ -2,13 +2,10 @@
 // Which tiles the loading warp brings for a unit, one after another.
 #pragma once
 
-#include "../mma/tiles.hpp"
+#include "../device/units.hpp"
 #include "problem.hpp"
 
 namespace cadenza::kernels::sm90 {
-
-using mma::max;
-using mma::min;
 
 /// Over the tiles of keys that some query of a unit sees, entry after entry.
 class KeyWalk {
@@ -31,12 +28,10 @@ class KeyWalk {
   CADENZA_DEVICE void next_entry() {
     for (++at_; at_ < unit_.last_entry; ++at_) {
       const Entry& of = problem_.entries[entry()];
-      if (of.head_begin > unit_.head_begin || of.head_end <= unit_.head_begin) continue;
-      const std::int64_t first = max(of.q_begin, unit_.begin);
-      const std::int64_t last = min(of.q_end, unit_.end) - 1;
-      row_ = mma::clamped(max(0, first + of.low - of.k_begin));
-      end_ = mma::clamped(min(of.k_end, last + of.high + 1) - of.k_begin);
-      if (first <= last && row_ < end_) return;
+      const Tokens met = keys_met(of, unit_);
+      row_ = clamped(met.begin - of.k_begin);
+      end_ = clamped(met.end - of.k_begin);
+      if (!met.empty()) return;
     }
   }
 
@@ -71,13 +66,13 @@ class QueryWalk {
   CADENZA_DEVICE void next_entry() {
     for (++at_; at_ < unit_.last_entry; ++at_) {
       const Entry& of = problem_.entries[entry()];
-      const std::int64_t first = max(of.k_begin, unit_.begin);
-      const std::int64_t last = min(of.k_end, unit_.end) - 1;
-      row_ = mma::clamped(max(0, first - of.high - of.q_begin));
-      end_ = mma::clamped(min(of.q_end, last - of.low + 1) - of.q_begin);
-      head_ = first_head_ = of.head_begin > unit_.head_begin ? of.head_begin : unit_.head_begin;
-      last_head_ = of.head_end < unit_.head_end ? of.head_end : unit_.head_end;
-      if (head_ < last_head_ && first <= last && row_ < end_) return;
+      const Tokens met = queries_met(of, unit_);
+      const Heads heads = heads_met(of, unit_);
+      row_ = clamped(met.begin - of.q_begin);
+      end_ = clamped(met.end - of.q_begin);
+      head_ = first_head_ = heads.first;
+      last_head_ = heads.end;
+      if (head_ < last_head_ && !met.empty()) return;
     }
   }
 
