@@ -22,6 +22,9 @@ namespace cadenza::kernels::device {
 using Bits = std::uint16_t;  ///< of a bfloat16
 
 inline constexpr int kMostRows = 256;  ///< of a unit of any pass, a multiple of every pass' rows
+/// Queries after which sums of dK and dV go to memory: a sum of sums of so many terms loses far
+/// less than the rounding of its factors.
+inline constexpr int kQueriesPerFlush = 4096;
 
 /// Passes over the units of a call, each a launch.
 enum class Grid { forward, query_gradient, key_gradient };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "tiles.hpp"
 
 namespace cadenza::kernels::mma {

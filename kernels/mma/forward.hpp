@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "tiles.hpp"
 
 namespace cadenza::kernels::mma {

@@ -3,15 +3,14 @@
 // unit's keys. `Thread` is DeviceThread or, on the host, EmulatedThread.
 #pragma once
 
+#include "../device/fragment.hpp"
 #include "../device/mask.hpp"
 #include "layout.hpp"
 
 namespace cadenza::kernels::mma {
 
 inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
-/// Tiles of queries after which sums of dK and dV go to memory: a sum of sums of 4096 terms loses
-/// far less than the rounding of its factors.
-inline constexpr int kTilesPerFlush = 64;
+inline constexpr int kTilesPerFlush = kQueriesPerFlush / kQueryTile;
 
 /// Rows of a unit that a warp computes: twice those of an instruction, so that what is read from
 /// shared memory for the right factor of a product is multiplied twice.

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "query_units.hpp"
 
 namespace cadenza::kernels::sm90 {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "pipeline.hpp"
 
 namespace cadenza::kernels::sm90 {

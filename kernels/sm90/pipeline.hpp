@@ -11,6 +11,7 @@
 // loading warp is already at the next unit while the last one is computed.
 #pragma once
 
+#include "../device/fragment.hpp"
 #include "../device/mask.hpp"
 #include "layout.hpp"
 #include "walks.hpp"

@@ -16,10 +16,6 @@ inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kWarpgroupRows = 64;                      ///< of a product's result
 inline constexpr int kUnitRows = kConsumers * kWarpgroupRows;  ///< queries or keys of a unit
 inline constexpr int kKeys = 128;                              ///< of a tile that queries meet
-/// Queries after which sums of dK and dV go to memory: a sum of sums of so many terms loses far
-/// less than the rounding of its factors.
-inline constexpr int kQueriesPerFlush = 4096;
-
 inline constexpr int kQueries = 64;  ///< of a tile that keys meet: what registers have room for
 
 /// Place and form of an array of rows as the copy engine takes it: a CUtensorMap on a device.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "query_units.hpp"
 
 namespace cadenza::kernels::sm90 {

@@ -169,9 +169,8 @@ TEST(Mma, EqualsDefinitionForStripesBandsAndMaps) {
 /// More queries than a sum in registers holds.
 TEST(Mma, SumsOfKeysGoToMemoryOnTheWay) {
   std::mt19937_64 random(4);
-  Case of = rounded_case(
-      {{1, 1, 32}, 0, {(kernels::mma::kTilesPerFlush + 2) * kernels::mma::kQueryTile}, false, 0, 0},
-      random);
+  Case of =
+      rounded_case({{1, 1, 32}, 0, {kernels::device::kQueriesPerFlush + 128}, false, 0, 0}, random);
   of.pieces[0].task.band = Band::full();
   of.pieces[0].task.k = {0, 40};
   expect_mma(of);
