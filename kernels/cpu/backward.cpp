@@ -170,8 +170,8 @@ template <typename Real>
 void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
                         const RotaryTable<float>& rotary, const TaskList<Real>& list,
                         int most_threads) {
-  const UnitList units = make_units(shape, buffer_tokens(list, Side::keys), list.tasks,
-                                    {Side::keys, kernels.gradient_keys, shape.group()});
+  const UnitList units =
+      make_units(shape, list, {Side::keys, kernels.gradient_keys, shape.group()});
   Backward<Real> backward(kernels, shape, rotary, list, units);
   run_pass("attention_backward", backward, units.units.size(), most_threads);
 }

@@ -135,8 +135,7 @@ void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
                        int most_threads) {
   const int heads = std::min(shape.group(), kMaxTiles);
   const int tiles = tiles_per_unit(list, heads, shape.heads, thread_count(most_threads));
-  const UnitList units = make_units(shape, buffer_tokens(list, Side::queries), list.tasks,
-                                    {Side::queries, tiles * kQueryTile, heads});
+  const UnitList units = make_units(shape, list, {Side::queries, tiles * kQueryTile, heads});
   Forward<Real> forward(kernels, shape, rotary, list, units);
   run_pass("attention_forward", forward, units.units.size(), most_threads);
 }

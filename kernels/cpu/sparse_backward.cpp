@@ -346,8 +346,7 @@ void sparse_backward(const TileKernels& kernels, const AttentionShape& shape,
   const int columns = column_range(list, shape.kv_heads, kernels.gradient_keys);
   for (const Keys what : {Keys::blocks, Keys::columns}) {
     const int keys = what == Keys::blocks ? kernels.gradient_keys : columns;
-    const UnitList units = make_units(shape, buffer_tokens(list, Side::keys), list.tasks,
-                                      {Side::keys, keys, shape.group()});
+    const UnitList units = make_units(shape, list, {Side::keys, keys, shape.group()});
     SparseBackward<Real> backward(what, kernels, shape, rotary, list, units);
     run_pass("sparse_backward", backward, units.units.size(), most_threads);
   }

@@ -229,8 +229,7 @@ void sparse_forward(const TileKernels& kernels, const AttentionShape& shape,
   // sums: they are as many with any number of threads.
   constexpr int kThreads = 8;
   const int tiles = tiles_per_unit(list, 1, shape.heads, kThreads);
-  const UnitList units = make_units(shape, buffer_tokens(list, Side::queries), list.tasks,
-                                    {Side::queries, tiles * kQueryTile, 1});
+  const UnitList units = make_units(shape, list, {Side::queries, tiles * kQueryTile, 1});
   SparseForward<Real> forward(kernels, shape, rotary, list, units);
   run_pass("sparse_forward", forward, units.units.size(), most_threads);
 }

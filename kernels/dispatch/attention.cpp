@@ -9,11 +9,9 @@
 
 #include "../cpu/attention.hpp"
 #include "../mma/attention.hpp"
-#include "../mma/call.hpp"
 #include "../mma/cuda_kernels.hpp"
 #include "../portable/attention.hpp"
 #include "../sm90/attention.hpp"
-#include "../sm90/call.hpp"
 #include "../sm90/cuda_kernels.hpp"
 #include "../tasks/check_list.hpp"
 #include "../tasks/sparse_rows.hpp"
@@ -178,20 +176,26 @@ AttentionKernel device_kernel(const AttentionShape& shape) {
 }
 
 template <typename Real>
-void device_attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
-                      const TaskList<Real>& list) {
-  const AttentionKernel kernel = device_kernel(shape);
-  if (kernel == AttentionKernel::sm90) return sm90::attention(pass, shape, rotary, list);
-  mma::attention(pass, shape, rotary, list);
-}
-
-template <typename Real>
-void run_pass(Pass pass, const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
-              const TaskList<Real>& list) {
-  if (pass == Pass::forward) {
-    attention_forward(shape, rotary, list);
-  } else {
-    attention_backward(shape, rotary, list);
+void dense_pass(Pass pass, const AttentionShape& shape,
+                const RotaryTable<Accumulator<Real>>& rotary, const TaskList<Real>& list) {
+  if constexpr (kMma<Real>) {
+    const bool is_sm90 = device_kernel(shape) == AttentionKernel::sm90;
+    return (is_sm90 ? sm90::attention : mma::attention)(pass, shape, rotary, list);
+  }
+  const cpu::NamedKernels* tuned = table_for<Real>(shape);
+  if constexpr (kTuned<Real>) {
+    if (tuned != nullptr) {
+      return enqueue(
+          [pass](const auto&... all) {
+            pass == Pass::forward ? cpu::attention_forward(all...)
+                                  : cpu::attention_backward(all...);
+          },
+          *tuned->table, shape, rotary, list);
+    }
+  }
+  if constexpr (kPortable<Real>) {
+    pass == Pass::forward ? portable::attention_forward(shape, rotary, list)
+                          : portable::attention_backward(shape, rotary, list);
   }
 }
 
@@ -201,12 +205,10 @@ template <typename Real>
 void sparse_pass(Pass pass, const AttentionShape& shape,
                  const RotaryTable<Accumulator<Real>>& rotary, const TaskList<Real>& list) {
   const SplitTasks<Real> split = split_tasks(list);
-  if (!split.dense.tasks.empty()) run_pass(pass, shape, rotary, split.dense);
+  if (!split.dense.tasks.empty()) dense_pass(pass, shape, rotary, split.dense);
   if (split.sparse.tasks.empty()) return;
-  if constexpr (kMma<Real>) return run_pass(pass, shape, rotary, expanded(split.sparse));
-  const cpu::NamedKernels* tuned = table_for<Real>(shape);
   if constexpr (kTuned<Real>) {
-    if (tuned != nullptr) {
+    if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
       return enqueue(
           [pass](const auto&... all) {
             pass == Pass::forward ? cpu::sparse_forward(all...) : cpu::sparse_backward(all...);
@@ -214,7 +216,15 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
           *tuned->table, shape, rotary, split.sparse);
     }
   }
-  if constexpr (kPortable<Real>) run_pass(pass, shape, rotary, expanded(split.sparse));
+  dense_pass(pass, shape, rotary, expanded(split.sparse));
+}
+
+template <typename Real>
+void run_pass(Pass pass, const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
+              const TaskList<Real>& list) {
+  check_list(shape, rotary, list);
+  if (list.index != nullptr) return sparse_pass(pass, shape, rotary, list);
+  dense_pass(pass, shape, rotary, list);
 }
 
 }  // namespace
@@ -270,37 +280,13 @@ std::string describe_attention_kernel(const AttentionShape& shape) {
 template <typename Real>
 void attention_forward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                        const TaskList<Real>& list) {
-  check_list(shape, rotary, list);
-  if (list.index != nullptr) return sparse_pass(Pass::forward, shape, rotary, list);
-  if constexpr (kMma<Real>) {
-    return device_attention(Pass::forward, shape, rotary, list);
-  }
-  const cpu::NamedKernels* tuned = table_for<Real>(shape);
-  if constexpr (kTuned<Real>) {
-    if (tuned != nullptr) {
-      return enqueue([](const auto&... all) { cpu::attention_forward(all...); }, *tuned->table,
-                     shape, rotary, list);
-    }
-  }
-  if constexpr (kPortable<Real>) portable::attention_forward(shape, rotary, list);
+  run_pass(Pass::forward, shape, rotary, list);
 }
 
 template <typename Real>
 void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                         const TaskList<Real>& list) {
-  check_list(shape, rotary, list);
-  if (list.index != nullptr) return sparse_pass(Pass::backward, shape, rotary, list);
-  if constexpr (kMma<Real>) {
-    return device_attention(Pass::backward, shape, rotary, list);
-  }
-  const cpu::NamedKernels* tuned = table_for<Real>(shape);
-  if constexpr (kTuned<Real>) {
-    if (tuned != nullptr) {
-      return enqueue([](const auto&... all) { cpu::attention_backward(all...); }, *tuned->table,
-                     shape, rotary, list);
-    }
-  }
-  if constexpr (kPortable<Real>) portable::attention_backward(shape, rotary, list);
+  run_pass(Pass::backward, shape, rotary, list);
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                           \

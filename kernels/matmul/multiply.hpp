@@ -32,4 +32,11 @@ void multiply(const ProductShape& shape, float alpha, const bfloat16* a, const b
 void multiply(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
               float beta, bfloat16* c);
 
+/// multiply() of factors that become float32 on the way, some rows at a time, so that scratch does
+/// not grow with the rows of a microbatch. Sums are float32; products of bfloat16 are exact in it.
+void multiply_widened(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
+                      float beta, float* c);
+void multiply_widened(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
+                      float beta, bfloat16* c);
+
 }  // namespace cadenza::kernels

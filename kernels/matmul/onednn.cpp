@@ -13,7 +13,7 @@
 
 #include "../cpu/processor.hpp"
 #include "cadenza/base/error.hpp"
-#include "widened.hpp"
+#include "multiply.hpp"
 
 namespace cadenza::kernels {
 namespace {

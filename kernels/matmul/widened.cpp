@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "widened.hpp"
+#include "multiply.hpp"
 
 #include <Kokkos_Core.hpp>
 

@@ -3,12 +3,14 @@
 
 #ifdef KOKKOS_ENABLE_CUDA
 
+#include "../device/kept_call.hpp"
+#include "../device/rotation.hpp"
+#include "../device/stream_memory.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cuda_kernels.hpp"
-#include "kept_call.hpp"
-#include "stream_memory.hpp"
 
 namespace cadenza::kernels::mma {
+
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list) {
   cudaStream_t stream = Device().cuda_stream();

@@ -2,10 +2,18 @@
 // Attention in bfloat16 on the tensor cores of a device (sm_80 and newer).
 #pragma once
 
+#include <algorithm>
+
 #include "cadenza/base/pass.hpp"
 #include "cadenza/kernels/attention.hpp"
 
 namespace cadenza::kernels::mma {
+
+/// head_dims that there are kernels for.
+inline constexpr int kHeadDims[] = {32, 64, 96, 128};
+inline bool fits(const AttentionShape& shape) {
+  return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
+}
 
 /// Puts a pass on the stream. Shapes that `fits` takes. Deterministic: nothing is written by two
 /// blocks.

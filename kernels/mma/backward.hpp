@@ -5,21 +5,11 @@
 // come from the merged lse, so gradients of tasks simply add (FlashAttention-2, algorithm 2).
 #pragma once
 
+#include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "tiles.hpp"
 
 namespace cadenza::kernels::mma {
-
-/// A row without keys has lse = -inf. It becomes +inf here: all its probabilities are 0.
-CADENZA_MMA float usable(float lse) {
-  return lse == -kInfinity ? kInfinity : lse;
-}
-
-/// e^(score * scale - lse); both factors have log2(e) in them.
-template <typename Thread>
-CADENZA_MMA float probability(const Thread& thread, float score, float scale, float lse) {
-  const float above = score * scale - lse;
-  return thread.exp2(above > 0 ? 0 : above);  // above 0 by rounding alone; NaN stays
-}
 
 template <int kDim>
 struct QueryGradientShape {
@@ -31,8 +21,8 @@ struct QueryGradientShape {
   static constexpr int kTile = 32;  ///< keys at once: sums of two products in registers
   static constexpr int kQueries = 0;
   static constexpr int kDout = kRows * kDim;
-  CADENZA_MMA static constexpr int keys(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
-  CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
+  CADENZA_DEVICE static constexpr int keys(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
+  CADENZA_DEVICE static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
   static constexpr int kWalk = 2 * (kRows + 2 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
@@ -41,14 +31,18 @@ template <int kDim, typename Thread>
 class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thread> {
   using Shape = QueryGradientShape<kDim>;
   using Base = PassOverQueries<kDim, Shape, Thread>;
-  using Base::lane, Base::warp_row, Base::row, Base::rows;
+  using Scores = Sums<Shape::kTile>;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
+  using Base::warp_row, Base::row;
 
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
-    load_statistics();
+  CADENZA_DEVICE void run() {
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      load_statistics(problem_, unit_, row(block), lse_[block], delta_[block]);
+    }
     this->copy_rows(problem_.queries[unit_.buffer].dout, Shape::kDout);
     this->for_each_tile(
         [this](const Rotation& rotation) {
@@ -62,73 +56,46 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
   }
 
  private:
-  CADENZA_MMA void load_statistics() {
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    const auto lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
-    const auto delta = head_rows<1>(buffer.delta, buffer, unit_.begin, unit_.head_begin);
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      const bool inside = row(r) < rows();
-      lse_[r] = inside ? usable(lse.data[row(r) * lse.stride]) * kLog2e : kInfinity;
-      delta_[r] = inside ? delta.data[row(r) * delta.stride] : 0;
-    }
-  }
-
-  CADENZA_MMA void differentiate(const Visible& visible, const Bits* keys, const Bits* values) {
+  CADENZA_DEVICE void differentiate(const Visible& visible, const Bits* keys, const Bits* values) {
     constexpr int kTile = Shape::kTile;
     if (visible.sees_none(warp_row(), kWarpRows, 0, kTile)) return;
-    Sums<kTile> scores;
-    Sums<kTile> dscores;
+    Scores scores;
+    Scores dscores;
     clear(scores);
     clear(dscores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kDout, warp_row(), values, 0, dscores);
-    if (!visible.sees_all(warp_row(), kWarpRows, 0, kTile)) {
-      const auto sees = [&](int query, int key) { return visible.sees(query, key); };
-      this->apply_mask(scores, -kInfinity, sees);
-      this->apply_mask(dscores, 0, sees);
-    }
-    const float scale = problem_.scale * kLog2e;
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTile / 8; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          float& dscore = dscores[r / 2][tile][r % 2 * 2 + i];
-          const float p = probability(thread_, scores[r / 2][tile][r % 2 * 2 + i], scale, lse_[r]);
-          dscore = p * (dscore - delta_[r]);
-        }
-      }
-    }
+    find_gradients(visible, scores, dscores);
     add_product_of_sums<kDim>(thread_, dscores, keys, 0, dq_);
   }
 
-  /// Adds scale * (dQ turned back) to memory: the gradient of the queries that were not rotated.
-  /// The two elements of a pair are sums of one lane.
-  CADENZA_MMA void add_gradient(const Rotation& rotation) {
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    const auto to = head_rows<kDim>(buffer.dq, buffer, unit_.begin, unit_.head_begin);
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      if (row(r) >= rows()) continue;
-      const std::int64_t table =
-          table_at(rotation, unit_.begin - buffer.begin + row(r), problem_.half) +
-          sum_column(lane());
-      add_to_row<kDim / 8>(to.data + row(r) * to.stride + sum_column(lane()), [&](int tile, int i) {
-        constexpr int kHalf = kDim / 16;
-        const int d = tile % kHalf * 8 + i;
-        const float low = dq_[r / 2][tile % kHalf][r % 2 * 2 + i] * problem_.scale;
-        const float high = dq_[r / 2][tile % kHalf + kHalf][r % 2 * 2 + i] * problem_.scale;
-        const float cos = problem_.half > 0 ? problem_.cos[table + d] : 1;
-        const float sin = problem_.half > 0 ? problem_.sin[table + d] : 0;
-        return tile < kHalf ? low * cos + high * sin : high * cos - low * sin;
-      });
+  /// Scores to probabilities, and the gradients of these to gradients of scores.
+  CADENZA_DEVICE void find_gradients(const Visible& visible, Scores& scores, Scores& dscores) {
+    if (!visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile)) {
+      const auto seen = [&](int query) { return keys_of(visible, query); };
+      this->apply_mask(seen, -kInfinity, scores);
+      this->apply_mask(seen, 0, dscores);
+    }
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      recompute_probabilities(
+          thread_, problem_.scale * kLog2e, [&](int half, int) { return lse_[block][half]; },
+          scores[block]);
+      subtract_delta(
+          thread_, scores[block], [&](int half, int) { return delta_[block][half]; },
+          dscores[block]);
     }
   }
 
-  float lse_[4];  ///< times log2(e)
-  float delta_[4];
+  CADENZA_DEVICE void add_gradient(const Rotation& rotation) {
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      add_query_gradient(thread_, problem_, unit_, rotation, row(block), dq_[block]);
+    }
+  }
+
+  float lse_[2][2];  ///< times log2(e)
+  float delta_[2][2];
   Sums<kDim> dq_;  ///< of the rotated queries
 };
 
@@ -146,14 +113,16 @@ struct KeyGradientShape {
   static constexpr int kColumns = kDim / kShare;
   static constexpr int kKeys = 0;
   static constexpr int kValues = kRows * kDim;
-  CADENZA_MMA static constexpr int queries(int stage) { return 2 * (kRows + stage * kTile) * kDim; }
-  CADENZA_MMA static constexpr int dout(int stage) { return queries(stage) + kTile * kDim; }
+  CADENZA_DEVICE static constexpr int queries(int stage) {
+    return 2 * (kRows + stage * kTile) * kDim;
+  }
+  CADENZA_DEVICE static constexpr int dout(int stage) { return queries(stage) + kTile * kDim; }
   /// Probabilities [kRows, kTile] and their gradients, of warps that share keys.
   static constexpr int kScores = 2 * (kRows + 2 * kTile) * kDim;
   static constexpr int kDscores = kScores + (kShare > 1 ? kRows * kTile : 0);
   static constexpr int kWalk = 2 * kDscores - kScores;
   /// Two arrays of floats for every stage, behind the tiles.
-  CADENZA_MMA static constexpr int statistics(int stage) {
+  CADENZA_DEVICE static constexpr int statistics(int stage) {
     return kWalk + kWalkBits + stage * 2 * kTile * kFloat;
   }
   static constexpr int kBytes = statistics(2) * static_cast<int>(sizeof(Bits));
@@ -177,13 +146,13 @@ struct QueryTile {
   int entry = 0;
   Visible visible;
 
-  CADENZA_MMA bool done() const { return left <= 0; }
-  CADENZA_MMA int queries() const { return left < kTile ? left : kTile; }
+  CADENZA_DEVICE bool done() const { return left <= 0; }
+  CADENZA_DEVICE int queries() const { return left < kTile ? left : kTile; }
   /// The first tile of a unit.
-  CADENZA_MMA void start(const Problem& problem, const Unit& unit) {
+  CADENZA_DEVICE void start(const Problem& problem, const Unit& unit) {
     enter(problem, unit, unit.first_entry);
   }
-  CADENZA_MMA void advance(const Problem& problem, const Unit& unit) {
+  CADENZA_DEVICE void advance(const Problem& problem, const Unit& unit) {
     if (head + 1 < heads) {
       ++head;
       return pass(1);
@@ -196,7 +165,7 @@ struct QueryTile {
   }
 
  private:
-  CADENZA_MMA void pass(int rows_of_heads) {
+  CADENZA_DEVICE void pass(int rows_of_heads) {
     rotated += rows_of_heads * kDim;
     dout += rows_of_heads * kDim;
     lse += rows_of_heads;
@@ -204,27 +173,25 @@ struct QueryTile {
   }
 
   /// The first tile of the first entry from `from` on that has one.
-  CADENZA_MMA void enter(const Problem& problem, const Unit& unit, int from) {
+  CADENZA_DEVICE void enter(const Problem& problem, const Unit& unit, int from) {
     left = 0;
     for (entry = from; entry < unit.last_entry; ++entry) {
       const Entry& of = problem.entries[problem.order[entry]];
-      const std::int64_t first = max(of.k_begin, unit.begin);
-      const std::int64_t last = min(of.k_end, unit.end) - 1;
-      const std::int64_t query = max(of.q_begin, first - of.high);
-      const std::int64_t end = min(of.q_end, last - of.low + 1);
-      const auto first_head = static_cast<int>(max(of.head_begin, unit.head_begin));
-      heads = static_cast<int>(min(of.head_end, unit.head_end)) - first_head;
-      if (heads <= 0 || first > last || query >= end) continue;
+      const Tokens met = queries_met(of, unit);
+      const Heads met_heads = heads_met(of, unit);
+      heads = met_heads.end - met_heads.first;
+      if (heads <= 0 || met.empty()) continue;
       const Queries& buffer = problem.queries[of.queries];
-      rotated =
-          head_rows<kDim>(problem.rotations[of.rotation].rotated, buffer, query, first_head).data;
-      dout = head_rows<kDim>(buffer.dout, buffer, query, first_head).data;
-      lse = head_rows<1>(buffer.lse, buffer, query, first_head).data;
-      delta = head_rows<1>(buffer.delta, buffer, query, first_head).data;
+      rotated = head_rows<kDim>(problem.rotations[of.rotation].rotated, buffer, met.begin,
+                                met_heads.first)
+                    .data;
+      dout = head_rows<kDim>(buffer.dout, buffer, met.begin, met_heads.first).data;
+      lse = head_rows<1>(buffer.lse, buffer, met.begin, met_heads.first).data;
+      delta = head_rows<1>(buffer.delta, buffer, met.begin, met_heads.first).data;
       stride = buffer.heads;
       head = 0;
-      left = clamped(end - query);
-      visible = visible_in(of, query, unit.begin);
+      left = clamped(met.end - met.begin);
+      visible = visible_in(of, met.begin, unit.begin);
       return;
     }
   }
@@ -244,7 +211,7 @@ class KeyGradient
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     clear(dk_);
     clear(dv_);
     this->for_each_tile(
@@ -258,17 +225,17 @@ class KeyGradient
   }
 
  private:
-  CADENZA_MMA const float* statistics(int stage) const {
+  CADENZA_DEVICE const float* statistics(int stage) const {
     return reinterpret_cast<const float*>(shared_ + Shape::statistics(stage));
   }
 
-  CADENZA_MMA void copy_keys(const Bits* array, int to) {
+  CADENZA_DEVICE void copy_keys(const Bits* array, int to) {
     const Keys& buffer = problem_.keys[unit_.buffer];
     copy_tile<kDim, Shape::kRows, Shape::kThreads>(
         thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.kv_head), rows(), shared_ + to);
   }
 
-  CADENZA_MMA void copy_queries(const Tile& tile, int stage) {
+  CADENZA_DEVICE void copy_queries(const Tile& tile, int stage) {
     constexpr int kTile = Shape::kTile;
     const std::int64_t stride = std::int64_t{tile.stride} * kDim;
     copy_tile<kDim, kTile, Shape::kThreads>(thread_, {tile.rotated, stride}, tile.queries(),
@@ -280,14 +247,14 @@ class KeyGradient
     const int query = thread_.index() % kTile;
     const bool inside = query < tile.queries();
     auto* to = reinterpret_cast<float*>(shared_ + Shape::statistics(stage)) + thread_.index();
-    thread_.copy_word(to, from + (inside ? query * tile.stride : 0), inside);
+    thread_.copy_number(to, from + (inside ? query * tile.stride : 0), inside);
   }
 
   /// Rows of the products are keys, columns are queries.
-  CADENZA_MMA void differentiate(const Visible& visible, int stage) {
+  CADENZA_DEVICE void differentiate(const Visible& visible, int stage) {
     constexpr int kPart = Shape::kPart;
     if constexpr (Shape::kShare == 1) {
-      CADENZA_MMA_ROLL
+      CADENZA_ROLL
       for (int part = 0; part < Shape::kTile; part += kPart) {
         if (visible.sees_none(part, kPart, warp_row(), kWarpRows)) continue;
         Scores scores;
@@ -307,7 +274,7 @@ class KeyGradient
         store(dscores, part, shared_ + Shape::kDscores);
       }
       thread_.barrier();  // the other half of the probabilities is there
-      CADENZA_MMA_ROLL
+      CADENZA_ROLL
       for (int query = 0; query < Shape::kTile; query += 16) {
         if (visible.sees_none(query / kPart * kPart, kPart, warp_row(), kWarpRows)) continue;
         add_product(Shape::kScores, shared_ + Shape::dout(stage), query, dv_);
@@ -317,75 +284,69 @@ class KeyGradient
   }
 
   /// Probabilities of queries [part, + kPart) and their gradients.
-  CADENZA_MMA void compute(const Visible& visible, int stage, int part, Scores& scores,
-                           Scores& dscores) {
+  CADENZA_DEVICE void compute(const Visible& visible, int stage, int part, Scores& scores,
+                              Scores& dscores) {
     clear(scores);
     clear(dscores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kKeys, warp_row(),
                               shared_ + Shape::queries(stage), part, scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kValues, warp_row(),
                               shared_ + Shape::dout(stage), part, dscores);
+    find_gradients(visible, stage, part, scores, dscores);
+  }
+
+  /// Scores to probabilities, and the gradients of these to gradients of scores.
+  CADENZA_DEVICE void find_gradients(const Visible& visible, int stage, int part, Scores& scores,
+                                     Scores& dscores) {
     if (!visible.sees_all(part, Shape::kPart, warp_row(), kWarpRows)) {
-      const auto sees = [&](int key, int query) { return visible.sees(part + query, key); };
-      this->apply_mask(scores, -kInfinity, sees);
-      this->apply_mask(dscores, 0, sees);
+      const auto seen = [=](int key) { return queries_of(visible, key).from(part); };
+      this->apply_mask(seen, -kInfinity, scores);
+      this->apply_mask(seen, 0, dscores);
     }
-    const float scale = problem_.scale * kLog2e;
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < Shape::kPart / 8; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const int query = part + tile * 8 + sum_column(lane()) + i;
-        const float lse = usable(statistics(stage)[query]) * kLog2e;
-        const float delta = statistics(stage)[Shape::kTile + query];
-        CADENZA_MMA_UNROLL
-        for (int r = 0; r < 4; ++r) {
-          float& score = scores[r / 2][tile][r % 2 * 2 + i];
-          float& dscore = dscores[r / 2][tile][r % 2 * 2 + i];
-          score = probability(thread_, score, scale, lse);
-          dscore = score * (dscore - delta);
-        }
-      }
+    const float* lse = statistics(stage) + part;
+    const float* delta = lse + Shape::kTile;
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      recompute_probabilities(
+          thread_, problem_.scale * kLog2e, [&](int, int query) { return usable_lse(lse[query]); },
+          scores[block]);
+      subtract_delta(
+          thread_, scores[block], [&](int, int query) { return delta[query]; }, dscores[block]);
     }
   }
 
   /// Rounded, to columns [part, + kPart) of an array [kRows, kTile].
-  CADENZA_MMA void store(const Scores& scores, int part, Bits* to) const {
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      CADENZA_MMA_UNROLL
+  CADENZA_DEVICE void store(const Scores& scores, int part, Bits* to) const {
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      CADENZA_UNROLL
       for (int tile = 0; tile < Shape::kPart / 8; ++tile) {
-        const float(&of)[4] = scores[r / 2][tile];
-        const int place = at<Shape::kTile>(row(r), part + tile * 8 + sum_column(lane()));
-        *reinterpret_cast<unsigned*>(to + place) = thread_.pack(of[r % 2 * 2], of[r % 2 * 2 + 1]);
+        const float(&of)[4] = scores[block][tile];
+        CADENZA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int place =
+              at<Shape::kTile>(row(block, half), part + tile * 8 + sum_column(lane()));
+          *reinterpret_cast<unsigned*>(to + place) = thread_.pack(of[2 * half], of[2 * half + 1]);
+        }
       }
     }
   }
 
   /// sums += columns [query, + 16) of an array [kRows, kTile] in shared memory times rows of
   /// `right`.
-  CADENZA_MMA void add_product(int left, const Bits* right, int query,
-                               Sums<Shape::kColumns>& sums) const {
+  CADENZA_DEVICE void add_product(int left, const Bits* right, int query,
+                                  Sums<Shape::kColumns>& sums) const {
     unsigned a[2][4];
     load_left<Shape::kTile>(thread_, shared_ + left, warp_row(), query, a);
     add_product_of_columns<kDim>(thread_, a, right, query, share() * Shape::kColumns, sums);
   }
 
   /// Adds the sums to memory and begins new ones.
-  CADENZA_MMA void add_sums() {
-    const Keys& buffer = problem_.keys[unit_.buffer];
-    const auto dk = head_rows<kDim>(buffer.dk, buffer, unit_.begin, unit_.kv_head);
-    const auto dv = head_rows<kDim>(buffer.dv, buffer, unit_.begin, unit_.kv_head);
-    const int column = share() * Shape::kColumns + sum_column(lane());
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      if (row(r) >= rows()) continue;
-      add_to_row<Shape::kColumns / 8>(dk.data + row(r) * dk.stride + column, [&](int tile, int i) {
-        return dk_[r / 2][tile][r % 2 * 2 + i] * problem_.scale;
-      });
-      add_to_row<Shape::kColumns / 8>(dv.data + row(r) * dv.stride + column, [&](int tile, int i) {
-        return dv_[r / 2][tile][r % 2 * 2 + i];
-      });
+  CADENZA_DEVICE void add_sums() {
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      add_key_gradients<kDim>(thread_, problem_, unit_, row(block), share() * Shape::kColumns,
+                              dk_[block], dv_[block]);
     }
     clear(dk_);
     clear(dv_);

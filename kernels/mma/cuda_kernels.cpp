@@ -6,16 +6,12 @@
 
 #include "cuda_kernels.hpp"
 
-#include <cuda_runtime.h>
-
-#include <algorithm>
 #include <type_traits>
 
+#include "../device/check.hpp"
 #include "backward.hpp"
-#include "cadenza/base/error.hpp"
 #include "device_thread.hpp"
 #include "forward.hpp"
-#include "rotate.hpp"
 
 namespace cadenza::kernels::mma {
 namespace {
@@ -32,21 +28,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem pro
 #else
   __trap();  // is_available() says so before
 #endif
-}
-
-__global__ void rotate(const Problem problem) {
-  const Rotation& rotation = problem.rotations[blockIdx.x];
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * blockDim.x;
-  for (std::int64_t pair = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
-       pair < rotation.pairs; pair += step) {
-    rotate_pair(DeviceThread(), problem, rotation, pair);
-  }
-}
-
-void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) {
-    fail(ExitCode::internal, "{}: {}", call, cudaGetErrorString(status));
-  }
 }
 
 /// Shared memory of a multiprocessor of sm_80, which has less than sm_90 and sm_100, and what a
@@ -115,19 +96,6 @@ void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStre
         return start<KeyGradient, kDim, KeyGradientShape<kDim>>(problem, units, stream);
     }
   });
-}
-
-void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotations,
-                     cudaStream_t stream) {
-  constexpr int kBlock = 256;
-  constexpr std::int64_t kMostBlocks = 4096;
-  std::int64_t most = 0;
-  for (const Rotation& rotation : rotations) most = std::max(most, rotation.pairs);
-  if (problem.half == 0 || most == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (most + kBlock - 1) / kBlock));
-  const dim3 grid(static_cast<unsigned>(rotations.size()), blocks);
-  rotate<<<grid, kBlock, 0, stream>>>(problem);
-  check(cudaGetLastError(), "rotation of queries");
 }
 
 }  // namespace cadenza::kernels::mma

@@ -2,15 +2,13 @@
 // The kernels for tensor cores, put on a stream. Arrays of the problem are the device's.
 #pragma once
 
-#include <vector>
-
-#include "problem.hpp"
+#include "../device/problem.hpp"
 
 using cudaStream_t = struct CUstream_st*;
 
 namespace cadenza::kernels::mma {
 
-enum class Grid { forward, query_gradient, key_gradient };
+using namespace device;
 
 /// Whether the device has bfloat16 in its tensor cores, and shared memory as sm_80 has: devices for
 /// data centres from sm_80 on.
@@ -22,9 +20,5 @@ int unit_rows(Grid grid, int head_dim);
 /// One block for each of `units` units.
 /// @throws Error(internal) where the device refuses
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream);
-
-/// Rotates the queries of a call's rotations, where there is a table.
-void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotations,
-                     cudaStream_t stream);
 
 }  // namespace cadenza::kernels::mma

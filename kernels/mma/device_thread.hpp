@@ -3,14 +3,13 @@
 // tests/unit/kernels/emulated_block.hpp has a second thread of the same interface, on the host.
 #pragma once
 
-#include <cuda_bf16.h>
-
-#include "problem.hpp"
+#include "../device/problem.hpp"
+#include "../device/thread.hpp"
 
 namespace cadenza::kernels::mma {
 
 /// PTX of sm_80 and newer.
-class DeviceThread {
+class DeviceThread : public device::DeviceThread {
  public:
   __device__ __forceinline__ DeviceThread() : index_(static_cast<int>(threadIdx.x)) {}
   __device__ __forceinline__ int index() const { return index_; }
@@ -25,13 +24,6 @@ class DeviceThread {
   __device__ __forceinline__ void copy(Bits* to, const Bits* from, bool inside) const {
     const int bytes = inside ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address(to)), "l"(from),
-                 "r"(bytes)
-                 : "memory");
-  }
-  /// The same for 4 bytes.
-  __device__ __forceinline__ void copy_word(float* to, const float* from, bool inside) const {
-    const int bytes = inside ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(address(to)), "l"(from),
                  "r"(bytes)
                  : "memory");
   }
@@ -67,33 +59,11 @@ class DeviceThread {
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
   }
-  /// The value of the lane whose number differs in `bits`.
-  __device__ __forceinline__ float exchanged(float value, int bits) const {
-    return __shfl_xor_sync(0xffffffffu, value, bits);
-  }
   /// Whether it is true for some lane of the warp.
   __device__ __forceinline__ bool any(bool of) const { return __any_sync(0xffffffffu, of) != 0; }
 
-  /// Within two units in the last place; 0 where the result would be subnormal.
-  __device__ __forceinline__ float exp2(float x) const {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-    return y;
-  }
-  __device__ __forceinline__ float exp(float x) const { return expf(x); }
-  __device__ __forceinline__ float log(float x) const { return logf(x); }
-  /// Two numbers as bfloat16, the first in the lower half.
-  __device__ __forceinline__ unsigned pack(float low, float high) const {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  }
-
  private:
   mutable int index_;
-
-  __device__ __forceinline__ static unsigned address(const void* shared) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  }
 };
 
 }  // namespace cadenza::kernels::mma

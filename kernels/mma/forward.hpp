@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "tiles.hpp"
 
 namespace cadenza::kernels::mma {
@@ -18,8 +20,8 @@ struct ForwardShape {
   static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< of a multiprocessor, by registers
   static constexpr int kTile = kDim > 96 ? 32 : 64;  ///< keys at once: two blocks fit on sm_80
   static constexpr int kQueries = 0;
-  CADENZA_MMA static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
-  CADENZA_MMA static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
+  CADENZA_DEVICE static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
+  CADENZA_DEVICE static constexpr int values(int stage) { return keys(stage) + kTile * kDim; }
   static constexpr int kWalk = (kRows + 4 * kTile) * kDim;
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
@@ -29,13 +31,13 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
   using Shape = ForwardShape<kDim>;
   using Base = PassOverQueries<kDim, Shape, Thread>;
   using Scores = Sums<Shape::kTile>;
-  using Base::lane, Base::warp_row, Base::row, Base::rows;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
+  using Base::warp_row, Base::row;
 
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     clear_state();
     this->for_each_tile(
         [this](const Rotation& rotation) { this->copy_rows(rotation.rotated, Shape::kQueries); },
@@ -47,124 +49,85 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
   }
 
  private:
-  CADENZA_MMA void clear_state() {
+  CADENZA_DEVICE void clear_state() {
     clear(out_);
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      row_max_[r] = -kInfinity;
-      row_sum_[r] = 0;
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      CADENZA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        row_max_[block][half] = -kInfinity;
+        row_sum_[block][half] = 0;
+      }
     }
   }
 
-  CADENZA_MMA void attend(const Visible& visible, const Bits* keys, const Bits* values) {
+  CADENZA_DEVICE void attend(const Visible& visible, const Bits* keys, const Bits* values) {
     if (visible.sees_none(warp_row(), kWarpRows, 0, Shape::kTile)) return;
     Scores scores;
     clear(scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
-    const bool all = visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile);
-    if (!all) {
-      this->apply_mask(scores, -kInfinity,
-                       [&](int query, int key) { return visible.sees(query, key); });
-    }
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      if (all || visible.sees_some(row(r), Shape::kTile)) row_max_[r] = fmaxf(row_max_[r], kLeast);
-    }
-    online_softmax(scores);
+    online_softmax(visible, scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
   }
 
   /// Scores to probabilities. What was summed before decays by the maximum's growth; where no row
   /// of the warp has a new maximum, and that is soon the rule, it stays as it is.
-  CADENZA_MMA void online_softmax(Scores& scores) {
-    float decay[4];
-    bool grows = false;
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      const float before = row_max_[r];
-      row_max_[r] = highest(r, scores);
-      decay[r] = thread_.exp2((before - shift(r)) * (problem_.scale * kLog2e));
-      grows = grows || row_max_[r] != before;
-    }
-    if (thread_.any(grows)) {
-      CADENZA_MMA_UNROLL
-      for (int r = 0; r < 4; ++r) scale_state(r, decay[r]);
-    }
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) row_sum_[r] += to_probabilities(r, scores);
-  }
-
-  /// The row's largest score so far, past those that are NaN: these show in the sum.
-  CADENZA_MMA float highest(int r, const Scores& scores) const {
-    float score = -kInfinity;
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) score = fmaxf(scores[r / 2][tile][r % 2 * 2 + i], score);
-    }
-    score = fmaxf(thread_.exchanged(score, 1), score);
-    score = fmaxf(thread_.exchanged(score, 2), score);
-    return fmaxf(score, row_max_[r]);
-  }
-
-  /// A row that saw nothing has no maximum: its probabilities are 0 by their scores.
-  CADENZA_MMA float shift(int r) const { return row_max_[r] == -kInfinity ? 0 : row_max_[r]; }
-
-  CADENZA_MMA void scale_state(int r, float by) {
-    row_sum_[r] *= by;
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kDim / 8; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) out_[r / 2][tile][r % 2 * 2 + i] *= by;
-    }
-  }
-
-  /// Of this lane's scores of a row; returns their sum. The difference comes first: it is 0 for the
-  /// largest score, however large scores are.
-  CADENZA_MMA float to_probabilities(int r, Scores& scores) const {
+  CADENZA_DEVICE void online_softmax(const Visible& visible, Scores& scores) {
+    constexpr auto kExponent = Exponent::difference_first;
     const float scale = problem_.scale * kLog2e;
-    const float subtracted = shift(r);
-    float added = 0;
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < Shape::kTile / 8; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        float& score = scores[r / 2][tile][r % 2 * 2 + i];
-        score = thread_.exp2((score - subtracted) * scale);
-        added += score;
+    const bool all = visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile);
+    if (!all) {
+      this->apply_mask([&](int query) { return keys_of(visible, query); }, -kInfinity, scores);
+    }
+    float from[2][2];
+    float decay[2][2];
+    bool grows = false;
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      float row_max[2];
+      CADENZA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const bool sees = all || visible.sees_some(row(block, half), Shape::kTile);
+        const float before = row_max_[block][half];
+        row_max[half] = sees ? fmaxf(before, kLeast) : before;
+      }
+      raise_row_max(thread_, scores[block], row_max);
+      CADENZA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float& before = row_max_[block][half];
+        from[block][half] = subtracted(row_max[half]);
+        decay[block][half] = power<kExponent>(thread_, before, from[block][half], scale);
+        grows = grows || row_max[half] != before;
+        before = row_max[half];
       }
     }
-    return added;
-  }
-
-  /// Merged with what an earlier call left in memory. One lane of a row reads its lse and writes
-  /// it.
-  CADENZA_MMA void store_state() {
-    const Queries& buffer = problem_.queries[unit_.buffer];
-    const HeadRows<float> out = head_rows<kDim>(buffer.out, buffer, unit_.begin, unit_.head_begin);
-    const HeadRows<float> lse = head_rows<1>(buffer.lse, buffer, unit_.begin, unit_.head_begin);
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      float total = row_sum_[r];
-      total += thread_.exchanged(total, 1);
-      total += thread_.exchanged(total, 2);
-      const bool inside = row(r) < rows();
-      const bool reads = inside && lane() % 4 == 0;
-      float before = reads ? lse.data[row(r) * lse.stride] : 0;
-      before += thread_.exchanged(before, 1);
-      before += thread_.exchanged(before, 2);
-      if (!inside || saw_nothing(row_max_[r], total)) continue;
-      const RowMerge merge = merge_row(thread_, row_max_[r] * problem_.scale, total, before);
-      float* to = out.data + row(r) * out.stride + sum_column(lane());
-      update_row<kDim / 8>(to, [&](float old, int tile, int i) {
-        return merge.merged(old, out_[r / 2][tile][r % 2 * 2 + i]);
-      });
-      if (reads) lse.data[row(r) * lse.stride] = merge.lse;
+    if (thread_.any(grows)) {
+      CADENZA_UNROLL
+      for (int block = 0; block < 2; ++block) {
+        CADENZA_UNROLL
+        for (int half = 0; half < 2; ++half) row_sum_[block][half] *= decay[block][half];
+        rescale_o(decay[block], out_[block]);
+      }
+    }
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      float added[2];
+      exponentiate<kExponent, 1>(thread_, scale, from[block], scores[block], added);
+      CADENZA_UNROLL
+      for (int half = 0; half < 2; ++half) row_sum_[block][half] += added[half];
     }
   }
 
-  float row_max_[4];  ///< largest score so far, not scaled
-  float row_sum_[4];  ///< this lane's part of the sum of e^((score - row_max) * scale)
+  CADENZA_DEVICE void store_state() {
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      merge_out(thread_, problem_, unit_, row(block), row_max_[block], row_sum_[block],
+                out_[block]);
+    }
+  }
+
+  float row_max_[2][2];  ///< largest score so far, not scaled
+  float row_sum_[2][2];  ///< this lane's part of the sum of e^((score - row_max) * scale)
   Sums<kDim> out_;
 };
 

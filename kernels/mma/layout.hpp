@@ -3,16 +3,18 @@
 // mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type").
 #pragma once
 
-#include "problem.hpp"
+#include "../device/problem.hpp"
 
 namespace cadenza::kernels::mma {
+
+using namespace device;
 
 inline constexpr int kChunk = 8;  ///< elements that are read at once: 16 bytes
 
 /// Element (row, column) of a tile [rows, kDim] in shared memory. The chunks of a row are exchanged
 /// by its number, so that the eight rows that one load of a matrix reads lie in different banks.
 template <int kDim>
-CADENZA_MMA constexpr int at(int row, int column) {
+CADENZA_DEVICE constexpr int at(int row, int column) {
   static_assert(kDim % 32 == 0);
   const int turn = kDim % 64 == 0 ? row & 7 : (row >> 1) & 3;
   return row * kDim + ((column / kChunk) ^ turn) * kChunk + column % kChunk;
@@ -22,7 +24,7 @@ CADENZA_MMA constexpr int at(int row, int column) {
 /// of one of a row's first 16. Few places of a row differ by more than a number that the compiler
 /// knows, so few registers hold them.
 template <int kDim>
-CADENZA_MMA constexpr int after(int place, int columns) {
+CADENZA_DEVICE constexpr int after(int place, int columns) {
   constexpr int kTurned = kDim % 64 == 0 ? 64 : 32;  // columns that a row's number exchanges
   return (place ^ columns % kTurned) + columns / kTurned * kTurned;
 }
@@ -34,28 +36,24 @@ struct LaneAddress {
 };
 
 /// Left factor [16 rows, 16 deep] of a tile with a row per row of the result.
-CADENZA_MMA constexpr LaneAddress left_address(int lane) {
+CADENZA_DEVICE constexpr LaneAddress left_address(int lane) {
   return {lane % 16, lane / 16 * kChunk};
 }
 
 /// Right factors [16 deep, 2 x 8 columns] of a tile with a row per column of the result.
-CADENZA_MMA constexpr LaneAddress right_address(int lane) {
+CADENZA_DEVICE constexpr LaneAddress right_address(int lane) {
   return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * kChunk};
 }
 
 /// Right factors [16 deep, 2 x 8 columns] of a tile with a row per element of depth (to be loaded
 /// transposed).
-CADENZA_MMA constexpr LaneAddress transposed_address(int lane) {
+CADENZA_DEVICE constexpr LaneAddress transposed_address(int lane) {
   return {lane % 16, lane / 16 * kChunk};
 }
 
-/// Of the four sums that a lane has of a result [16, 8]: 0 and 1 are in this row, 2 and 3 eight
-/// rows on; columns are sum_column(lane) and the next.
-CADENZA_MMA constexpr int sum_row(int lane) {
+/// First row of a lane's part of a fragment.
+CADENZA_DEVICE constexpr int sum_row(int lane) {
   return lane / 4;
-}
-CADENZA_MMA constexpr int sum_column(int lane) {
-  return lane % 4 * 2;
 }
 
 }  // namespace cadenza::kernels::mma

@@ -1,52 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the passes share: tiles from memory to shared memory, products of a warp, the mask, the walk
-// over a unit's keys. `Thread` is DeviceThread or, on the host, EmulatedThread.
+// What the passes share: tiles from memory to shared memory, products of a warp, the walk over a
+// unit's keys. `Thread` is DeviceThread or, on the host, EmulatedThread.
 #pragma once
 
+#include "../device/fragment.hpp"
+#include "../device/mask.hpp"
 #include "layout.hpp"
 
 namespace cadenza::kernels::mma {
 
-inline constexpr float kInfinity = __builtin_huge_valf();
-/// Least maximum of a row that has seen a key: scores that overflow to -inf leave a trace.
-inline constexpr float kLeast = -__FLT_MAX__;
-inline constexpr float kLog2e = 1.4426950408889634f;
+inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
+inline constexpr int kTilesPerFlush = kQueriesPerFlush / kQueryTile;
 
 /// Rows of a unit that a warp computes: twice those of an instruction, so that what is read from
 /// shared memory for the right factor of a product is multiplied twice.
 inline constexpr int kWarpRows = 32;
 
-/// A lane's part of a result [kWarpRows, kColumns]: by 16 rows, by 8 columns.
+/// A lane's part of a result [kWarpRows, kColumns]: two fragments, of 16 rows each.
 template <int kColumns>
 using Sums = float[2][kColumns / 8][4];
-
-CADENZA_MMA std::int64_t min(std::int64_t a, std::int64_t b) {
-  return a < b ? a : b;
-}
-CADENZA_MMA std::int64_t max(std::int64_t a, std::int64_t b) {
-  return a > b ? a : b;
-}
-
-/// Rows of one head in memory: element d of row r at data[r * stride + d].
-template <typename Element>
-struct HeadRows {
-  Element* data = nullptr;
-  std::int64_t stride = 0;
-};
-
-/// From `token` on, in an array [rows, heads, kDim] of the buffer.
-template <int kDim, typename Element, typename Buffer>
-CADENZA_MMA HeadRows<Element> head_rows(Element* array, const Buffer& buffer, std::int64_t token,
-                                        int head) {
-  const std::int64_t row = (token - buffer.begin) * buffer.heads + head - buffer.first_head;
-  return {array + row * kDim, static_cast<std::int64_t>(buffer.heads) * kDim};
-}
 
 /// Begins to copy `rows` rows to a tile [kCount, kDim]; the others become zeros. A thread has one
 /// column of chunks, every kStep-th row: chunks lie there in the same order.
 template <int kDim, int kCount, int kThreads, typename Thread>
-CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& from, int rows,
-                           Bits* to) {
+CADENZA_DEVICE void copy_tile(const Thread& thread, const HeadRows<const Bits>& from, int rows,
+                              Bits* to) {
   constexpr int kChunks = kDim / kChunk;
   if constexpr (kThreads % (kChunks * 8) == 0) {
     constexpr int kStep = kThreads / kChunks;
@@ -54,14 +32,14 @@ CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& fro
     int row = thread.index() / kChunks;
     const Bits* source = from.data + row * from.stride + column;
     to += at<kDim>(row, column);
-    CADENZA_MMA_ROLL
+    CADENZA_ROLL
     for (; row < kCount; row += kStep, source += kStep * from.stride, to += kStep * kDim) {
       const bool inside = row < rows;
       thread.copy(to, inside ? source : from.data, inside);
     }
   } else {
     static_assert(kCount * kChunks % kThreads == 0);
-    CADENZA_MMA_ROLL
+    CADENZA_ROLL
     for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
       const int chunk = i * kThreads + thread.index();
       const int row = chunk / kChunks;
@@ -74,22 +52,17 @@ CADENZA_MMA void copy_tile(const Thread& thread, const HeadRows<const Bits>& fro
 }
 
 template <int kTiles>
-CADENZA_MMA void clear(float (&sums)[2][kTiles][4]) {
-  CADENZA_MMA_UNROLL
-  for (int block = 0; block < 2; ++block) {
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) sums[block][tile][i] = 0;
-    }
-  }
+CADENZA_DEVICE void clear(float (&sums)[2][kTiles][4]) {
+  CADENZA_UNROLL
+  for (auto& block : sums) device::clear(block);
 }
 
 /// Adds the products of two left factors with 16 columns of right factors.
 template <int kTiles, typename Thread>
-CADENZA_MMA void multiply_add(const Thread& thread, const unsigned (&left)[2][4],
-                              const unsigned (&right)[4], int tile, float (&sums)[2][kTiles][4]) {
-  CADENZA_MMA_UNROLL
+CADENZA_DEVICE void multiply_add(const Thread& thread, const unsigned (&left)[2][4],
+                                 const unsigned (&right)[4], int tile,
+                                 float (&sums)[2][kTiles][4]) {
+  CADENZA_UNROLL
   for (int block = 0; block < 2; ++block) {
     thread.multiply_add(sums[block][tile], left[block], right[0], right[1]);
     thread.multiply_add(sums[block][tile + 1], left[block], right[2], right[3]);
@@ -98,11 +71,11 @@ CADENZA_MMA void multiply_add(const Thread& thread, const unsigned (&left)[2][4]
 
 /// The left factors of rows [row, + kWarpRows), 16 columns from `column` on.
 template <int kDim, typename Thread>
-CADENZA_MMA void load_left(const Thread& thread, const Bits* tile, int row, int column,
-                           unsigned (&left)[2][4]) {
+CADENZA_DEVICE void load_left(const Thread& thread, const Bits* tile, int row, int column,
+                              unsigned (&left)[2][4]) {
   const LaneAddress l = left_address(thread.index() % 32);
   const int place = after<kDim>(at<kDim>(row + l.row, l.column), column);
-  CADENZA_MMA_UNROLL
+  CADENZA_UNROLL
   for (int block = 0; block < 2; ++block) {
     thread.load(left[block], tile + place + 16 * block * kDim);
   }
@@ -111,17 +84,17 @@ CADENZA_MMA void load_left(const Thread& thread, const Bits* tile, int row, int 
 /// sums [kWarpRows, 8 kTiles] += rows [left_row, + kWarpRows) of `left` times rows [right_row,
 /// + 8 kTiles) of `right`, over their kDim columns.
 template <int kDim, int kTiles, typename Thread>
-CADENZA_MMA void add_product_of_rows(const Thread& thread, const Bits* left, int left_row,
-                                     const Bits* right, int right_row,
-                                     float (&sums)[2][kTiles][4]) {
+CADENZA_DEVICE void add_product_of_rows(const Thread& thread, const Bits* left, int left_row,
+                                        const Bits* right, int right_row,
+                                        float (&sums)[2][kTiles][4]) {
   static_assert(kTiles % 2 == 0);
   const LaneAddress r = right_address(thread.index() % 32);
   const int place = at<kDim>(right_row + r.row, r.column);
-  CADENZA_MMA_UNROLL
+  CADENZA_UNROLL
   for (int depth = 0; depth < kDim; depth += 16) {
     unsigned a[2][4];
     load_left<kDim>(thread, left, left_row, depth, a);
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; tile += 2) {
       unsigned b[4];
       thread.load(b, right + after<kDim>(place, depth) + tile * 8 * kDim);
@@ -133,13 +106,13 @@ CADENZA_MMA void add_product_of_rows(const Thread& thread, const Bits* left, int
 /// sums [kWarpRows, 8 kTiles] += left [kWarpRows, 16] times rows [right_row, + 16) of `right`, of
 /// which it takes the columns from `column` on.
 template <int kDim, int kTiles, typename Thread>
-CADENZA_MMA void add_product_of_columns(const Thread& thread, const unsigned (&left)[2][4],
-                                        const Bits* right, int right_row, int column,
-                                        float (&sums)[2][kTiles][4]) {
+CADENZA_DEVICE void add_product_of_columns(const Thread& thread, const unsigned (&left)[2][4],
+                                           const Bits* right, int right_row, int column,
+                                           float (&sums)[2][kTiles][4]) {
   static_assert(kTiles % 2 == 0);
   const LaneAddress r = transposed_address(thread.index() % 32);
   const int place = at<kDim>(right_row + r.row, r.column);
-  CADENZA_MMA_UNROLL
+  CADENZA_UNROLL
   for (int tile = 0; tile < kTiles; tile += 2) {
     unsigned b[4];
     thread.load_transposed(b, right + after<kDim>(place, column + tile * 8));
@@ -150,100 +123,16 @@ CADENZA_MMA void add_product_of_columns(const Thread& thread, const unsigned (&l
 /// The same for a left factor [kWarpRows, 8 kDepth] that a warp has in registers as sums: rounded
 /// to bfloat16 they are in their places.
 template <int kDim, int kDepth, int kTiles, typename Thread>
-CADENZA_MMA void add_product_of_sums(const Thread& thread, const float (&left)[2][kDepth][4],
-                                     const Bits* right, int right_row,
-                                     float (&sums)[2][kTiles][4]) {
-  CADENZA_MMA_UNROLL
+CADENZA_DEVICE void add_product_of_sums(const Thread& thread, const float (&left)[2][kDepth][4],
+                                        const Bits* right, int right_row,
+                                        float (&sums)[2][kTiles][4]) {
+  CADENZA_UNROLL
   for (int depth = 0; depth < kDepth; depth += 2) {
     unsigned a[2][4];
-    CADENZA_MMA_UNROLL
-    for (int block = 0; block < 2; ++block) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float(&of)[4] = left[block][depth + i / 2];
-        a[block][i] = thread.pack(of[i % 2 * 2], of[i % 2 * 2 + 1]);
-      }
-    }
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) pack(thread, left[block], depth, a[block]);
     add_product_of_columns<kDim>(thread, a, right, right_row + depth * 8, 0, sums);
   }
-}
-
-/// Replaces elements i of 2 of every eighth place of a row in memory by value(old, tile, i). All
-/// are read before one is written: a thread would wait for each of them otherwise.
-template <int kTiles, typename Value>
-CADENZA_MMA void update_row(float* to, const Value& value) {
-  float row[kTiles][2];
-  CADENZA_MMA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_MMA_UNROLL
-    for (int i = 0; i < 2; ++i) row[tile][i] = value(to[tile * 8 + i], tile, i);
-  }
-  CADENZA_MMA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_MMA_UNROLL
-    for (int i = 0; i < 2; ++i) to[tile * 8 + i] = row[tile][i];
-  }
-}
-
-/// Adds value(tile, i) to the same elements.
-template <int kTiles, typename Value>
-CADENZA_MMA void add_to_row(float* to, const Value& value) {
-  update_row<kTiles>(to, [&](float old, int tile, int i) { return old + value(tile, i); });
-}
-
-/// What of a tile's pairs counts: queries and keys are numbered from the tile's first ones, so that
-/// a few registers hold it.
-struct Visible {
-  int q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
-  int low = 0, high = 0;
-
-  // `&` and `|`, since a comparison is cheaper than a branch around it.
-  CADENZA_MMA bool sees(int query, int key) const {
-    return (query >= q_begin) & (query < q_end) & (key >= k_begin) & (key < k_end) &
-           (key - query >= low) & (key - query <= high);
-  }
-  /// Of queries [q, q + queries) and keys [k, k + keys): every pair counts.
-  CADENZA_MMA bool sees_all(int q, int queries, int k, int keys) const {
-    return (q >= q_begin) & (q + queries <= q_end) & (k >= k_begin) & (k + keys <= k_end) &
-           (k - (q + queries - 1) >= low) & (k + keys - 1 - q <= high);
-  }
-  /// No pair does.
-  CADENZA_MMA bool sees_none(int q, int queries, int k, int keys) const {
-    return (q >= q_end) | (q + queries <= q_begin) | (k >= k_end) | (k + keys <= k_begin) |
-           (k + keys - 1 - q < low) | (k - (q + queries - 1) > high);
-  }
-  /// The query sees one of the tile's `keys` keys.
-  CADENZA_MMA bool sees_some(int query, int keys) const {
-    const int first = k_begin > query + low ? k_begin : query + low;
-    const int end = k_end < query + high + 1 ? k_end : query + high + 1;
-    return (query >= q_begin) & (query < q_end) & (first < end) & (first < keys) & (end > 0);
-  }
-  /// Of the tile that begins so many keys, or queries, later.
-  CADENZA_MMA void pass_keys(int keys) {
-    k_begin -= keys;
-    k_end -= keys;
-    low -= keys;
-    high -= keys;
-  }
-  CADENZA_MMA void pass_queries(int queries) {
-    q_begin -= queries;
-    q_end -= queries;
-    low += queries;
-    high += queries;
-  }
-};
-
-/// Anything beyond the rows of a buffer is as far as any other: they are fewer than this.
-CADENZA_MMA int clamped(std::int64_t distance) {
-  constexpr std::int64_t kFar = 1 << 30;
-  return static_cast<int>(min(max(distance, -kFar), kFar));
-}
-
-/// Of the tile whose first query and key are these.
-CADENZA_MMA Visible visible_in(const Entry& entry, std::int64_t query, std::int64_t key) {
-  return {clamped(entry.q_begin - query),   clamped(entry.q_end - query),
-          clamped(entry.k_begin - key),     clamped(entry.k_end - key),
-          clamped(entry.low + query - key), clamped(entry.high + query - key)};
 }
 
 /// A tile of keys that some query of a unit sees: one of a walk over the unit's entries.
@@ -257,13 +146,13 @@ struct KeyTile {
   int rotation = 0;
   Visible visible;
 
-  CADENZA_MMA bool done() const { return left <= 0; }
-  CADENZA_MMA int keys() const { return left < kTile ? left : kTile; }
+  CADENZA_DEVICE bool done() const { return left <= 0; }
+  CADENZA_DEVICE int keys() const { return left < kTile ? left : kTile; }
   /// The first tile of a unit.
-  CADENZA_MMA void start(const Problem& problem, const Unit& unit) {
+  CADENZA_DEVICE void start(const Problem& problem, const Unit& unit) {
     enter(problem, unit, unit.first_entry);
   }
-  CADENZA_MMA void advance(const Problem& problem, const Unit& unit) {
+  CADENZA_DEVICE void advance(const Problem& problem, const Unit& unit) {
     left -= kTile;
     if (left <= 0) return enter(problem, unit, entry + 1);
     visible.pass_keys(kTile);
@@ -273,57 +162,23 @@ struct KeyTile {
 
  private:
   /// The first tile of the first entry from `from` on that has one.
-  CADENZA_MMA void enter(const Problem& problem, const Unit& unit, int from) {
+  CADENZA_DEVICE void enter(const Problem& problem, const Unit& unit, int from) {
     left = 0;
     for (entry = from; entry < unit.last_entry; ++entry) {
       const Entry& of = problem.entries[problem.order[entry]];
-      if (of.head_begin > unit.head_begin || of.head_end <= unit.head_begin) continue;
-      const std::int64_t first = max(of.q_begin, unit.begin);
-      const std::int64_t last = min(of.q_end, unit.end) - 1;
-      const std::int64_t key = max(of.k_begin, first + of.low);
-      const std::int64_t end = min(of.k_end, last + of.high + 1);
-      if (first > last || key >= end) continue;
+      const Tokens met = keys_met(of, unit);
+      if (met.empty()) continue;
       const Keys& buffer = problem.keys[of.keys];
-      k = head_rows<kDim>(buffer.k, buffer, key, unit.kv_head).data;
-      v = head_rows<kDim>(buffer.v, buffer, key, unit.kv_head).data;
+      k = head_rows<kDim>(buffer.k, buffer, met.begin, unit.kv_head).data;
+      v = head_rows<kDim>(buffer.v, buffer, met.begin, unit.kv_head).data;
       stride = buffer.heads * kDim;
-      left = clamped(end - key);
+      left = clamped(met.end - met.begin);
       rotation = of.rotation;
-      visible = visible_in(of, unit.begin, key);
+      visible = visible_in(of, unit.begin, met.begin);
       return;
     }
   }
 };
-
-/// How a row goes to memory: its sums times `now` and what memory holds of it times `before`.
-struct RowMerge {
-  float now;
-  float before;
-  float lse;
-
-  /// What `out` in memory becomes with this call's sum.
-  CADENZA_MMA float merged(float out, float sum) const {
-    const float old = before > 0 ? out * before : 0;  // 0: nothing was there
-    return old + sum * now;
-  }
-};
-
-/// Whether a row of this maximum and sum saw no key. It keeps what memory holds of it.
-CADENZA_MMA bool saw_nothing(float row_max, float total) {
-  return row_max == -kInfinity && total == 0;
-}
-
-/// Merges sums of a row with its lse in memory. `total`: the sum of e^(logit - row_max); 0 where
-/// all logits are -inf, an overflow: there is no softmax then, but NaN.
-template <typename Thread>
-CADENZA_MMA RowMerge merge_row(const Thread& thread, float row_max, float total, float lse) {
-  const float own = total > 0 ? row_max + thread.log(total) : __builtin_nanf("");
-  const float high = own < lse ? lse : own;
-  const float now = thread.exp(own - high);
-  const float before = thread.exp(lse - high);
-  const float both = now + before;
-  return {now / (both * total), before / both, high + thread.log(both)};
-}
 
 /// Room for the four tiles of a walk that a block has in hand.
 inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
@@ -334,44 +189,40 @@ inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
 template <typename Shape, typename Tile, typename Thread, int kShare = 1>
 class PassOverUnit {
  public:
-  CADENZA_MMA PassOverUnit(const Thread& thread, const Problem& problem, const Unit& unit,
-                           Bits* shared)
+  CADENZA_DEVICE PassOverUnit(const Thread& thread, const Problem& problem, const Unit& unit,
+                              Bits* shared)
       : thread_(thread), problem_(problem), unit_(unit), shared_(shared) {}
 
  protected:
-  CADENZA_MMA int lane() const { return thread_.index() % 32; }
-  CADENZA_MMA int warp_row() const { return thread_.index() / 32 / kShare * kWarpRows; }
+  CADENZA_DEVICE int lane() const { return thread_.index() % 32; }
+  CADENZA_DEVICE int warp_row() const { return thread_.index() / 32 / kShare * kWarpRows; }
   /// Which of the warps of the same rows.
-  CADENZA_MMA int share() const { return thread_.index() / 32 % kShare; }
-  /// Row of the unit of a lane's sums [r / 2][...][r % 2 * 2] and the next, for r of 0 to 3.
-  CADENZA_MMA int row(int r) const { return warp_row() + sum_row(lane()) + 8 * r; }
-  CADENZA_MMA int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
+  CADENZA_DEVICE int share() const { return thread_.index() / 32 % kShare; }
+  /// A lane's first row in a fragment, of the unit; half 1 is eight rows on.
+  CADENZA_DEVICE int row(int block, int half = 0) const {
+    return warp_row() + 16 * block + sum_row(lane()) + 8 * half;
+  }
+  CADENZA_DEVICE int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
 
-  /// Sums whose sees(row, column) is false become `value`.
-  template <int kTiles, typename Sees>
-  CADENZA_MMA void apply_mask(float (&sums)[2][kTiles][4], float value, const Sees& sees) const {
-    CADENZA_MMA_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          float& sum = sums[r / 2][tile][r % 2 * 2 + i];
-          if (!sees(row(r), tile * 8 + sum_column(lane()) + i)) sum = value;
-        }
-      }
+  /// Sums of what rows do not see become `value`. @param seen  seen(row)
+  template <int kTiles, typename Seen>
+  CADENZA_DEVICE void apply_mask(const Seen& seen, float value, float (&sums)[2][kTiles][4]) const {
+    CADENZA_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      const auto seen_half = [&](int half) { return seen(row(block, half)); };
+      device::apply_mask(thread_, seen_half, value, sums[block]);
     }
   }
 
   /// Waits for what all threads copied.
-  CADENZA_MMA void wait_for_copies() const {
+  CADENZA_DEVICE void wait_for_copies() const {
     thread_.commit();
     thread_.template wait<0>();
     thread_.barrier();
   }
 
   /// Of the turn before, of this turn, and of the next two.
-  CADENZA_MMA Tile& tile(int turn) const {
+  CADENZA_DEVICE Tile& tile(int turn) const {
     static_assert(4 * sizeof(Tile) <= kWalkBits * sizeof(Bits));
     return reinterpret_cast<Tile*>(shared_ + Shape::kWalk)[turn % 4];
   }
@@ -382,8 +233,8 @@ class PassOverUnit {
   /// memory, where it takes no registers: one thread goes on while the tile that it found last is
   /// copied. Returns the number of turns.
   template <typename First, typename Copy, typename Compute, typename Flush>
-  CADENZA_MMA int for_each_tile(const First& first, const Copy& copy, const Compute& compute,
-                                const Flush& flush) {
+  CADENZA_DEVICE int for_each_tile(const First& first, const Copy& copy, const Compute& compute,
+                                   const Flush& flush) {
     if (thread_.index() == 0) {
       tile(0).start(problem_, unit_);
       find_after(0);
@@ -393,9 +244,9 @@ class PassOverUnit {
     first();
     copy(tile(0), 0);
     int turn = 0;
-    CADENZA_MMA_ROLL
+    CADENZA_ROLL
     while (!tile(turn).done()) {
-      CADENZA_MMA_ROLL
+      CADENZA_ROLL
       do {
         wait_for_copies();  // of this tile; and all have read the one before
         if (!tile(turn + 1).done()) {
@@ -415,7 +266,7 @@ class PassOverUnit {
   Bits* shared_;
 
  private:
-  CADENZA_MMA void find_after(int turn) const {
+  CADENZA_DEVICE void find_after(int turn) const {
     tile(turn + 1) = tile(turn);
     if (!tile(turn).done()) tile(turn + 1).advance(problem_, unit_);
   }
@@ -434,7 +285,7 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_, Base::rows, Base::tile;
 
   /// Begins to copy the unit's rows of an array [rows, heads, kDim] to `to` in shared memory.
-  CADENZA_MMA void copy_rows(const Bits* array, int to) {
+  CADENZA_DEVICE void copy_rows(const Bits* array, int to) {
     const Queries& buffer = problem_.queries[unit_.buffer];
     copy_tile<kDim, Shape::kRows, Shape::kThreads>(
         thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.head_begin), rows(),
@@ -444,7 +295,7 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
   /// begin(rotation) before tiles under one rotation, end(rotation) after them, and
   /// compute(visible, keys, values) for every tile, once all that was copied is there.
   template <typename Begin, typename End, typename Compute>
-  CADENZA_MMA void for_each_tile(const Begin& begin, const End& end, const Compute& compute) {
+  CADENZA_DEVICE void for_each_tile(const Begin& begin, const End& end, const Compute& compute) {
     const int turns =
         Base::for_each_tile([&] { begin(rotation(0)); },
                             [this](const Tile& tile, int stage) { copy_keys(tile, stage); },
@@ -462,10 +313,10 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
   }
 
  private:
-  CADENZA_MMA const Rotation& rotation(int turn) const {
+  CADENZA_DEVICE const Rotation& rotation(int turn) const {
     return problem_.rotations[tile(turn).rotation];
   }
-  CADENZA_MMA void copy_keys(const Tile& tile, int stage) {
+  CADENZA_DEVICE void copy_keys(const Tile& tile, int stage) {
     copy_tile<kDim, Shape::kTile, Shape::kThreads>(thread_, {tile.k, tile.stride}, tile.keys(),
                                                    shared_ + Shape::keys(stage));
     copy_tile<kDim, Shape::kTile, Shape::kThreads>(thread_, {tile.v, tile.stride}, tile.keys(),

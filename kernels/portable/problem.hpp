@@ -4,13 +4,10 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "../tasks/buffers.hpp"
 #include "../tasks/kept_tasks.hpp"
-#include "../tasks/work_units.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "tile_product.hpp"
 
@@ -97,14 +94,7 @@ class KeptProblem : public KeptTasks {
   /// Of a pass.
   Problem<Real> problem(const AttentionShape& shape, const TaskList<Real>& list,
                         const UnitShape& unit_shape) {
-    const auto [at, added] = units_.try_emplace(unit_shape);
-    auto& [units, entries] = at->second;
-    if (added) {
-      const UnitList made =
-          make_units(shape, buffer_tokens(list, unit_shape.side), list.tasks, unit_shape);
-      units.set(memory_, made.units);
-      entries.set(memory_, made.entries);
-    }
+    const auto& [units, entries] = units_.of(memory_, shape, list, unit_shape);
     problem_.units = units.array();
     problem_.entries = entries.array();
     return problem_;
@@ -120,7 +110,7 @@ class KeptProblem : public KeptTasks {
   List<QueryRows<Real>> queries_;
   List<KeyRows<Real>> keys_;
   List<TaskRows> tasks_;
-  std::map<UnitShape, std::pair<List<Unit>, List<int>>> units_;
+  KeptUnits<ListMemory> units_;
 };
 
 /// The arrays of a call's list.

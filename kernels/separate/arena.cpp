@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arena.hpp"
-
+// Pages for the arrays of SeparateMemory, which the host can touch only while the arena is open.
 #ifdef CADENZA_SEPARATE_MEMORY
 
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cadenza/kernels/separate_memory.hpp"
 
@@ -26,6 +29,33 @@
 
 namespace cadenza::kernels::separate {
 namespace {
+
+class Arena {
+ public:
+  /// The one of the process. It lives as long: Kokkos may release arrays after main().
+  static Arena& shared();
+
+  /// New memory, filled with bytes 0xff: NaN in every floating-point type, -1 in signed integers.
+  /// @throws std::bad_alloc  when the reserved addresses are used up
+  void* take(std::size_t bytes);
+  /// Memory of take(bytes) again; another array may get it.
+  void give(void* at, std::size_t bytes);
+
+  /// Pairs nest.
+  void open();
+  void close();
+
+ private:
+  Arena();
+
+  void protect();
+
+  std::mutex mutex_;
+  char* begin_ = nullptr;
+  std::size_t used_ = 0;
+  int opened_ = 0;
+  std::map<std::size_t, std::vector<char*>> released_;  ///< by size, to be taken again
+};
 
 constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses; pages come with their use
 constexpr std::size_t kHugePage = std::size_t{1} << 21;

@@ -5,17 +5,15 @@
 
 #include <algorithm>
 
-#include "../mma/kept_call.hpp"
-#include "../mma/stream_memory.hpp"
+#include "../device/kept_call.hpp"
+#include "../device/rotation.hpp"
+#include "../device/stream_memory.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "call.hpp"
 #include "cuda_kernels.hpp"
 
 namespace cadenza::kernels::sm90 {
 namespace {
-
-using mma::StreamArray;
-using mma::StreamMemory;
 
 /// The maps of a kind of rows on the device, made where rows are others than in the call before.
 class KeptMaps {
@@ -33,7 +31,7 @@ class KeptMaps {
   StreamArray<TensorMap> maps_;
 };
 
-class Kept : public mma::KeptCall<StreamMemory> {
+class Kept : public KeptCall<StreamMemory> {
  public:
   explicit Kept(const StreamMemory& memory)
       : KeptCall(memory), stream_(memory.stream), next_unit_(1, memory.stream) {}
@@ -49,9 +47,9 @@ class Kept : public mma::KeptCall<StreamMemory> {
 
   /// Of one grid of the pass.
   Problem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side) {
-    const mma::PassProblem made = KeptCall::problem(shape, list, side, kUnitRows);
+    const PassProblem made = KeptCall::problem(shape, list, side, kUnitRows);
     Problem problem;
-    static_cast<mma::Problem&>(problem) = made.problem;
+    static_cast<device::Problem&>(problem) = made.problem;
     problem.unit_count = made.units;
     problem.next_unit = next_unit_.data();
     problem.entry_maps = entries_.data();
@@ -79,7 +77,7 @@ void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>&
   kept.map(list, pass, shape.head_dim);
   const auto run = [&](Grid grid, Side side) {
     const Problem problem = kept.problem(shape, list, side);
-    if (side == Side::queries) mma::launch_rotation(problem, kept.call().rotations, stream);
+    if (side == Side::queries) launch_rotation(problem, kept.call().rotations, stream);
     launch(grid, shape.head_dim, problem, stream);
   };
   run(pass == Pass::forward ? Grid::forward : Grid::query_gradient, Side::queries);

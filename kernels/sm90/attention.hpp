@@ -3,10 +3,18 @@
 // copy engine.
 #pragma once
 
+#include <algorithm>
+
 #include "cadenza/base/pass.hpp"
 #include "cadenza/kernels/attention.hpp"
 
 namespace cadenza::kernels::sm90 {
+
+/// head_dims that there are kernels for.
+inline constexpr int kHeadDims[] = {64, 128};
+inline bool fits(const AttentionShape& shape) {
+  return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
+}
 
 /// Puts a pass on the stream. Shapes that `fits` takes. Deterministic: nothing is written by two
 /// blocks.

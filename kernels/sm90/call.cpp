@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call.hpp"
 
-#include <algorithm>
-
 namespace cadenza::kernels::sm90 {
 namespace {
 
@@ -13,7 +11,7 @@ MappedRows part(const Bits* array, int heads, int head_dim, std::int64_t first, 
 }
 
 /// Appends the maps of an entry, in the order of EntryMap.
-void add_entry(const Entry& entry, const mma::Call& call, Pass pass, int head_dim,
+void add_entry(const Entry& entry, const Call& call, Pass pass, int head_dim,
                std::vector<MappedRows>& to) {
   const Keys& keys = call.keys[static_cast<std::size_t>(entry.keys)];
   for (const Bits* array : {keys.k, keys.v}) {
@@ -34,11 +32,7 @@ void add_entry(const Entry& entry, const mma::Call& call, Pass pass, int head_di
 
 }  // namespace
 
-bool fits(const AttentionShape& shape) {
-  return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
-}
-
-CallRows rows_of(const mma::Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim) {
+CallRows rows_of(const Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim) {
   CallRows rows;
   for (const Entry& entry : call.entries) add_entry(entry, call, pass, head_dim, rows.entries);
   for (const Rotation& rotation : call.rotations) {

@@ -4,14 +4,11 @@
 
 #include <vector>
 
-#include "../mma/call.hpp"
+#include "../device/call.hpp"
 #include "cadenza/base/pass.hpp"
 #include "problem.hpp"
 
 namespace cadenza::kernels::sm90 {
-
-/// Whether the kernels take the shape.
-bool fits(const AttentionShape& shape);
 
 /// In the order of the problem's maps. What a pass does not read is empty, or has no rows.
 struct CallRows {
@@ -23,7 +20,7 @@ struct CallRows {
 };
 
 /// `call` is of `list`, and its rotated queries have their places.
-CallRows rows_of(const mma::Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim);
+CallRows rows_of(const Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim);
 
 /// Maps of rows; those without rows stay empty. `encode`: tensor_map.
 std::vector<TensorMap> encoded(const std::vector<MappedRows>& rows,

@@ -7,11 +7,10 @@
 #include "cuda_kernels.hpp"
 
 #include <cuda.h>
-#include <cuda_runtime.h>
 
 #include <algorithm>
 
-#include "cadenza/base/error.hpp"
+#include "../device/check.hpp"
 #include "device_thread.hpp"
 #include "forward.hpp"
 #include "key_gradient.hpp"
@@ -44,12 +43,6 @@ __global__ void __launch_bounds__(kThreads, 1) run_units(const __grid_constant__
 #else
   __trap();  // is_available() says so before
 #endif
-}
-
-void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) {
-    fail(ExitCode::internal, "{}: {}", call, cudaGetErrorString(status));
-  }
 }
 
 int attribute(cudaDeviceAttr of) {

@@ -2,12 +2,11 @@
 // The kernels for Hopper, put on a stream. Arrays of the problem are the device's.
 #pragma once
 
-#include "../mma/cuda_kernels.hpp"
 #include "problem.hpp"
 
-namespace cadenza::kernels::sm90 {
+using cudaStream_t = struct CUstream_st*;
 
-using mma::Grid;
+namespace cadenza::kernels::sm90 {
 
 /// Whether this build has code for the device: compute capability 9.0.
 bool is_available();

@@ -4,8 +4,7 @@
 // on the host.
 #pragma once
 
-#include <cuda_bf16.h>
-
+#include "../device/thread.hpp"
 #include "multiply.hpp"
 #include "problem.hpp"
 
@@ -14,11 +13,10 @@ namespace cadenza::kernels::sm90 {
 /// In shared memory; a phase ends when all expected arrivals and bytes are there.
 using Barrier = std::uint64_t;
 
-class DeviceThread {
+class DeviceThread : public device::DeviceThread {
  public:
   __device__ __forceinline__ int index() const { return static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ void block_barrier() const { __syncthreads(); }
-  __device__ __forceinline__ void warp_barrier() const { __syncwarp(); }
   /// Of `threads` threads that name the same barrier; arrive() does not wait for the others.
   __device__ __forceinline__ void sync(int barrier, int threads) const {
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
@@ -86,13 +84,6 @@ class DeviceThread {
         "l"(map), "r"(address(barrier)), "r"(column), "r"(head), "r"(row)
         : "memory");
   }
-  /// One number; 0 where it is not `inside`.
-  __device__ __forceinline__ void copy_number(float* to, const float* from, bool inside) const {
-    const int bytes = inside ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(address(to)), "l"(from),
-                 "r"(bytes)
-                 : "memory");
-  }
 
   /// Before a warpgroup's first product, and before one whose registers were written.
   __device__ __forceinline__ void begin_products() const {
@@ -129,7 +120,7 @@ class DeviceThread {
   /// Keeps the compiler from moving what reads or writes sums across this line.
   template <int kTiles>
   __device__ __forceinline__ void pin(float (&sums)[kTiles][4]) const {
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       asm volatile(""
                    : "+f"(sums[tile][0]), "+f"(sums[tile][1]), "+f"(sums[tile][2]),
@@ -143,10 +134,6 @@ class DeviceThread {
     if (threadIdx.x % 32 == 0) taken = atomicAdd(counter, 1);
     return __shfl_sync(0xffffffffu, taken, 0);
   }
-  /// The value of the lane whose number differs in `bits`.
-  __device__ __forceinline__ float exchanged(float value, int bits) const {
-    return __shfl_xor_sync(0xffffffffu, value, bits);
-  }
   /// A descriptor, the same in all lanes, for the uniform registers that products take it from. Its
   /// upper half is a constant.
   __device__ __forceinline__ std::uint64_t uniform(std::uint64_t descriptor) const {
@@ -156,28 +143,6 @@ class DeviceThread {
   /// As a product takes it.
   __device__ __forceinline__ unsigned shared_address(const void* shared) const {
     return address(shared);
-  }
-
-  /// Within two units in the last place; 0 where the result would be subnormal.
-  __device__ __forceinline__ float exp2(float x) const {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-    return y;
-  }
-  __device__ __forceinline__ float exp(float x) const { return expf(x); }
-  __device__ __forceinline__ float log(float x) const { return logf(x); }
-  __device__ __forceinline__ float multiply_add(float a, float b, float c) const {
-    return fmaf(a, b, c);
-  }
-  /// Two numbers as bfloat16, the first in the lower half.
-  __device__ __forceinline__ unsigned pack(float low, float high) const {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  }
-
- private:
-  __device__ __forceinline__ static unsigned address(const void* shared) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
   }
 };
 

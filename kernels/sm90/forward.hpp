@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "query_units.hpp"
 
 namespace cadenza::kernels::sm90 {
@@ -27,12 +29,11 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     if (group() == 1) end_turn();  // the first turn is the other's
     for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
       attend(tile);
-      const Unit& unit = problem_.units[tile.unit];
-      merge(unit);
+      merge_out(thread_, problem_, problem_.units[tile.unit], row(), row_max_, row_sum_, out_);
     }
   }
 
@@ -40,13 +41,13 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   static constexpr int kTiles = kKeys / 8;
 
   // The warpgroups' turns: barrier 1 + group is its own.
-  CADENZA_MMA void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
-  CADENZA_MMA void end_turn() { thread_.arrive(2 - group(), kConsumers * kWarpgroup); }
+  CADENZA_DEVICE void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
+  CADENZA_DEVICE void end_turn() { thread_.arrive(2 - group(), kConsumers * kWarpgroup); }
 
   /// All tiles of a unit, from its first one on, which is there.
-  CADENZA_MMA void attend(TileInfo tile) {
+  CADENZA_DEVICE void attend(TileInfo tile) {
     clear(out_);
-    row_max_[0] = row_max_[1] = -mma::kInfinity;
+    row_max_[0] = row_max_[1] = -kInfinity;
     row_sum_[0] = row_sum_[1] = 0;
     float scores[kTiles][4];
     unsigned probabilities[kTiles / 2][4];
@@ -70,7 +71,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
       thread_.end_basic_block(row_sum_[0] + row_sum_[1]);
       thread_.template wait_products<0>(out_);
       this->release(Layout::empty(before.slot(), 1));
-      rescale_o(decay);
+      rescale_o(decay, out_);
       pack(thread_, scores, probabilities);
     }
     begin_out(tiles_, probabilities);
@@ -79,19 +80,19 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     tiles_.advance();
   }
 
-  CADENZA_MMA void begin_scores(const TileInfo& tile, float (&scores)[kTiles][4]) {
+  CADENZA_DEVICE void begin_scores(const TileInfo& tile, float (&scores)[kTiles][4]) {
     if (tile.begins_segment) this->wait_segment();
     thread_.begin_products();
     multiply_rows<kDim>(thread_, this->segment(0), first_row(), this->tile(tiles_.slot(), 0),
                         scores);
     thread_.commit_products();
   }
-  CADENZA_MMA void end_scores(const TileInfo& tile) {
+  CADENZA_DEVICE void end_scores(const TileInfo& tile) {
     this->release(Layout::empty(tiles_.slot(), 0));
     if (tile.ends_segment) this->release_segment();
   }
-  CADENZA_MMA void begin_out(const Ring<Layout::kTileSlots>& at,
-                             const unsigned (&probabilities)[kTiles / 2][4]) {
+  CADENZA_DEVICE void begin_out(const Ring<Layout::kTileSlots>& at,
+                                const unsigned (&probabilities)[kTiles / 2][4]) {
     thread_.wait(this->barrier(Layout::full(at.slot(), 1)), at.parity());
     thread_.pin(out_);
     thread_.begin_products();
@@ -101,114 +102,45 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
 
   /// Scores to probabilities. What was summed before decays by the growth of a row's maximum. A row
   /// that sees nothing keeps its state.
-  CADENZA_MMA void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
-                                  float (&decay)[2]) {
+  CADENZA_DEVICE void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
+                                     float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
+    float row_max[2] = {fmaxf(row_max_[0], kLeast), fmaxf(row_max_[1], kLeast)};
     if (!all) {
       apply_mask(
-          thread_, [&](int half) { return keys_of(visible, row(half)); }, scores);
-    }
-    float highest[2][2];  // of even and odd columns: short chains of dependent instructions
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool sees = all || visible.sees_some(row(half), kKeys);
-      highest[half][0] = highest[half][1] =
-          sees ? fmaxf(row_max_[half], mma::kLeast) : row_max_[half];
-    }
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        highest[i / 2][i % 2] = fmaxf(highest[i / 2][i % 2], scores[tile][i]);
-      }
-    }
-    float top[2] = {fmaxf(highest[0][0], highest[0][1]), fmaxf(highest[1][0], highest[1][1])};
-    CADENZA_MMA_UNROLL
-    for (int bits = 1; bits < 4; bits *= 2) {
-      CADENZA_MMA_UNROLL
+          thread_, [&](int half) { return keys_of(visible, row(half)); }, -kInfinity, scores);
+      CADENZA_UNROLL
       for (int half = 0; half < 2; ++half) {
-        top[half] = fmaxf(top[half], thread_.exchanged(top[half], bits));
+        if (!visible.sees_some(row(half), kKeys)) row_max[half] = row_max_[half];
       }
     }
-    float from[2];
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) from[half] = top[half] == -mma::kInfinity ? 0 : top[half];
-    const float scale = problem_.scale * mma::kLog2e;
+    raise_row_max(thread_, scores, row_max);
+    const float from[2] = {subtracted(row_max[0]), subtracted(row_max[1])};
+    const float scale = problem_.scale * kLog2e;
     if (fmaxf(fabsf(from[0]), fabsf(from[1])) * scale < kHugeLogit) {
-      exponentiate<false>(scale, from, scores, decay);
+      exponentiate_and_add<Exponent::fused>(scale, from, scores, decay);
     } else {
-      exponentiate<true>(scale, from, scores, decay);
+      exponentiate_and_add<Exponent::difference_first>(scale, from, scores, decay);
     }
-    row_max_[0] = top[0];
-    row_max_[1] = top[1];
+    row_max_[0] = row_max[0];
+    row_max_[1] = row_max[1];
   }
 
   /// Of logits beyond this, in units of log2, the rounding of a product is no small power of 2.
   static constexpr float kHugeLogit = 1 << 20;
 
-  /// Scores to powers of 2 of their distance to `from`, and what was summed before decays. All
-  /// powers of a row are relative to the same rounded product, one instruction each. Where logits
-  /// are huge the difference comes before the product: it is 0 for the largest, however large.
-  template <bool kHuge>
-  CADENZA_MMA void exponentiate(float scale, const float (&from)[2], float (&scores)[kTiles][4],
-                                float (&decay)[2]) {
-    float shift[2];
-    CADENZA_MMA_UNROLL
+  template <Exponent kExponent>
+  CADENZA_DEVICE void exponentiate_and_add(float scale, const float (&from)[2],
+                                           float (&scores)[kTiles][4], float (&decay)[2]) {
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      shift[half] = from[half] * scale;
-      decay[half] = thread_.exp2(kHuge ? (row_max_[half] - from[half]) * scale
-                                       : row_max_[half] * scale - shift[half]);
+      decay[half] = power<kExponent>(thread_, row_max_[half], from[half], scale);
     }
-    float added[2][2] = {};
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        float& score = scores[tile][i];
-        score = thread_.exp2(kHuge ? (score - from[i / 2]) * scale
-                                   : thread_.multiply_add(score, scale, -shift[i / 2]));
-        added[i / 2][i % 2] += score;
-      }
-    }
-    CADENZA_MMA_UNROLL
+    float added[2];
+    exponentiate<kExponent, 2>(thread_, scale, from, scores, added);
+    CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
-      row_sum_[half] = row_sum_[half] * decay[half] + (added[half][0] + added[half][1]);
-    }
-  }
-
-  CADENZA_MMA void rescale_o(const float (&decay)[2]) {
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kDim / 8; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) out_[tile][i] *= decay[i / 2];
-    }
-  }
-
-  /// With what an earlier call left in memory.
-  CADENZA_MMA void merge(const Unit& unit) {
-    const Queries& buffer = problem_.queries[unit.buffer];
-    const auto out = mma::head_rows<kDim>(buffer.out, buffer, unit.begin, unit.head_begin);
-    const auto lse = mma::head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
-    float before[2];
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool inside = row(half) < unit.end - unit.begin;
-      before[half] = inside ? lse.data[row(half) * lse.stride] : -mma::kInfinity;
-    }
-    thread_.warp_barrier();  // all lanes of a row have read its lse
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float total = row_sum_[half];
-      total += thread_.exchanged(total, 1);
-      total += thread_.exchanged(total, 2);
-      if (row(half) >= unit.end - unit.begin || mma::saw_nothing(row_max_[half], total)) continue;
-      const mma::RowMerge merge =
-          mma::merge_row(thread_, row_max_[half] * problem_.scale, total, before[half]);
-      float* to = out.data + row(half) * out.stride + sum_column(thread_.index());
-      mma::update_row<kDim / 8>(to, [&](float old, int tile, int i) {
-        return merge.merged(old, out_[tile][2 * half + i]);
-      });
-      if (thread_.index() % 4 == 0) lse.data[row(half) * lse.stride] = merge.lse;
+      row_sum_[half] = row_sum_[half] * decay[half] + added[half];
     }
   }
 

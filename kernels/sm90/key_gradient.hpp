@@ -4,8 +4,9 @@
 // that probabilities and their gradients are left factors in registers as they come.
 #pragma once
 
+#include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "pipeline.hpp"
-#include "query_gradient.hpp"
 
 namespace cadenza::kernels::sm90 {
 
@@ -21,12 +22,12 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     this->for_each_unit([this](int unit) { load_unit(unit); });
   }
 
  private:
-  CADENZA_MMA void load_unit(int unit) {
+  CADENZA_DEVICE void load_unit(int unit) {
     const Unit& of = problem_.units[unit];
     int last_entry = -1;
     int tiles = 0;
@@ -41,7 +42,7 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
       this->load_tile(
           [&](TileInfo& info) {
             const Entry& task = problem_.entries[entry];
-            info.visible = mma::visible_in(task, task.q_begin + row, of.begin);
+            info.visible = visible_in(task, task.q_begin + row, of.begin);
             info.unit = unit;
             info.begins_segment = begins;
             info.ends_segment = walk.done();
@@ -62,7 +63,7 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
     }
   }
 
-  CADENZA_MMA void load_keys(const Unit& of) {
+  CADENZA_DEVICE void load_keys(const Unit& of) {
     this->load_segment([&](int array, int to, Barrier* full) {
       const Keys& buffer = problem_.keys[of.buffer];
       const TensorMap* map =
@@ -73,11 +74,11 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
     });
   }
 
-  CADENZA_MMA void copy_statistics(const Entry& task, int row, int head, float* to) const {
+  CADENZA_DEVICE void copy_statistics(const Entry& task, int row, int head, float* to) const {
     const Queries& buffer = problem_.queries[task.queries];
     const std::int64_t first =
         (task.q_begin + row - buffer.begin) * buffer.heads + head - buffer.first_head;
-    CADENZA_MMA_ROLL
+    CADENZA_ROLL
     for (int query = lane(); query < kQueries; query += 32) {
       const bool inside = task.q_begin + row + query < task.q_end;
       const std::int64_t at = first + (inside ? query * buffer.heads : 0);
@@ -97,7 +98,7 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     while (this->next_tile().unit >= 0) {
       if (tile_info().begins_segment) {
         clear(dk_);
@@ -113,14 +114,17 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
       this->release(Layout::empty(tiles_.slot(), 1));
       tiles_.advance();
       if (ends) this->release_segment();
-      if (flushes) add_sums(problem_.units[unit]);
+      if (!flushes) continue;
+      add_key_gradients<kDim>(thread_, problem_, problem_.units[unit], row(), 0, dk_, dv_);
+      clear(dk_);
+      clear(dv_);
     }
   }
 
  private:
-  CADENZA_MMA const TileInfo& tile_info() const { return this->info(tiles_.slot()); }
+  CADENZA_DEVICE const TileInfo& tile_info() const { return this->info(tiles_.slot()); }
 
-  CADENZA_MMA void differentiate() {
+  CADENZA_DEVICE void differentiate() {
     const unsigned queries = this->tile(tiles_.slot(), 0);
     const unsigned dout = this->tile(tiles_.slot(), 1);
     float scores[kTiles][4];
@@ -136,20 +140,22 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.template wait_products<1>(scores);
     if (!all) {
       apply_mask(
-          thread_, [&](int half) { return queries_of(tile_info().visible, row(half)); }, scores);
+          thread_, [&](int half) { return queries_of(tile_info().visible, row(half)); }, -kInfinity,
+          scores);
     }
-    recompute_probabilities(scores);
+    const float* numbers = this->numbers(tiles_.slot());
+    recompute_probabilities(
+        thread_, problem_.scale * kLog2e,
+        [&](int, int query) { return usable_lse(numbers[query]); }, scores);
     pack(thread_, scores, packed);
     thread_.pin(dv_);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, packed, dout, dv_);
     thread_.commit_products();
     thread_.template wait_products<1>(dscores);
-    if (all) {
-      subtract_delta<true>(scores, dscores);
-    } else {
-      subtract_delta<false>(scores, dscores);
-    }
+    const auto delta = [&](int, int query) { return numbers[kQueries + query]; };
+    subtract_delta(thread_, scores, delta, dscores);
+    if (!all) clear_unseen(scores, dscores);
     pack(thread_, dscores, dpacked);
     thread_.pin(dk_);
     thread_.begin_products();
@@ -157,57 +163,6 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
     thread_.commit_products();
     thread_.template wait_products<0>(dv_);
     thread_.pin(dk_);
-  }
-
-  /// Columns are queries: a thread meets two for every eight.
-  CADENZA_MMA void recompute_probabilities(float (&scores)[kTiles][4]) const {
-    const float scale = problem_.scale * mma::kLog2e;
-    const float* lse = this->numbers(tiles_.slot());
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const int query = tile * 8 + sum_column(thread_.index()) + i;
-        const float lse_of_query = usable_lse(lse[query]);
-        CADENZA_MMA_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          float& score = scores[tile][2 * half + i];
-          score = probability(thread_, score, scale, lse_of_query);
-        }
-      }
-    }
-  }
-
-  template <bool kAll>
-  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
-                                  float (&dscores)[kTiles][4]) const {
-    const float* delta = this->numbers(tiles_.slot()) + kQueries;
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int query = tile * 8 + sum_column(thread_.index()) + i % 2;
-        dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta[query]);
-      }
-    }
-  }
-
-  /// Adds the sums to memory and begins new ones.
-  CADENZA_MMA void add_sums(const Unit& unit) {
-    const Keys& buffer = problem_.keys[unit.buffer];
-    const auto dk = mma::head_rows<kDim>(buffer.dk, buffer, unit.begin, unit.kv_head);
-    const auto dv = mma::head_rows<kDim>(buffer.dv, buffer, unit.begin, unit.kv_head);
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      if (row(half) >= unit.end - unit.begin) continue;
-      float* to_dk = dk.data + row(half) * dk.stride + sum_column(thread_.index());
-      float* to_dv = dv.data + row(half) * dv.stride + sum_column(thread_.index());
-      mma::add_to_row<kDim / 8>(
-          to_dk, [&](int tile, int i) { return dk_[tile][2 * half + i] * problem_.scale; });
-      mma::add_to_row<kDim / 8>(to_dv, [&](int tile, int i) { return dv_[tile][2 * half + i]; });
-    }
-    clear(dk_);
-    clear(dv_);
   }
 
   float dk_[kDim / 8][4];

@@ -17,21 +17,21 @@ inline constexpr int kRowBytes = 128;    ///< of a panel
 inline constexpr int kAtomBytes = 1024;  ///< eight rows: the swizzle's period
 inline constexpr int kDepth = 16;        ///< of one multiplication
 
-CADENZA_MMA constexpr int panel_bytes(int rows) {
+CADENZA_DEVICE constexpr int panel_bytes(int rows) {
   return rows * kRowBytes;
 }
-CADENZA_MMA constexpr int tile_bytes(int rows, int head_dim) {
+CADENZA_DEVICE constexpr int tile_bytes(int rows, int head_dim) {
   return head_dim / kPanel * panel_bytes(rows);
 }
 
 /// Where the byte that would be at `address` without the exchange is.
-CADENZA_MMA constexpr unsigned swizzled(unsigned address) {
+CADENZA_DEVICE constexpr unsigned swizzled(unsigned address) {
   return address ^ ((address >> 7 & 7) << 4);
 }
 
 /// Matrix descriptor with the 128-byte swizzle. Offsets in bytes, see below.
-CADENZA_MMA constexpr std::uint64_t descriptor(unsigned address, unsigned leading,
-                                               unsigned stride) {
+CADENZA_DEVICE constexpr std::uint64_t descriptor(unsigned address, unsigned leading,
+                                                  unsigned stride) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
          static_cast<std::uint64_t>(leading >> 4) << 16 |
@@ -41,33 +41,28 @@ CADENZA_MMA constexpr std::uint64_t descriptor(unsigned address, unsigned leadin
 /// Rows of a tile as a factor whose depth is head_dim ("K-major"): from row `row` on, elements
 /// [0, 16) of each; others are depth_bytes further. Stride: from eight rows to the next eight;
 /// leading: not used.
-CADENZA_MMA constexpr std::uint64_t rows_factor(unsigned tile, int row) {
+CADENZA_DEVICE constexpr std::uint64_t rows_factor(unsigned tile, int row) {
   return descriptor(tile + static_cast<unsigned>(row * kRowBytes), 16, kAtomBytes);
 }
-CADENZA_MMA constexpr int depth_bytes(int tile_rows, int depth) {
+CADENZA_DEVICE constexpr int depth_bytes(int tile_rows, int depth) {
   return depth / kPanel * panel_bytes(tile_rows) + depth % kPanel * 2;
 }
 
 /// A tile as a right factor whose depth is its rows ("MN-major"): rows [0, 16), all elements;
 /// others are kRowBytes a row further. Leading: from a panel to the next; stride: from eight rows
 /// to the next eight.
-CADENZA_MMA constexpr std::uint64_t columns_factor(unsigned tile, int tile_rows) {
+CADENZA_DEVICE constexpr std::uint64_t columns_factor(unsigned tile, int tile_rows) {
   return descriptor(tile, static_cast<unsigned>(panel_bytes(tile_rows)), kAtomBytes);
 }
 
 /// The descriptor of what lies `bytes` behind another's beginning, both in one tile.
-CADENZA_MMA constexpr std::uint64_t advanced(std::uint64_t descriptor, int bytes) {
+CADENZA_DEVICE constexpr std::uint64_t advanced(std::uint64_t descriptor, int bytes) {
   return descriptor + static_cast<std::uint64_t>(bytes >> 4);
 }
 
-/// Of the sums that a thread has of a result [64, N], in groups of four for every eight columns: 0
-/// and 1 are in row sum_row, 2 and 3 eight rows on; columns are sum_column and the next. The same
-/// as for a left factor in registers, 16 columns at a time.
-CADENZA_MMA constexpr int sum_row(int thread) {
+/// First row of a thread's fragment of a result [64, N].
+CADENZA_DEVICE constexpr int sum_row(int thread) {
   return thread % kWarpgroup / 32 * 16 + thread % 32 / 4;
-}
-CADENZA_MMA constexpr int sum_column(int thread) {
-  return thread % 4 * 2;
 }
 
 }  // namespace cadenza::kernels::sm90

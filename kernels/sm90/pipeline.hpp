@@ -11,14 +11,14 @@
 // loading warp is already at the next unit while the last one is computed.
 #pragma once
 
-#include "../mma/tiles.hpp"
+#include "../device/fragment.hpp"
+#include "../device/mask.hpp"
 #include "layout.hpp"
 #include "walks.hpp"
 
 namespace cadenza::kernels::sm90 {
 
 using Barrier = std::uint64_t;
-using mma::Visible;
 
 /// What the computing warpgroups have to know of a tile.
 struct TileInfo {
@@ -44,27 +44,27 @@ struct SharedLayout {
   static constexpr int kTileSlots = kStages;
   static constexpr int kNumbersOfTile = kNumbers;
 
-  CADENZA_MMA static constexpr int segment(int slot, int array) {
+  CADENZA_DEVICE static constexpr int segment(int slot, int array) {
     return (slot * kSegmentArrays + array) * kSegmentTile;
   }
-  CADENZA_MMA static constexpr int tile(int slot, int array) {
+  CADENZA_DEVICE static constexpr int tile(int slot, int array) {
     return kSegments * kSegmentArrays * kSegmentTile + (slot * 2 + array) * kTile;
   }
-  CADENZA_MMA static constexpr int numbers(int slot) {
+  CADENZA_DEVICE static constexpr int numbers(int slot) {
     return tile(kStages, 0) + slot * kNumbers * static_cast<int>(sizeof(float));
   }
-  CADENZA_MMA static constexpr int info(int slot) {
+  CADENZA_DEVICE static constexpr int info(int slot) {
     return numbers(kStages) + slot * static_cast<int>(sizeof(TileInfo));
   }
-  CADENZA_MMA static constexpr int barrier(int which) {
+  CADENZA_DEVICE static constexpr int barrier(int which) {
     return (info(kStages) + 7) / 8 * 8 + which * static_cast<int>(sizeof(Barrier));
   }
-  CADENZA_MMA static constexpr int segment_full(int slot) { return barrier(slot); }
-  CADENZA_MMA static constexpr int segment_empty(int slot) { return barrier(kSegments + slot); }
-  CADENZA_MMA static constexpr int full(int slot, int array) {
+  CADENZA_DEVICE static constexpr int segment_full(int slot) { return barrier(slot); }
+  CADENZA_DEVICE static constexpr int segment_empty(int slot) { return barrier(kSegments + slot); }
+  CADENZA_DEVICE static constexpr int full(int slot, int array) {
     return barrier(2 * kSegments + 2 * slot + array);
   }
-  CADENZA_MMA static constexpr int empty(int slot, int array) {
+  CADENZA_DEVICE static constexpr int empty(int slot, int array) {
     return barrier(2 * kSegments + 2 * (kStages + slot) + array);
   }
   static constexpr int kBytes = barrier(2 * kSegments + 4 * kStages);
@@ -74,9 +74,9 @@ struct SharedLayout {
 template <int kSlots>
 class Ring {
  public:
-  CADENZA_MMA int slot() const { return slot_; }
-  CADENZA_MMA int parity() const { return parity_; }
-  CADENZA_MMA void advance() {
+  CADENZA_DEVICE int slot() const { return slot_; }
+  CADENZA_DEVICE int parity() const { return parity_; }
+  CADENZA_DEVICE void advance() {
     if (++slot_ < kSlots) return;
     slot_ = 0;
     parity_ ^= 1;
@@ -91,16 +91,16 @@ class Ring {
 template <typename Layout, typename Thread>
 class Block {
  public:
-  CADENZA_MMA Block(const Thread& thread, const Problem& problem, unsigned char* shared)
+  CADENZA_DEVICE Block(const Thread& thread, const Problem& problem, unsigned char* shared)
       : thread_(thread), problem_(problem), shared_(shared) {}
 
  protected:
-  CADENZA_MMA int lane() const { return thread_.index() % 32; }
-  CADENZA_MMA Barrier* barrier(int at) const { return reinterpret_cast<Barrier*>(shared_ + at); }
-  CADENZA_MMA TileInfo& info(int slot) const {
+  CADENZA_DEVICE int lane() const { return thread_.index() % 32; }
+  CADENZA_DEVICE Barrier* barrier(int at) const { return reinterpret_cast<Barrier*>(shared_ + at); }
+  CADENZA_DEVICE TileInfo& info(int slot) const {
     return *reinterpret_cast<TileInfo*>(shared_ + Layout::info(slot));
   }
-  CADENZA_MMA float* numbers(int slot) const {
+  CADENZA_DEVICE float* numbers(int slot) const {
     return reinterpret_cast<float*>(shared_ + Layout::numbers(slot));
   }
 
@@ -111,7 +111,7 @@ class Block {
 
 /// All barriers, by one thread, before the block parts into its roles.
 template <typename Layout, typename Thread>
-CADENZA_MMA void initialize_barriers(const Thread& thread, unsigned char* shared) {
+CADENZA_DEVICE void initialize_barriers(const Thread& thread, unsigned char* shared) {
   constexpr int kReaders = kConsumers * kWarpgroup / 32;
   const auto at = [&](int place) { return reinterpret_cast<Barrier*>(shared + place); };
   if (thread.index() == 0) {
@@ -142,7 +142,7 @@ class Loader : public Block<Layout, Thread> {
   /// load(unit) for every unit that this block takes, then tells the computing warpgroups that
   /// there are no more.
   template <typename Load>
-  CADENZA_MMA void for_each_unit(const Load& load) {
+  CADENZA_DEVICE void for_each_unit(const Load& load) {
     for (int unit = thread_.take(problem_.next_unit); unit < problem_.unit_count;
          unit = thread_.take(problem_.next_unit)) {
       load(unit);
@@ -152,8 +152,8 @@ class Loader : public Block<Layout, Thread> {
 
   /// A tile of kRows rows from `row` on.
   template <int kRows>
-  CADENZA_MMA void copy(int to, const TensorMap* map, Barrier* full, int head, int row) {
-    CADENZA_MMA_UNROLL
+  CADENZA_DEVICE void copy(int to, const TensorMap* map, Barrier* full, int head, int row) {
+    CADENZA_UNROLL
     for (int column = 0; column < Layout::kHeadDim; column += kPanel) {
       thread_.copy_panel(shared_ + to + column / kPanel * panel_bytes(kRows), map, full, column,
                          head, row);
@@ -162,7 +162,7 @@ class Loader : public Block<Layout, Thread> {
 
   /// copy_array(array, to, full) for every array of the next segment, once its slot is empty.
   template <typename CopyArray>
-  CADENZA_MMA void load_segment(const CopyArray& copy_array) {
+  CADENZA_DEVICE void load_segment(const CopyArray& copy_array) {
     const int slot = segments_.slot();
     wait_empty(Layout::segment_empty(slot), segments_.parity());
     if (lane() == 0) {
@@ -178,10 +178,10 @@ class Loader : public Block<Layout, Thread> {
   /// describe(info) and copy_array(array, to, full) for the two arrays of the next tile.
   /// copy_numbers(slot, full) is called by all lanes.
   template <typename Describe, typename CopyArray, typename CopyNumbers>
-  CADENZA_MMA void load_tile(const Describe& describe, const CopyArray& copy_array,
-                             const CopyNumbers& copy_numbers) {
+  CADENZA_DEVICE void load_tile(const Describe& describe, const CopyArray& copy_array,
+                                const CopyNumbers& copy_numbers) {
     const int slot = tiles_.slot();
-    CADENZA_MMA_UNROLL
+    CADENZA_UNROLL
     for (int array = 0; array < 2; ++array) {
       wait_empty(Layout::empty(slot, array), tiles_.parity());
       Barrier* full = barrier(Layout::full(slot, array));
@@ -196,7 +196,7 @@ class Loader : public Block<Layout, Thread> {
   }
 
  private:
-  CADENZA_MMA void end() {
+  CADENZA_DEVICE void end() {
     const int slot = tiles_.slot();
     wait_empty(Layout::empty(slot, 0), tiles_.parity());
     if (lane() == 0) {
@@ -208,7 +208,7 @@ class Loader : public Block<Layout, Thread> {
 
   /// A slot's nth use waits for its (n - 1)th to end. A lane that came late could take the end of
   /// the use after that for it, so none goes on before all have seen it.
-  CADENZA_MMA void wait_empty(int empty, int parity) {
+  CADENZA_DEVICE void wait_empty(int empty, int parity) {
     thread_.wait(barrier(empty), parity ^ 1);
     thread_.warp_barrier();
   }
@@ -225,37 +225,39 @@ class Consumer : public Block<Layout, Thread> {
   using Base::Base, Base::barrier, Base::info, Base::lane, Base::problem_, Base::shared_,
       Base::thread_;
 
-  CADENZA_MMA int group() const { return thread_.index() / kWarpgroup - 1; }
-  /// Of a unit: the first row of this warpgroup, and the row of this thread's sums 0 and 1 (half 0)
-  /// or 2 and 3 of every four.
-  CADENZA_MMA int first_row() const { return group() * kWarpgroupRows; }
-  CADENZA_MMA int row(int half) const { return first_row() + sum_row(thread_.index()) + 8 * half; }
+  CADENZA_DEVICE int group() const { return thread_.index() / kWarpgroup - 1; }
+  /// Of a unit: the first rows of this warpgroup and, in a fragment, of this thread; half 1 is
+  /// eight rows on.
+  CADENZA_DEVICE int first_row() const { return group() * kWarpgroupRows; }
+  CADENZA_DEVICE int row(int half = 0) const {
+    return first_row() + sum_row(thread_.index()) + 8 * half;
+  }
 
   /// Waits for the next tile's first array. What it is may be read until that is released.
-  CADENZA_MMA const TileInfo& next_tile() {
+  CADENZA_DEVICE const TileInfo& next_tile() {
     thread_.wait(barrier(Layout::full(tiles_.slot(), 0)), tiles_.parity());
     return info(tiles_.slot());
   }
-  CADENZA_MMA void wait_second() {
+  CADENZA_DEVICE void wait_second() {
     thread_.wait(barrier(Layout::full(tiles_.slot(), 1)), tiles_.parity());
   }
-  CADENZA_MMA void wait_segment() {
+  CADENZA_DEVICE void wait_segment() {
     thread_.wait(barrier(Layout::segment_full(segments_.slot())), segments_.parity());
   }
-  CADENZA_MMA void release_segment() {
+  CADENZA_DEVICE void release_segment() {
     release(Layout::segment_empty(segments_.slot()));
     segments_.advance();
   }
-  CADENZA_MMA void release(int empty) {
+  CADENZA_DEVICE void release(int empty) {
     thread_.warp_barrier();  // all lanes have read
     if (lane() == 0) thread_.arrive(barrier(empty));
   }
 
   /// As products take it.
-  CADENZA_MMA unsigned segment(int array) const {
+  CADENZA_DEVICE unsigned segment(int array) const {
     return thread_.shared_address(shared_ + Layout::segment(segments_.slot(), array));
   }
-  CADENZA_MMA unsigned tile(int slot, int array) const {
+  CADENZA_DEVICE unsigned tile(int slot, int array) const {
     return thread_.shared_address(shared_ + Layout::tile(slot, array));
   }
 
@@ -268,11 +270,11 @@ class Consumer : public Block<Layout, Thread> {
 /// sums [64, 8 kTiles] = rows [left_row, +64) of a unit's tile times rows of `right`, over kDim
 /// columns.
 template <int kDim, int kTiles, typename Thread>
-CADENZA_MMA void multiply_rows(const Thread& thread, unsigned left, int left_row, unsigned right,
-                               float (&sums)[kTiles][4]) {
+CADENZA_DEVICE void multiply_rows(const Thread& thread, unsigned left, int left_row, unsigned right,
+                                  float (&sums)[kTiles][4]) {
   const std::uint64_t from_left = thread.uniform(rows_factor(left, left_row));
   const std::uint64_t from_right = thread.uniform(rows_factor(right, 0));
-  CADENZA_MMA_UNROLL
+  CADENZA_UNROLL
   for (int depth = 0; depth < kDim; depth += kDepth) {
     thread.multiply(sums, advanced(from_left, depth_bytes(kUnitRows, depth)),
                     advanced(from_right, depth_bytes(kTiles * 8, depth)), depth > 0);
@@ -281,74 +283,12 @@ CADENZA_MMA void multiply_rows(const Thread& thread, unsigned left, int left_row
 
 /// sums [64, kDim] += left [64, 16 kSteps] times `right` [16 kSteps, kDim].
 template <int kDim, int kSteps, typename Thread>
-CADENZA_MMA void multiply_columns(const Thread& thread, const unsigned (&left)[kSteps][4],
-                                  unsigned right, float (&sums)[kDim / 8][4]) {
+CADENZA_DEVICE void multiply_columns(const Thread& thread, const unsigned (&left)[kSteps][4],
+                                     unsigned right, float (&sums)[kDim / 8][4]) {
   const std::uint64_t from = thread.uniform(columns_factor(right, kSteps * kDepth));
-  CADENZA_MMA_UNROLL
+  CADENZA_UNROLL
   for (int step = 0; step < kSteps; ++step) {
     thread.multiply(sums, left[step], advanced(from, step * kDepth * kRowBytes));
-  }
-}
-
-/// Sums rounded to bfloat16: in their places as a left factor.
-template <int kTiles, typename Thread>
-CADENZA_MMA void pack(const Thread& thread, const float (&sums)[kTiles][4],
-                      unsigned (&packed)[kTiles / 2][4]) {
-  CADENZA_MMA_UNROLL
-  for (int step = 0; step < kTiles / 2; ++step) {
-    CADENZA_MMA_UNROLL
-    for (int part = 0; part < 4; ++part) {
-      const float* pair = &sums[2 * step + part / 2][part % 2 * 2];
-      packed[step][part] = thread.pack(pair[0], pair[1]);
-    }
-  }
-}
-
-template <int kTiles>
-CADENZA_MMA void clear(float (&sums)[kTiles][4]) {
-  CADENZA_MMA_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    CADENZA_MMA_UNROLL
-    for (int i = 0; i < 4; ++i) sums[tile][i] = 0;
-  }
-}
-
-/// Of a tile's columns those that a row sees: [begin, begin + size).
-struct SeenColumns {
-  int begin = 0;
-  unsigned size = 0;
-  CADENZA_MMA bool has(int column) const { return static_cast<unsigned>(column - begin) < size; }
-};
-
-CADENZA_MMA SeenColumns columns_between(bool row_counts, int begin, int end) {
-  return {begin, row_counts && begin < end ? static_cast<unsigned>(end - begin) : 0u};
-}
-CADENZA_MMA SeenColumns keys_of(const Visible& of, int query) {
-  const int begin = of.k_begin > query + of.low ? of.k_begin : query + of.low;
-  const int end = of.k_end < query + of.high + 1 ? of.k_end : query + of.high + 1;
-  return columns_between(query >= of.q_begin && query < of.q_end, begin, end);
-}
-CADENZA_MMA SeenColumns queries_of(const Visible& of, int key) {
-  const int begin = of.q_begin > key - of.high ? of.q_begin : key - of.high;
-  const int end = of.q_end < key - of.low + 1 ? of.q_end : key - of.low + 1;
-  return columns_between(key >= of.k_begin && key < of.k_end, begin, end);
-}
-
-/// Hides what a thread's two rows do not see: the scores of one row are in places 0 and 1 of every
-/// four, those of the other in 2 and 3. They become -inf. @param seen  seen(half), of a row
-template <int kTiles, typename Thread, typename Seen>
-CADENZA_MMA void apply_mask(const Thread& thread, const Seen& seen, float (&scores)[kTiles][4]) {
-  CADENZA_MMA_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const SeenColumns of_row = seen(half);
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const int column = tile * 8 + sum_column(thread.index()) + i;
-        if (!of_row.has(column)) scores[tile][2 * half + i] = -mma::kInfinity;
-      }
-    }
   }
 }
 

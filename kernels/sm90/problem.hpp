@@ -1,31 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of attention as the kernels for Hopper read it: the problem of mma/, and a tensor map for
-// every array of rows that the copy engine (TMA) reads. Plain numbers, for nvcc and the host's
+// A call of attention as the kernels for Hopper read it: the problem of device/, and a tensor map
+// for every array of rows that the copy engine (TMA) reads. Plain numbers, for nvcc and the host's
 // compiler.
 #pragma once
 
-#include "../mma/problem.hpp"
+#include "../device/problem.hpp"
 
 namespace cadenza::kernels::sm90 {
 
-using mma::Bits;
-using mma::Entry;
-using mma::Keys;
-using mma::Queries;
-using mma::Rotation;
-using mma::Unit;
+using namespace device;
 
-inline constexpr int kHeadDims[] = {64, 128};
 inline constexpr int kWarpgroup = 128;  ///< threads that multiply together
 inline constexpr int kConsumers = 2;    ///< warpgroups that compute; one more loads for them
 inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kWarpgroupRows = 64;                      ///< of a product's result
 inline constexpr int kUnitRows = kConsumers * kWarpgroupRows;  ///< queries or keys of a unit
 inline constexpr int kKeys = 128;                              ///< of a tile that queries meet
-/// Queries after which sums of dK and dV go to memory: a sum of sums of so many terms loses far
-/// less than the rounding of its factors.
-inline constexpr int kQueriesPerFlush = 4096;
-
 inline constexpr int kQueries = 64;  ///< of a tile that keys meet: what registers have room for
 
 /// Place and form of an array of rows as the copy engine takes it: a CUtensorMap on a device.
@@ -50,7 +40,7 @@ enum EntryMap { kEntryK, kEntryV, kEntryQ, kEntryDout, kEntryMaps };
 /// Maps of a buffer of keys, in tiles of units.
 enum BufferMap { kBufferK, kBufferV, kBufferMaps };
 
-struct Problem : mma::Problem {
+struct Problem : device::Problem {
   int unit_count = 0;
   int* next_unit = nullptr;  ///< counter of units that blocks took; launch() begins at 0
   const TensorMap* entry_maps = nullptr;     ///< [entries, kEntryMaps]

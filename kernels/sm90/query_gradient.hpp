@@ -5,29 +5,11 @@
 // lse, so gradients of tasks simply add (FlashAttention-2, algorithm 2).
 #pragma once
 
+#include "../device/epilogue.hpp"
+#include "../device/softmax.hpp"
 #include "query_units.hpp"
 
 namespace cadenza::kernels::sm90 {
-
-/// lse in units of log2, for probability(). A row without keys has lse = -inf; +inf makes all its
-/// probabilities 0.
-CADENZA_MMA float usable_lse(float lse) {
-  return lse == -mma::kInfinity ? mma::kInfinity : lse * mma::kLog2e;
-}
-
-/// e^(score * scale - lse), `scale` and `lse` in units of log2. Above 1 by rounding alone; NaN
-/// stays.
-template <typename Thread>
-CADENZA_MMA float probability(const Thread& thread, float score, float scale, float lse) {
-  const float above = thread.multiply_add(score, scale, -lse);
-  return thread.exp2(above > 0 ? 0 : above);
-}
-
-/// Gradient of a score times 1 / scale. Of a tile that is not seen as a whole (`all`), what is not
-/// seen has probability 0 and may be anything, also NaN.
-CADENZA_MMA float score_gradient(bool all, float probability, float dprobability, float delta) {
-  return !all && probability == 0 ? 0 : probability * (dprobability - delta);
-}
 
 template <int kDim>
 using QueryGradientLayout = SharedLayout<kDim, 2, 1, kKeys, 2, 0>;
@@ -44,11 +26,11 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
       const Unit& unit = problem_.units[tile.unit];
       if (tile.begins_segment) {
-        load_statistics(unit);
+        load_statistics(problem_, unit, row(), lse_, delta_);
         clear(dq_);
         this->wait_segment();
       }
@@ -61,26 +43,14 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
       tiles_.advance();
       if (!tile.ends_segment) continue;
       this->release_segment();
-      add_gradient(unit, problem_.rotations[tile.rotation]);
+      add_query_gradient(thread_, problem_, unit, problem_.rotations[tile.rotation], row(), dq_);
     }
   }
 
  private:
   static constexpr int kTiles = kKeys / 8;
 
-  CADENZA_MMA void load_statistics(const Unit& unit) {
-    const Queries& buffer = problem_.queries[unit.buffer];
-    const auto lse = mma::head_rows<1>(buffer.lse, buffer, unit.begin, unit.head_begin);
-    const auto delta = mma::head_rows<1>(buffer.delta, buffer, unit.begin, unit.head_begin);
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const bool inside = row(half) < unit.end - unit.begin;
-      lse_[half] = inside ? usable_lse(lse.data[row(half) * lse.stride]) : mma::kInfinity;
-      delta_[half] = inside ? delta.data[row(half) * delta.stride] : 0;
-    }
-  }
-
-  CADENZA_MMA void differentiate(const Visible& visible) {
+  CADENZA_DEVICE void differentiate(const Visible& visible) {
     const unsigned keys = this->tile(tiles_.slot(), 0);
     const unsigned values = this->tile(tiles_.slot(), 1);
     float scores[kTiles][4];
@@ -95,75 +65,21 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
     if (!all) {
       apply_mask(
-          thread_, [&](int half) { return keys_of(visible, row(half)); }, scores);
+          thread_, [&](int half) { return keys_of(visible, row(half)); }, -kInfinity, scores);
     }
-    recompute_probabilities(scores);
+    recompute_probabilities(
+        thread_, problem_.scale * kLog2e, [&](int half, int) { return lse_[half]; }, scores);
     thread_.end_basic_block(scores[0][0]);
     thread_.template wait_products<0>(dscores);
-    if (all) {
-      subtract_delta<true>(scores, dscores);
-    } else {
-      subtract_delta<false>(scores, dscores);
-    }
+    const auto delta = [&](int half, int) { return delta_[half]; };
+    subtract_delta(thread_, scores, delta, dscores);
+    if (!all) clear_unseen(scores, dscores);
     pack(thread_, dscores, packed);
     thread_.pin(dq_);
     thread_.begin_products();
     multiply_columns<kDim>(thread_, packed, keys, dq_);
     thread_.commit_products();
     thread_.template wait_products<0>(dq_);
-  }
-
-  template <bool kAll>
-  CADENZA_MMA void subtract_delta(const float (&scores)[kTiles][4],
-                                  float (&dscores)[kTiles][4]) const {
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        dscores[tile][i] = score_gradient(kAll, scores[tile][i], dscores[tile][i], delta_[i / 2]);
-      }
-    }
-  }
-
-  CADENZA_MMA void recompute_probabilities(float (&scores)[kTiles][4]) const {
-    const float scale = problem_.scale * mma::kLog2e;
-    CADENZA_MMA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      CADENZA_MMA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        scores[tile][i] = probability(thread_, scores[tile][i], scale, lse_[i / 2]);
-      }
-    }
-  }
-
-  /// Adds scale * (dQ turned back) to memory: the gradient of the queries that were not rotated.
-  /// The two elements of a pair are sums of one thread.
-  CADENZA_MMA void add_gradient(const Unit& unit, const Rotation& rotation) {
-    const Queries& buffer = problem_.queries[unit.buffer];
-    const auto to = mma::head_rows<kDim>(buffer.dq, buffer, unit.begin, unit.head_begin);
-    CADENZA_MMA_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      if (row(half) >= unit.end - unit.begin) continue;
-      const std::int64_t table =
-          mma::table_at(rotation, unit.begin - buffer.begin + row(half), problem_.half);
-      const int column = sum_column(thread_.index());
-      float turned[kDim / 8][2];
-      CADENZA_MMA_UNROLL
-      for (int tile = 0; tile < kDim / 16; ++tile) {
-        CADENZA_MMA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int d = tile * 8 + column + i;
-          const float low = dq_[tile][2 * half + i] * problem_.scale;
-          const float high = dq_[tile + kDim / 16][2 * half + i] * problem_.scale;
-          const float cos = problem_.half > 0 ? problem_.cos[table + d] : 1;
-          const float sin = problem_.half > 0 ? problem_.sin[table + d] : 0;
-          turned[tile][i] = low * cos + high * sin;
-          turned[tile + kDim / 16][i] = high * cos - low * sin;
-        }
-      }
-      mma::add_to_row<kDim / 8>(to.data + row(half) * to.stride + column,
-                                [&](int tile, int i) { return turned[tile][i]; });
-    }
   }
 
   float lse_[2];

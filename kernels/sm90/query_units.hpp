@@ -15,12 +15,12 @@ class QueryUnitLoader : public Loader<Layout, Thread> {
  public:
   using Base::Base;
 
-  CADENZA_MMA void run() {
+  CADENZA_DEVICE void run() {
     this->for_each_unit([this](int unit) { load_unit(unit); });
   }
 
  private:
-  CADENZA_MMA void load_unit(int unit) {
+  CADENZA_DEVICE void load_unit(int unit) {
     const Unit& of = problem_.units[unit];
     int last_entry = -1;
     int last_rotation = -1;
@@ -34,7 +34,7 @@ class QueryUnitLoader : public Loader<Layout, Thread> {
       this->load_tile(
           [&](TileInfo& info) {
             const Entry& task = problem_.entries[entry];
-            info.visible = mma::visible_in(task, of.begin, task.k_begin + row);
+            info.visible = visible_in(task, of.begin, task.k_begin + row);
             info.unit = unit;
             info.rotation = rotation;
             info.begins_segment = begins;
@@ -54,7 +54,7 @@ class QueryUnitLoader : public Loader<Layout, Thread> {
     }
   }
 
-  CADENZA_MMA void load_queries(const Unit& of, int rotation) {
+  CADENZA_DEVICE void load_queries(const Unit& of, int rotation) {
     this->load_segment([&](int array, int to, Barrier* full) {
       const Queries& buffer = problem_.queries[of.buffer];
       const TensorMap* map =

@@ -2,41 +2,36 @@
 // Which tiles the loading warp brings for a unit, one after another.
 #pragma once
 
-#include "../mma/tiles.hpp"
+#include "../device/units.hpp"
 #include "problem.hpp"
 
 namespace cadenza::kernels::sm90 {
 
-using mma::max;
-using mma::min;
-
 /// Over the tiles of keys that some query of a unit sees, entry after entry.
 class KeyWalk {
  public:
-  CADENZA_MMA KeyWalk(const Problem& problem, const Unit& unit)
+  CADENZA_DEVICE KeyWalk(const Problem& problem, const Unit& unit)
       : problem_(problem), unit_(unit), at_(unit.first_entry - 1) {
     next_entry();
   }
 
-  CADENZA_MMA bool done() const { return at_ >= unit_.last_entry; }
-  CADENZA_MMA int entry() const { return problem_.order[at_]; }
+  CADENZA_DEVICE bool done() const { return at_ >= unit_.last_entry; }
+  CADENZA_DEVICE int entry() const { return problem_.order[at_]; }
   /// First row of the tile among the entry's keys.
-  CADENZA_MMA int row() const { return row_; }
-  CADENZA_MMA void advance() {
+  CADENZA_DEVICE int row() const { return row_; }
+  CADENZA_DEVICE void advance() {
     row_ += kKeys;
     if (row_ >= end_) next_entry();
   }
 
  private:
-  CADENZA_MMA void next_entry() {
+  CADENZA_DEVICE void next_entry() {
     for (++at_; at_ < unit_.last_entry; ++at_) {
       const Entry& of = problem_.entries[entry()];
-      if (of.head_begin > unit_.head_begin || of.head_end <= unit_.head_begin) continue;
-      const std::int64_t first = max(of.q_begin, unit_.begin);
-      const std::int64_t last = min(of.q_end, unit_.end) - 1;
-      row_ = mma::clamped(max(0, first + of.low - of.k_begin));
-      end_ = mma::clamped(min(of.k_end, last + of.high + 1) - of.k_begin);
-      if (first <= last && row_ < end_) return;
+      const Tokens met = keys_met(of, unit_);
+      row_ = clamped(met.begin - of.k_begin);
+      end_ = clamped(met.end - of.k_begin);
+      if (!met.empty()) return;
     }
   }
 
@@ -50,17 +45,17 @@ class KeyWalk {
 /// Over the tiles of queries that see some key of a unit: entries, their tiles, the heads.
 class QueryWalk {
  public:
-  CADENZA_MMA QueryWalk(const Problem& problem, const Unit& unit)
+  CADENZA_DEVICE QueryWalk(const Problem& problem, const Unit& unit)
       : problem_(problem), unit_(unit), at_(unit.first_entry - 1) {
     next_entry();
   }
 
-  CADENZA_MMA bool done() const { return at_ >= unit_.last_entry; }
-  CADENZA_MMA int entry() const { return problem_.order[at_]; }
+  CADENZA_DEVICE bool done() const { return at_ >= unit_.last_entry; }
+  CADENZA_DEVICE int entry() const { return problem_.order[at_]; }
   /// First row of the tile among the entry's queries.
-  CADENZA_MMA int row() const { return row_; }
-  CADENZA_MMA int head() const { return head_; }
-  CADENZA_MMA void advance() {
+  CADENZA_DEVICE int row() const { return row_; }
+  CADENZA_DEVICE int head() const { return head_; }
+  CADENZA_DEVICE void advance() {
     if (++head_ < last_head_) return;
     head_ = first_head_;
     row_ += kQueries;
@@ -68,16 +63,16 @@ class QueryWalk {
   }
 
  private:
-  CADENZA_MMA void next_entry() {
+  CADENZA_DEVICE void next_entry() {
     for (++at_; at_ < unit_.last_entry; ++at_) {
       const Entry& of = problem_.entries[entry()];
-      const std::int64_t first = max(of.k_begin, unit_.begin);
-      const std::int64_t last = min(of.k_end, unit_.end) - 1;
-      row_ = mma::clamped(max(0, first - of.high - of.q_begin));
-      end_ = mma::clamped(min(of.q_end, last - of.low + 1) - of.q_begin);
-      head_ = first_head_ = of.head_begin > unit_.head_begin ? of.head_begin : unit_.head_begin;
-      last_head_ = of.head_end < unit_.head_end ? of.head_end : unit_.head_end;
-      if (head_ < last_head_ && first <= last && row_ < end_) return;
+      const Tokens met = queries_met(of, unit_);
+      const Heads heads = heads_met(of, unit_);
+      row_ = clamped(met.begin - of.q_begin);
+      end_ = clamped(met.end - of.q_begin);
+      head_ = first_head_ = heads.first;
+      last_head_ = heads.end;
+      if (head_ < last_head_ && !met.empty()) return;
     }
   }
 

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "cadenza/kernels/attention.hpp"
+#include "work_units.hpp"
 
 namespace cadenza::kernels {
 
@@ -29,6 +31,34 @@ class KeptArray {
  private:
   typename Memory::template Array<T> array_;
   std::vector<T> there_;
+};
+
+/// Units of a list's passes and their entries, made once for each shape of unit.
+template <typename Memory>
+class KeptUnits {
+ public:
+  struct Arrays {
+    KeptArray<Unit, Memory> units;
+    KeptArray<int, Memory> entries;
+  };
+
+  /// The tasks are others now.
+  void clear() { arrays_.clear(); }
+  template <typename Real>
+  const Arrays& of(Memory& memory, const AttentionShape& shape, const TaskList<Real>& list,
+                   const UnitShape& unit_shape) {
+    const auto [at, added] = arrays_.try_emplace(unit_shape);
+    Arrays& arrays = at->second;
+    if (added) {
+      const UnitList made = make_units(shape, list, unit_shape);
+      arrays.units.set(memory, made.units);
+      arrays.entries.set(memory, made.entries);
+    }
+    return arrays;
+  }
+
+ private:
+  std::map<UnitShape, Arrays> arrays_;
 };
 
 /// What units and entries are made of: all of a call but its pointers.

@@ -5,25 +5,12 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <vector>
 
 #include "cadenza/kernels/attention.hpp"
+#include "unit.hpp"
 
 namespace cadenza::kernels {
-
-/// A tile of rows of one buffer and the query heads of one key-value head.
-struct Unit {
-  std::int64_t begin = 0;  ///< tokens of the document
-  std::int64_t end = 0;
-  int buffer = 0;
-  int kv_head = 0;
-  int head_begin = 0;  ///< query heads that some task of the unit computes lie in [begin, end)
-  int head_end = 0;
-  int first_entry = 0;  ///< its tasks: entries[first_entry, last_entry)
-  int last_entry = 0;
-  friend bool operator==(const Unit&, const Unit&) = default;
-};
 
 /// Tiles of queries whose gradients of keys are summed in scratch before they go to memory: a sum
 /// of sums, each of a few tiles, loses little to rounding however many queries there are.
@@ -76,5 +63,12 @@ std::vector<Range> buffer_tokens(const TaskList<Real>& list, Side side) {
 /// that see no key of a unit are not in it, and units without work are left out.
 UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffers,
                     const std::vector<TaskRows>& tasks, const UnitShape& unit_shape);
+
+/// Of a list.
+template <typename Real>
+UnitList make_units(const AttentionShape& shape, const TaskList<Real>& list,
+                    const UnitShape& unit_shape) {
+  return make_units(shape, buffer_tokens(list, unit_shape.side), list.tasks, unit_shape);
+}
 
 }  // namespace cadenza::kernels

@@ -15,7 +15,7 @@ import harness
 SOURCE = harness.ROOT / "kernels/mma/cuda_kernels.cpp"
 PASSES = ("Forward", "QueryGradient", "KeyGradient")
 HEAD_DIMS = (32, 64, 96, 128)
-KERNELS = {f"{name}{dim}" for name in PASSES for dim in HEAD_DIMS} | {"rotate"}
+KERNELS = {f"{name}{dim}" for name in PASSES for dim in HEAD_DIMS}
 REGISTERS = 65536  # of a multiprocessor
 WARPS = 8  # of a multiprocessor, at least: two for each of its four schedulers
 WITHOUT_SPILLS = ("80", "90a")
@@ -33,7 +33,7 @@ def disassembler():
 def short_name(mangled):
     """run_units<Forward, 128, 128, 2> as Forward128, and 128 threads, 2 blocks."""
     match = re.search(r"(Forward|QueryGradient|KeyGradient)ELi(\d+)ELi(\d+)ELi(\d+)E", mangled)
-    return (match[1] + match[2], int(match[3]), int(match[4])) if match else ("rotate", 256, 1)
+    return match[1] + match[2], int(match[3]), int(match[4])
 
 
 def compiled(folder, architecture, source=SOURCE, name=short_name):
@@ -98,7 +98,7 @@ def test_tensor_cores_compute(binary):
     _, target, _, _ = binary
     functions = instructions(target)
     assert functions.keys() == KERNELS
-    for name in KERNELS - {"rotate"}:
+    for name in KERNELS:
         code = functions[name]
         dim = int(re.search(r"\d+", name)[0])
         # Each pass multiplies at least a part of 32 rows by 32 columns over head_dim, twice, and

@@ -193,20 +193,6 @@ bool EmulatedThread::any(bool of) const {
   return of;
 }
 
-float EmulatedThread::exp2(float x) const {
-  return std::exp2(x);
-}
-float EmulatedThread::exp(float x) const {
-  return std::exp(x);
-}
-float EmulatedThread::log(float x) const {
-  return std::log(x);
-}
-
-unsigned EmulatedThread::pack(float low, float high) const {
-  return bfloat16(low).bits | static_cast<unsigned>(bfloat16(high).bits) << 16;
-}
-
 }  // namespace cadenza::testing
 
 #endif

@@ -15,23 +15,24 @@
 #include <functional>
 #include <vector>
 
-#include "../../../kernels/mma/problem.hpp"
+#include "../../../kernels/device/problem.hpp"
+#include "unit/kernels/emulated_arithmetic.hpp"
 #include "unit/kernels/fibers.hpp"
 
 namespace cadenza::testing {
 
-using kernels::mma::Bits;
+using kernels::device::Bits;
 
 class EmulatedBlock;
 
 /// The interface of kernels::mma::DeviceThread.
-class EmulatedThread {
+class EmulatedThread : public EmulatedArithmetic {
  public:
   EmulatedThread(EmulatedBlock& block, int index) : block_(&block), index_(index) {}
   int index() const { return index_; }
   void barrier() const;
   void copy(Bits* to, const Bits* from, bool inside) const { copy_bytes(to, from, 16, inside); }
-  void copy_word(float* to, const float* from, bool inside) const {
+  void copy_number(float* to, const float* from, bool inside) const {
     copy_bytes(to, from, 4, inside);
   }
   void commit() const;
@@ -45,10 +46,7 @@ class EmulatedThread {
                     unsigned right1) const;
   float exchanged(float value, int bits) const;
   bool any(bool of) const;
-  float exp2(float x) const;
-  float exp(float x) const;
-  float log(float x) const;
-  unsigned pack(float low, float high) const;
+  void warp_barrier() const { any(false); }
 
  private:
   void copy_bytes(void* to, const void* from, std::size_t bytes, bool inside) const;

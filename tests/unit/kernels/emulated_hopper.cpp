@@ -309,22 +309,6 @@ unsigned HopperThread::shared_address(const void* shared) const {
   return static_cast<unsigned>(static_cast<const unsigned char*>(shared) - block_->shared());
 }
 
-float HopperThread::exp2(float x) const {
-  return std::exp2(x);
-}
-float HopperThread::exp(float x) const {
-  return std::exp(x);
-}
-float HopperThread::log(float x) const {
-  return std::log(x);
-}
-float HopperThread::multiply_add(float a, float b, float c) const {
-  return std::fma(a, b, c);
-}
-unsigned HopperThread::pack(float low, float high) const {
-  return bfloat16(low).bits | static_cast<unsigned>(bfloat16(high).bits) << 16;
-}
-
 }  // namespace cadenza::testing
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "../../../kernels/sm90/layout.hpp"
 #include "../../../kernels/sm90/problem.hpp"
+#include "unit/kernels/emulated_arithmetic.hpp"
 #include "unit/kernels/fibers.hpp"
 
 namespace cadenza::testing {
@@ -25,7 +26,7 @@ class EmulatedHopper;
 kernels::sm90::TensorMap emulated_map(const kernels::sm90::MappedRows& rows);
 
 /// The interface of kernels::sm90::DeviceThread.
-class HopperThread {
+class HopperThread : public EmulatedArithmetic {
  public:
   using Barrier = std::uint64_t;
   using TensorMap = kernels::sm90::TensorMap;
@@ -71,11 +72,6 @@ class HopperThread {
   std::uint64_t uniform(std::uint64_t descriptor) const { return descriptor; }
   float exchanged(float value, int bits) const;
   unsigned shared_address(const void* shared) const;
-  float exp2(float x) const;
-  float exp(float x) const;
-  float log(float x) const;
-  float multiply_add(float a, float b, float c) const;
-  unsigned pack(float low, float high) const;
 
  private:
   void issue(int tiles, float* sums, std::uint64_t left, const unsigned* registers,

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../../../kernels/mma/kept_call.hpp"
+#include "../../../kernels/device/kept_call.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "unit/kernels/device_data.hpp"
 
@@ -112,10 +112,10 @@ class KeptCall : public ::testing::Test {
     return copies_;
   }
 
-  using Kept = kernels::mma::KeptCall<CountingMemory>;
+  using Kept = kernels::device::KeptCall<CountingMemory>;
   kernels::AttentionShape shape_{2, 1, 64};
   kernels::TaskList<bfloat16> list_;
-  kernels::mma::PassProblem forward_;
+  kernels::device::PassProblem forward_;
   int copies_ = 0;
 };
 
@@ -130,11 +130,11 @@ TEST_F(KeptCall, OtherRowsAreCopiedAlone) {
   call();
   list_.keys[0].k = rows_at(5);
   EXPECT_EQ(call(), 1);
-  EXPECT_EQ(forward_.problem.keys[0].k, reinterpret_cast<const kernels::mma::Bits*>(rows_at(5)));
+  EXPECT_EQ(forward_.problem.keys[0].k, reinterpret_cast<const kernels::device::Bits*>(rows_at(5)));
   list_.queries[1].q = rows_at(6);
   EXPECT_EQ(call(), 1);  // rotations have the pointer
   EXPECT_EQ(forward_.problem.rotations[1].rotated,
-            reinterpret_cast<const kernels::mma::Bits*>(rows_at(6)));
+            reinterpret_cast<const kernels::device::Bits*>(rows_at(6)));
   float out = 0;
   list_.queries[1].out = &out;
   EXPECT_EQ(call(), 1);

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "../../../kernels/matmul/widened.hpp"
+#include "../../../kernels/matmul/multiply.hpp"
 #include "unit/kernels/device_data.hpp"
 
 namespace cadenza::testing {

@@ -6,13 +6,14 @@
 #include <set>
 #include <stdexcept>
 
-#include "../../../kernels/mma/call.hpp"
+#include "../../../kernels/device/call.hpp"
+#include "../../../kernels/mma/attention.hpp"
 #include "unit/kernels/huge_logits.hpp"
 #include "unit/sanitized.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
+#include "../../../kernels/device/rotation.hpp"
 #include "../../../kernels/mma/backward.hpp"
 #include "../../../kernels/mma/forward.hpp"
-#include "../../../kernels/mma/rotate.hpp"
 #include "unit/kernels/emulated_block.hpp"
 #endif
 
@@ -27,6 +28,7 @@ Kernels<bfloat16> mma_under_test() {
 
 #else
 
+namespace device = kernels::device;
 namespace mma = kernels::mma;
 
 /// Calls test(std::integral_constant<int, D>) with the head_dim.
@@ -51,19 +53,19 @@ struct Prepared {
   Prepared(const kernels::AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
            const kernels::TaskList<bfloat16>& list, std::uint64_t order)
       : seed(order),
-        call(mma::make_call(shape, rotary, list)),
+        call(device::make_call(shape, rotary, list)),
         memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(mma::Bits));
+    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(device::Bits));
     call.problem.queries = call.queries.data();
     call.problem.keys = call.keys.data();
     call.problem.rotations = call.rotations.data();
     call.problem.entries = call.entries.data();
     EmulatedBlock block(32, 16, 1);
     const EmulatedThread thread(block, 0);
-    for (const mma::Rotation& rotation : call.rotations) {
+    for (const device::Rotation& rotation : call.rotations) {
       for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
-        mma::rotate_pair(thread, call.problem, rotation, pair);
+        device::rotate_pair(thread, call.problem, rotation, pair);
       }
     }
   }
@@ -74,11 +76,12 @@ struct Prepared {
            kernels::Side side, int planted) {
     with_mma_dim(shape.head_dim, [&](auto dim) {
       using Of = Shape<dim()>;
-      const mma::Units units = mma::units_of(shape, list, side, Of::kRows);
-      mma::Problem problem = call.problem;
-      problem.order = units.order.data();
+      const kernels::UnitList units =
+          kernels::make_units(shape, list, device::unit_shape(shape, side, Of::kRows));
+      device::Problem problem = call.problem;
+      problem.order = units.entries.data();
       EmulatedBlock block(Of::kThreads, Of::kBytes, ++seed, planted);
-      for (const mma::Unit& unit : units.units) {
+      for (const kernels::Unit& unit : units.units) {
         block.run([&](const EmulatedThread& thread) {
           Pass<dim(), EmulatedThread>(thread, problem, unit, block.shared()).run();
         });
@@ -87,8 +90,8 @@ struct Prepared {
   }
 
   std::uint64_t seed;
-  mma::Call call;
-  std::vector<mma::Bits> memory;
+  device::Call call;
+  std::vector<device::Bits> memory;
 };
 
 enum class Only { all, forward, query_gradient, key_gradient };
@@ -166,9 +169,8 @@ TEST(Mma, EqualsDefinitionForStripesBandsAndMaps) {
 /// More queries than a sum in registers holds.
 TEST(Mma, SumsOfKeysGoToMemoryOnTheWay) {
   std::mt19937_64 random(4);
-  Case of = rounded_case(
-      {{1, 1, 32}, 0, {(kernels::mma::kTilesPerFlush + 2) * kernels::mma::kQueryTile}, false, 0, 0},
-      random);
+  Case of =
+      rounded_case({{1, 1, 32}, 0, {kernels::device::kQueriesPerFlush + 128}, false, 0, 0}, random);
   of.pieces[0].task.band = Band::full();
   of.pieces[0].task.k = {0, 40};
   expect_mma(of);

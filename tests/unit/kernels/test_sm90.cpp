@@ -8,11 +8,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "../../../kernels/sm90/attention.hpp"
 #include "../../../kernels/sm90/call.hpp"
 #include "unit/kernels/huge_logits.hpp"
 #include "unit/sanitized.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
-#include "../../../kernels/mma/rotate.hpp"
+#include "../../../kernels/device/rotation.hpp"
 #include "../../../kernels/sm90/forward.hpp"
 #include "../../../kernels/sm90/key_gradient.hpp"
 #include "../../../kernels/sm90/query_gradient.hpp"
@@ -36,7 +37,7 @@ Kernels<bfloat16> sm90_under_test() {
 
 #else
 
-namespace mma = kernels::mma;
+namespace device = kernels::device;
 namespace sm90 = kernels::sm90;
 
 constexpr auto kSm90 = AttentionKernel::automatic;
@@ -59,20 +60,20 @@ struct PreparedHopper {
                  const kernels::TaskList<bfloat16>& tasks, Pass pass)
       : shape(of),
         list(tasks),
-        call(mma::make_call(shape, rotary, list)),
+        call(device::make_call(shape, rotary, list)),
         memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(mma::Bits));
-    static_cast<mma::Problem&>(problem) = call.problem;
+    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(device::Bits));
+    static_cast<device::Problem&>(problem) = call.problem;
     problem.queries = call.queries.data();
     problem.keys = call.keys.data();
     problem.rotations = call.rotations.data();
     problem.entries = call.entries.data();
     EmulatedHopper block(0, 0);
     const HopperThread thread(block, 0);
-    for (const mma::Rotation& rotation : call.rotations) {
+    for (const device::Rotation& rotation : call.rotations) {
       for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
-        mma::rotate_pair(thread, problem, rotation, pair);
+        device::rotate_pair(thread, problem, rotation, pair);
       }
     }
     const sm90::CallRows rows = sm90::rows_of(call, list, pass, shape.head_dim);
@@ -90,10 +91,11 @@ struct PreparedHopper {
   template <template <int, typename> typename LoaderOf,
             template <int, typename> typename ConsumerOf, template <int> typename LayoutOf>
   void run(kernels::Side side, std::uint64_t seed, const HopperFault& fault) {
-    const mma::Units units = mma::units_of(shape, list, side, sm90::kUnitRows);
+    const kernels::UnitList units =
+        kernels::make_units(shape, list, device::unit_shape(shape, side, sm90::kUnitRows));
     int next = 0;
     problem.units = units.units.data();
-    problem.order = units.order.data();
+    problem.order = units.entries.data();
     problem.unit_count = static_cast<int>(units.units.size());
     problem.next_unit = &next;
     with_sm90_dim(shape.head_dim, [&](auto dim) {
@@ -112,8 +114,8 @@ struct PreparedHopper {
 
   const kernels::AttentionShape& shape;
   const kernels::TaskList<bfloat16>& list;
-  mma::Call call;
-  std::vector<mma::Bits> memory;
+  device::Call call;
+  std::vector<device::Bits> memory;
   sm90::Problem problem;
   std::vector<sm90::TensorMap> entry_maps, rotation_maps, dout_maps, key_maps;
 };

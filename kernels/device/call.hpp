@@ -9,11 +9,7 @@
 #include "cadenza/kernels/attention.hpp"
 #include "problem.hpp"
 
-namespace cadenza::kernels::mma {
-
-/// head_dims that there are kernels for.
-inline constexpr int kHeadDims[] = {32, 64, 96, 128};
-bool fits(const AttentionShape& shape);
+namespace cadenza::kernels::device {
 
 struct Call {
   Problem problem;  ///< without the arrays
@@ -36,13 +32,8 @@ std::int64_t positions_of(const RotaryTable<float>& rotary);
 Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list);
 
-struct Units {
-  std::vector<Unit> units;
-  std::vector<int> order;
-};
-
 /// Units of `rows` rows, which divide kMostRows. Forward and dQ: Side::queries; dK and dV:
 /// Side::keys.
-Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side, int rows);
+UnitShape unit_shape(const AttentionShape& shape, Side side, int rows);
 
-}  // namespace cadenza::kernels::mma
+}  // namespace cadenza::kernels::device

@@ -3,13 +3,10 @@
 // what points to other rows than before, and nothing else.
 #pragma once
 
-#include <map>
-#include <utility>
-
 #include "../tasks/kept_tasks.hpp"
 #include "call.hpp"
 
-namespace cadenza::kernels::mma {
+namespace cadenza::kernels::device {
 
 /// A problem with its units, whose arrays are in memory of the kernels.
 struct PassProblem {
@@ -46,13 +43,7 @@ class KeptCall : public KeptTasks {
   /// Of units of `rows` rows, once the rotated queries have their place.
   PassProblem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side,
                       int rows) {
-    const auto [at, added] = units_.try_emplace({side, rows});
-    auto& [units, order] = at->second;
-    if (added) {
-      const Units made = units_of(shape, list, side, rows);
-      units.set(memory_, made.units);
-      order.set(memory_, made.order);
-    }
+    const auto& [units, order] = units_.of(memory_, shape, list, unit_shape(shape, side, rows));
     PassProblem pass{call_.problem, static_cast<int>(units.size())};
     pass.problem.queries = queries_.array().data();
     pass.problem.keys = keys_.array().data();
@@ -74,7 +65,7 @@ class KeptCall : public KeptTasks {
   Array<Keys> keys_;
   Array<Rotation> rotations_;
   Array<Entry> entries_;
-  std::map<std::pair<Side, int>, std::pair<Array<Unit>, Array<int>>> units_;
+  KeptUnits<Memory> units_;
 };
 
-}  // namespace cadenza::kernels::mma
+}  // namespace cadenza::kernels::device

@@ -2,11 +2,15 @@
 // Queries rotated once for every map of positions of a call, for all blocks that read them.
 #pragma once
 
+#include <vector>
+
 #include "problem.hpp"
 
-namespace cadenza::kernels::mma {
+using cudaStream_t = struct CUstream_st*;
 
-CADENZA_MMA float to_float(Bits bits) {
+namespace cadenza::kernels::device {
+
+CADENZA_DEVICE float to_float(Bits bits) {
   union {
     std::uint32_t word;
     float value;
@@ -17,8 +21,8 @@ CADENZA_MMA float to_float(Bits bits) {
 
 /// Pair (d, d + D/2) of one row and head: the `pair`th, d first, then heads, then rows.
 template <typename Thread>
-CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem, const Rotation& rotation,
-                             std::int64_t pair) {
+CADENZA_DEVICE void rotate_pair(const Thread& thread, const Problem& problem,
+                                const Rotation& rotation, std::int64_t pair) {
   const int half = problem.half;
   const int heads = problem.queries[rotation.queries].heads;
   const std::int64_t d = pair % half;
@@ -34,4 +38,8 @@ CADENZA_MMA void rotate_pair(const Thread& thread, const Problem& problem, const
   rotation.rotated[at + half] = static_cast<Bits>(both >> 16);
 }
 
-}  // namespace cadenza::kernels::mma
+/// All pairs of a call's rotations, where there is a table. Arrays of the problem are the device's.
+void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotations,
+                     cudaStream_t stream);
+
+}  // namespace cadenza::kernels::device

@@ -3,15 +3,14 @@
 // so that the host waits for nothing and nothing is freed under a kernel.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "cadenza/base/error.hpp"
+#include "check.hpp"
 
-namespace cadenza::kernels::mma {
+namespace cadenza::kernels::device {
 
 template <typename T>
 class StreamArray {
@@ -44,10 +43,6 @@ class StreamArray {
   }
 
  private:
-  static void check(cudaError_t status, const char* what) {
-    if (status != cudaSuccess) fail(ExitCode::internal, "{}: {}", what, cudaGetErrorString(status));
-  }
-
   /// What was given back is kept for the next call, not returned to the system at each wait.
   static void keep_pool() {
     static const bool kept = [] {
@@ -83,4 +78,4 @@ struct StreamMemory {
   }
 };
 
-}  // namespace cadenza::kernels::mma
+}  // namespace cadenza::kernels::device

@@ -9,7 +9,7 @@
 #include "../tasks/buffers.hpp"
 #include "cadenza/base/error.hpp"
 
-namespace cadenza::kernels::mma {
+namespace cadenza::kernels::device {
 namespace {
 
 const Bits* bits(const bfloat16* data) {
@@ -75,10 +75,6 @@ void check_alignment(const Bits* data, const char* what) {
 }
 
 }  // namespace
-
-bool fits(const AttentionShape& shape) {
-  return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
-}
 
 void Call::place_rotated(Bits* memory) {
   if (problem.half == 0) return;
@@ -146,16 +142,8 @@ std::int64_t positions_of(const RotaryTable<float>& rotary) {
   return rotary.enabled() ? static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half : 0;
 }
 
-Units units_of(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side, int rows) {
-  const int heads = side == Side::queries ? 1 : shape.group();
-  UnitList made = make_units(shape, buffer_tokens(list, side), list.tasks, {side, rows, heads});
-  Units units;
-  units.order = std::move(made.entries);
-  for (const kernels::Unit& unit : made.units) {
-    units.units.push_back({unit.begin, unit.end, unit.buffer, unit.kv_head, unit.head_begin,
-                           unit.head_end, unit.first_entry, unit.last_entry});
-  }
-  return units;
+UnitShape unit_shape(const AttentionShape& shape, Side side, int rows) {
+  return {side, rows, side == Side::queries ? 1 : shape.group()};
 }
 
-}  // namespace cadenza::kernels::mma
+}  // namespace cadenza::kernels::device

@@ -5,25 +5,29 @@
 
 #include <cstdint>
 
+#include "../tasks/unit.hpp"
+
 #ifdef __CUDACC__
-#define CADENZA_MMA __device__ __forceinline__
-#define CADENZA_MMA_UNROLL _Pragma("unroll")
-#define CADENZA_MMA_ROLL _Pragma("unroll 1")  // what is hoisted of several turns would not fit
+#define CADENZA_DEVICE __device__ __forceinline__
+#define CADENZA_UNROLL _Pragma("unroll")
+#define CADENZA_ROLL _Pragma("unroll 1")  // what is hoisted of several turns would not fit
 #else
-#define CADENZA_MMA inline
-#define CADENZA_MMA_UNROLL
-#define CADENZA_MMA_ROLL
+#define CADENZA_DEVICE inline
+#define CADENZA_UNROLL
+#define CADENZA_ROLL
 #endif
 
-namespace cadenza::kernels::mma {
+namespace cadenza::kernels::device {
 
 using Bits = std::uint16_t;  ///< of a bfloat16
 
 inline constexpr int kMostRows = 256;  ///< of a unit of any pass, a multiple of every pass' rows
-inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
-/// Tiles of queries after which sums of dK and dV go to memory: a sum of sums of 4096 terms loses
-/// far less than the rounding of its factors.
-inline constexpr int kTilesPerFlush = 64;
+/// Queries after which sums of dK and dV go to memory: a sum of sums of so many terms loses far
+/// less than the rounding of its factors.
+inline constexpr int kQueriesPerFlush = 4096;
+
+/// Passes over the units of a call, each a launch.
+enum class Grid { forward, query_gradient, key_gradient };
 
 /// Rows of queries of one document; as kernels::QueryRows, of which it is a copy.
 struct Queries {
@@ -77,17 +81,8 @@ struct Entry {
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
-/// A tile of rows that one block owns, for one query head (forward, dQ) or for the query heads of a
+/// A call. A block owns a unit: of one query head (forward, dQ), or of the query heads of a
 /// key-value head (dK, dV). Nothing is written by two blocks.
-struct Unit {
-  std::int64_t begin = 0, end = 0;  ///< tokens, at most the rows of a unit
-  int buffer = 0;
-  int kv_head = 0;
-  int head_begin = 0, head_end = 0;
-  int first_entry = 0, last_entry = 0;  ///< in `order`
-  friend bool operator==(const Unit&, const Unit&) = default;
-};
-
 struct Problem {
   int half = 0;  ///< D / 2 where queries are rotated; 0: they are not
   float scale = 1;
@@ -101,10 +96,25 @@ struct Problem {
   const int* order = nullptr;  ///< entries of the units; those of one rotation together
 };
 
+/// Rows of one head in memory: element d of row r at data[r * stride + d].
+template <typename Element>
+struct HeadRows {
+  Element* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+/// From `token` on, in an array [rows, heads, kDim] of the buffer.
+template <int kDim, typename Element, typename Buffer>
+CADENZA_DEVICE HeadRows<Element> head_rows(Element* array, const Buffer& buffer, std::int64_t token,
+                                           int head) {
+  const std::int64_t row = (token - buffer.begin) * buffer.heads + head - buffer.first_head;
+  return {array + row * kDim, static_cast<std::int64_t>(buffer.heads) * kDim};
+}
+
 /// Element of the table that row `row` of the rotation takes first.
-CADENZA_MMA std::int64_t table_at(const Rotation& rotation, std::int64_t row, int half) {
+CADENZA_DEVICE std::int64_t table_at(const Rotation& rotation, std::int64_t row, int half) {
   const std::int64_t at = rotation.first + row * rotation.step;
   return (at < 0 ? 0 : at < rotation.last ? at : rotation.last) * half;
 }
 
-}  // namespace cadenza::kernels::mma
+}  // namespace cadenza::kernels::device

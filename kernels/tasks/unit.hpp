@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The unit of work of every kernel: plain numbers, without Kokkos, for nvcc and the host's
+// compiler.
+#pragma once
+
+#include <cstdint>
+
+namespace cadenza::kernels {
+
+/// A tile of rows of one buffer and the query heads of one key-value head.
+struct Unit {
+  std::int64_t begin = 0;  ///< tokens of the document
+  std::int64_t end = 0;
+  int buffer = 0;
+  int kv_head = 0;
+  int head_begin = 0;  ///< query heads that some task of the unit computes lie in [begin, end)
+  int head_end = 0;
+  int first_entry = 0;  ///< its tasks: entries[first_entry, last_entry)
+  int last_entry = 0;
+  friend bool operator==(const Unit&, const Unit&) = default;
+};
+
+}  // namespace cadenza::kernels
