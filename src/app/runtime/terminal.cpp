@@ -179,24 +179,4 @@ void Progress::finish() {
   std::fflush(stream_);
 }
 
-std::string describe(const StepMetrics& m) {
-  const program::StepResult& result = m.result;
-  std::string text = format_count(m.tokens_per_second) + " tokens/s";
-  if (std::isfinite(m.model_flops_utilization)) {
-    text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
-  }
-  text += fmt::format("  attention imbalance {:.3f} (by layer {:.3f})", m.attention_imbalance,
-                      m.attention_imbalance_by_layer);
-  if (m.sparsity > 0) {
-    text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * *m.sparsity,
-                        format_count(m.attention_flops), format_count(m.dense_attention_flops));
-  }
-  if (result.recall) {
-    text += fmt::format("  recall {:.1f} % in layer {}", 100 * result.recall->share,
-                        result.recall->layer);
-  }
-  if (result.answers > 0) text += fmt::format("  answers {}/{}", result.hits, result.answers);
-  return text;
-}
-
 }  // namespace cadenza::app

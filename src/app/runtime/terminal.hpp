@@ -11,8 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "app/run_folder.hpp"
-
 namespace cadenza::app {
 
 /// Columns of the terminal that `output` ends at, through a launcher too; 0: it is none.
@@ -64,8 +62,5 @@ class Progress {
   Clock::time_point start_ = Clock::now();
   Clock::time_point shown_{};
 };
-
-/// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050 (by layer 1.062)".
-std::string describe(const StepMetrics& metrics);
 
 }  // namespace cadenza::app

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "app/runtime/version.hpp"
 #include "cadenza/base/text.hpp"
@@ -88,6 +89,26 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
     metrics.hardware_flops_utilization += step.flops / (metrics.seconds * peak_flops);
   }
   return metrics;
+}
+
+std::string describe(const StepMetrics& m) {
+  const program::StepResult& result = m.result;
+  std::string text = format_count(m.tokens_per_second) + " tokens/s";
+  if (std::isfinite(m.model_flops_utilization)) {
+    text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
+  }
+  text += fmt::format("  attention imbalance {:.3f} (by layer {:.3f})", m.attention_imbalance,
+                      m.attention_imbalance_by_layer);
+  if (m.sparsity > 0) {
+    text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * *m.sparsity,
+                        format_count(m.attention_flops), format_count(m.dense_attention_flops));
+  }
+  if (result.recall) {
+    text += fmt::format("  recall {:.1f} % in layer {}", 100 * result.recall->share,
+                        result.recall->layer);
+  }
+  if (result.answers > 0) text += fmt::format("  answers {}/{}", result.hits, result.answers);
+  return text;
 }
 
 RankStep& RankStep::operator+=(const RankStep& step) {

@@ -52,6 +52,9 @@ double attention_imbalance_by_layer(const program::StepShape& step_shape,
 StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch& batch,
                          std::span<const RankStep> ranks, double peak_flops);
 
+/// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050 (by layer 1.062)".
+std::string describe(const StepMetrics& metrics);
+
 /// The table at the end of a run: where each rank's time went.
 /// @param totals  by rank: sums over the steps
 std::string summary_table(const std::vector<std::string>& roles, std::span<const RankStep> totals);

@@ -297,8 +297,7 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) totals_[rank] += ranks[rank];
   folder_->append(metrics);
-  progress_->show(metrics.step + 1,
-                  fmt::format("loss {:.4f}  {}", result.loss, describe(metrics)));
+  progress_->show(metrics.step + 1, fmt::format("loss {:.4f}  {}", result.loss, describe(metrics)));
 }
 
 template <typename Real>
