@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
@@ -96,7 +97,7 @@ void require_lengths(const storage::File& file, std::span<const std::int64_t> le
 bool has_diagonal(std::span<const std::uint64_t> words, std::int64_t rows) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t bit = row * (row + 1) / 2 + row;
-    if ((words[static_cast<std::size_t>(bit / 64)] >> (bit % 64) & 1) == 0) return false;
+    if ((words[at(bit / 64)] >> (bit % 64) & 1) == 0) return false;
   }
   const std::int64_t used = rows * (rows + 1) / 2 % 64;
   return used == 0 || words.back() >> used == 0;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza {
 
 SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
@@ -35,7 +37,7 @@ SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t len
   std::array<double, kBins> share{};
   for (std::int64_t bin = 0; bin < kBins; ++bin) {
     const Range rows = SparseDensity::rows(bin, length);
-    share[static_cast<std::size_t>(bin)] =
+    share[at(bin)] =
         rows.empty() ? 1.0 : pairs(rows, most) / pairs(rows, static_cast<double>(length));
   }
   return SparseDensity(share);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 
 namespace cadenza {
@@ -24,7 +25,7 @@ SparsePattern SparsePattern::vertical_slash(std::int64_t length, std::int64_t bl
   SparsePattern pattern(length, block, true);
   pattern.active_.assign(static_cast<std::size_t>(pattern.rows()), false);
   const auto mark = [&](std::int64_t offset) {
-    if (offset < pattern.rows()) pattern.active_[static_cast<std::size_t>(offset)] = true;
+    if (offset < pattern.rows()) pattern.active_[at(offset)] = true;
   };
   mark(0);
   for (const std::int64_t slash : slashes) {
@@ -172,7 +173,7 @@ std::vector<std::int64_t> largest_blocks(std::span<const std::uint32_t> masses, 
   if (own > 0) kept.push_back(own);
   std::vector<std::int64_t> order;
   for (std::int64_t i = 1; i < own; ++i) order.push_back(i);
-  const auto mass = [&](std::int64_t i) { return masses[static_cast<std::size_t>(i)]; };
+  const auto mass = [&](std::int64_t i) { return masses[at(i)]; };
   std::ranges::sort(order, [&](std::int64_t a, std::int64_t b) {
     return mass(a) != mass(b) ? mass(a) > mass(b) : a < b;
   });
@@ -196,7 +197,7 @@ std::vector<std::int64_t> largest_masses(std::span<const std::uint32_t> masses, 
   forced = top_p > 0 ? 0 : std::min(forced, most);
   std::vector<std::int64_t> order(masses.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto mass = [&](std::int64_t i) { return masses[static_cast<std::size_t>(i)]; };
+  const auto mass = [&](std::int64_t i) { return masses[at(i)]; };
   const auto heavier = [&](std::int64_t a, std::int64_t b) {
     return mass(a) != mass(b) ? mass(a) > mass(b) : a < b;
   };

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/comm/parts.hpp"
@@ -253,7 +254,6 @@ class MpiCommunicator final : public Communicator {
     for (int distance = 1; distance < size_; ++distance) {
       const int to = (rank_ + distance) % size_;
       const int from = (rank_ + size_ - distance) % size_;
-      const auto at = [](int rank) { return static_cast<std::size_t>(rank); };
       const Receive want{std::as_writable_bytes(arrived.subspan(at(from) * count, count)), from,
                          kOwnTag};
       const Send mine{std::as_bytes(all.subspan(at(to) * stride, count)), to, kOwnTag};

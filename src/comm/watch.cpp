@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "comm/check.hpp"
@@ -125,7 +126,7 @@ void Watch::serve() {
 }
 
 void Watch::take(int from, const Message& message) {
-  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  Peer& peer = peers_[at(from)];
   if (message.idle >= 0) {
     peer.asked = -1;
     peer.heard = waited_ - message.idle;
@@ -155,7 +156,7 @@ void Watch::send(int to, const Message& message) {
 
 void Watch::ask() {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    Peer& peer = peers_[at(rank)];
     if (!asked_) {  // what is known is of an earlier wait
       peer.asked = -1;
       peer.heard = 0;
@@ -171,7 +172,7 @@ void Watch::ask() {
 bool Watch::nothing_goes_on() const {
   if (!asked_ || waited_ < timeout_) return false;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    const Peer& peer = peers_[at(rank)];
     if (rank == rank_) continue;
     if (rank < rank_ && peer.asked < 0) return false;  // it will speak
     const double last = peer.asked < 0 ? peer.heard : peer.asked;
@@ -185,7 +186,7 @@ std::string Watch::verdict() const {
   for (const Peer& peer : peers_) {
     ranks.push_back({peer.asked < 0, peer.host, peer.pid, peer.waits_for});
   }
-  HungRank& mine = ranks[static_cast<std::size_t>(rank_)];
+  HungRank& mine = ranks[at(rank_)];
   mine.answers = true;
   mine.waits_for = waits_for();
   return describe_hang(timeout_, ranks);

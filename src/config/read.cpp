@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/at.hpp"
 #include "config/value.hpp"
 
 #include <fmt/ranges.h>
@@ -360,11 +361,9 @@ SparseRule Attention::sparse_rule() const {
 SparseRule Attention::sparse_rule(std::int64_t layer, std::int64_t head) const {
   SparseRule rule = sparse_rule();
   if (!traits_of(kind).takes("attention.sparse.budgets")) return rule;
-  const bool named = layer < std::ssize(sparse.heads) &&
-                     head < std::ssize(sparse.heads[static_cast<std::size_t>(layer)]);
-  const HeadBudget budget =
-      named ? sparse.heads[static_cast<std::size_t>(layer)][static_cast<std::size_t>(head)]
-            : HeadBudget{sparse.columns, sparse.slashes, sparse.top_p};
+  const bool named = layer < std::ssize(sparse.heads) && head < std::ssize(sparse.heads[at(layer)]);
+  const HeadBudget budget = named ? sparse.heads[at(layer)][at(head)]
+                                  : HeadBudget{sparse.columns, sparse.slashes, sparse.top_p};
   rule.columns = budget.columns;
   rule.slashes = budget.slashes;
   rule.top_p = budget.top_p;

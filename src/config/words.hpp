@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/config/experiment.hpp"
 
 namespace cadenza::config {
@@ -104,7 +105,7 @@ inline constexpr auto kWords<Dtype> = std::to_array<std::string_view>({"bfloat16
 
 template <typename Choice>
 constexpr std::string_view word(Choice choice) {
-  return kWords<Choice>[static_cast<std::size_t>(choice)];
+  return kWords<Choice>[at(choice)];
 }
 
 /// The word for what the program may choose.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/at.hpp"
 #include "data/packing.hpp"
 
 #include <algorithm>
@@ -148,7 +149,7 @@ Batch BalancedSteps::advance(State& state, std::int64_t step) const {
 void BalancedSteps::read_window(State& state, std::int64_t step) const {
   std::int64_t room = tokens_ - total_tokens(state.carried);
   if (room <= 0) return;
-  Stream::Cursor cursor = stream_->at(state.position);
+  Stream::Cursor cursor = stream_->cursor(state.position);
   state.position += room;
   while (room > 0) {
     const BatchDocument document = cursor.take(room);
@@ -193,7 +194,7 @@ void CutCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) 
 
 std::vector<Question> CutCorpus::questions(std::int64_t document) const {
   const auto [whole, begin] = piece(document);
-  const std::int64_t length = lengths_[static_cast<std::size_t>(document)];
+  const std::int64_t length = lengths_[at(document)];
   return questions_within(whole_->questions(whole), {begin, begin + length});
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
@@ -37,7 +38,7 @@ TextCorpus::TextCorpus(const std::vector<std::string>& paths) {
 }
 
 void TextCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
-  const std::int64_t end = lengths_[static_cast<std::size_t>(document)];
+  const std::int64_t end = lengths_[at(document)];
   const Range bytes = intersect(tokens, {1, end - 1});
   if (!bytes.empty()) {
     read_bytes(document, bytes.begin - 1,
@@ -86,7 +87,7 @@ TokensCorpus::TokensCorpus(const config::Data& data, std::int64_t vocab) {
 void TokensCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), document);
   const auto file = static_cast<std::size_t>(after - first_.begin() - 1);
-  const std::int64_t begin = begins_[static_cast<std::size_t>(document)];
+  const std::int64_t begin = begins_[at(document)];
   files_[file].read({begin + tokens.begin, begin + tokens.end}, out);
 }
 
@@ -116,7 +117,7 @@ void SyntheticCorpus::read(std::int64_t document, Range tokens, std::span<Token>
     token = follows ? follow(token)
                     : static_cast<Token>(random_bits(seed_, stream, index + 1) %
                                          static_cast<std::uint64_t>(vocab_));
-    if (i >= tokens.begin) out[static_cast<std::size_t>(i - tokens.begin)] = token;
+    if (i >= tokens.begin) out[at(i - tokens.begin)] = token;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
@@ -115,8 +116,7 @@ std::vector<std::int64_t> independent(std::span<const LengthCount> histogram,
     const std::uint64_t bits = random_bits(seed, kDrawStream, static_cast<std::uint64_t>(document));
     const auto drawn = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(until.back()));
     const auto entry = std::upper_bound(until.begin(), until.end(), drawn) - until.begin();
-    lengths.push_back(
-        stretched(histogram[static_cast<std::size_t>(entry)].length, data.lengths.stretch));
+    lengths.push_back(stretched(histogram[at(entry)].length, data.lengths.stretch));
   }
   return lengths;
 }

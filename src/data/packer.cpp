@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
@@ -91,7 +92,7 @@ Batch Packer::batch(std::int64_t step) const {
   }
   if (balanced_) return balanced_->batch(step);
   Batch batch{step, {}};
-  Stream::Cursor cursor = stream_->at(step * options_.tokens);
+  Stream::Cursor cursor = stream_->cursor(step * options_.tokens);
   if (bins_) {
     std::vector<Waiting> pool;
     for (std::int64_t room = options_.tokens; room > 0; room -= pool.back().document.length()) {
@@ -137,9 +138,9 @@ struct Stream::Pass {
 
   std::int64_t size() const { return static_cast<std::int64_t>(begins.size()) - 1; }
   std::int64_t document(std::int64_t place) const {
-    return order.empty() ? place : order[static_cast<std::size_t>(place)];
+    return order.empty() ? place : order[at(place)];
   }
-  std::int64_t begin(std::int64_t place) const { return begins[static_cast<std::size_t>(place)]; }
+  std::int64_t begin(std::int64_t place) const { return begins[at(place)]; }
   std::int64_t length(std::int64_t place) const { return begin(place + 1) - begin(place); }
 };
 
@@ -165,7 +166,7 @@ Stream::Stream(std::span<const std::int64_t> lengths, bool shuffle, std::uint64_
 std::shared_ptr<const Stream::Pass> Stream::pass(std::int64_t index) const {
   if (!shuffle_) return file_order_;
   const std::lock_guard lock(recent_->mutex);
-  Recent::Entry& entry = recent_->entries[static_cast<std::size_t>(index % 2)];
+  Recent::Entry& entry = recent_->entries[at(index % 2)];
   if (entry.index == index) return entry.pass;
 
   auto pass = std::make_shared<Pass>();
@@ -179,7 +180,7 @@ std::shared_ptr<const Stream::Pass> Stream::pass(std::int64_t index) const {
   return entry.pass;
 }
 
-Stream::Cursor Stream::at(std::int64_t position) const {
+Stream::Cursor Stream::cursor(std::int64_t position) const {
   return {*this, position};
 }
 

@@ -117,7 +117,7 @@ class Stream {
 
   class Cursor;
   /// A reader that begins at a position, in tokens of the stream. Thread-safe.
-  Cursor at(std::int64_t position) const;
+  Cursor cursor(std::int64_t position) const;
 
  private:
   struct Pass;    // the documents of one pass with prefix sums of their lengths

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/at.hpp"
 #include "data/corpora.hpp"
 
 #include <algorithm>
@@ -64,7 +65,7 @@ struct RetrievalCorpus::Script {
     return word;
   }
   static Token part(Token what, const Fact& fact, std::int64_t i) {
-    return std::array{what, fact.key, fact.value}[static_cast<std::size_t>(i)];
+    return std::array{what, fact.key, fact.value}[at(i)];
   }
 };
 
@@ -86,8 +87,7 @@ RetrievalCorpus::RetrievalCorpus(const config::Data& data, std::int64_t vocab, s
 RetrievalCorpus::Script RetrievalCorpus::script(std::int64_t document) const {
   Draws draws(seed_, static_cast<std::uint64_t>(document));
   Script made;
-  made.questions_begin =
-      lengths_[static_cast<std::size_t>(document)] - kFactTokens * options_.questions;
+  made.questions_begin = lengths_[at(document)] - kFactTokens * options_.questions;
   const std::int64_t filler = made.questions_begin - kFactTokens * options_.facts;
   std::vector<std::int64_t> before;  // filler before each fact
   for (std::int64_t i = 0; i < options_.facts; ++i) {
@@ -116,7 +116,7 @@ void RetrievalCorpus::read(std::int64_t document, Range tokens, std::span<Token>
   const std::uint64_t phrase = kPhraseStream ^ mix64(static_cast<std::uint64_t>(document));
   std::int64_t facts = 0;  // that begin at or before a token
   for (std::int64_t i = tokens.begin; i < tokens.end; ++i) {
-    Token& token = out[static_cast<std::size_t>(i - tokens.begin)];
+    Token& token = out[at(i - tokens.begin)];
     if (i >= script.questions_begin) {
       const std::int64_t in_questions = i - script.questions_begin;
       const auto question = static_cast<std::size_t>(in_questions / kFactTokens);
@@ -124,9 +124,9 @@ void RetrievalCorpus::read(std::int64_t document, Range tokens, std::span<Token>
       continue;
     }
     const auto known = static_cast<std::int64_t>(script.facts.size());
-    while (facts < known && script.facts[static_cast<std::size_t>(facts)].begin <= i) ++facts;
+    while (facts < known && script.facts[at(facts)].begin <= i) ++facts;
     if (facts > 0) {
-      const Script::Fact& last = script.facts[static_cast<std::size_t>(facts - 1)];
+      const Script::Fact& last = script.facts[at(facts - 1)];
       if (i - last.begin < kFactTokens) {
         token = Script::part(kFact, last, i - last.begin);
         continue;

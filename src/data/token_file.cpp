@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "data/foreign.hpp"
 
@@ -115,7 +116,7 @@ std::int64_t width(TokenStorage storage) {
 
 std::string_view name(TokenStorage storage) {
   constexpr std::string_view names[] = {"uint16", "uint32", "int32", "int64"};
-  return names[static_cast<std::size_t>(storage)];
+  return names[at(storage)];
 }
 
 // Calls visit with a value of the type that `storage` names.
@@ -336,7 +337,7 @@ void TokenFile::read(Range tokens, std::span<Token> out) const {
   with_type(storage_, [&](auto type) {
     using T = decltype(type);
     for (std::int64_t i = 0; i < tokens.size(); ++i) {
-      out[static_cast<std::size_t>(i)] = static_cast<Token>(load<T>(tokens_, tokens.begin + i));
+      out[at(i)] = static_cast<Token>(load<T>(tokens_, tokens.begin + i));
     }
   });
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/model/checkpoint.hpp"
@@ -61,7 +62,7 @@ class Collector {
     const model::ParameterInfo& first = tables.front().entries[entry];
     whole_.resize(static_cast<std::size_t>(first.whole_count()));
     for (int tensor = 0; tensor < layout_.tensor(); ++tensor) {
-      const model::ParameterInfo& info = tables[static_cast<std::size_t>(tensor)].entries[entry];
+      const model::ParameterInfo& info = tables[at(tensor)].entries[entry];
       if (info.replicated && tensor > 0) break;
       const Rank rank = layout_.rank({0, stage, tensor, 0});
       const Sum* from = mine + own.entries[rank == 0 ? entry : 0].offset;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cadenza/attention/core_attention.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/matmul.hpp"
@@ -70,7 +71,7 @@ int sampled_layer(const config::Experiment& e, std::int64_t step) {
     const auto& dense = e.attention.sparse.dense_layers;
     if (std::ranges::find(dense, layer) == dense.end()) sparse.push_back(layer);
   }
-  return sparse[static_cast<std::size_t>(step) % sparse.size()];
+  return sparse[at(step) % sparse.size()];
 }
 
 }  // namespace
@@ -110,8 +111,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int part = 0; part < outline_.parts; ++part) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
-        AttentionMessages{*groups_->inputs[static_cast<std::size_t>(part)],
-                          *groups_->results[static_cast<std::size_t>(part)]},
+        AttentionMessages{*groups_->inputs[at(part)], *groups_->results[at(part)]},
         outline_.layout.members(outline_.layout.pool_of(world.rank())),
         model::attention_shape(experiment.model, outline_.layout.tensor(),
                                experiment.attention.kernel),
@@ -156,8 +156,7 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
     for (const program::TickPlans& tick : plan.ticks) {
       if (tick.part == part) ticks.push_back(&tick);
     }
-    exchange_[static_cast<std::size_t>(part)]->bind(ticks, outline_.layout.tensor(),
-                                                    plan.program.buffers * layers);
+    exchange_[at(part)]->bind(ticks, outline_.layout.tensor(), plan.program.buffers * layers);
   }
   if (uses_nccl(experiment_)) enter_nccl(plan);
   if (!trainer_) return;
@@ -290,14 +289,14 @@ AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
   context.copy = std::max(step.buffer, 0) * layers + step.layer;
   const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
   context.sampled = outline_.model_layer(stage, step.layer) == sampled_layer_;
-  if (!rules_.empty()) context.rules = rules_[static_cast<std::size_t>(step.layer)];
+  if (!rules_.empty()) context.rules = rules_[at(step.layer)];
   if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
   return context;
 }
 
 template <typename Real>
 void Executor<Real>::run_attention(const Step& step) {
-  AttentionExchange<Real>& exchange = *exchange_[static_cast<std::size_t>(step.part)];
+  AttentionExchange<Real>& exchange = *exchange_[at(step.part)];
   exchange.set_context(context_of(step));
   exchange.run(step.operation, step.stage);
 }

@@ -6,6 +6,8 @@
 
 #include <cstdio>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::exec {
 namespace {
 
@@ -54,7 +56,7 @@ std::string Tracer::activity() const {
   std::string text = doing_ ? std::string(program::name(*doing_)) + " " : "";
   text += fmt::format("(step {}", step_);
   if (context_.phase != Phase::other) {
-    text += fmt::format(", {}", kPhaseNames[static_cast<std::size_t>(context_.phase)]);
+    text += fmt::format(", {}", kPhaseNames[at(context_.phase)]);
   }
   if (context_.microbatch >= 0) text += fmt::format(", microbatch {}", context_.microbatch);
   if (context_.layer >= 0) text += fmt::format(", layer {}", context_.layer);
@@ -96,7 +98,7 @@ trace::Event Tracer::event(Category category, EventKind kind, trace::Lane lane, 
 
 void Tracer::add(const trace::Event& event) {
   const std::int64_t busy = event.end_ns - event.begin_ns;
-  totals_.busy_ns[static_cast<std::size_t>(event.category)] += busy;
+  totals_.busy_ns[at(event.category)] += busy;
   totals_.flops += event.flops;
   if (event.category == Category::compute_attention) {
     totals_.attention_ns[{event.tick, event.layer, event.phase}] += busy;
@@ -122,7 +124,7 @@ void Tracer::sample_memory() {
     sample.time_ns = trace::now_ns();
     sample.step = step_;
     for (int kind = 0; kind < kMemoryKinds; ++kind) {
-      sample.bytes[static_cast<std::size_t>(kind)] = ledger_.current(static_cast<MemoryKind>(kind));
+      sample.bytes[at(kind)] = ledger_.current(static_cast<MemoryKind>(kind));
     }
     sample.host_rss_bytes = resident_bytes();
     recorder_.sample(sample);

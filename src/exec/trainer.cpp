@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/parameters.hpp"
 #include "exec/attention/elements.hpp"
@@ -84,7 +85,7 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
   };
   using Handler = void (*)(Trainer&, const Call&);
   constexpr Handler run_rows = [](Trainer& t, const Call& c) {
-    t.run_rows(c.step, c.home.halves[static_cast<std::size_t>(c.step.part)]);
+    t.run_rows(c.step, c.home.halves[at(c.step.part)]);
   };
   static constexpr auto kHandlers = program::handlers_of<Handler>(
       program::Actor::trainer,
@@ -106,19 +107,18 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
        {Operation::gradient_norm, [](Trainer& t, const Call&) { t.measure_gradient(); }},
        {Operation::optimize, [](Trainer& t, const Call& c) { t.optimize(c.plan.batch.step); }},
        {Operation::gather_parameters, [](Trainer& t, const Call&) { t.gather_parameters(); }}});
-  kHandlers[static_cast<std::size_t>(step.operation)](*this, {step, plan, home});
+  kHandlers[at(step.operation)](*this, {step, plan, home});
 }
 
 template <typename Real>
 void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const HomeRows& home) {
   tracer_.time(step.operation, {}, [&] {
-    const program::TickPlans& tick = plan.ticks[static_cast<std::size_t>(step.plan)];
+    const program::TickPlans& tick = plan.ticks[at(step.plan)];
     const int group = layout_.in_pool(world_.rank()) / layout_.context();
     const data::Microbatch& microbatch =
         program::microbatch_of(layout_, plan.batch, at_.data, step.microbatch);
-    read_rows(corpus_, microbatch, tick.forward.workload,
-              tick.first_document[static_cast<std::size_t>(group)], home, batch_,
-              places_[static_cast<std::size_t>(step.buffer)]);
+    read_rows(corpus_, microbatch, tick.forward.workload, tick.first_document[at(group)], home,
+              batch_, places_[at(step.buffer)]);
     llama_->set_batch(step.buffer, batch_);
   });
 }
@@ -143,7 +143,7 @@ void Trainer<Real>::compute(const Step& step, Range rows) {
     const double sum = llama_->loss(step.buffer, rows, loss_scale_);
     if (at_.tensor > 0) return;  // it has the same
     loss_sum_ += sum;
-    losses_.add(places_[static_cast<std::size_t>(step.buffer)], rows, llama_->token_losses(rows));
+    losses_.add(places_[at(step.buffer)], rows, llama_->token_losses(rows));
   } else {
     run_layer(step, rows);
   }

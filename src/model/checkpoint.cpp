@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/load.hpp"
@@ -166,12 +167,13 @@ void CheckpointWriter::write(const std::string& name, const std::vector<std::int
                              const Sum* values) {
   const auto count =
       std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  const std::int64_t at = first_unsound(name, std::span(values, static_cast<std::size_t>(count)));
-  if (at >= 0) {
+  const std::int64_t unsound =
+      first_unsound(name, std::span(values, static_cast<std::size_t>(count)));
+  if (unsound >= 0) {
     fail(ExitCode::numerics,
          "{}: not written: element {} of {} is {}; a lower optimizer.lr, more optimizer.warmup or "
          "optimizer.clip may help",
-         output_->path(), at, name, values[at]);
+         output_->path(), unsound, name, values[unsound]);
   }
   output_->file().write(name, storage::Shape(shape.begin(), shape.end()), values);
 }
@@ -356,11 +358,11 @@ std::vector<Sum> CheckpointReader::read_rows(const std::string& dataset, const P
     count.push_back(static_cast<hsize_t>(info.columns));
   }
   std::vector<Sum> values = file_->read_part<Sum>(dataset, begin, count);
-  const std::int64_t at = first_unsound(dataset, std::span<const Sum>(values));
-  if (at >= 0) {
+  const std::int64_t unsound = first_unsound(dataset, std::span<const Sum>(values));
+  if (unsound >= 0) {
     const std::int64_t width = info.is_matrix() ? info.columns : 1;
     fail(ExitCode::data, "{}: is damaged: {} has {} in row {}; valid: {}", file_->path(), dataset,
-         values[static_cast<std::size_t>(at)], info.row_begin + rows.begin + at / width,
+         values[at(unsound)], info.row_begin + rows.begin + unsound / width,
          dataset.starts_with(kSecondMomentPrefix) ? "finite numbers of at least 0"
                                                   : "finite numbers");
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "cadenza/storage/new_file.hpp"
@@ -87,8 +88,8 @@ SparseEstimates CheckpointReader::estimates(const config::Model& model) const {
   std::array<std::map<SparsePlace, Shares>, 2> found;
   for (std::size_t row = 0; row < places.size(); ++row) {
     const auto [which, layer, digits] = places[row];
-    found[static_cast<std::size_t>(which)].emplace(
-        SparsePlace{static_cast<int>(layer), static_cast<int>(digits)}, shares[row]);
+    found[at(which)].emplace(SparsePlace{static_cast<int>(layer), static_cast<int>(digits)},
+                             shares[row]);
   }
   return {SparseEstimate(std::move(found[0])), SparseEstimate(std::move(found[1]))};
 }

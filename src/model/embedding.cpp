@@ -3,6 +3,7 @@
 // may be taken at the same time and nothing is added from two sides.
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/model/layers.hpp"
 #include "model/vector_loops.hpp"
 
@@ -71,7 +72,7 @@ struct EmbedGradient {
 }  // namespace
 
 RowsByToken rows_by_token(std::span<const std::int32_t> tokens, Range vocab) {
-  const auto token_of = [&](std::int32_t row) { return tokens[static_cast<std::size_t>(row)]; };
+  const auto token_of = [&](std::int32_t row) { return tokens[at(row)]; };
   RowsByToken sorted;
   for (std::int32_t row = 0; row < std::ssize(tokens); ++row) {
     if (vocab.contains({token_of(row), token_of(row) + 1})) sorted.rows.push_back(row);

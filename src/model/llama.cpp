@@ -53,7 +53,7 @@ void Llama<Real>::reserve(std::int64_t rows) {
 
 template <typename Real>
 void Llama<Real>::set_batch(int buffer, const TokenBatch& batch) {
-  ActivationBuffer<Real>& to = at(buffer);
+  ActivationBuffer<Real>& to = activations(buffer);
   to.rows = static_cast<std::int64_t>(batch.tokens.size());
   copy_in(batch.tokens, to.tokens);
   copy_in(batch.positions, to.positions);
@@ -68,7 +68,7 @@ void Llama<Real>::set_batch(int buffer, const TokenBatch& batch) {
 
 template <typename Real>
 AttentionBuffers<Real> Llama<Real>::attention_buffers(int buffer, int layer) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   return {l.q.data(),        l.k.data(),         l.v.data(),      l.out.data(),    l.lse.data(),
           work_.dout.data(), work_.delta.data(), work_.dq.data(), work_.dk.data(), work_.dv.data()};
 }
@@ -81,14 +81,15 @@ typename Llama<Real>::Span Llama<Real>::span(Range rows) const {
 template <typename Real>
 Accumulator<Real>* Llama<Real>::stream_after(int buffer, int layer) {
   const int next = in_chunk(layer) + 1;
-  return next < shape_.chunk_layers ? at(buffer, next).input.data() : at(buffer).last.data();
+  return next < shape_.chunk_layers ? activations(buffer, next).input.data()
+                                    : activations(buffer).last.data();
 }
 
 template <typename Real>
 const Accumulator<Real>* Llama<Real>::residual(int buffer, std::int64_t layer, const Span& rows) {
   const bool completed = layer == shape_.chunk_layers && !keeps_layers();
   if (layer == 0 || completed) return nullptr;
-  return at(buffer, static_cast<int>(layer) - 1).middle.data() + rows.row * shape_.width;
+  return activations(buffer, static_cast<int>(layer) - 1).middle.data() + rows.row * shape_.width;
 }
 
 template <typename Real>
@@ -127,7 +128,7 @@ std::int64_t Llama<Real>::boundary_elements(Range rows) const {
 template <typename Real>
 void Llama<Real>::output(int buffer, Range rows, Sum* to) {
   const Span s = span(rows);
-  const Sum* stream = at(buffer).last.data() + s.row * shape_.width;
+  const Sum* stream = activations(buffer).last.data() + s.row * shape_.width;
   const Sum* before = residual(buffer, shape_.chunk_layers, s);
   if (before == nullptr) {
     copy(stream, boundary_elements(rows), to);
@@ -138,7 +139,8 @@ void Llama<Real>::output(int buffer, Range rows, Sum* to) {
 
 template <typename Real>
 void Llama<Real>::set_input(int buffer, Range rows, const Sum* from) {
-  copy(from, boundary_elements(rows), at(buffer, 0).input.data() + span(rows).row * shape_.width);
+  copy(from, boundary_elements(rows),
+       activations(buffer, 0).input.data() + span(rows).row * shape_.width);
 }
 
 template <typename Real>

@@ -15,7 +15,7 @@ double Llama<Real>::loss(int buffer, Range rows, double scale) {
   const std::int64_t width = shape_.width;
   const std::int64_t first = s.row * width;
   const std::int64_t norm = parameters_.table.final_norm;
-  Sum* last = at(buffer).last.data() + first;
+  Sum* last = activations(buffer).last.data() + first;
   rms_norm(residual(buffer, shape_.chunk_layers, s), last, value(norm), s.held, width,
            model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
   const double sum =
@@ -63,7 +63,7 @@ double Llama<Real>::head_loss(int buffer, const Real* normed, double scale, cons
 
 template <typename Real>
 double Llama<Real>::chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale) {
-  const std::int32_t* targets = at(buffer).targets.data() + first;
+  const std::int32_t* targets = activations(buffer).targets.data() + first;
   const RowLosses<Sum> losses{work_.losses.data() + first,
                               work_.losses.data() + capacity_.rows + first};
   Sum* logits = work_.logits.data();
@@ -84,7 +84,7 @@ double Llama<Real>::chunk_loss(int buffer, std::int64_t first, std::int64_t coun
 
 template <typename Real>
 void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const Span s = span(rows);
   const std::int64_t width = shape_.width, ffn = shape_.ffn, queries = shape_.queries;
@@ -115,7 +115,7 @@ void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) 
 
 template <typename Real>
 void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const Span s = span(rows);
   const std::int64_t width = shape_.width, joined = shape_.joined();
@@ -124,8 +124,8 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
       rotary_, attention_shape(model_, part_.tensor_size),
       {work_.dq.data() + s.begin * shape_.queries, work_.dk.data() + s.begin * shape_.keys,
        work_.dv.data() + s.begin * shape_.keys},
-      Kokkos::subview(at(buffer).positions, std::pair(s.begin, s.begin + s.count)), s.count,
-      work_.hidden.data());
+      Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
+      s.count, work_.hidden.data());
   // Q, K and V are neighbours in the parameters.
   input_gradient_gemm(gradients, weight(w.q), s.count, width, joined,
                       partial(work_.dnormed.data()));
@@ -157,7 +157,7 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
             std::span(work_.partial.data(), held * static_cast<std::size_t>(part_.tensor_size))));
     dx = work_.partial.data();
   }
-  const ActivationBuffer<Real>& of = at(buffer);
+  const ActivationBuffer<Real>& of = activations(buffer);
   model::embed_gradient(
       dx, {of.run_rows.data(), of.run_tokens.data(), of.run_begins.data(), of.run_count},
       {s.begin, s.begin + s.count}, shape_.vocab, shape_.width,

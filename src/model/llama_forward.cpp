@@ -10,9 +10,9 @@ namespace cadenza::model {
 template <typename Real>
 void Llama<Real>::embed(int buffer, Range rows) {
   const Span s = span(rows);
-  Sum* stream = at(buffer, 0).input.data() + s.row * shape_.width;
-  model::embed(value(parameters_.table.embedding), shape_.vocab, at(buffer).tokens.data() + s.begin,
-               s.count, shape_.width, partial(stream));
+  Sum* stream = activations(buffer, 0).input.data() + s.row * shape_.width;
+  model::embed(value(parameters_.table.embedding), shape_.vocab,
+               activations(buffer).tokens.data() + s.begin, s.count, shape_.width, partial(stream));
   reduce(stream, s);
 }
 
@@ -29,7 +29,7 @@ void Llama<Real>::recompute_inputs(int buffer, int layer, Range rows) {
 
 template <typename Real>
 void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const Span& s) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const std::int64_t width = shape_.width;
   const int head_dim = static_cast<int>(model_.head_dim());
@@ -42,7 +42,8 @@ void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const 
   project(normed, weight(w.k), s.count, width, shape_.keys, k);
   project(normed, weight(w.v), s.count, width, shape_.keys, l.v.data() + s.begin * shape_.keys);
   attention::rotate_keys<Real>(
-      rotary_, k, Kokkos::subview(at(buffer).positions, std::pair(s.begin, s.begin + s.count)),
+      rotary_, k,
+      Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, static_cast<int>(shape_.kv_heads), head_dim);
   attention::initialise(l.out.data() + s.begin * shape_.queries,
                         l.lse.data() + s.begin * shape_.heads, s.count,
@@ -51,7 +52,7 @@ void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const 
 
 template <typename Real>
 void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   const Span s = span(rows);
   const std::int64_t first = s.row * shape_.width;
   Sum* stream = stream_after(buffer, layer) + first;
@@ -72,12 +73,12 @@ template <typename Real>
 void Llama<Real>::recompute_outputs(int buffer, int layer, Range rows) {
   const Span s = span(rows);
   project_attention(buffer, layer, s);
-  make_gate_up(buffer, layer, at(buffer, layer).input.data() + s.row * shape_.width, s);
+  make_gate_up(buffer, layer, activations(buffer, layer).input.data() + s.row * shape_.width, s);
 }
 
 template <typename Real>
 void Llama<Real>::project_attention(int buffer, int layer, const Span& s) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   Sum* middle = l.middle.data() + s.row * shape_.width;
   const Real* out = as_real(l.out.data() + s.begin * shape_.queries, s.count * shape_.queries,
                             work_.normed.data());
@@ -87,7 +88,7 @@ void Llama<Real>::project_attention(int buffer, int layer, const Span& s) {
 
 template <typename Real>
 void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const Span& s) {
-  const LayerActivations<Real>& l = at(buffer, layer);
+  const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   rms_norm(residual, l.middle.data() + s.row * shape_.width, value(w.post_norm), s.held,
            shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);

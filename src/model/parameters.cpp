@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
 #include "cadenza/model/layers.hpp"
@@ -147,7 +148,7 @@ ParameterTable make_parameter_table(const config::Model& model, const ModelPart&
 }
 
 Range layer_elements(const ParameterTable& table, int layer) {
-  return table.layers[static_cast<std::size_t>(layer)].matrices;
+  return table.layers[at(layer)].matrices;
 }
 
 std::vector<Range> remaining_elements(const ParameterTable& table) {

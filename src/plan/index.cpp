@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cadenza/base/at.hpp"
 #include "plan/assemble.hpp"
 #include "plan/index/method.hpp"
 #include "plan/workload/sharding.hpp"
@@ -23,7 +24,7 @@ Range share_of(std::int64_t whole, std::size_t n, std::size_t shares) {
 }  // namespace
 
 std::int64_t length_of(const Workload& workload, const IndexParts& parts) {
-  return workload.lengths[static_cast<std::size_t>(parts.document)];
+  return workload.lengths[at(parts.document)];
 }
 
 const IndexMethod& index_method(const Workload& workload) {
@@ -62,7 +63,7 @@ std::vector<IndexParts> index_parts(const Workload& workload) {
 }
 
 std::vector<Home> within_text(const Workload& workload, const Home& home, Range text) {
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(home.document)];
+  const std::int64_t length = workload.lengths[at(home.document)];
   if (text.contains({0, length})) return {home};
   std::vector<Home> parts;
   for (const TextRun& run : text_runs(workload.order, length, home.tokens)) {
@@ -121,7 +122,7 @@ std::array<bool, kIndexRounds> works_in(const Workload& workload, Rank rank) {
 }
 
 Range observed_diagonals(const Workload& workload, int document, Range tokens) {
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(document)];
+  const std::int64_t length = workload.lengths[at(document)];
   const Range observed = SparseRule::observed(length);
   std::int64_t first = length;
   std::int64_t last = 0;
@@ -151,7 +152,7 @@ class Rounds {
  private:
   void add_move(IndexRound round, Rank from, Rank to, Tensor what, Range tokens, Range heads) {
     if (from == to || heads.empty() || tokens.empty()) return;
-    plan_.index[static_cast<std::size_t>(round)].moves.push_back(
+    plan_.index[at(round)].moves.push_back(
         {from, to, what, parts_->document, tokens, heads,
          index_bytes(workload_, what, parts_->document, tokens, heads)});
   }
@@ -217,9 +218,7 @@ class Rounds {
     return intersect({rows.begin * rule.block, rows.end * rule.block}, all_tokens());
   }
 
-  Range all_tokens() const {
-    return {0, workload_.lengths[static_cast<std::size_t>(parts_->document)]};
-  }
+  Range all_tokens() const { return {0, workload_.lengths[at(parts_->document)]}; }
 
   Plan& plan_;
   const Workload& workload_;
@@ -230,7 +229,7 @@ class Rounds {
 
 std::int64_t index_bytes(const Workload& workload, Tensor what, int document, Range tokens,
                          Range heads) {
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(document)];
+  const std::int64_t length = workload.lengths[at(document)];
   const std::int64_t observed = SparseRule::observed(length).size();
   switch (what) {
     case Tensor::observed:

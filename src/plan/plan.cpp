@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 
 namespace cadenza::plan {
@@ -97,7 +98,7 @@ void add_merge(Hasher& hasher, const Merge& merge) {
 /// Queries and keys of a block of sparse attention that a rank holds; 0: the document is dense.
 std::int64_t block_of(const Workload& workload, int document) {
   const SparseRule& rule = workload.sparse;
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(document)];
+  const std::int64_t length = workload.lengths[at(document)];
   if (workload.density.empty() || rule.is_dense(length)) return 0;
   if (workload.order.natural()) return rule.block;
   // Stripes of short runs have a part of every block.
@@ -108,7 +109,7 @@ std::int64_t block_of(const Workload& workload, int document) {
 }  // namespace
 
 std::string_view name(Tensor what) {
-  return kNames[static_cast<std::size_t>(what)];
+  return kNames[at(what)];
 }
 
 bool is_key_side(Tensor what) {
@@ -147,10 +148,10 @@ void add_totals(Plan& plan) {
   for (const std::vector<Stage>* stages : {&plan.index, &plan.stages}) {
     for (const Stage& stage : *stages) {
       for (const PlacedTask& placed : stage.tasks) {
-        plan.cost_per_rank[static_cast<std::size_t>(placed.server)] += placed.cost;
+        plan.cost_per_rank[at(placed.server)] += placed.cost;
       }
       for (const Move& move : stage.moves) {
-        plan.bytes_sent_per_rank[static_cast<std::size_t>(move.from)] += move.bytes;
+        plan.bytes_sent_per_rank[at(move.from)] += move.bytes;
       }
     }
   }
@@ -159,9 +160,9 @@ void add_totals(Plan& plan) {
 Weights Workload::weights_of(int document) const {
   const Mask whole = mask_of(document);
   if (density.empty()) return Weights(whole);
-  const std::int64_t length = lengths[static_cast<std::size_t>(document)];
+  const std::int64_t length = lengths[at(document)];
   if (sparse.is_dense(length)) return Weights(whole, SparseDensity::kUnit);
-  return Weights(whole, density[static_cast<std::size_t>(document)], length);
+  return Weights(whole, density[at(document)], length);
 }
 
 PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
@@ -171,11 +172,11 @@ PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
 }
 
 double kept_share(const Workload& workload, const Task& task) {
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(task.document)];
+  const std::int64_t length = workload.lengths[at(task.document)];
   if (workload.density.empty() || workload.sparse.is_dense(length)) return 1;
   // Stripes have queries from everywhere.
   const Range rows = workload.order.natural() ? task.q : Range{0, length};
-  const SparseDensity& density = workload.density[static_cast<std::size_t>(task.document)];
+  const SparseDensity& density = workload.density[at(task.document)];
   double expected = 0;
   double all = 0;
   for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
@@ -198,7 +199,7 @@ std::int64_t Workload::pool_capacity() const {
 std::vector<double> fair_costs(const Plan& plan) {
   double total = 0;
   for (const Rank server : plan.workload.servers) {
-    total += plan.cost_per_rank[static_cast<std::size_t>(server)];
+    total += plan.cost_per_rank[at(server)];
   }
   const double pool = usual_ranks(plan.workload.pool_capacity());
   std::vector<double> costs(plan.cost_per_rank.size());
@@ -212,7 +213,7 @@ double imbalance(const Plan& plan) {
   double largest = 0;  // for a full capacity
   double total = 0;
   for (const Rank server : plan.workload.servers) {
-    const double cost = plan.cost_per_rank[static_cast<std::size_t>(server)];
+    const double cost = plan.cost_per_rank[at(server)];
     largest = std::max(largest, cost / usual_ranks(plan.workload.capacity(server)));
     total += cost;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "plan/workload/token_order.hpp"
 
 namespace cadenza::plan {
@@ -19,8 +20,8 @@ double largest_transfer(const Stage& stage, int ranks, const cost::Pool& pool) {
   for (const Move& move : stage.moves) {
     const cost::Way way = pool.rates.way(pool.world_rank(move.from), pool.world_rank(move.to));
     const double seconds = static_cast<double>(move.bytes) / way.bytes_per_second;
-    sent[static_cast<std::size_t>(move.from)] += seconds;
-    received[static_cast<std::size_t>(move.to)] += seconds;
+    sent[at(move.from)] += seconds;
+    received[at(move.to)] += seconds;
   }
   return std::max(std::ranges::max(sent), std::ranges::max(received));
 }
@@ -37,7 +38,7 @@ std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,
                                  const cost::Rates& rates) {
   std::vector<double> seconds(static_cast<std::size_t>(ranks), 0.0);
   for (const PlacedTask& placed : stage.tasks) {
-    double& server = seconds[static_cast<std::size_t>(placed.server)];
+    double& server = seconds[at(placed.server)];
     if (server == 0) server = rates.launch_seconds();
     server += placed_seconds(placed, pass, rates);
   }
@@ -71,19 +72,17 @@ std::vector<double> cost_at_home(const Workload& workload) {
     const Range q = intersect(home.tokens, workload.queries_of(document));
     if (q.empty()) continue;
     const std::int64_t pairs = mask_pairs(workload, home.document, q);
-    cost[static_cast<std::size_t>(home.rank)] +=
-        flops_per_pair * static_cast<double>(pairs) *
-        kept_share(workload, {home.document, q, {0, q.end}, {0, 1}});
+    cost[at(home.rank)] += flops_per_pair * static_cast<double>(pairs) *
+                           kept_share(workload, {home.document, q, {0, q.end}, {0, 1}});
   }
   return cost;
 }
 
 double imbalance_at_home(const Workload& workload, const std::vector<double>& cost_per_rank) {
   std::vector<char> counts(cost_per_rank.size(), 0);
-  for (Rank server : workload.servers) counts[static_cast<std::size_t>(server)] = 1;
-  const bool trainers_serve =
-      std::all_of(workload.homes.begin(), workload.homes.end(),
-                  [&](const Home& home) { return counts[static_cast<std::size_t>(home.rank)]; });
+  for (Rank server : workload.servers) counts[at(server)] = 1;
+  const bool trainers_serve = std::all_of(workload.homes.begin(), workload.homes.end(),
+                                          [&](const Home& home) { return counts[at(home.rank)]; });
   double largest = 0;  // for a usual rank
   double total = 0;
   std::int64_t capacity = 0;
@@ -102,10 +101,6 @@ double imbalance_at_home(const Workload& workload, const std::vector<double>& co
 namespace {
 
 using Seconds = std::vector<double>;  // by rank
-
-double& at(Seconds& seconds, Rank rank) {
-  return seconds[static_cast<std::size_t>(rank)];
-}
 
 /// What the ports of the ranks are busy for with some moves of a stage, and their processors with
 /// the copies.
@@ -192,7 +187,7 @@ class PassTime {
     for (const Home& home : plan_.workload.homes) {
       const Range rows = intersect(
           home.tokens, plan_.workload.queries_of(static_cast<std::size_t>(home.document)));
-      if (!rows.empty()) at(seconds, home.rank) += token * static_cast<double>(rows.size());
+      if (!rows.empty()) seconds[at(home.rank)] += token * static_cast<double>(rows.size());
     }
     return seconds;
   }
@@ -200,7 +195,7 @@ class PassTime {
   Seconds tasks_of(const Stage& stage) const {
     Seconds seconds = task_seconds(stage, ranks_, pass_, pool_.rates);
     for (Rank rank = 0; rank < ranks_; ++rank) {
-      at(seconds, rank) /= usual_ranks(plan_.workload.capacity(rank));
+      seconds[at(rank)] /= usual_ranks(plan_.workload.capacity(rank));
     }
     return seconds;
   }
@@ -211,13 +206,11 @@ class PassTime {
       if (is_result(move.what, pass_) != results) continue;
       const cost::Way way = pool_.rates.way(pool_.world_rank(move.from), pool_.world_rank(move.to));
       const double seconds = static_cast<double>(move.bytes) / way.bytes_per_second;
-      const auto share = [&](Rank rank) {
-        return way.between_nodes ? sharers_[static_cast<std::size_t>(rank)] : 1;
-      };
-      at(moved.sent, move.from) += seconds * share(move.from);
-      at(moved.received, move.to) += seconds * share(move.to);
-      at(moved.packing, move.from) += pool_.rates.pack(move.bytes);
-      at(moved.unpacking, move.to) += pool_.rates.unpack(move.bytes);
+      const auto share = [&](Rank rank) { return way.between_nodes ? sharers_[at(rank)] : 1; };
+      moved.sent[at(move.from)] += seconds * share(move.from);
+      moved.received[at(move.to)] += seconds * share(move.to);
+      moved.packing[at(move.from)] += pool_.rates.pack(move.bytes);
+      moved.unpacking[at(move.to)] += pool_.rates.unpack(move.bytes);
       moved.latency = std::max(moved.latency, way.latency_seconds);
       const std::pair ends{move.from, move.to};
       if (moved.ways.empty() || moved.ways.back() != ends) moved.ways.push_back(ends);
@@ -232,7 +225,7 @@ class PassTime {
     for (const auto& [from, to] : moved.ways) {
       const auto sender = static_cast<std::size_t>(from);
       const double left = ready[sender] + moved.packing[sender] + moved.sent[sender];
-      at(there, to) = std::max(at(there, to), left + moved.latency);
+      there[at(to)] = std::max(there[at(to)], left + moved.latency);
     }
     for (std::size_t rank = 0; rank < done.size(); ++rank) {
       done[rank] += moved.packing[rank];

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/plan/index.hpp"
 
 namespace cadenza::program {
@@ -24,7 +25,7 @@ Exchange::Exchange(const TickPlans& plans, Pass pass, Rank self) {
   std::array<bool, plan::kIndexRounds> works{};  // the backward pass only gets patterns
   if (pass == Pass::forward) works = plan::works_in(plans.forward.workload, self);
   for (int r = 0; r < index.stages(); ++r) {
-    rounds_.push_back({index.of(self, r), works[static_cast<std::size_t>(r)]});
+    rounds_.push_back({index.of(self, r), works[at(r)]});
   }
 }
 
@@ -81,8 +82,8 @@ std::vector<Unit> units_of(const StepShape& outline, bool trainer, int stage) {
   if (outline.layout.pools_stages()) {
     const std::vector<Tick> ticks = outline.ticks();
     for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
-      const auto& tick = ticks[static_cast<std::size_t>(t)];
-      const int microbatch = trainer ? tick.microbatch[static_cast<std::size_t>(stage)] : -1;
+      const auto& tick = ticks[at(t)];
+      const int microbatch = trainer ? tick.microbatch[at(stage)] : -1;
       units.push_back({tick.phase, t, microbatch, 0});
       // With one stage a tick is a microbatch: forward, then backward with the same plans.
       if (outline.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});

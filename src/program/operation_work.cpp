@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/cost/flops.hpp"
 
 namespace cadenza::program {
@@ -82,7 +83,7 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
        {Operation::optimize, [](const Shapes& s, const Step&, Rank rank, double) -> OperationWork {
           return {{}, s.optimizer_bytes(rank)};
         }}});
-  const Work work = kWork[static_cast<std::size_t>(step.operation)];
+  const Work work = kWork[at(step.operation)];
   return work != nullptr ? work(*this, step, rank, static_cast<double>(rows)) : OperationWork{};
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "program/exchange.hpp"
 #include "program/stream_order.hpp"
 
@@ -242,7 +243,7 @@ class Builder {
     const auto key = std::pair(step.plan, step.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
-    const TickPlans& plans = ticks_[static_cast<std::size_t>(step.plan)];
+    const TickPlans& plans = ticks_[at(step.plan)];
     return exchanges_.emplace(key, Exchange(plans, step.pass, layout_.in_pool(program_.rank)))
         .first->second;
   }
@@ -308,7 +309,7 @@ PlanIndex::PlanIndex(const StepShape& outline, std::span<const TickPlans> plans)
   classes_ = static_cast<int>(plans.size() / ticks) / parts_;
   if (classes_ == 1) return;
   for (int c = 0; c < classes_; ++c) {
-    for (const int layer : plans[static_cast<std::size_t>(c * parts_)].forward.workload.layers) {
+    for (const int layer : plans[at(c * parts_)].forward.workload.layers) {
       const auto place = static_cast<std::size_t>(layer);
       if (class_of_.size() <= place) class_of_.resize(place + 1, 0);
       class_of_[place] = c;
@@ -317,7 +318,7 @@ PlanIndex::PlanIndex(const StepShape& outline, std::span<const TickPlans> plans)
 }
 
 int PlanIndex::plan(int tick, int part, int layer) const {
-  const int c = classes_ == 1 || layer < 0 ? 0 : class_of_[static_cast<std::size_t>(layer)];
+  const int c = classes_ == 1 || layer < 0 ? 0 : class_of_[at(layer)];
   return (tick * classes_ + c) * parts_ + part;
 }
 

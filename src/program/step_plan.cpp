@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cadenza/program/operation_work.hpp"
@@ -45,8 +46,8 @@ std::vector<std::int64_t> pool_capacities(const config::Experiment& experiment,
     given[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
   }
   for (Rank rank = 0; rank < layout.ranks(); ++rank) {
-    std::int64_t& capacity = slowest[static_cast<std::size_t>(layout.in_pool(rank))];
-    const std::int64_t mine = given[static_cast<std::size_t>(rank)];
+    std::int64_t& capacity = slowest[at(layout.in_pool(rank))];
+    const std::int64_t mine = given[at(rank)];
     capacity = capacity == 0 ? mine : std::min(capacity, mine);
   }
   return slowest;

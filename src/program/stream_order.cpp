@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::program {
 namespace {
 
@@ -47,8 +49,6 @@ class Timetable {
   int end_of(const Name& name) const { return ends_.at(name); }
 
  private:
-  static std::size_t at(int stage) { return static_cast<std::size_t>(stage); }
-
   /// @return whether any unit of the stage could run
   bool advance(int stage) {
     std::vector<int>& begins = begins_[at(stage)];
@@ -127,7 +127,7 @@ StreamBuffers stream_buffers_of_stage(const StepShape& outline, int stage) {
     const int part = unit.chunk * outline.layout.pipeline() + stage;
     const bool forward = unit.pass == Pass::forward;
     if (part != (forward ? 0 : parts - 1)) ++taken;
-    int& sends = buffers.sends[static_cast<std::size_t>(unit.pass)];
+    int& sends = buffers.sends[at(unit.pass)];
     if (part != (forward ? parts - 1 : 0)) sends = std::min(sends + 1, kLeaving);
   }
   return buffers;

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::program {
 namespace {
 
@@ -14,12 +16,12 @@ template <typename Items, typename RankOf>
 std::vector<std::uint32_t> by_rank(const Items& items, std::size_t ranks, RankOf rank_of,
                                    std::vector<std::uint32_t>& begins) {
   begins.assign(ranks + 1, 0);
-  for (const auto& item : items) ++begins[static_cast<std::size_t>(rank_of(item)) + 1];
+  for (const auto& item : items) ++begins[at(rank_of(item)) + 1];
   std::partial_sum(begins.begin(), begins.end(), begins.begin());
   std::vector<std::uint32_t> next = begins;
   std::vector<std::uint32_t> order(items.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) {
-    order[next[static_cast<std::size_t>(rank_of(items[i]))]++] = i;
+    order[next[at(rank_of(items[i]))]++] = i;
   }
   return order;
 }
@@ -97,12 +99,12 @@ void Traffic::add_ready(const plan::Plan& plan) {
     });
   };
   for (int s = 0; s < stages(); ++s) {
-    Stage& stage = stages_[static_cast<std::size_t>(s)];
+    Stage& stage = stages_[at(s)];
     for (const Flow& flow : stage.flows) {
       if (flow.results) continue;
-      int& ready = stage.ranks[static_cast<std::size_t>(flow.from)].ready;
+      int& ready = stage.ranks[at(flow.from)].ready;
       for (const std::uint32_t i : moves(s, flow)) {
-        const plan::Move& move = plan.stages[static_cast<std::size_t>(s)].moves[i];
+        const plan::Move& move = plan.stages[at(s)].moves[i];
         if (ready + 1 < s && !at_home(move)) ready = brought_by(plan, move, ready, s);
       }
     }
@@ -118,12 +120,12 @@ void Traffic::post_in_order() {
   for (Stage& stage : stages_) {
     for (const Flow& flow : stage.flows) {
       if (flow.results) continue;
-      latest = std::max(latest, stage.ranks[static_cast<std::size_t>(flow.from)].ready);
+      latest = std::max(latest, stage.ranks[at(flow.from)].ready);
     }
     for (const Flow& flow : stage.flows) {
       if (flow.results) continue;
       for (const Rank rank : {flow.from, flow.to}) {
-        stage.ranks[static_cast<std::size_t>(rank)].ready = latest;
+        stage.ranks[at(rank)].ready = latest;
       }
     }
   }
@@ -134,7 +136,7 @@ void Traffic::post_in_order() {
 int Traffic::brought_by(const plan::Plan& plan, const plan::Move& move, int after,
                         int before) const {
   const auto brings = [&](int stage, const Flow& flow) {
-    const auto& planned = plan.stages[static_cast<std::size_t>(stage)].moves;
+    const auto& planned = plan.stages[at(stage)].moves;
     return std::ranges::any_of(moves(stage, flow), [&](std::uint32_t i) {
       const plan::Move& m = planned[i];
       return m.what == move.what && m.document == move.document && m.tokens.overlaps(move.tokens) &&
@@ -150,13 +152,13 @@ int Traffic::brought_by(const plan::Plan& plan, const plan::Move& move, int afte
 }
 
 Indices Traffic::moves(int stage, const Flow& flow) const {
-  return Indices(at(stage).moves)
+  return Indices(planned(stage).moves)
       .subspan(static_cast<std::size_t>(flow.moves.begin),
                static_cast<std::size_t>(flow.moves.size()));
 }
 
 Part Traffic::of(Rank rank, int stage) const {
-  const Stage& in = at(stage);
+  const Stage& in = planned(stage);
   const auto r = static_cast<std::size_t>(rank);
   Part part;
   if (r + 1 >= in.ranks.size()) return part;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::simulate {
 
 using program::Operation;
@@ -31,7 +33,7 @@ Clock::Clock(const config::Experiment& experiment, const program::StepShape& out
     runner.pool = layout_.pool_of(runner.rank());
     runner.in_pool = layout_.in_pool(runner.rank());
     if (layout_.serves(runner.rank())) runner.attention.resize(outline.layer_passes());
-    runner_of_[static_cast<std::size_t>(runner.rank())] = static_cast<int>(i);
+    runner_of_[at(runner.rank())] = static_cast<int>(i);
     all_lead = all_lead && layout_.tensor_of(runner.rank()) == 0;
     place_pauses(runner);
     wake(i, 0);
@@ -229,7 +231,7 @@ Result Clock::result() const {
     const std::size_t tensor = one_for_all_ ? rank % static_cast<std::size_t>(layout_.tensor()) : 0;
     const int runner = runner_of_[rank - tensor];
     if (runner < 0) continue;
-    const RankTimes& times = runners_[static_cast<std::size_t>(runner)].times;
+    const RankTimes& times = runners_[at(runner)].times;
     result.ranks[rank] = times;
     result.seconds = std::max(result.seconds, times.end);
     computing += times.attention + times.dense + times.other + times.optimizer;

@@ -2,6 +2,7 @@
 // Attention's messages and the residual streams between pipeline stages.
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "simulate/clock.hpp"
 
@@ -116,7 +117,7 @@ void Clock::post_end(const End& end, double now) {
 
 /// A message that the rank waits for is under way.
 void Clock::tell(Rank rank, double there) {
-  const auto i = static_cast<std::size_t>(runner_of_[static_cast<std::size_t>(rank)]);
+  const auto i = static_cast<std::size_t>(runner_of_[at(rank)]);
   RankState& runner = runners_[i];
   runner.latest = std::max(runner.latest, there);
   if (--runner.missing == 0) wake(i, runner.latest);
@@ -257,7 +258,7 @@ void Clock::send(std::size_t i) {
        stream_flow(runner.rank(), step.peer, step.pass, stream.sent++));
   if (!stream.awaited) return;
   stream.awaited = false;
-  const auto receiver = static_cast<std::size_t>(runner_of_[static_cast<std::size_t>(step.peer)]);
+  const auto receiver = static_cast<std::size_t>(runner_of_[at(step.peer)]);
   runners_[receiver].sent_at = runner.now;
   wake(receiver, network_.transfer(runner.rank(), step.peer, bytes, runner.now));
 }

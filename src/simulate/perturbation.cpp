@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
 
@@ -87,7 +88,7 @@ double Perturbation::pause(Rank rank, std::size_t number) const {
 double Perturbation::seconds(Rank rank, std::size_t number, const program::Step& operation,
                              double seconds) const {
   if (rank_.empty()) return seconds;
-  double factor = rank_[static_cast<std::size_t>(rank)];
+  double factor = rank_[at(rank)];
   if (jitter_ > 0) {
     const std::uint64_t stream = kJitterStream ^ mix64(static_cast<std::uint64_t>(rank));
     factor *= std::exp(jitter_ * random_normal(seed_, stream, number));

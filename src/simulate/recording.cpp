@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 
 namespace cadenza::simulate {
@@ -100,7 +101,7 @@ Event Recording::event(double begin, double end) const {
 }
 
 void Recording::add(const Span& span) {
-  RankRecord& rank = ranks_[static_cast<std::size_t>(span.rank)];
+  RankRecord& rank = ranks_[at(span.rank)];
   rank.flops += span.flops;
   if (span.what == Activity::message_in) rank.bytes_received += span.bytes;
   if (events_) rank.events.push_back(event_of(span));
@@ -134,7 +135,7 @@ std::uint32_t Recording::in_step(std::uint32_t flow) const {
 
 void Recording::surround(Rank rank, bool trains, double end, double step_seconds) {
   if (!events_) return;
-  std::vector<Event>& events = ranks_[static_cast<std::size_t>(rank)].events;
+  std::vector<Event>& events = ranks_[at(rank)].events;
   const auto wait = [&](double begin, double until) {
     Event waiting = event(begin, until);
     set_kind(OtherEvent::wait_for_ranks, waiting);

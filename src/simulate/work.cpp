@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/plan/index.hpp"
@@ -60,28 +61,25 @@ std::vector<std::int64_t> Work::rows_of(const TickPlans& tick) const {
   const plan::Workload& workload = tick.forward.workload;
   for (const plan::Home& home : workload.homes) {
     const Range queries = workload.queries_of(static_cast<std::size_t>(home.document));
-    rows[static_cast<std::size_t>(home.rank)] +=
-        std::max<std::int64_t>(0, intersect(home.tokens, queries).size());
+    rows[at(home.rank)] += std::max<std::int64_t>(0, intersect(home.tokens, queries).size());
   }
   return rows;
 }
 
 const Attention& Work::attention(const program::Step& step, Rank rank) const {
-  return attention_[index(step.pass)][static_cast<std::size_t>(step.plan)]
-                   [static_cast<std::size_t>(step.stage)][static_cast<std::size_t>(rank)];
+  return attention_[index(step.pass)][at(step.plan)][at(step.stage)][at(rank)];
 }
 
 const program::Traffic& Work::traffic(const program::Step& step) const {
-  return ticks_[static_cast<std::size_t>(step.plan)].traffic(step.pass);
+  return ticks_[at(step.plan)].traffic(step.pass);
 }
 
 const program::Traffic& Work::index_traffic(const program::Step& step) const {
-  return ticks_[static_cast<std::size_t>(step.plan)].index_traffic(step.pass);
+  return ticks_[at(step.plan)].index_traffic(step.pass);
 }
 
 double Work::estimate(const program::Step& step, Rank rank) const {
-  return estimates_[static_cast<std::size_t>(step.plan)][static_cast<std::size_t>(step.stage)]
-                   [static_cast<std::size_t>(rank)];
+  return estimates_[at(step.plan)][at(step.stage)][at(rank)];
 }
 
 Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) const {
@@ -92,7 +90,7 @@ Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) co
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
       for (std::size_t round = 0; round < rounds.size(); ++round) {
         const auto which = static_cast<plan::IndexRound>(round);
-        rounds[round][static_cast<std::size_t>(parts.holders[n])] +=
+        rounds[round][at(parts.holders[n])] +=
             costs.index_seconds(plan::index_work(workload, parts, n, which));
       }
     }
@@ -101,14 +99,14 @@ Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) co
 }
 
 std::int64_t Work::rows(const program::Step& step, Rank rank) const {
-  return rows_[static_cast<std::size_t>(step.plan)][static_cast<std::size_t>(rank)];
+  return rows_[at(step.plan)][at(rank)];
 }
 
 std::int64_t Work::all_rows(const program::Step& step, Rank rank) const {
   const auto plan = static_cast<std::size_t>(step.plan);
   std::int64_t sum = 0;
   for (std::size_t part = 0; part < parts_; ++part) {
-    sum += rows_[plan - plan % parts_ + part][static_cast<std::size_t>(rank)];
+    sum += rows_[plan - plan % parts_ + part][at(rank)];
   }
   return sum;
 }

@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza {
 
 /// In the order of preference, except that `avx512` comes before `avx512_bf16` where the processor
@@ -27,7 +29,7 @@ inline constexpr auto kAttentionKernelWords = std::to_array<std::string_view>(
     {"auto", "amx", "avx512_bf16", "avx512", "avx2", "mma", "sm90", "portable"});
 
 constexpr std::string_view word(AttentionKernel kernel) {
-  return kAttentionKernelWords[static_cast<std::size_t>(kernel)];
+  return kAttentionKernelWords[at(kernel)];
 }
 
 }  // namespace cadenza

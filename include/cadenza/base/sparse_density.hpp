@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/sparse_pattern.hpp"
 
@@ -31,7 +32,7 @@ class SparseDensity {
   static Range rows(std::int64_t bin, std::int64_t length) {
     return {bin * length / kBins, (bin + 1) * length / kBins};
   }
-  std::int64_t share(std::int64_t bin) const { return shares_[static_cast<std::size_t>(bin)]; }
+  std::int64_t share(std::int64_t bin) const { return shares_[at(bin)]; }
   friend bool operator==(const SparseDensity&, const SparseDensity&) = default;
 
  private:

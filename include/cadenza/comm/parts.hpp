@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 
 namespace cadenza::comm {
@@ -29,7 +30,7 @@ inline void check_parts(const char* call, std::span<const std::int64_t> counts,
     if (count < 0) fail(ExitCode::communication, "{}: a count of {}", call, count);
     total += static_cast<std::uint64_t>(count);
   }
-  const auto own = static_cast<std::uint64_t>(counts[static_cast<std::size_t>(sizes.rank)]);
+  const auto own = static_cast<std::uint64_t>(counts[at(sizes.rank)]);
   if (total != sizes.all || own != sizes.mine) {
     fail(ExitCode::communication,
          "{}: rank {} has {} of {} elements, where the counts say {} of {}", call, sizes.rank,

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/sparse_pattern.hpp"
 
 namespace cadenza::config {
@@ -56,7 +57,7 @@ inline constexpr auto kAttentionKinds = std::to_array<AttentionTraits>({
 });
 
 constexpr const AttentionTraits& traits_of(AttentionKind kind) {
-  return kAttentionKinds[static_cast<std::size_t>(kind)];
+  return kAttentionKinds[at(kind)];
 }
 
 }  // namespace cadenza::config

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::config {
 
 enum class PlacementKind {
@@ -68,7 +70,7 @@ inline constexpr auto kPlacements = std::to_array<PlacementTraits>({
 static_assert(kPlacements.size() == static_cast<std::size_t>(PlacementKind::automatic) + 1);
 
 constexpr const PlacementTraits& traits_of(PlacementKind placement) {
-  return kPlacements[static_cast<std::size_t>(placement)];
+  return kPlacements[at(placement)];
 }
 
 /// Whether attention is taken out of the model and placed on any rank of a pool.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/collective.hpp"
 #include "cadenza/base/pass.hpp"
 #include "cadenza/base/task.hpp"
@@ -90,9 +91,7 @@ struct Pool {
   double forward_seconds = 0;
   double backward_seconds = 0;
 
-  Rank world_rank(Rank rank) const {
-    return ranks.empty() ? rank : ranks[static_cast<std::size_t>(rank)];
-  }
+  Rank world_rank(Rank rank) const { return ranks.empty() ? rank : ranks[at(rank)]; }
 };
 
 /// Where no machine is named: its rates compare plans, and say nothing of any machine.

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/index_exchange.hpp"
 #include "cadenza/exec/stage_messages.hpp"
@@ -72,7 +73,7 @@ class AttentionExchange {
   /// After the last pass of a step: see IndexExchange. Collective.
   void require_all_computed() { index_.require_all_computed(); }
   IndexExchange<Real>& index() { return index_; }
-  const Binding& binding(int tick) const { return bindings_[static_cast<std::size_t>(tick)]; }
+  const Binding& binding(int tick) const { return bindings_[at(tick)]; }
 
   /// Runs an attention operation of the place's pass:
   /// - begin_attention (backward): delta of this rank's own rows;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/memory.hpp"
 #include "cadenza/comm/communicator.hpp"
@@ -38,7 +39,7 @@ struct StepTotals {
   double attention_flops = 0;  ///< of core attention
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
-  std::int64_t of(Category category) const { return busy_ns[static_cast<std::size_t>(category)]; }
+  std::int64_t of(Category category) const { return busy_ns[at(category)]; }
 };
 
 class Tracer {

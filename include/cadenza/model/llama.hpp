@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/kernels/device.hpp"
@@ -104,7 +105,7 @@ class Llama {
   /// Sets the microbatch of a buffer: at most the reserved rows, a multiple of tensor_size
   /// (padding: token 0, position 0, target -1).
   void set_batch(int buffer, const TokenBatch& batch);
-  std::int64_t rows(int buffer) const { return at(buffer).rows; }
+  std::int64_t rows(int buffer) const { return activations(buffer).rows; }
 
   void embed(int buffer, Range rows);
   /// Residual stream -> q, rotated k, v; O = 0 and LSE = -inf in these rows.
@@ -157,17 +158,13 @@ class Llama {
     std::int64_t row, held;     ///< in storage of the stream: this rank's
   };
   Span span(Range rows) const;
-  ActivationBuffer<Real>& at(int buffer) { return work_.buffers[static_cast<std::size_t>(buffer)]; }
-  const ActivationBuffer<Real>& at(int buffer) const {
-    return work_.buffers[static_cast<std::size_t>(buffer)];
-  }
+  ActivationBuffer<Real>& activations(int buffer) { return work_.buffers[at(buffer)]; }
+  const ActivationBuffer<Real>& activations(int buffer) const { return work_.buffers[at(buffer)]; }
   int in_chunk(int layer) const { return layer % static_cast<int>(shape_.chunk_layers); }
-  LayerActivations<Real>& at(int buffer, int layer) {
-    return at(buffer).layers[static_cast<std::size_t>(in_chunk(layer))];
+  LayerActivations<Real>& activations(int buffer, int layer) {
+    return activations(buffer).layers[at(in_chunk(layer))];
   }
-  const LayerOffsets& offsets(int layer) const {
-    return parameters_.table.layers[static_cast<std::size_t>(layer)];
-  }
+  const LayerOffsets& offsets(int layer) const { return parameters_.table.layers[at(layer)]; }
   const Sum* value(std::int64_t offset) const { return parameters_.values.data() + offset; }
   const Real* weight(std::int64_t offset) const { return parameters_.working.data() + offset; }
   Sum* gradient_of(std::int64_t offset) { return parameters_.gradients.data() + offset; }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/pass.hpp"
 #include "cadenza/base/range.hpp"
@@ -92,13 +93,11 @@ struct Workload {
   Range queries_of(std::size_t document) const {
     return queries.empty() ? Range{0, lengths[document]} : queries[document];
   }
-  Mask mask_of(int document) const {
-    return mask.within(lengths[static_cast<std::size_t>(document)]);
-  }
+  Mask mask_of(int document) const { return mask.within(lengths[at(document)]); }
   /// The document's pairs as they are weighed, in the order of the text.
   Weights weights_of(int document) const;
   std::int64_t capacity(Rank rank) const {
-    return capacities.empty() ? kFullCapacity : capacities[static_cast<std::size_t>(rank)];
+    return capacities.empty() ? kFullCapacity : capacities[at(rank)];
   }
   std::int64_t pool_capacity() const;  ///< of all servers
 };

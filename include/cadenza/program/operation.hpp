@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/collective.hpp"
 #include "cadenza/base/event_context.hpp"
 #include "cadenza/config/machine.hpp"
@@ -353,7 +354,7 @@ static_assert([] {
 }());
 
 constexpr const OperationInfo& describe(Operation operation) {
-  return kOperationTable[static_cast<std::size_t>(operation)];
+  return kOperationTable[at(operation)];
 }
 
 /// Null for operations.
@@ -383,7 +384,7 @@ constexpr bool spans_tensor_group(EventKind kind) {
 constexpr EventKind tensor_event(Collective collective) {
   constexpr std::array kEvents = {OtherEvent::tensor_all_gather, OtherEvent::tensor_reduce_scatter,
                                   OtherEvent::tensor_all_reduce};
-  return kEvents[static_cast<std::size_t>(collective)];
+  return kEvents[at(collective)];
 }
 
 /// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
@@ -405,10 +406,9 @@ template <typename Handler, typename Predicate, std::size_t N>
 consteval std::array<Handler, kOperations> handlers_of(
     Predicate is_handled, const std::pair<Operation, Handler> (&rows)[N]) {
   std::array<Handler, kOperations> table{};
-  for (const auto& [operation, handler] : rows)
-    table[static_cast<std::size_t>(operation)] = handler;
+  for (const auto& [operation, handler] : rows) table[at(operation)] = handler;
   for (const OperationInfo& info : kOperationTable) {
-    const bool has_handler = table[static_cast<std::size_t>(info.operation)] != nullptr;
+    const bool has_handler = table[at(info.operation)] != nullptr;
     if (has_handler != is_handled(info))
       throw "an operation lacks a handler, or has one of another";
   }

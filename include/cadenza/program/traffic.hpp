@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/program/schedule.hpp"
@@ -54,7 +55,7 @@ class Traffic {
   int stages() const { return static_cast<int>(stages_.size()); }
 
   /// Ascending by (from, to, results), each of them once.
-  std::span<const Flow> flows(int stage) const { return at(stage).flows; }
+  std::span<const Flow> flows(int stage) const { return planned(stage).flows; }
 
   /// Of the plan stage's moves: those of a flow, ascending.
   Indices moves(int stage, const Flow& flow) const;
@@ -80,7 +81,7 @@ class Traffic {
     std::vector<std::uint32_t> tasks;     ///< by server
     std::vector<Begins> ranks;            ///< and one more for the end
   };
-  const Stage& at(int stage) const { return stages_[static_cast<std::size_t>(stage)]; }
+  const Stage& planned(int stage) const { return stages_[at(stage)]; }
   static Stage make_stage(const plan::Stage& planned, const plan::AttentionShape& shape, Pass pass,
                           std::size_t ranks);
   void add_ready(const plan::Plan& plan);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/simulate/simulator.hpp"
 #include "cadenza/trace/event.hpp"
 
@@ -49,7 +50,7 @@ class Recording {
   /// @param step_seconds  end of the step
   void surround(Rank rank, bool trains, double end, double step_seconds);
 
-  const RankRecord& of(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  const RankRecord& of(Rank rank) const { return ranks_[at(rank)]; }
 
  private:
   trace::Event event(double begin, double end) const;

@@ -13,6 +13,7 @@
 #include "app/runtime/machine.hpp"
 #include "app/simulate/simulation.hpp"
 #include "cadenza/attention/core_attention.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "cadenza/model/layers.hpp"
@@ -56,7 +57,7 @@ std::vector<data::Microbatch> deal(const AttendProblem& problem, std::int64_t da
   for (std::size_t document = 0; document < problem.lengths.size(); ++document) {
     const std::int64_t length = problem.lengths[document];
     const std::int64_t rank = (2 * before + length) * data_ranks / (2 * problem.tokens);
-    microbatches[static_cast<std::size_t>(std::min(rank, data_ranks - 1))].documents.push_back(
+    microbatches[at(std::min(rank, data_ranks - 1))].documents.push_back(
         {static_cast<std::int64_t>(document), {0, length}});
     before += length;
   }
@@ -150,8 +151,8 @@ class AttendTensors {
 
   model::AttentionBuffers<Real> buffers() {
     using plan::Tensor;
-    const auto in = [&](Tensor what) { return inputs_[static_cast<std::size_t>(what)].data(); };
-    const auto sum = [&](Tensor what) { return sums_[static_cast<std::size_t>(what)].data(); };
+    const auto in = [&](Tensor what) { return inputs_[at(what)].data(); };
+    const auto sum = [&](Tensor what) { return sums_[at(what)].data(); };
     return {in(Tensor::q),    in(Tensor::k),    in(Tensor::v),      sum(Tensor::o),
             sum(Tensor::lse), in(Tensor::dout), sum(Tensor::delta), sum(Tensor::dq),
             sum(Tensor::dk),  sum(Tensor::dv)};
@@ -168,7 +169,7 @@ class AttendTensors {
            "{}: {}: token {}, head {} holds {}; valid: numbers that are finite in {}", file.path(),
            dataset, found->token, found->head, found->value, word_of(dtype_));
     }
-    const Array<Real>& rows = inputs_[static_cast<std::size_t>(what)];
+    const Array<Real>& rows = inputs_[at(what)];
     auto host = Kokkos::create_mirror_view(rows);
     Real* to = host.data();
     for (const std::int64_t row : mine().in_file) {
@@ -191,8 +192,7 @@ class AttendTensors {
 
   /// All ranks' rows of `what` on rank 0, in the order of the file. Collective.
   std::vector<Sum> collect(plan::Tensor what) {
-    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{},
-                                                    sums_[static_cast<std::size_t>(what)]);
+    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, sums_[at(what)]);
     std::vector<Sum> all;
     if (world_.rank() != 0) {
       world_.post_send(std::as_bytes(std::span<Sum>(host.data(), host.extent(0))), 0, 0, 0);
@@ -238,12 +238,10 @@ class AttendTensors {
   std::int64_t width(plan::Tensor what) const {
     return exec::home_heads(problem_.shape, what) * exec::head_elements(problem_.shape, what);
   }
-  const Rows& mine() const { return rows_[static_cast<std::size_t>(world_.rank())]; }
-  std::int64_t count(Rank rank) const {
-    return std::ssize(rows_[static_cast<std::size_t>(rank)].in_file);
-  }
+  const Rows& mine() const { return rows_[at(world_.rank())]; }
+  std::int64_t count(Rank rank) const { return std::ssize(rows_[at(rank)].in_file); }
   void put(Rank rank, plan::Tensor what, const Sum* from, std::vector<Sum>& all) const {
-    for (const std::int64_t row : rows_[static_cast<std::size_t>(rank)].in_file) {
+    for (const std::int64_t row : rows_[at(rank)].in_file) {
       std::copy_n(from, width(what), all.begin() + row * width(what));
       from += width(what);
     }
@@ -269,7 +267,7 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     if (!program::is_attention(step.operation)) continue;  // dense, of a training step
-    exchanges[static_cast<std::size_t>(step.part)]->run(step.operation, step.stage);
+    exchanges[at(step.part)]->run(step.operation, step.stage);
   }
 }
 
@@ -281,7 +279,7 @@ std::vector<SparsePattern> share_patterns(comm::Communicator& world, const plan:
   if (all.empty()) return all;
   const SparseRule& rule = workload.sparse;
   for (const plan::IndexParts& parts : plan::index_parts(workload)) {
-    const std::int64_t length = workload.lengths[static_cast<std::size_t>(parts.document)];
+    const std::int64_t length = workload.lengths[at(parts.document)];
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
       const plan::OwnedIndex owned = plan::owned_index(workload, parts, n);
       if (owned.empty()) continue;

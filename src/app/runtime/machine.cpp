@@ -16,6 +16,7 @@
 
 #include "app/runtime/failure.hpp"
 #include "app/train/step_report.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/exec/device_communicator.hpp"
@@ -202,7 +203,7 @@ config::Transport announce_devices(comm::Communicator& world, const config::Run&
 
 exec::MemoryLimit device_memory(comm::Communicator& world) {
   const std::vector<kernels::DeviceIdentity> devices = gather_devices(world);
-  const kernels::DeviceIdentity& mine = devices[static_cast<std::size_t>(world.rank())];
+  const kernels::DeviceIdentity& mine = devices[at(world.rank())];
   const auto sharing = std::ranges::count(devices, mine.uuid, &kernels::DeviceIdentity::uuid);
   return {mine.bytes / sharing,
           fmt::format("memory of {}{}", mine.name, sharing > 1 ? ", which ranks share" : "")};

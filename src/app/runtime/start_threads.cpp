@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "app/runtime/threads.hpp"
+#include "cadenza/base/at.hpp"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -197,7 +198,7 @@ Threads::Threads(comm::Communicator& world) {
   for (const PackedFacts& facts : gather(world, find_facts(world))) {
     ranks_.push_back(unpack(facts));
   }
-  const std::string& host = ranks_[static_cast<std::size_t>(world.rank())].host;
+  const std::string& host = ranks_[at(world.rank())].host;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].host != host) continue;
     if (static_cast<int>(rank) == world.rank()) place = here.size();

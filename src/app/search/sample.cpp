@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/plan/forecast.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/simulate/least_time.hpp"
 #include "cadenza/simulate/simulator.hpp"
 
@@ -21,17 +22,17 @@ class Grid {
   Grid(std::span<const double> attention, std::int64_t data) : attention_(attention), data_(data) {}
 
   std::int64_t rounds() const { return static_cast<std::int64_t>(attention_.size()) / data_; }
-  double at(std::int64_t round, std::int64_t data) const {
-    return attention_[static_cast<std::size_t>(round * data_ + data)];
+  double seconds(std::int64_t round, std::int64_t data) const {
+    return attention_[at(round * data_ + data)];
   }
   double of_data(std::int64_t data) const {
     double sum = 0;
-    for (std::int64_t round = 0; round < rounds(); ++round) sum += at(round, data);
+    for (std::int64_t round = 0; round < rounds(); ++round) sum += seconds(round, data);
     return sum;
   }
   double of_round(std::int64_t round, const Numbers& data) const {
     double sum = 0;
-    for (const std::int64_t d : data) sum += at(round, d);
+    for (const std::int64_t d : data) sum += seconds(round, d);
     return sum;
   }
 
@@ -54,7 +55,7 @@ Numbers middles(const Numbers& all, std::int64_t count) {
   Numbers some;
   const auto size = static_cast<std::int64_t>(all.size());
   for (std::int64_t i = 0; i < count; ++i) {
-    some.push_back(all[static_cast<std::size_t>((2 * i + 1) * size / (2 * count))]);
+    some.push_back(all[at((2 * i + 1) * size / (2 * count))]);
   }
   std::ranges::sort(some);
   return some;
@@ -150,8 +151,7 @@ Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,
   Sample sample{experiment, {batch.step, {}}, 1, 1, ""};
   for (const std::int64_t round : rounds) {
     for (const std::int64_t d : data) {
-      sample.batch.microbatches.push_back(
-          batch.microbatches[static_cast<std::size_t>(round * whole + d)]);
+      sample.batch.microbatches.push_back(batch.microbatches[at(round * whole + d)]);
     }
   }
   config::Experiment& e = sample.experiment;

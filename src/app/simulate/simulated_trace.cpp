@@ -9,6 +9,7 @@
 #include "app/runtime/machine.hpp"
 #include "app/train/plan_rows.hpp"
 #include "app/train/step_report.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/program/operation_work.hpp"
 
@@ -35,9 +36,7 @@ std::vector<trace::RankInfo> rank_infos(const Simulation& simulation) {
 trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate& memory) {
   trace::MemoryHighwater marks;
   marks.step = step;
-  const auto set = [&](MemoryKind kind, std::int64_t bytes) {
-    marks.peak_bytes[static_cast<std::size_t>(kind)] = bytes;
-  };
+  const auto set = [&](MemoryKind kind, std::int64_t bytes) { marks.peak_bytes[at(kind)] = bytes; };
   set(MemoryKind::parameters, memory.parameters - memory.gradients - memory.optimizer);
   set(MemoryKind::gradients, memory.gradients);
   set(MemoryKind::optimizer, memory.optimizer);
@@ -77,7 +76,7 @@ simulate::Observer SimulatedTrace::observe(std::int64_t step) {
 void SimulatedTrace::write(const SimulatedStep& step) {
   std::size_t most = 0;
   for (const program::Program& program : step.programs) {
-    const double end = step.result.ranks[static_cast<std::size_t>(program.rank)].end;
+    const double end = step.result.ranks[at(program.rank)].end;
     const bool trains = simulation_.step_shape().layout.trains(program.rank);
     recording_.surround(program.rank, trains, end, step.result.seconds);
     most = std::max(most, recording_.of(program.rank).events.size());
@@ -111,15 +110,15 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
   const simulate::RankRecord& mine = recording_.of(replica);
   fill(mine, rank - replica, recorder);
   record.executed_flops = mine.flops;
-  record.bytes_sent = step.result.ranks[static_cast<std::size_t>(rank)].bytes_sent;
-  record.machine_seconds = step.result.ranks[static_cast<std::size_t>(replica)].machine;
+  record.bytes_sent = step.result.ranks[at(rank)].bytes_sent;
+  record.machine_seconds = step.result.ranks[at(replica)].machine;
   record.bytes_received = mine.bytes_received;
 
   const std::string path = folder_ + "/" + trace::rank_file_name(rank);
   trace::Writer writer =
       begun_ ? trace::Writer(path) : trace::Writer(path, run_, info, mine.events.size());
   writer.write_plan(
-      in_world(tasks[static_cast<std::size_t>(layout.in_pool(rank))], layout, layout.pool_of(rank)),
+      in_world(tasks[at(layout.in_pool(rank))], layout, layout.pool_of(rank)),
       planned_stages(step.batch.step, simulation_.step_shape(), step.ticks, rank, pool));
   writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
   steps_left_ > 0 ? writer.pause() : writer.finish();

@@ -21,6 +21,7 @@
 #include "app/runtime/threads.hpp"
 #include "app/simulate/simulation.hpp"
 #include "app/sweep/sweep_table.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/text.hpp"
@@ -213,7 +214,7 @@ void report(const PointTask& task, std::span<const SweepRow> rows, const std::st
   const SweepRow* worst = nullptr;
   for (const SweepRow& row : rows) {
     const PointStatus status = status_of(task.sweep, row);
-    ++counts[static_cast<std::size_t>(status)];
+    ++counts[at(status)];
     if (worst == nullptr || status > status_of(task.sweep, *worst)) worst = &row;
   }
   print(fmt::format("{}: {}: {} ok, {} out of memory, {} refused, {} failed; {}/sweep.csv\n",

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/new_file.hpp"
 
@@ -89,9 +90,7 @@ std::string part(const PointResult& r) {
 
 /// Columns that a point has whatever became of it.
 constexpr Result kAlways[] = {
-    {"status",
-     [](const PointResult& r) { return std::string(kStatus[static_cast<std::size_t>(r.status)]); },
-     true},
+    {"status", [](const PointResult& r) { return std::string(kStatus[at(r.status)]); }, true},
     {"reason", [](const PointResult& r) { return r.reason; }, true},
     {"experiment",
      [](const PointResult& r) {

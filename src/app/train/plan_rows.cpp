@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/plan/predict.hpp"
 
 namespace cadenza::app {
@@ -41,14 +42,14 @@ using Homes = std::vector<std::vector<const plan::Home*>>;
 Homes homes_of(const plan::Workload& workload) {
   Homes homes(workload.lengths.size());
   for (const plan::Home& home : workload.homes) {
-    homes[static_cast<std::size_t>(home.document)].push_back(&home);
+    homes[at(home.document)].push_back(&home);
   }
   return homes;
 }
 
 /// -1: several homes.
 Rank home_of(const Homes& homes, const Task& task) {
-  for (const plan::Home* home : homes[static_cast<std::size_t>(task.document)]) {
+  for (const plan::Home* home : homes[at(task.document)]) {
     if (home->tokens.contains(task.q)) return home->rank;
   }
   return -1;
@@ -86,8 +87,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
   row.tasks = static_cast<std::int32_t>(part.tasks.size());
   row.messages_in = static_cast<std::int32_t>(part.receives.size());
   for (const std::uint32_t task : part.tasks) {
-    const plan::PlacedTask& placed =
-        plans.of(pass).stages[static_cast<std::size_t>(stage)].tasks[task];
+    const plan::PlacedTask& placed = plans.of(pass).stages[at(stage)].tasks[task];
     row.cost += placed.cost;
     if (row.attend_seconds == 0) row.attend_seconds = pool.rates.launch_seconds();
     row.attend_seconds += plan::placed_seconds(placed, pass, pool.rates);
@@ -99,7 +99,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
     row.receive_seconds += static_cast<double>(flow.bytes) / way.bytes_per_second;
   }
   for (std::int64_t flow = part.sends.begin; flow < part.sends.end; ++flow) {
-    row.bytes_out += flows[static_cast<std::size_t>(flow)].bytes;
+    row.bytes_out += flows[at(flow)].bytes;
   }
   return row;
 }
@@ -121,7 +121,7 @@ std::vector<std::vector<trace::PlannedTask>> planned_tasks(
         row.step = static_cast<std::uint32_t>(step);
         numbers.number(i, plan.workload, row);
         row.stage = static_cast<std::int32_t>(stage);
-        by_server[static_cast<std::size_t>(placed.server)].push_back(row);
+        by_server[at(placed.server)].push_back(row);
       }
     }
   }
@@ -148,8 +148,7 @@ std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
   for (std::size_t i = 0; i < ticks.size(); ++i) {
     const std::vector<Rank>& servers = ticks[i].forward.workload.servers;
     if (!std::ranges::binary_search(servers, server)) continue;
-    for (const program::Pass pass :
-         passes_of(step_shape, phases[static_cast<std::size_t>(numbers.tick(i))])) {
+    for (const program::Pass pass : passes_of(step_shape, phases[at(numbers.tick(i))])) {
       for (int stage = 0; stage < ticks[i].traffic(pass).stages(); ++stage) {
         trace::PlannedStage& row =
             rows.emplace_back(planned_stage(ticks[i], pass, stage, server, pool));

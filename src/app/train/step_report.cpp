@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "app/runtime/version.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/cost/flops.hpp"
@@ -32,7 +33,7 @@ double dense_attention_flops(const config::Experiment& e, std::span<const std::i
 
 std::int64_t attention_time(std::span<const RankStep> ranks, std::span<const Rank> servers) {
   std::int64_t sum = 0;
-  for (const Rank server : servers) sum += ranks[static_cast<std::size_t>(server)].attention_ns;
+  for (const Rank server : servers) sum += ranks[at(server)].attention_ns;
   return sum;
 }
 
@@ -50,7 +51,7 @@ std::vector<Rank> attention_servers(const config::Experiment& e) {
 double attention_imbalance(std::span<const RankStep> ranks, std::span<const Rank> servers) {
   std::int64_t largest = 0;
   for (const Rank server : servers) {
-    largest = std::max(largest, ranks[static_cast<std::size_t>(server)].attention_ns);
+    largest = std::max(largest, ranks[at(server)].attention_ns);
   }
   const std::int64_t sum = attention_time(ranks, servers);
   if (sum == 0) return 1.0;

@@ -17,6 +17,7 @@
 #include "app/train/plan_rows.hpp"
 #include "app/train/start.hpp"
 #include "app/train/step_report.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/program/operation_work.hpp"
 
@@ -272,17 +273,17 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
   trace::MemoryHighwater memory;
   memory.step = step.step;
   for (int kind = 0; kind < kMemoryKinds; ++kind) {
-    memory.peak_bytes[static_cast<std::size_t>(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
+    memory.peak_bytes[at(kind)] = ledger_.peak(static_cast<MemoryKind>(kind));
   }
   memory.peak_total_bytes = ledger_.peak_total();
   const program::StepShape step_shape(experiment_);
   const program::Layout& layout = step_shape.layout;
   const Rank mine = world_.rank();
   auto tasks = planned_tasks(plan.batch.step, step_shape, plan.ticks);
-  writer_->write_plan(in_world(std::move(tasks[static_cast<std::size_t>(layout.in_pool(mine))]),
-                               layout, layout.pool_of(mine)),
-                      planned_stages(plan.batch.step, step_shape, plan.ticks, mine,
-                                     program::planning_pool(experiment_, machine_, layout)));
+  writer_->write_plan(
+      in_world(std::move(tasks[at(layout.in_pool(mine))]), layout, layout.pool_of(mine)),
+      planned_stages(plan.batch.step, step_shape, plan.ticks, mine,
+                     program::planning_pool(experiment_, machine_, layout)));
   writer_->write_losses(executor_->position_losses(), executor_->answer_losses());
   writer_->write_step(step, memory, *recorder_);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "exec/attention/arena.hpp"
 #include "exec/attention/pieces.hpp"
@@ -51,10 +52,10 @@ class Binder {
     std::vector<StageBinding> stages;
     for (int s = 0; s < traffic.stages(); ++s) {
       StageBinding& bound = stages.emplace_back();
-      const plan::Stage& planned = plan.stages[static_cast<std::size_t>(s)];
+      const plan::Stage& planned = plan.stages[at(s)];
       const program::Part mine = traffic.of(rank_, s);
       for (std::int64_t i = mine.sends.begin; i < mine.sends.end; ++i) {
-        const program::Flow& flow = traffic.flows(s)[static_cast<std::size_t>(i)];
+        const program::Flow& flow = traffic.flows(s)[at(i)];
         add_message(planned, traffic.moves(s, flow), flow.to, bound.of(flow.results).sends);
       }
       for (const std::uint32_t i : mine.receives) {
@@ -120,8 +121,7 @@ class Binder {
   /// Of rows of one stripe.
   kernels::Positions positions_of(const RowPiece& piece) const {
     const plan::TokenOrder& order = plans_.forward.workload.order;
-    const std::int64_t length =
-        plans_.forward.workload.lengths[static_cast<std::size_t>(piece.document)];
+    const std::int64_t length = plans_.forward.workload.lengths[at(piece.document)];
     kernels::Positions positions;
     positions.first = plan::position_of(order, length, piece.tokens.begin);
     if (order.natural()) return positions;
@@ -172,12 +172,12 @@ class Binder {
   void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
     int end_of_tasks = count;
-    while (end_of_tasks > 0 && is_tail(stages[static_cast<std::size_t>(end_of_tasks) - 1])) {
+    while (end_of_tasks > 0 && is_tail(stages[at(end_of_tasks) - 1])) {
       --end_of_tasks;
     }
     Arena arena;
     for (int s = 0; s < count; ++s) {
-      StageBinding& stage = stages[static_cast<std::size_t>(s)];
+      StageBinding& stage = stages[at(s)];
       const int posted = traffic.of(rank_, s).ready;
       const int ended = s < end_of_tasks ? s : count;
       place_direction(stage.inputs, posted, s, count, arena);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cadenza/attention/core_attention.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "exec/attention/elements.hpp"
 
@@ -94,7 +95,7 @@ void AttentionExchange<Real>::bind_tasks() {
   for (std::size_t tick = 0; tick < bindings_.size(); ++tick) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       const std::vector<StageBinding>& stages = bindings_[tick].of(pass);
-      auto& lists = tasks_[tick][static_cast<std::size_t>(pass)];
+      auto& lists = tasks_[tick][at(pass)];
       lists.resize(stages.size());
       for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         lists[stage].tasks = stages[stage].tasks;
@@ -133,7 +134,7 @@ void AttentionExchange<Real>::run(program::Operation operation, int stage) {
        {Operation::attend, [](Exchange& e, Operation, int stage) { e.attend(stage); }},
        {Operation::post_results, start},
        {Operation::wait_results, complete}});
-  const Handler handler = kHandlers[static_cast<std::size_t>(operation)];
+  const Handler handler = kHandlers[at(operation)];
   handler != nullptr ? handler(*this, operation, stage) : index_.run(operation, stage, context_);
 }
 
@@ -145,7 +146,7 @@ void AttentionExchange<Real>::finish() {
 
 template <typename Real>
 const StageBinding& AttentionExchange<Real>::stage_of(int stage) const {
-  return bound().of(context_.pass)[static_cast<std::size_t>(stage)];
+  return bound().of(context_.pass)[at(stage)];
 }
 
 template <typename Real>
@@ -203,7 +204,7 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
 template <typename Real>
 void AttentionExchange<Real>::begin() {
   tracer_.time(Operation::begin_attention, {}, [&] {
-    const Range rows = bound().home.halves[static_cast<std::size_t>(half_)];
+    const Range rows = bound().home.halves[at(half_)];
     const std::int64_t first = rows.begin * shape_.heads;
     attention::delta<Real>(sums_of(true, Tensor::o, first), inputs_of(true, Tensor::dout, first),
                            rows.size(), shape_.heads, shape_.head_dim,
@@ -340,9 +341,7 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
 template <typename Real>
 kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
   const StageBinding& bound = stage_of(stage);
-  kernels::TaskList<Real>& list =
-      tasks_[static_cast<std::size_t>(context_.tick)][static_cast<std::size_t>(context_.pass)]
-            [static_cast<std::size_t>(stage)];
+  kernels::TaskList<Real>& list = tasks_[at(context_.tick)][at(context_.pass)][at(stage)];
   list.queries.clear();
   list.keys.clear();
   for (std::size_t i = 0; i < bound.queries.size(); ++i) {

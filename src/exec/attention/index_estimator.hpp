@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/sparse_pattern.hpp"
 #include "cadenza/exec/index_exchange.hpp"
@@ -18,10 +19,6 @@
 #include "cadenza/plan/index.hpp"
 
 namespace cadenza::exec {
-
-inline std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Copies numbers into or out of a message, and moves on in it.
 template <typename T>

@@ -3,6 +3,7 @@
 
 #include <tuple>
 
+#include "cadenza/base/at.hpp"
 #include "exec/attention/arena.hpp"
 
 namespace cadenza::exec {
@@ -26,21 +27,21 @@ void Pieces::add_home(const plan::Workload& workload, const HomeRows& home, bool
   const int heads = keys ? workload.shape.kv_heads : workload.shape.heads;
   const plan::TokenOrder& order = workload.order;
   const bool in_runs = !keys && !order.natural() && order.run > 1;
-  for (const RowPiece& at : home.pieces) {
-    const std::int64_t length = workload.lengths[static_cast<std::size_t>(at.document)];
-    std::int64_t begin = at.tokens.begin;
-    while (begin < at.tokens.end) {
-      std::int64_t end = at.tokens.end;
+  for (const RowPiece& piece : home.pieces) {
+    const std::int64_t length = workload.lengths[at(piece.document)];
+    std::int64_t begin = piece.tokens.begin;
+    while (begin < piece.tokens.end) {
+      std::int64_t end = piece.tokens.end;
       if (in_runs) {
         const std::int64_t within = plan::position_of(order, length, begin) % order.run;
         end = std::min(end, begin + order.run - within);
       }
       Held held;
-      held.document = at.document;
+      held.document = piece.document;
       held.tokens = {begin, end};
       held.heads = {0, heads};
       held.home = true;
-      held.row = (at.row + begin - at.tokens.begin) * heads;
+      held.row = (piece.row + begin - piece.tokens.begin) * heads;
       pieces_.push_back(held);
       begin = end;
     }
@@ -51,7 +52,7 @@ void Pieces::add_home(const plan::Workload& workload, const HomeRows& home, bool
 void Pieces::add_arriving(const program::TickPlans& plans, Rank rank, Tensor what) {
   const program::Traffic& traffic = plans.forward_traffic;
   for (int s = 0; s < traffic.stages(); ++s) {
-    const auto& planned = plans.forward.stages[static_cast<std::size_t>(s)].moves;
+    const auto& planned = plans.forward.stages[at(s)].moves;
     std::vector<const Move*> moves;
     for (const std::uint32_t flow : traffic.of(rank, s).receives) {
       for (const std::uint32_t i : traffic.moves(s, traffic.flows(s)[flow])) {
@@ -100,7 +101,7 @@ void Pieces::note_uses(const program::TickPlans& plans, Pass pass, Rank rank, bo
   };
   const program::Traffic& traffic = plans.traffic(pass);
   for (int s = 0; s < traffic.stages(); ++s) {
-    const plan::Stage& stage = plans.of(pass).stages[static_cast<std::size_t>(s)];
+    const plan::Stage& stage = plans.of(pass).stages[at(s)];
     const program::Part mine = traffic.of(rank, s);
     for (const std::uint32_t i : mine.tasks) {
       const Task& task = stage.tasks[i].task;
@@ -108,8 +109,7 @@ void Pieces::note_uses(const program::TickPlans& plans, Pass pass, Rank rank, bo
     }
     // Messages of a stage are packed while the stage before it runs.
     for (std::int64_t flow = mine.sends.begin; flow < mine.sends.end; ++flow) {
-      for (const std::uint32_t i :
-           traffic.moves(s, traffic.flows(s)[static_cast<std::size_t>(flow)])) {
+      for (const std::uint32_t i : traffic.moves(s, traffic.flows(s)[at(flow)])) {
         const Move& move = stage.moves[i];
         if (plan::is_key_side(move.what) == keys) {
           use(move.document, move.tokens, std::max(0, s - 1));

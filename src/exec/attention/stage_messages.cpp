@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 
 namespace cadenza::exec {
@@ -28,7 +29,7 @@ void StageMessages::post(const StageCall& call, std::span<const comm::Receive> r
 }
 
 std::span<const comm::Receive> StageMessages::wait(const StageCall& call) {
-  const Posted& posted = posted_[static_cast<std::size_t>(call.channel)];
+  const Posted& posted = posted_[at(call.channel)];
   tracer_.time(*program::describe(call.operation).wait, {}, [&] { call.over.wait(call.channel); });
   for (const comm::Send& each : posted.sends) {
     record(call, each.to, std::ssize(each.data), true, posted.since_ns);
@@ -43,8 +44,8 @@ std::span<const comm::Receive> StageMessages::wait(const StageCall& call) {
 /// tells the repeated forward pass from the first one, whose other numbers are the same.
 void StageMessages::record(const StageCall& call, int peer, std::int64_t bytes, bool sends,
                            std::int64_t since_ns) {
-  const Rank other = members_[static_cast<std::size_t>(peer)];
-  const Rank self = members_[static_cast<std::size_t>(call.over.rank())];
+  const Rank other = members_[at(peer)];
+  const Rank self = members_[at(call.over.rank())];
   const std::uint32_t flow = tracer_.flow(Hasher()
                                               .add(static_cast<std::uint64_t>(sends ? self : other))
                                               .add(static_cast<std::uint64_t>(sends ? other : self))

@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/kernels/observe.hpp"
 #include "exec/attention/index_estimator.hpp"
 
@@ -50,9 +51,7 @@ class XAttention final : public IndexEstimator<Real> {
   };
   struct Chosen;
 
-  Rows& rows_of(const IndexDocument& document) {
-    return rows_[static_cast<std::size_t>(&document - documents_.data())];
-  }
+  Rows& rows_of(const IndexDocument& document) { return rows_[at(&document - documents_.data())]; }
   Range owned_key_heads(const IndexDocument& document) const {
     return plan::key_heads(workload_->shape, document.owned.heads);
   }

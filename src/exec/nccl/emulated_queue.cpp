@@ -5,6 +5,7 @@
 // order stops or misleads the emulation as it would stop or mislead the library.
 #ifndef CADENZA_NCCL
 
+#include "cadenza/base/at.hpp"
 #include "exec/nccl/queue.hpp"
 
 #include <algorithm>
@@ -210,7 +211,7 @@ class EmulatedQueue final : public Queue {
   /// Sizes of everybody's parts where the root alone has one.
   std::vector<std::int64_t> only(int root, std::size_t size) const {
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(group_->size()));
-    sizes[static_cast<std::size_t>(root)] = static_cast<std::int64_t>(size);
+    sizes[at(root)] = static_cast<std::int64_t>(size);
     return sizes;
   }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cadenza/base/at.hpp"
 #include "plan/cad/phases.hpp"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class BlockRefiner {
   }
 
  private:
-  std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
+  std::vector<std::size_t>& on(Rank rank) { return by_rank_[at(rank)]; }
 
   /// One move to the server that is done first, from the last one that can give; false when
   /// nothing is left to gain. After a move both are done before the giver was, so steps end.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "plan/cad/phases.hpp"
 #include "plan/cad/tiles.hpp"
 
@@ -45,7 +46,7 @@ class KeyCutter {
   }
 
  private:
-  std::vector<std::size_t>& on(Rank rank) { return by_rank_[static_cast<std::size_t>(rank)]; }
+  std::vector<std::size_t>& on(Rank rank) { return by_rank_[at(rank)]; }
 
   /// Each cut brings both servers nearer to the mean, so cutting ends.
   bool give(Rank from, Rank to) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::plan {
 
 // DistCA (arXiv 2510.18121), appendix B, in its head-tail form: the head gives up its innermost n
@@ -51,7 +53,7 @@ Items::Items(const Workload& workload, const std::vector<DocumentShard>& shards,
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const bool alone = (i == 0 || shards[i - 1].document != shards[i].document) &&
                        (i + 1 == shards.size() || shards[i + 1].document != shards[i].document);
-    std::vector<int>& shared = shared_[static_cast<std::size_t>(shards[i].home)];
+    std::vector<int>& shared = shared_[at(shards[i].home)];
     if (!alone && (shared.empty() || shared.back() != shards[i].document)) {
       shared.push_back(shards[i].document);
     }
@@ -61,8 +63,8 @@ Items::Items(const Workload& workload, const std::vector<DocumentShard>& shards,
 
 void Items::add(int shard, Range pairs, Rank server) {
   const int id = static_cast<int>(items_.size());
-  const DocumentShard& shape = shards_[static_cast<std::size_t>(shard)];
-  int& last = last_of_document_[static_cast<std::size_t>(shape.document)];
+  const DocumentShard& shape = shards_[at(shard)];
+  int& last = last_of_document_[at(shape.document)];
   items_.push_back({shard, last, pairs, server, shape.cost(pairs), 0});
   last = id;
   enlist(id);
@@ -83,11 +85,11 @@ void Items::enlist(int id) {
     const Weight cost = shape.cost(rest);
     of.bound = std::max(of.bound, score_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
   }
-  by_rank_[static_cast<std::size_t>(of.server)].insert({-of.bound, id});
+  by_rank_[at(of.server)].insert({-of.bound, id});
 }
 
 void Items::delist(int id) {
-  by_rank_[static_cast<std::size_t>(item(id).server)].erase({-item(id).bound, id});
+  by_rank_[at(item(id).server)].erase({-item(id).bound, id});
 }
 
 /// Brings what sources_ says of a rank up to date. To be called after every change of its load or
@@ -96,7 +98,7 @@ void Items::refresh(Rank rank) {
   const auto before = [](const Source& a, const Source& b) {
     return std::tuple(-a.bound, a.rank) < std::tuple(-b.bound, b.rank);
   };
-  Candidate& best = best_[static_cast<std::size_t>(rank)];
+  Candidate& best = best_[at(rank)];
   if (best.item >= 0) {
     const Source old{best.gain, rank};
     sources_.erase(std::lower_bound(sources_.begin(), sources_.end(), old, before));
@@ -104,7 +106,7 @@ void Items::refresh(Rank rank) {
   best = {};
   const std::int64_t surplus = loads_.surplus(rank);
   if (surplus <= 0) return;
-  for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(rank)]) {
+  for (const auto& [bound, id] : by_rank_[at(rank)]) {
     if (best.item >= 0 && -bound <= best.gain) break;
     consider(id, surplus, 0, best);
   }
@@ -134,14 +136,14 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
     if (best.item >= 0 && source.bound <= best.gain) break;
     if (source.rank == to || !gives(source.rank, which)) continue;
     const Weight surplus = loads_.surplus(source.rank);
-    const Candidate& all = best_[static_cast<std::size_t>(source.rank)];
+    const Candidate& all = best_[at(source.rank)];
     // The receiver can take all that the source can spare: best_ is the answer. Otherwise the limit
     // is smaller than the one best_ was made for, and the source's items are looked at again.
     if (surplus <= deficit && all.offer.pairs.size() >= at_least) {
       take_if_better(all, best);
       continue;
     }
-    for (const auto& [bound, id] : by_rank_[static_cast<std::size_t>(source.rank)]) {
+    for (const auto& [bound, id] : by_rank_[at(source.rank)]) {
       if (best.item >= 0 && -bound <= best.gain) break;
       consider(id, std::min(surplus, deficit), at_least, best);
     }
@@ -152,9 +154,8 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
 /// Items of documents that are partly there already may beat their bound.
 void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const {
   const Weight deficit = loads_.deficit(to);
-  for (int document : shared_[static_cast<std::size_t>(to)]) {
-    for (int id = last_of_document_[static_cast<std::size_t>(document)]; id >= 0;
-         id = item(id).next_of_document) {
+  for (int document : shared_[at(to)]) {
+    for (int id = last_of_document_[at(document)]; id >= 0; id = item(id).next_of_document) {
       const Rank server = item(id).server;
       if (server == to || !gives(server, which)) continue;
       Candidate candidate = offer(id, std::min(loads_.surplus(server), deficit), at_least);
@@ -200,7 +201,7 @@ void Items::take_if_better(const Candidate& candidate, Candidate& best) const {
 }
 
 void Items::share(Rank rank, int document) {
-  std::vector<int>& shared = shared_[static_cast<std::size_t>(rank)];
+  std::vector<int>& shared = shared_[at(rank)];
   if (std::find(shared.begin(), shared.end(), document) == shared.end()) {
     shared.push_back(document);
   }

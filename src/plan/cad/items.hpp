@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "plan/assemble.hpp"
 #include "plan/cad/document_shard.hpp"
@@ -118,11 +119,9 @@ class Items {
     Rank rank;
   };
 
-  const DocumentShard& shard(const Item& item) const {
-    return shards_[static_cast<std::size_t>(item.shard)];
-  }
-  Item& item(int id) { return items_[static_cast<std::size_t>(id)]; }
-  const Item& item(int id) const { return items_[static_cast<std::size_t>(id)]; }
+  const DocumentShard& shard(const Item& item) const { return shards_[at(item.shard)]; }
+  Item& item(int id) { return items_[at(id)]; }
+  const Item& item(int id) const { return items_[at(id)]; }
   bool gives(Rank rank, Sources which) const;
   void add(int shard, Range pairs, Rank server);
   void enlist(int id);

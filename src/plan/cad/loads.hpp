@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/plan/plan.hpp"
 
 namespace cadenza::plan {
@@ -30,27 +31,27 @@ class Loads {
       // Surplus and deficit are measured from the share rounded up: what leaves one server and
       // reaches another brings both nearer to it, so balancing ends.
       const Weight target = (total * capacity + pool - 1) / pool;
-      at(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
+      of(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
                     true};
       by_excess_.push({excess(server), server});
     }
   }
 
   void add(Rank rank, Weight pairs) {
-    at(rank).load += pairs;
+    of(rank).load += pairs;
     if (serves(rank)) by_excess_.push({excess(rank), rank});
   }
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
   const std::vector<Rank>& servers() const { return servers_; }
-  Weight load(Rank rank) const { return at(rank).load; }
-  bool serves(Rank rank) const { return at(rank).serves; }
+  Weight load(Rank rank) const { return of(rank).load; }
+  bool serves(Rank rank) const { return of(rank).serves; }
 
   /// The time for so many pairs less that for the rank's share; the unit is a usual rank's time for
   /// a pair. Rounded down: negative for all that is less than the share.
   Weight excess(Rank rank, Weight pairs) const {
-    const Weight more = (pairs - at(rank).target) * kFullCapacity;
-    const std::int64_t capacity = at(rank).capacity;
+    const Weight more = (pairs - of(rank).target) * kFullCapacity;
+    const std::int64_t capacity = of(rank).capacity;
     return (more - (more < 0 ? capacity - 1 : 0)) / capacity;
   }
   Weight excess(Rank rank) const { return excess(rank, load(rank)); }
@@ -58,26 +59,26 @@ class Loads {
   /// The most pairs that `from` can give to `to` so that both then need less time than `from` does
   /// now.
   Weight useful(Rank from, Rank to) const {
-    const std::int64_t capacity = at(from).capacity;
-    const Weight level = (load(from) * at(to).capacity + capacity - 1) / capacity;
+    const std::int64_t capacity = of(from).capacity;
+    const Weight level = (load(from) * of(to).capacity + capacity - 1) / capacity;
     return level - load(to) - 1;
   }
 
   /// What a rank should give away; a rank outside the pool gives all.
-  Weight surplus(Rank rank) const { return load(rank) - at(rank).target; }
-  Weight deficit(Rank server) const { return at(server).target - load(server); }
+  Weight surplus(Rank rank) const { return load(rank) - of(rank).target; }
+  Weight deficit(Rank server) const { return of(server).target - load(server); }
 
   /// Above the tolerance: must give. A rank outside the pool must give as long as it has work.
-  bool over(Rank rank) const { return static_cast<double>(load(rank)) > at(rank).high; }
+  bool over(Rank rank) const { return static_cast<double>(load(rank)) > of(rank).high; }
   bool under(Rank server) const { return below(server, load(server)); }
 
   /// Whether so many pairs lie below the server's tolerance.
   bool below(Rank server, Weight pairs) const {
-    return static_cast<double>(pairs) < at(server).low;
+    return static_cast<double>(pairs) < of(server).low;
   }
   /// What a server may lack: the deficit that the tolerance leaves.
   double slack(Rank server) const {
-    return static_cast<double>(at(server).target) - at(server).low;
+    return static_cast<double>(of(server).target) - of(server).low;
   }
 
   /// The server that is done first; the lowest rank of several.
@@ -96,8 +97,8 @@ class Loads {
     double low = 0;
     bool serves = false;
   };
-  const Of& at(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-  Of& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  const Of& of(Rank rank) const { return ranks_[at(rank)]; }
+  Of& of(Rank rank) { return ranks_[at(rank)]; }
 
   using Entry = std::pair<Weight, Rank>;
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::plan {
 namespace {
 
@@ -26,18 +28,18 @@ Residency::Residency(const Workload& workload, const Homes& homes)
       present_(static_cast<std::size_t>(workload.ranks)) {
   for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
     const int d = static_cast<int>(document);
-    for (const Home& home : homes.of(d)) at(home.rank, d);
+    for (const Home& home : homes.of(d)) brought(home.rank, d);
   }
 }
 
 const Residency::Brought* Residency::find(Rank rank, int document) const {
-  const std::vector<Brought>& there = present_[static_cast<std::size_t>(rank)];
+  const std::vector<Brought>& there = present_[at(rank)];
   const auto found = std::ranges::lower_bound(there, document, {}, &Brought::document);
   return found != there.end() && found->document == document ? &*found : nullptr;
 }
 
-Residency::Brought& Residency::at(Rank rank, int document) {
-  std::vector<Brought>& there = present_[static_cast<std::size_t>(rank)];
+Residency::Brought& Residency::brought(Rank rank, int document) {
+  std::vector<Brought>& there = present_[at(rank)];
   const auto place = std::ranges::lower_bound(there, document, {}, &Brought::document);
   if (place != there.end() && place->document == document) return *place;
   return *there.insert(place, {document, {}});
@@ -71,7 +73,7 @@ std::int64_t Residency::bytes(Rank to, int document, std::initializer_list<Range
 }
 
 void Residency::bring(Rank to, int document, std::initializer_list<Range> queries) {
-  Brought& there = at(to, document);
+  Brought& there = brought(to, document);
   const Mask mask = workload_.mask_of(document);
   for (Range q : queries) {
     mask.for_each_key_range(q, [&](Range keys) { add(there.keys, keys); });

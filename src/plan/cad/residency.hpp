@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/plan/plan.hpp"
 #include "plan/workload/sharding.hpp"
@@ -80,7 +81,7 @@ class Residency {
     Ranges keys;
   };
   const Brought* find(Rank rank, int document) const;
-  Brought& at(Rank rank, int document);
+  Brought& brought(Rank rank, int document);
   /// Keys of a range that neither were brought there nor live there.
   std::int64_t missing(Rank to, const Brought& there, Range keys) const;
 
@@ -109,10 +110,10 @@ class Flows {
   void add(Rank home, Rank server, const Flow& flow, std::int64_t sign = 1) {
     const std::int64_t in = sign * inputs(flow);
     const std::int64_t out = sign * flow.queries * residency_.result_bytes();
-    at(home).inputs_sent += in;
-    at(server).inputs_received += in;
-    at(server).results_sent += out;
-    at(home).results_received += out;
+    of(home).inputs_sent += in;
+    of(server).inputs_received += in;
+    of(server).results_sent += out;
+    of(home).results_received += out;
   }
 
   std::int64_t bytes(const Flow& flow) const {
@@ -127,7 +128,7 @@ class Flows {
     }
   }
   bool within_limits(Rank rank) const {
-    const Through& through = through_[static_cast<std::size_t>(rank)];
+    const Through& through = through_[at(rank)];
     return std::max(through.inputs_sent, through.inputs_received) <= inputs_limit_ &&
            std::max(through.results_sent, through.results_received) <= results_limit_;
   }
@@ -137,7 +138,7 @@ class Flows {
     std::int64_t inputs_sent = 0, inputs_received = 0;
     std::int64_t results_sent = 0, results_received = 0;
   };
-  Through& at(Rank rank) { return through_[static_cast<std::size_t>(rank)]; }
+  Through& of(Rank rank) { return through_[at(rank)]; }
   std::int64_t inputs(const Flow& flow) const {
     return flow.queries * (residency_.query_bytes() - residency_.result_bytes()) +
            flow.keys * residency_.key_bytes();

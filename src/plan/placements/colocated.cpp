@@ -6,6 +6,7 @@
 // do so if asked, for comparison with systems that use it, and else move what a rank's queries see.
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "plan/assemble.hpp"
@@ -19,7 +20,7 @@ Plan place_at_home(const Workload& workload, bool gathers_all) {
     fail(ExitCode::usage, "placement: found no attention server; valid: at least 1");
   const auto server_of = [&](Rank rank) {
     if (std::binary_search(pool.begin(), pool.end(), rank)) return rank;
-    return pool[static_cast<std::size_t>(rank) % pool.size()];
+    return pool[at(rank) % pool.size()];
   };
   std::vector<Assignment> assignments;
   assignments.reserve(workload.homes.size());

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
 #include "plan/report/summary.hpp"
@@ -52,7 +53,7 @@ Json moves_of(const Stage& stage, int first_document) {
 /// By ranges of queries, as the plan counts them: maps of counts, not of positions in the text.
 Json positions_of(const Workload& workload, const Task& task) {
   const PositionMap& map = task.q_positions;
-  const std::int64_t length = workload.lengths[static_cast<std::size_t>(task.document)];
+  const std::int64_t length = workload.lengths[at(task.document)];
   Json ranges = Json::array();
   for (const TextRun& run : text_runs(workload.order, length, task.q)) {
     const std::int64_t step = map.step * run.step;
@@ -228,7 +229,7 @@ class Picture {
   std::int64_t size() const { return size_; }
   std::int64_t tokens() const { return tokens_; }  ///< of the text that are shown
   Rank server(std::int64_t row, std::int64_t column) const {
-    return servers_[static_cast<std::size_t>(row * size_ + column)];
+    return servers_[at(row * size_ + column)];
   }
 
  private:
@@ -245,7 +246,7 @@ std::vector<std::int64_t> counts_of_positions(const TokenOrder& order, std::int6
   if (order.natural()) return counts;
   for (std::int64_t token = 0; token < length; ++token) {
     const std::int64_t position = position_of(order, length, token);
-    if (position < count) counts[static_cast<std::size_t>(position)] = token;
+    if (position < count) counts[at(position)] = token;
   }
   return counts;
 }
@@ -273,7 +274,7 @@ Rank server_of(const std::vector<const PlacedTask*>& tasks, std::int64_t q, std:
 
 Picture::Picture(const Plan& plan, int document, Range heads) {
   const TokenOrder& order = plan.workload.order;
-  const std::int64_t length = plan.workload.lengths[static_cast<std::size_t>(document)];
+  const std::int64_t length = plan.workload.lengths[at(document)];
   const std::int64_t run = order.natural() ? 1 : order.run;
   const std::int64_t runs = (length + run - 1) / run;
   size_ = std::min(runs, kRows);
@@ -287,8 +288,7 @@ Picture::Picture(const Plan& plan, int document, Range heads) {
       if (!plan.workload.mask.sees(middle(row), middle(column))) continue;
       const auto q = static_cast<std::size_t>(middle(row));
       const auto k = static_cast<std::size_t>(middle(column));
-      servers_[static_cast<std::size_t>(row * size_ + column)] =
-          server_of(tasks, counts[q], counts[k]);
+      servers_[at(row * size_ + column)] = server_of(tasks, counts[q], counts[k]);
     }
   }
 }
@@ -315,9 +315,8 @@ std::vector<int> longest_documents(const Plan& plan) {
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
   std::vector<int> documents(lengths.size());
   std::iota(documents.begin(), documents.end(), 0);
-  std::stable_sort(documents.begin(), documents.end(), [&](int a, int b) {
-    return lengths[static_cast<std::size_t>(a)] > lengths[static_cast<std::size_t>(b)];
-  });
+  std::stable_sort(documents.begin(), documents.end(),
+                   [&](int a, int b) { return lengths[at(a)] > lengths[at(b)]; });
   documents.resize(std::min(kPanels, documents.size()));
   return documents;
 }
@@ -344,9 +343,9 @@ std::string draw(const Plan& plan, int first_document) {
           const Rank server = picture.server(row, column);
           cells += server == Picture::kMasked   ? '.'
                    : server == Picture::kNobody ? '-'
-                                                : kSymbols[static_cast<std::size_t>(server)];
+                                                : kSymbols[at(server)];
         }
-        lines[static_cast<std::size_t>(row) + 1] += fmt::format("  {:<{}}", cells, kRows + 4);
+        lines[at(row) + 1] += fmt::format("  {:<{}}", cells, kRows + 4);
       }
     }
   }

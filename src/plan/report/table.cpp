@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/plan/report.hpp"
 #include "plan/report/summary.hpp"
@@ -20,11 +21,11 @@ struct Row {
 std::vector<Row> rows(const Plan& plan) {
   std::vector<Row> rows(static_cast<std::size_t>(plan.workload.ranks));
   for (const Home& home : plan.workload.homes) {
-    rows[static_cast<std::size_t>(home.rank)].tokens += home.tokens.size();
+    rows[at(home.rank)].tokens += home.tokens.size();
   }
   for (const Stage& stage : plan.stages) {
     for (const PlacedTask& placed : stage.tasks) {
-      ++rows[static_cast<std::size_t>(placed.server)].tasks;
+      ++rows[at(placed.server)].tasks;
     }
   }
   return rows;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cadenza/base/at.hpp"
 #include "plan/validate/rules.hpp"
 #include "plan/workload/token_order.hpp"
 
@@ -109,12 +110,12 @@ void check_totals(const Plan& plan, const Pass& pass, Faults& faults) {
   std::vector<std::int64_t> bytes(ranks, 0);
   for (const Stage& stage : plan.stages) {
     for (const PlacedTask& placed : stage.tasks) {
-      costs[static_cast<std::size_t>(placed.server)] += placed.cost;
+      costs[at(placed.server)] += placed.cost;
     }
-    for (const Move& move : stage.moves) bytes[static_cast<std::size_t>(move.from)] += move.bytes;
+    for (const Move& move : stage.moves) bytes[at(move.from)] += move.bytes;
   }
   for (const Stage& round : plan.index) {
-    for (const Move& move : round.moves) bytes[static_cast<std::size_t>(move.from)] += move.bytes;
+    for (const Move& move : round.moves) bytes[at(move.from)] += move.bytes;
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!same_cost(plan.cost_per_rank[rank], costs[rank])) {

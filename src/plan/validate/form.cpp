@@ -2,6 +2,7 @@
 // What must hold before a rule can be asked: ranks, documents and ranges exist.
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
 #include "plan/validate/rules.hpp"
 
 namespace cadenza::plan {
@@ -29,9 +30,7 @@ class Form {
   bool is_document(int document) const {
     return document >= 0 && static_cast<std::size_t>(document) < workload_.lengths.size();
   }
-  std::int64_t length(int document) const {
-    return workload_.lengths[static_cast<std::size_t>(document)];
-  }
+  std::int64_t length(int document) const { return workload_.lengths[at(document)]; }
   bool serves(Rank rank) const {
     return std::binary_search(workload_.servers.begin(), workload_.servers.end(), rank);
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "cadenza/base/at.hpp"
 #include "plan/index/method.hpp"
 #include "plan/validate/rules.hpp"
 
@@ -41,12 +42,10 @@ class IndexRule {
   }
 
  private:
-  const std::vector<Move>& moves(IndexRound round) const {
-    return plan_.index[static_cast<std::size_t>(round)].moves;
-  }
+  const std::vector<Move>& moves(IndexRound round) const { return plan_.index[at(round)].moves; }
 
   void check_form(int round, const std::set<int>& sparse) {
-    if (!plan_.index[static_cast<std::size_t>(round)].tasks.empty()) {
+    if (!plan_.index[at(round)].tasks.empty()) {
       faults_.add("index", "round {} has tasks", round);
     }
     const std::set<Tensor> carried = carried_in(static_cast<IndexRound>(round));
@@ -60,8 +59,7 @@ class IndexRule {
         faults_.add("index", "{}: round {} does not carry it", describe(move), round);
       } else if (!sparse.contains(move.document)) {
         faults_.add("index", "{}: not a sparse document", describe(move));
-      } else if (!Range{0, workload_.lengths[static_cast<std::size_t>(move.document)]}.contains(
-                     move.tokens) ||
+      } else if (!Range{0, workload_.lengths[at(move.document)]}.contains(move.tokens) ||
                  !Range{0, heads}.contains(move.heads)) {
         faults_.add("index", "{}: not tokens and heads of the document", describe(move));
       } else if (move.bytes !=
@@ -232,10 +230,9 @@ class IndexRule {
 
   void check_task(const PlacedTask& placed,
                   std::map<std::pair<Rank, std::int64_t>, std::vector<Range>>& has) {
-    const Range rows =
-        workload_.order.natural()
-            ? placed.task.q
-            : Range{0, workload_.lengths[static_cast<std::size_t>(placed.task.document)]};
+    const Range rows = workload_.order.natural()
+                           ? placed.task.q
+                           : Range{0, workload_.lengths[at(placed.task.document)]};
     for (std::int64_t head = placed.task.heads.begin; head < placed.task.heads.end; ++head) {
       std::int64_t end = rows.begin;  // rows before it are there
       for (const Range& part : has[{placed.server, head}]) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/plan/validate.hpp"
 
+#include "cadenza/base/at.hpp"
 #include "plan/validate/rules.hpp"
 
 #include <algorithm>
@@ -66,9 +67,7 @@ std::string describe(const PlacedTask& placed) {
 std::vector<DocumentView> by_document(const Plan& plan) {
   std::vector<DocumentView> views(plan.workload.lengths.size());
   for (std::size_t i = 0; i < views.size(); ++i) views[i].document = static_cast<int>(i);
-  const auto view = [&](int document) -> DocumentView& {
-    return views[static_cast<std::size_t>(document)];
-  };
+  const auto view = [&](int document) -> DocumentView& { return views[at(document)]; };
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     for (const PlacedTask& placed : plan.stages[stage].tasks) {
       view(placed.task.document).tasks.push_back({stage, &placed});
@@ -162,8 +161,7 @@ std::vector<std::string> mirror_violations(const Plan& forward, const Plan& back
   const std::vector<DocumentView> before = by_document(forward);
   for (const DocumentView& view : by_document(backward)) {
     if (stays_home(homes, view)) continue;
-    const DocumentView* kept =
-        forward.keeps_inputs ? &before[static_cast<std::size_t>(view.document)] : nullptr;
+    const DocumentView* kept = forward.keeps_inputs ? &before[at(view.document)] : nullptr;
     check_presence(backward.workload, homes, view, pass, kept, forward.gathers_all, faults);
     check_merging(backward.workload, homes, view, pass, false, faults);
   }

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
 
@@ -21,7 +22,7 @@ Homes::Homes(const Workload& workload)
     return std::tie(a.document, a.tokens.begin, a.rank) <
            std::tie(b.document, b.tokens.begin, b.rank);
   });
-  for (const Home& home : homes_) ++offsets_[static_cast<std::size_t>(home.document) + 1];
+  for (const Home& home : homes_) ++offsets_[at(home.document) + 1];
   for (std::size_t i = 1; i < offsets_.size(); ++i) offsets_[i] += offsets_[i - 1];
 }
 
@@ -91,7 +92,7 @@ class Cutter {
     for (std::int64_t i = 0; i < length % count; ++i) {
       const int rank = static_cast<int>(next_++ % cut_.ranks);
       const bool second = i >= cut_.ranks;  // the rank has one more already
-      ++sizes[static_cast<std::size_t>(second ? count - 1 - rank : rank)];
+      ++sizes[at(second ? count - 1 - rank : rank)];
     }
     std::partial_sum(sizes.begin(), sizes.end(), sizes.begin());
     return sizes;
@@ -103,7 +104,7 @@ class Cutter {
     std::vector<std::int64_t> ends(chunks());
     std::int64_t sum = 0;
     for (std::size_t chunk = 0; chunk < ends.size(); ++chunk) {
-      sum += cut_.capacities[static_cast<std::size_t>(rank_of(chunk))];
+      sum += cut_.capacities[at(rank_of(chunk))];
       ends[chunk] = sum;
     }
     total_ += length;
@@ -204,7 +205,7 @@ std::vector<std::int64_t> half_cuts(std::span<const std::int64_t> lengths) {
 
 std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts) {
   std::vector<std::int64_t> total(static_cast<std::size_t>(ranks), 0);
-  for (const Home& home : homes) total[static_cast<std::size_t>(home.rank)] += home.tokens.size();
+  for (const Home& home : homes) total[at(home.rank)] += home.tokens.size();
   std::vector<std::int64_t> seen(total.size(), 0);
   std::vector<Home> split;
   for (const Home& home : homes) {
@@ -263,7 +264,7 @@ double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
         const std::int64_t last = keys.end == queries.end ? end : (keys.end + kTile - 1) / kTile;
         seen += last - keys.begin / kTile;
       });
-      tiles[static_cast<std::size_t>(home.rank)] += static_cast<double>(seen);
+      tiles[at(home.rank)] += static_cast<double>(seen);
     }
   }
   for (std::size_t rank = 0; rank < capacities.size(); ++rank) {
@@ -280,7 +281,7 @@ namespace {
 std::vector<std::int64_t> cuts_of(const Workload& workload) {
   std::vector<Rank> group(workload.lengths.size(), 0);
   for (const Home& home : workload.homes) {
-    group[static_cast<std::size_t>(home.document)] = home.rank / workload.context;
+    group[at(home.document)] = home.rank / workload.context;
   }
   std::vector<std::int64_t> cuts;
   for (std::size_t end = 0; end < group.size();) {
@@ -311,7 +312,7 @@ std::array<Workload, 2> halves(const Workload& workload) {
   std::vector<Home> first;
   std::vector<Home> second;
   for (const Home& home : workload.homes) {
-    const std::int64_t cut = cuts[static_cast<std::size_t>(home.document)];
+    const std::int64_t cut = cuts[at(home.document)];
     const Range before = intersect(home.tokens, {0, cut});
     const Range after = intersect(home.tokens, {cut, home.tokens.end});
     if (!before.empty()) first.push_back({home.rank, home.document, before});

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cadenza/base/at.hpp"
+
 namespace cadenza::plan {
 namespace {
 
@@ -59,7 +61,7 @@ std::int64_t divide_down(std::int64_t a, std::int64_t b) {
 struct Counted {
   Counted(const Workload& workload, int document)
       : order(workload.order),
-        length(workload.lengths[static_cast<std::size_t>(document)]),
+        length(workload.lengths[at(document)]),
         mask(workload.mask_of(document)) {}
 
   Range whole() const { return {0, length}; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "plan/workload/sharding.hpp"
 
@@ -72,7 +73,7 @@ std::vector<Home> share_halves(const config::Experiment& experiment,
   for (std::size_t i = 0; i < cuts.size(); ++i) rest[i] -= cuts[i];
   std::vector<Home> homes = share(experiment, {}, capacities, cuts, first);
   for (Home home : share(experiment, {}, capacities, rest, first)) {
-    const std::int64_t cut = cuts[static_cast<std::size_t>(home.document - first)];
+    const std::int64_t cut = cuts[at(home.document - first)];
     home.tokens = {home.tokens.begin + cut, home.tokens.end + cut};
     homes.push_back(home);
   }
