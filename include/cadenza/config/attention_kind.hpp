@@ -18,42 +18,40 @@ namespace cadenza::config {
 /// blocks alone (xattention), that are chosen anew for every layer, head and document.
 enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash, xattention };
 
-/// Keys that belong to some kinds alone. Those of `sparse` are common to all kinds that are sparse.
-namespace keys {
+// Keys that belong to some kinds alone; those of kSparseKeys to all that are sparse.
 using Key = std::string_view;
-inline constexpr auto window = std::to_array<Key>({"attention.window", "attention.sinks"});
-inline constexpr auto prefix = std::to_array<Key>({"attention.prefix"});
-inline constexpr auto dual_chunk =
+inline constexpr auto kWindowKeys = std::to_array<Key>({"attention.window", "attention.sinks"});
+inline constexpr auto kPrefixKeys = std::to_array<Key>({"attention.prefix"});
+inline constexpr auto kDualChunkKeys =
     std::to_array<Key>({"attention.chunk", "attention.local", "attention.cap"});
-inline constexpr auto sparse =
+inline constexpr auto kSparseKeys =
     std::to_array<Key>({"attention.sparse.block", "attention.sparse.dense_below",
                         "attention.sparse.dense_layers", "attention.sparse.dense_steps"});
-inline constexpr auto vertical_slash = std::to_array<Key>(
+inline constexpr auto kVerticalSlashKeys = std::to_array<Key>(
     {"attention.sparse.columns", "attention.sparse.slashes", "attention.sparse.top_p",
      "attention.sparse.sinks", "attention.sparse.window", "attention.sparse.budgets"});
-inline constexpr auto xattention =
+inline constexpr auto kXAttentionKeys =
     std::to_array<Key>({"attention.sparse.stride", "attention.sparse.threshold"});
-}  // namespace keys
 
 struct AttentionTraits {
   std::string_view word;
-  std::span<const std::string_view> keys = {};
+  std::span<const Key> keys = {};
   std::optional<SparseKind> sparse = {};  ///< only some pairs of the mask are computed
 
-  bool takes(std::string_view key) const {
+  constexpr bool takes(Key key) const {
     const auto has = [&](const auto& list) { return std::ranges::find(list, key) != list.end(); };
-    return has(keys) || (sparse && has(keys::sparse));
+    return has(keys) || (sparse && has(kSparseKeys));
   }
 };
 
 /// In the order of the enumerators.
 inline constexpr auto kAttentionKinds = std::to_array<AttentionTraits>({
     {"full"},
-    {"window", keys::window},
-    {"prefix", keys::prefix},
-    {"dual_chunk", keys::dual_chunk},
-    {"vertical_slash", keys::vertical_slash, SparseKind::vertical_slash},
-    {"xattention", keys::xattention, SparseKind::xattention},
+    {"window", kWindowKeys},
+    {"prefix", kPrefixKeys},
+    {"dual_chunk", kDualChunkKeys},
+    {"vertical_slash", kVerticalSlashKeys, SparseKind::vertical_slash},
+    {"xattention", kXAttentionKeys, SparseKind::xattention},
 });
 
 constexpr const AttentionTraits& traits_of(AttentionKind kind) {
