@@ -30,14 +30,15 @@ kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, Mem
 
 /// By layer and head of a trainer; empty where all have the same.
 std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
-                                                const program::StepShape& outline, Rank trainer) {
+                                                const program::StepShape& step_shape,
+                                                Rank trainer) {
   if (e.attention.sparse.heads.empty()) return {};
-  const program::Coordinates at = outline.layout.coordinates(trainer);
-  const std::int64_t heads = e.model.heads / outline.layout.tensor();
+  const program::Coordinates at = step_shape.layout.coordinates(trainer);
+  const std::int64_t heads = e.model.heads / step_shape.layout.tensor();
   std::vector<std::vector<SparseRule>> rules(
-      static_cast<std::size_t>(outline.layers * outline.pipeline.chunks));
+      static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks));
   for (std::size_t layer = 0; layer < rules.size(); ++layer) {
-    const int of_model = outline.model_layer(at.pipeline, static_cast<int>(layer));
+    const int of_model = step_shape.model_layer(at.pipeline, static_cast<int>(layer));
     for (std::int64_t head = 0; head < heads; ++head) {
       rules[layer].push_back(e.attention.sparse_rule(of_model, at.tensor * heads + head));
     }
@@ -98,9 +99,9 @@ template <typename Real>
 Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicator& world,
                          const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger)
     : experiment_(experiment),
-      outline_(experiment),
+      step_shape_(experiment),
       world_(world),
-      groups_(std::make_unique<Groups>(world, outline_, experiment.run.transport)),
+      groups_(std::make_unique<Groups>(world, step_shape_, experiment.run.transport)),
       tracer_(tracer),
       ledger_(ledger),
       activity_(
@@ -109,18 +110,18 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       device_wait_(
           [&world](const std::function<bool()>& done) { world.wait_until("the device", done); }),
       rotary_(rotary_table<Sum>(experiment, ledger)) {
-  for (int part = 0; part < outline_.parts; ++part) {
+  for (int half = 0; half < step_shape_.halves; ++half) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
-        AttentionMessages{*groups_->inputs[at(part)], *groups_->results[at(part)]},
-        outline_.layout.members(outline_.layout.pool_of(world.rank())),
-        model::attention_shape(experiment.model, outline_.layout.tensor(),
+        AttentionMessages{*groups_->inputs[at(half)], *groups_->results[at(half)]},
+        step_shape_.layout.members(step_shape_.layout.pool_of(world.rank())),
+        model::attention_shape(experiment.model, step_shape_.layout.tensor(),
                                experiment.attention.kernel),
-        rotary_, part, tracer, ledger));
+        rotary_, half, tracer, ledger));
   }
-  if (!outline_.layout.trains(world.rank())) return;
+  if (!step_shape_.layout.trains(world.rank())) return;
   ledger.add(MemoryKind::other, kernels::product_workspace_bytes());
-  rules_ = head_rules(experiment_, outline_, world.rank());
-  trainer_ = std::make_unique<Trainer<Real>>(experiment_, outline_, world, *groups_, rotary_,
+  rules_ = head_rules(experiment_, step_shape_, world.rank());
+  trainer_ = std::make_unique<Trainer<Real>>(experiment_, step_shape_, world, *groups_, rotary_,
                                              corpus, tracer, ledger);
 }
 
@@ -150,13 +151,13 @@ template <typename Real>
 void Executor<Real>::bind(const program::StepPlan& plan) {
   fence();  // what grows is released first, and a release waits for the device without being
             // watched
-  const int layers = outline_.layers * outline_.pipeline.chunks;
-  for (int part = 0; part < outline_.parts; ++part) {
+  const int layers = step_shape_.layers * step_shape_.pipeline.chunks;
+  for (int half = 0; half < step_shape_.halves; ++half) {
     std::vector<const program::TickPlans*> ticks;
     for (const program::TickPlans& tick : plan.ticks) {
-      if (tick.part == part) ticks.push_back(&tick);
+      if (tick.half == half) ticks.push_back(&tick);
     }
-    exchange_[at(part)]->bind(ticks, outline_.layout.tensor(), plan.program.buffers * layers);
+    exchange_[at(half)]->bind(ticks, step_shape_.layout.tensor(), plan.program.buffers * layers);
   }
   if (uses_nccl(experiment_)) enter_nccl(plan);
   if (!trainer_) return;
@@ -169,7 +170,7 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
 
 template <typename Real>
 void Executor<Real>::enter_nccl(const program::StepPlan& plan) {
-  const std::int64_t bytes = nccl_bytes(outline_, world_.rank(), plan.ticks);
+  const std::int64_t bytes = nccl_bytes(step_shape_, world_.rank(), plan.ticks);
   if (bytes <= nccl_bytes_) return;
   ledger_.add(MemoryKind::communication, bytes - nccl_bytes_);
   nccl_bytes_ = bytes;
@@ -222,9 +223,9 @@ SparseCounts Executor<Real>::agree_on_counts(const program::StepPlan& plan) {
   SparseCounts counts = planned_counts(plan, static_cast<int>(experiment_.model.layers));
   if (counts.rows.empty()) return counts;
   const SparseCounts& mine = exchange_.front()->index().counts_of_step();
-  const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
+  const int stage = trainer_ ? step_shape_.layout.coordinates(world_.rank()).pipeline : 0;
   for (const auto& [place, rows] : mine.rows) {
-    counts.rows.at({outline_.model_layer(stage, place.layer), place.digits}) = rows;
+    counts.rows.at({step_shape_.model_layer(stage, place.layer), place.digits}) = rows;
   }
   std::vector<std::int64_t> numbers;
   for (const auto& [place, rows] : counts.rows) {
@@ -261,11 +262,12 @@ std::vector<trace::AnswerLoss> Executor<Real>::answer_losses() const {
 
 template <typename Real>
 void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
-  tracer_.set_context(program::context_of(step, outline_.parts));
+  tracer_.set_context(program::context_of(step, step_shape_.halves));
   const Tracer::Doing doing(tracer_, step.operation);
   const auto run = [&] {
     if (program::is_attention(step.operation)) return run_attention(step);
-    const HomeRows& home = exchange_.front()->binding(std::max(step.plan, 0) / outline_.parts).home;
+    const HomeRows& home =
+        exchange_.front()->binding(std::max(step.plan, 0) / step_shape_.halves).home;
     trainer_->run(step, plan, home);
     if (step.operation == program::Operation::attention_outputs &&
         step.pass == program::Pass::forward && !step.recompute) {
@@ -281,14 +283,14 @@ void Executor<Real>::run_operation(const Step& step, const program::StepPlan& pl
 template <typename Real>
 AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
   AttentionContext<Real> context;
-  context.tick = step.plan / outline_.parts;
+  context.tick = step.plan / step_shape_.halves;
   context.layer = step.layer;
   context.pass = step.pass;
   context.recompute = step.recompute;
-  const int layers = outline_.layers * outline_.pipeline.chunks;
+  const int layers = step_shape_.layers * step_shape_.pipeline.chunks;
   context.copy = std::max(step.buffer, 0) * layers + step.layer;
-  const int stage = trainer_ ? outline_.layout.coordinates(world_.rank()).pipeline : 0;
-  context.sampled = outline_.model_layer(stage, step.layer) == sampled_layer_;
+  const int stage = trainer_ ? step_shape_.layout.coordinates(world_.rank()).pipeline : 0;
+  context.sampled = step_shape_.model_layer(stage, step.layer) == sampled_layer_;
   if (!rules_.empty()) context.rules = rules_[at(step.layer)];
   if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
   return context;
@@ -296,7 +298,7 @@ AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
 
 template <typename Real>
 void Executor<Real>::run_attention(const Step& step) {
-  AttentionExchange<Real>& exchange = *exchange_[at(step.part)];
+  AttentionExchange<Real>& exchange = *exchange_[at(step.half)];
   exchange.set_context(context_of(step));
   exchange.run(step.operation, step.stage);
 }

@@ -23,13 +23,13 @@ namespace cadenza::exec {
 namespace {
 
 /// What one exchange (of a half, in ping-pong) grows to over the ticks of a step.
-void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int part, int align,
+void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int half, int align,
                   int copies, MemoryEstimate& memory, std::int64_t& rows) {
   const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
   ExchangeNeeds needs;
   IndexNeeds index;
   for (const program::TickPlans& tick : ticks) {
-    if (tick.part != part) continue;
+    if (tick.half != half) continue;
     index.add(tick, in_pool);
     const Binding binding = bind(tick, in_pool, align);
     needs.add(binding, copies);
@@ -76,11 +76,11 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
 }
 
 /// Of attention, of a half: the other ranks that this one sends to or receives from.
-std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_pool, int part,
+std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_pool, int half,
                             bool results) {
   std::set<std::pair<Rank, bool>> ends;
   for (const program::TickPlans& tick : ticks) {
-    if (tick.part != part) continue;
+    if (tick.half != half) continue;
     for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
       const program::Traffic& traffic = tick.traffic(pass);
       for (int stage = 0; stage < traffic.stages(); ++stage) {
@@ -116,10 +116,10 @@ std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
                         std::span<const program::TickPlans> ticks) {
   const program::Layout& layout = step_shape.layout;
   std::int64_t bytes = 0;
-  for (int part = 0; part < step_shape.parts; ++part) {
+  for (int half = 0; half < step_shape.halves; ++half) {
     for (const bool results : {false, true}) {
       bytes += nccl::buffer_bytes(Purpose::attention,
-                                  attention_ends(ticks, layout.in_pool(rank), part, results));
+                                  attention_ends(ticks, layout.in_pool(rank), half, results));
     }
   }
   if (!layout.trains(rank)) return bytes;
@@ -158,8 +158,8 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepS
   MemoryEstimate memory;
   std::int64_t rows = 0;
   const int copies = program.buffers * step_shape.layers * step_shape.pipeline.chunks;
-  for (int part = 0; part < step_shape.parts; ++part) {
-    add_exchange(ticks, layout.in_pool(program.rank), part, layout.tensor(), copies, memory, rows);
+  for (int half = 0; half < step_shape.halves; ++half) {
+    add_exchange(ticks, layout.in_pool(program.rank), half, layout.tensor(), copies, memory, rows);
   }
   memory.attention += rotation_bytes(e);
   if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, ticks);

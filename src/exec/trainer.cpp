@@ -85,7 +85,7 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
   };
   using Handler = void (*)(Trainer&, const Call&);
   constexpr Handler run_rows = [](Trainer& t, const Call& c) {
-    t.run_rows(c.step, c.home.halves[at(c.step.part)]);
+    t.run_rows(c.step, c.home.halves[at(c.step.half)]);
   };
   static constexpr auto kHandlers = program::handlers_of<Handler>(
       program::Actor::trainer,

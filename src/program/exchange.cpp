@@ -17,7 +17,7 @@ void add(std::vector<Step>& steps, Step place, Operation operation, std::size_t 
 
 }  // namespace
 
-Exchange::Exchange(const TickPlans& plans, Pass pass, Rank self) {
+AttentionOperations::AttentionOperations(const TickPlans& plans, Pass pass, Rank self) {
   const Traffic& traffic = plans.traffic(pass);
   for (int s = 0; s < traffic.stages(); ++s) stages_.push_back(traffic.of(self, s));
   const Traffic& index = plans.index_traffic(pass);
@@ -29,12 +29,12 @@ Exchange::Exchange(const TickPlans& plans, Pass pass, Rank self) {
   }
 }
 
-void Exchange::add_index_start(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_index_start(const Step& place, std::vector<Step>& steps) const {
   if (place.recompute || rounds_.empty() || !rounds_.front().messages.inputs) return;
   add(steps, place, Operation::post_index, 0);
 }
 
-void Exchange::add_index(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_index(const Step& place, std::vector<Step>& steps) const {
   for (std::size_t r = place.recompute ? rounds_.size() - 1 : 0; r < rounds_.size(); ++r) {
     const Round& round = rounds_[r];
     if (r > 0 && round.messages.inputs) add(steps, place, Operation::post_index, r);
@@ -43,19 +43,19 @@ void Exchange::add_index(const Step& place, std::vector<Step>& steps) const {
   }
 }
 
-std::size_t Exchange::end_of_tasks() const {
+std::size_t AttentionOperations::end_of_tasks() const {
   std::size_t end = stages_.size();
   while (end > 0 && stages_[end - 1].tasks.empty() && !stages_[end - 1].inputs) --end;
   return end;
 }
 
-void Exchange::add_start(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_start(const Step& place, std::vector<Step>& steps) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     if (stages_[s].inputs && stages_[s].ready < 0) add(steps, place, Operation::post, s);
   }
 }
 
-void Exchange::add_tasks(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_tasks(const Step& place, std::vector<Step>& steps) const {
   const std::size_t end = end_of_tasks();
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Part& stage = stages_[s];
@@ -71,26 +71,27 @@ void Exchange::add_tasks(const Step& place, std::vector<Step>& steps) const {
   }
 }
 
-void Exchange::add_end(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_end(const Step& place, std::vector<Step>& steps) const {
   for (std::size_t s = end_of_tasks(); s < stages_.size(); ++s) {
     if (stages_[s].results_arrive) add(steps, place, Operation::wait_results, s);
   }
 }
 
-std::vector<Unit> units_of(const StepShape& outline, bool trainer, int stage) {
-  std::vector<Unit> units;
-  if (outline.layout.pools_stages()) {
-    const std::vector<Tick> ticks = outline.ticks();
+std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool trainer,
+                                              int stage) {
+  std::vector<MicrobatchPass> units;
+  if (step_shape.layout.pools_stages()) {
+    const std::vector<Tick> ticks = step_shape.ticks();
     for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
       const auto& tick = ticks[at(t)];
       const int microbatch = trainer ? tick.microbatch[at(stage)] : -1;
       units.push_back({tick.phase, t, microbatch, 0});
       // With one stage a tick is a microbatch: forward, then backward with the same plans.
-      if (outline.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
+      if (step_shape.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
     }
     return units;
   }
-  for (const ScheduleEntry& turn : one_f_one_b(outline.pipeline, stage)) {
+  for (const ScheduleEntry& turn : one_f_one_b(step_shape.pipeline, stage)) {
     units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
   }
   return units;

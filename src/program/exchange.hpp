@@ -13,10 +13,10 @@
 
 namespace cadenza::program {
 
-class Exchange {
+class AttentionOperations {
  public:
   /// @param self  this rank, as the plan calls it
-  Exchange(const TickPlans& plans, Pass pass, Rank self);
+  AttentionOperations(const TickPlans& plans, Pass pass, Rank self);
 
   // `place` has tick, layer, part, ... of the operations that are added.
 
@@ -51,7 +51,7 @@ class Exchange {
 // What a rank runs in a step, one pass of a microbatch after the other.
 
 /// A pass of a microbatch through a chunk on a rank; microbatch -1: only its attention tasks.
-struct Unit {
+struct MicrobatchPass {
   Pass pass = Pass::forward;
   int tick = 0;
   int microbatch = -1;
@@ -59,6 +59,6 @@ struct Unit {
 };
 
 /// Of a trainer of a stage, or of a dedicated server.
-std::vector<Unit> units_of(const StepShape& outline, bool trainer, int stage);
+std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool trainer, int stage);
 
 }  // namespace cadenza::program

@@ -42,19 +42,19 @@ constexpr int kPasses = 3;  ///< of attention: forward, backward, recompute, the
 /// Appends one rank's operations to a program.
 class Builder {
  public:
-  Builder(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks)
-      : outline_(outline),
-        layout_(outline.layout),
+  Builder(const StepShape& step_shape, Rank rank, std::span<const TickPlans> ticks)
+      : step_shape_(step_shape),
+        layout_(step_shape.layout),
         trainer_(layout_.trains(rank)),
         at_(trainer_ ? layout_.coordinates(rank) : Coordinates{}),
         ticks_(ticks),
-        index_(outline, ticks),
+        index_(step_shape, ticks),
         program_{rank, 1, {}} {
-    if (trainer_ && layout_.pipeline() > 1) streams_ = order_streams(outline, at_.pipeline);
+    if (trainer_ && layout_.pipeline() > 1) streams_ = order_streams(step_shape, at_.pipeline);
   }
 
   Program build() {
-    for (const Unit& unit : units_of(outline_, trainer_, at_.pipeline)) {
+    for (const MicrobatchPass& unit : microbatch_passes(step_shape_, trainer_, at_.pipeline)) {
       if (!streams_.begins.empty()) post_receives({streams_.begins[unit_] + 1});
       unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
       ++unit_;
@@ -62,7 +62,7 @@ class Builder {
     if (trainer_) add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
     if (trainer_) add({.operation = Operation::gradient_norm, .pass = Pass::backward});
     if (trainer_) add({.operation = Operation::optimize, .pass = Pass::backward});
-    if (trainer_ && outline_.shards_optimizer) {
+    if (trainer_ && step_shape_.shards_optimizer) {
       add({.operation = Operation::gather_parameters, .pass = Pass::backward});
     }
     program_.buffers = std::max(1, buffers_.count());  // servers: the microbatch that they serve
@@ -72,7 +72,7 @@ class Builder {
  private:
   // --- one unit ---
 
-  void add_forward(const Unit& unit) {
+  void add_forward(const MicrobatchPass& unit) {
     if (unit.microbatch >= 0) {
       buffers_.take(unit.microbatch, unit.chunk);
       add(of(unit, Operation::load));
@@ -82,7 +82,7 @@ class Builder {
     if (unit.microbatch >= 0 && !is_last(unit)) send(unit);
   }
 
-  void add_backward(const Unit& unit) {
+  void add_backward(const MicrobatchPass& unit) {
     const bool trains = unit.microbatch >= 0;
     if (trains && is_last(unit)) add_parts(of(unit, Operation::loss));
     if (trains && !is_last(unit)) add(stream(unit, Operation::receive));
@@ -96,7 +96,7 @@ class Builder {
     buffers_.release(unit.microbatch, unit.chunk);
   }
 
-  void enter(const Unit& unit) {
+  void enter(const MicrobatchPass& unit) {
     if (is_first(unit)) {
       add_parts(of(unit, Operation::embed));
     } else {
@@ -104,8 +104,8 @@ class Builder {
     }
   }
 
-  void send(const Unit& unit) {
-    post_receives(place_of_send(outline_, at_.pipeline, unit, streams_.begins[unit_]));
+  void send(const MicrobatchPass& unit) {
+    post_receives(place_of_send(step_shape_, at_.pipeline, unit, streams_.begins[unit_]));
     add(stream(unit, Operation::send));
   }
 
@@ -120,21 +120,21 @@ class Builder {
 
   /// The layers of a unit in the order of its pass. The halves of a microbatch take turns: the
   /// transfers of one are under way while the other computes (DistCA, figure 7).
-  void add_layers(const Unit& unit, Pass pass) {
-    const int layers = outline_.layers;
+  void add_layers(const MicrobatchPass& unit, Pass pass) {
+    const int layers = step_shape_.layers;
     for (int i = 0; i < layers; ++i) {
-      if (i == 0) for_each_part(pass, [&](int part) { add_start(unit, pass, i, part); });
-      for_each_part(pass, [&](int part) { add_tasks(unit, pass, i, part); });
-      for_each_part(pass, [&](int part) {
-        add_end(unit, pass, i, part);
-        if (i + 1 < layers) add_start(unit, pass, i + 1, part);
+      if (i == 0) for_each_half(pass, [&](int half) { add_start(unit, pass, i, half); });
+      for_each_half(pass, [&](int half) { add_tasks(unit, pass, i, half); });
+      for_each_half(pass, [&](int half) {
+        add_end(unit, pass, i, half);
+        if (i + 1 < layers) add_start(unit, pass, i + 1, half);
       });
     }
   }
 
   /// What precedes the attention of the pass' i-th layer, up to its first messages.
-  void add_start(const Unit& unit, Pass pass, int i, int part) {
-    const Step step = at_layer(unit, pass, i, part);
+  void add_start(const MicrobatchPass& unit, Pass pass, int i, int half) {
+    const Step step = at_layer(unit, pass, i, half);
     const bool trains = unit.microbatch >= 0;
     if (pass == Pass::forward) {
       if (trains) add(with(step, Operation::attention_inputs));
@@ -153,13 +153,13 @@ class Builder {
     exchange(step).add_index(step, program_.steps);
   }
 
-  void add_tasks(const Unit& unit, Pass pass, int i, int part) {
-    const Step step = at_layer(unit, pass, i, part);
+  void add_tasks(const MicrobatchPass& unit, Pass pass, int i, int half) {
+    const Step step = at_layer(unit, pass, i, half);
     exchange(step).add_tasks(step, program_.steps);
   }
 
-  void add_end(const Unit& unit, Pass pass, int i, int part) {
-    const Step step = at_layer(unit, pass, i, part);
+  void add_end(const MicrobatchPass& unit, Pass pass, int i, int half) {
+    const Step step = at_layer(unit, pass, i, half);
     exchange(step).add_end(step, program_.steps);
     if (unit.microbatch < 0) return;
     if (pass == Pass::forward) {
@@ -167,8 +167,8 @@ class Builder {
       return;
     }
     add(with(step, Operation::attention_inputs));
-    const bool last_part = part == 0;  // the backward pass runs the second half first
-    if (last_part && unit.microbatch + 1 == outline_.pipeline.microbatches) {
+    const bool last_half = half == 0;  // the backward pass runs the second half first
+    if (last_half && unit.microbatch + 1 == step_shape_.pipeline.microbatches) {
       add(with(step, Operation::reduce_layer));
     }
   }
@@ -178,18 +178,18 @@ class Builder {
     step.recompute = true;
     step.pass = Pass::forward;
     if (trains) add(with(step, Operation::attention_inputs));
-    const Exchange& exchanged = exchange(step);
+    const AttentionOperations& exchanged = exchange(step);
     start_exchange(step);
     exchanged.add_tasks(step, program_.steps);
     exchanged.add_end(step, program_.steps);
-    if (trains && outline_.recompute == config::Recompute::layer) {
+    if (trains && step_shape_.recompute == config::Recompute::layer) {
       add(with(step, Operation::attention_outputs));
     }
   }
 
   bool recomputes_attention() const {
-    return outline_.recompute == config::Recompute::attention ||
-           outline_.recompute == config::Recompute::layer;
+    return step_shape_.recompute == config::Recompute::attention ||
+           step_shape_.recompute == config::Recompute::layer;
   }
 
   // --- steps ---
@@ -197,17 +197,17 @@ class Builder {
   void add(const Step& step) { program_.steps.push_back(step); }
 
   void add_parts(Step step) {
-    for_each_part(step.pass, [&](int part) {
-      step.part = part;
-      step.plan = index_.plan(step.tick, part, -1);
+    for_each_half(step.pass, [&](int half) {
+      step.half = half;
+      step.plan = index_.plan(step.tick, half, -1);
       add(step);
     });
   }
 
   template <typename Action>
-  void for_each_part(Pass pass, Action action) const {
-    for (int n = 0; n < outline_.parts; ++n) {
-      action(pass == Pass::forward ? n : outline_.parts - 1 - n);
+  void for_each_half(Pass pass, Action action) const {
+    for (int n = 0; n < step_shape_.halves; ++n) {
+      action(pass == Pass::forward ? n : step_shape_.halves - 1 - n);
     }
   }
 
@@ -216,7 +216,7 @@ class Builder {
     return step;
   }
 
-  Step of(const Unit& unit, Operation operation) const {
+  Step of(const MicrobatchPass& unit, Operation operation) const {
     Step step;
     step.operation = operation;
     step.pass = unit.pass;
@@ -230,31 +230,32 @@ class Builder {
   }
 
   /// @param i  0 is the first layer that the pass runs
-  Step at_layer(const Unit& unit, Pass pass, int i, int part) const {
+  Step at_layer(const MicrobatchPass& unit, Pass pass, int i, int half) const {
     Step step = of(unit, Operation::post);
-    step.part = part;
-    const int within = pass == Pass::forward ? i : outline_.layers - 1 - i;
-    step.layer = unit.chunk * outline_.layers + within;
-    step.plan = index_.plan(unit.tick, part, outline_.model_layer(at_.pipeline, step.layer));
+    step.half = half;
+    const int within = pass == Pass::forward ? i : step_shape_.layers - 1 - i;
+    step.layer = unit.chunk * step_shape_.layers + within;
+    step.plan = index_.plan(unit.tick, half, step_shape_.model_layer(at_.pipeline, step.layer));
     return step;
   }
 
-  const Exchange& exchange(const Step& step) {
+  const AttentionOperations& exchange(const Step& step) {
     const auto key = std::pair(step.plan, step.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
     const TickPlans& plans = ticks_[at(step.plan)];
-    return exchanges_.emplace(key, Exchange(plans, step.pass, layout_.in_pool(program_.rank)))
+    return exchanges_
+        .emplace(key, AttentionOperations(plans, step.pass, layout_.in_pool(program_.rank)))
         .first->second;
   }
 
-  bool is_first(const Unit& unit) const { return at_.pipeline == 0 && unit.chunk == 0; }
-  bool is_last(const Unit& unit) const {
-    return at_.pipeline + 1 == layout_.pipeline() && unit.chunk + 1 == outline_.pipeline.chunks;
+  bool is_first(const MicrobatchPass& unit) const { return at_.pipeline == 0 && unit.chunk == 0; }
+  bool is_last(const MicrobatchPass& unit) const {
+    return at_.pipeline + 1 == layout_.pipeline() && unit.chunk + 1 == step_shape_.pipeline.chunks;
   }
 
   /// A send to, or a receive from, a neighbouring stage.
-  Step stream(const Unit& unit, Operation operation) const {
+  Step stream(const MicrobatchPass& unit, Operation operation) const {
     Step step = of(unit, operation);
     const int along = unit.pass == Pass::forward ? 1 : -1;
     const int stages = layout_.pipeline();
@@ -265,13 +266,13 @@ class Builder {
     return step;
   }
 
-  const StepShape& outline_;
+  const StepShape& step_shape_;
   const Layout& layout_;
   bool trainer_;
   Coordinates at_;
   std::span<const TickPlans> ticks_;
   PlanIndex index_;
-  std::map<std::pair<int, Pass>, Exchange> exchanges_;
+  std::map<std::pair<int, Pass>, AttentionOperations> exchanges_;
   BufferPool buffers_;
   StreamOrder streams_;     ///< empty without neighbouring stages
   std::size_t unit_ = 0;    ///< number of the unit that is added
@@ -286,7 +287,7 @@ StepShape::StepShape(const config::Experiment& e)
       pipeline{static_cast<int>(e.parallel.pipeline), static_cast<int>(e.parallel.chunks),
                static_cast<int>(e.batch.tokens / (e.batch.microbatch * e.parallel.data))},
       layers(static_cast<int>(e.model.layers / (e.parallel.pipeline * e.parallel.chunks))),
-      parts(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
+      halves(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
       shards_optimizer(e.parallel.shard == config::Shard::optimizer) {}
 
@@ -302,14 +303,14 @@ std::vector<Tick> StepShape::ticks() const {
   return ticks;
 }
 
-PlanIndex::PlanIndex(const StepShape& outline, std::span<const TickPlans> plans)
-    : parts_(outline.parts) {
-  const std::size_t ticks = outline.ticks().size();
+PlanIndex::PlanIndex(const StepShape& step_shape, std::span<const TickPlans> plans)
+    : halves_(step_shape.halves) {
+  const std::size_t ticks = step_shape.ticks().size();
   if (plans.empty() || ticks == 0) return;
-  classes_ = static_cast<int>(plans.size() / ticks) / parts_;
+  classes_ = static_cast<int>(plans.size() / ticks) / halves_;
   if (classes_ == 1) return;
   for (int c = 0; c < classes_; ++c) {
-    for (const int layer : plans[at(c * parts_)].forward.workload.layers) {
+    for (const int layer : plans[at(c * halves_)].forward.workload.layers) {
       const auto place = static_cast<std::size_t>(layer);
       if (class_of_.size() <= place) class_of_.resize(place + 1, 0);
       class_of_[place] = c;
@@ -317,9 +318,9 @@ PlanIndex::PlanIndex(const StepShape& outline, std::span<const TickPlans> plans)
   }
 }
 
-int PlanIndex::plan(int tick, int part, int layer) const {
+int PlanIndex::plan(int tick, int half, int layer) const {
   const int c = classes_ == 1 || layer < 0 ? 0 : class_of_[at(layer)];
-  return (tick * classes_ + c) * parts_ + part;
+  return (tick * classes_ + c) * halves_ + half;
 }
 
 std::size_t StepShape::layer_passes() const {
@@ -356,20 +357,20 @@ Phase phase_of(const Step& step) {
   return step.recompute ? Phase::recompute : phase_of(step.pass);
 }
 
-EventContext context_of(const Step& step, int parts) {
+EventContext context_of(const Step& step, int halves) {
   EventContext context;
   context.phase = phase_of(step);
   context.microbatch = step.microbatch;
   context.layer = step.layer;
   context.tick = step.tick;
   context.stage = step.stage;
-  if (parts > 1 && is_of_half(step.operation)) context.half = step.part;
+  if (halves > 1 && is_of_half(step.operation)) context.half = step.half;
   return context;
 }
 
-int buffers_of_stage(const StepShape& outline, int stage) {
+int buffers_of_stage(const StepShape& step_shape, int stage) {
   BufferPool buffers;
-  for (const Unit& unit : units_of(outline, true, stage)) {
+  for (const MicrobatchPass& unit : microbatch_passes(step_shape, true, stage)) {
     if (unit.microbatch < 0) continue;
     unit.pass == Pass::forward ? buffers.take(unit.microbatch, unit.chunk)
                                : buffers.release(unit.microbatch, unit.chunk);
@@ -377,8 +378,8 @@ int buffers_of_stage(const StepShape& outline, int stage) {
   return std::max(1, buffers.count());
 }
 
-Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks) {
-  return Builder(outline, rank, ticks).build();
+Program make_program(const StepShape& step_shape, Rank rank, std::span<const TickPlans> ticks) {
+  return Builder(step_shape, rank, ticks).build();
 }
 
 std::string to_string(const Step& step) {

@@ -24,9 +24,9 @@ std::vector<plan::Occupant> occupants(const Layout& layout, const data::Batch& b
   return groups;
 }
 
-TickPlans with_traffic(plan::Plan forward, int part, const std::vector<int>& first_document) {
+TickPlans with_traffic(plan::Plan forward, int half, const std::vector<int>& first_document) {
   TickPlans plans;
-  plans.part = part;
+  plans.half = half;
   plans.first_document = first_document;
   plans.forward = std::move(forward);
   plans.backward = plan::mirror(plans.forward);
@@ -78,38 +78,38 @@ std::vector<int> first_documents(std::span<const plan::Occupant> groups) {
 
 std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan::Workload& whole,
                                  const std::vector<int>& first_document, const cost::Pool& pool) {
-  std::vector<plan::Workload> parts = {whole};
+  std::vector<plan::Workload> halves = {whole};
   if (attention.overlap == config::Overlap::ping_pong) {
     const std::array<plan::Workload, 2> both = plan::halves(whole);
-    parts.assign(both.begin(), both.end());
+    halves.assign(both.begin(), both.end());
   }
   std::vector<TickPlans> ticks;
-  for (plan::Plan& plan : plan::make_plans(attention, parts, pool)) {
-    const int part = static_cast<int>(ticks.size());
-    ticks.push_back(with_traffic(std::move(plan), part, first_document));
+  for (plan::Plan& plan : plan::make_plans(attention, halves, pool)) {
+    const int half = static_cast<int>(ticks.size());
+    ticks.push_back(with_traffic(std::move(plan), half, first_document));
   }
   return ticks;
 }
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
                                   const config::Machine& machine, const SparseEstimate& shown) {
-  const StepShape outline(experiment);
-  const cost::Pool pool = planning_pool(experiment, machine, outline.layout);
+  const StepShape step_shape(experiment);
+  const cost::Pool pool = planning_pool(experiment, machine, step_shape.layout);
   const std::vector<std::int64_t> lengths = batch.lengths();
   const SparseEstimate estimate = shown.empty() ? estimate_of_budgets(experiment, lengths) : shown;
   const std::vector<LayerClass> classes = layer_classes(experiment, lengths, estimate);
   std::vector<TickPlans> plans;
-  for (const Tick& tick : outline.ticks()) {
-    const auto groups = occupants(outline.layout, batch, tick);
+  for (const Tick& tick : step_shape.ticks()) {
+    const auto groups = occupants(step_shape.layout, batch, tick);
     const std::vector<int> first = first_documents(groups);
-    const plan::Workload whole = make_workload(experiment, outline.layout, groups);
+    const plan::Workload whole = make_workload(experiment, step_shape.layout, groups);
     for (const LayerClass& each : classes) {
       plan::Workload workload = whole;
       workload.layers = each.layers;
       if (each.dense) workload.sparse = {};
       plan::weigh(workload, estimate);
-      for (TickPlans& part : plan_tick(experiment.attention, workload, first, pool)) {
-        plans.push_back(std::move(part));
+      for (TickPlans& half : plan_tick(experiment.attention, workload, first, pool)) {
+        plans.push_back(std::move(half));
       }
     }
   }

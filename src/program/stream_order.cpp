@@ -16,8 +16,8 @@ using Name = std::tuple<Pass, int, int>;
 /// Chunks of all stages are numbered in the order of the layers.
 class Names {
  public:
-  explicit Names(const StepShape& outline) : shape_(outline.pipeline) {}
-  Name of(int stage, const Unit& unit) const {
+  explicit Names(const StepShape& step_shape) : shape_(step_shape.pipeline) {}
+  Name of(int stage, const MicrobatchPass& unit) const {
     return {unit.pass, unit.microbatch, unit.chunk * shape_.stages + stage};
   }
   /// What must be over before; the first forward pass of a microbatch is its own.
@@ -35,9 +35,10 @@ class Names {
 /// When units begin, by stage, if all take equally long.
 class Timetable {
  public:
-  explicit Timetable(const StepShape& outline) : outline_(outline), names_(outline) {
-    const int stages = outline.layout.pipeline();
-    for (int stage = 0; stage < stages; ++stage) units_.push_back(units_of(outline, true, stage));
+  explicit Timetable(const StepShape& step_shape) : step_shape_(step_shape), names_(step_shape) {
+    const int stages = step_shape.layout.pipeline();
+    for (int stage = 0; stage < stages; ++stage)
+      units_.push_back(microbatch_passes(step_shape, true, stage));
     begins_.resize(units_.size());
     for (bool some = true; some;) {
       some = false;
@@ -45,7 +46,7 @@ class Timetable {
     }
   }
   const std::vector<int>& begins(int stage) const { return begins_[at(stage)]; }
-  const std::vector<Unit>& units(int stage) const { return units_[at(stage)]; }
+  const std::vector<MicrobatchPass>& units(int stage) const { return units_[at(stage)]; }
   int end_of(const Name& name) const { return ends_.at(name); }
 
  private:
@@ -54,9 +55,9 @@ class Timetable {
     std::vector<int>& begins = begins_[at(stage)];
     const std::size_t before = begins.size();
     while (begins.size() < units_[at(stage)].size()) {
-      const Unit& unit = units_[at(stage)][begins.size()];
+      const MicrobatchPass& unit = units_[at(stage)][begins.size()];
       int begin = begins.empty() ? 0 : begins.back() + 1;
-      if (outline_.layout.pools_stages()) {
+      if (step_shape_.layout.pools_stages()) {
         begin = unit.tick;  // of all stages together
       } else {
         const Name name = names_.of(stage, unit);
@@ -70,61 +71,62 @@ class Timetable {
     return begins.size() > before;
   }
 
-  const StepShape& outline_;
+  const StepShape& step_shape_;
   Names names_;
-  std::vector<std::vector<Unit>> units_;
+  std::vector<std::vector<MicrobatchPass>> units_;
   std::vector<std::vector<int>> begins_;
   std::map<Name, int> ends_;
 };
 
 /// The edge that a pass of a stage sends on.
-int edge_of(const StepShape& outline, int stage, Pass pass) {
-  const int stages = outline.layout.pipeline();
+int edge_of(const StepShape& step_shape, int stage, Pass pass) {
+  const int stages = step_shape.layout.pipeline();
   return pass == Pass::forward ? stage : (stage + stages - 1) % stages;
 }
 
 }  // namespace
 
-StreamPlace place_of_send(const StepShape& outline, int stage, const Unit& unit, int begin) {
-  return {begin + 1, unit.pass, edge_of(outline, stage, unit.pass)};
+StreamPlace place_of_send(const StepShape& step_shape, int stage, const MicrobatchPass& unit,
+                          int begin) {
+  return {begin + 1, unit.pass, edge_of(step_shape, stage, unit.pass)};
 }
 
-StreamOrder order_streams(const StepShape& outline, int stage) {
-  const Timetable table(outline);
-  const Names names(outline);
-  const int stages = outline.layout.pipeline();
+StreamOrder order_streams(const StepShape& step_shape, int stage) {
+  const Timetable table(step_shape);
+  const Names names(step_shape);
+  const int stages = step_shape.layout.pipeline();
   StreamOrder order{table.begins(stage), {}};
-  for (const Unit& unit : table.units(stage)) {
+  for (const MicrobatchPass& unit : table.units(stage)) {
     if (unit.microbatch < 0) continue;
     const Name name = names.of(stage, unit);
     const Name needed = names.before(name);
     if (needed == name || std::get<Pass>(needed) != unit.pass) continue;  // it is on this stage
     const int from = std::get<2>(needed) % stages;
     order.arrivals.push_back(
-        {{table.end_of(needed), unit.pass, edge_of(outline, from, unit.pass)}, unit});
+        {{table.end_of(needed), unit.pass, edge_of(step_shape, from, unit.pass)}, unit});
   }
   std::ranges::sort(order.arrivals, {}, &StreamArrival::place);
   return order;
 }
 
-StreamBuffers stream_buffers_of_stage(const StepShape& outline, int stage) {
+StreamBuffers stream_buffers_of_stage(const StepShape& step_shape, int stage) {
   StreamBuffers buffers;
-  if (outline.layout.pipeline() == 1) return buffers;
+  if (step_shape.layout.pipeline() == 1) return buffers;
   constexpr int kLeaving = 2;  // one leaves while the next one is packed
-  const StreamOrder order = order_streams(outline, stage);
-  const std::vector<Unit> units = units_of(outline, true, stage);
-  const int parts = outline.layout.pipeline() * outline.pipeline.chunks;
+  const StreamOrder order = order_streams(step_shape, stage);
+  const std::vector<MicrobatchPass> units = microbatch_passes(step_shape, true, stage);
+  const int parts = step_shape.layout.pipeline() * step_shape.pipeline.chunks;
   auto arrival = order.arrivals.begin();
   int taken = 0;
   for (std::size_t i = 0; i < units.size(); ++i) {
-    const Unit& unit = units[i];
+    const MicrobatchPass& unit = units[i];
     if (unit.microbatch < 0) continue;
     arrival = std::find_if(arrival, order.arrivals.end(), [&](const StreamArrival& next) {
       return next.place.time > order.begins[i];
     });
     const auto posted = static_cast<int>(arrival - order.arrivals.begin());
     buffers.receives = std::max(buffers.receives, posted - taken);
-    const int part = unit.chunk * outline.layout.pipeline() + stage;
+    const int part = unit.chunk * step_shape.layout.pipeline() + stage;
     const bool forward = unit.pass == Pass::forward;
     if (part != (forward ? 0 : parts - 1)) ++taken;
     int& sends = buffers.sends[at(unit.pass)];

@@ -23,7 +23,7 @@ struct StreamPlace {
 
 struct StreamArrival {
   StreamPlace place;
-  Unit unit;  ///< that needs it
+  MicrobatchPass unit;  ///< that needs it
 };
 
 /// Of one stage.
@@ -33,9 +33,10 @@ struct StreamOrder {
 };
 
 /// Of a stage with neighbours.
-StreamOrder order_streams(const StepShape& outline, int stage);
+StreamOrder order_streams(const StepShape& step_shape, int stage);
 
 /// Of what a unit sends when it is over.
-StreamPlace place_of_send(const StepShape& outline, int stage, const Unit& unit, int begin);
+StreamPlace place_of_send(const StepShape& step_shape, int stage, const MicrobatchPass& unit,
+                          int begin);
 
 }  // namespace cadenza::program

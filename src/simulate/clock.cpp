@@ -13,26 +13,26 @@ namespace cadenza::simulate {
 using program::Operation;
 using program::Pass;
 
-Clock::Clock(const config::Experiment& experiment, const program::StepShape& outline,
+Clock::Clock(const config::Experiment& experiment, const program::StepShape& step_shape,
              std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
              const Costs& costs, const Observer& observer, std::int64_t step)
-    : outline_(outline),
-      layout_(outline.layout),
+    : step_shape_(step_shape),
+      layout_(step_shape.layout),
       costs_(costs),
       observer_(observer),
-      work_(outline, ticks, costs),
-      dense_(experiment, outline, costs),
-      network_(costs, outline.layout.ranks()),
+      work_(step_shape, ticks, costs),
+      dense_(experiment, step_shape, costs),
+      network_(costs, step_shape.layout.ranks()),
       variation_(experiment, step),
       runners_(programs.size()),
-      runner_of_(static_cast<std::size_t>(outline.layout.ranks()), -1) {
+      runner_of_(static_cast<std::size_t>(step_shape.layout.ranks()), -1) {
   bool all_lead = layout_.tensor() > 1;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     RankState& runner = runners_[i];
     runner.program = &programs[i];
     runner.pool = layout_.pool_of(runner.rank());
     runner.in_pool = layout_.in_pool(runner.rank());
-    if (layout_.serves(runner.rank())) runner.attention.resize(outline.layer_passes());
+    if (layout_.serves(runner.rank())) runner.attention.resize(step_shape.layer_passes());
     runner_of_[at(runner.rank())] = static_cast<int>(i);
     all_lead = all_lead && layout_.tensor_of(runner.rank()) == 0;
     place_pauses(runner);
@@ -94,11 +94,11 @@ void Clock::start(std::size_t i) {
   }
   const Step& step = runner.step();
   if (program::is_attention(step.operation)) {
-    Place& place = runner.place[step.part];
+    Place& place = runner.place[step.half];
     const Place next{step.plan, step.layer, step.pass, step.recompute};
     const bool moves = place != next;
     place = next;
-    if (moves && drains(i, runner.sent[step.part])) return;
+    if (moves && drains(i, runner.sent[step.half])) return;
   }
   start_operation(i);
 }
@@ -193,8 +193,8 @@ void Clock::count_attention(RankState& runner, double seconds) {
   runner.times.attention += seconds;
   if (runner.attention.empty()) return;
   const Step& step = runner.step();
-  runner.attention[outline_.number_of({step.tick, step.layer, program::phase_of(step)},
-                                      runner.rank())] += seconds;
+  runner.attention[step_shape_.number_of({step.tick, step.layer, program::phase_of(step)},
+                                         runner.rank())] += seconds;
 }
 
 void Clock::estimate(std::size_t i) {
@@ -237,7 +237,7 @@ Result Clock::result() const {
     computing += times.attention + times.dense + times.other + times.optimizer;
   }
   for (RankTimes& times : result.ranks) times.data_parallel_wait += result.seconds - times.end;
-  std::vector<double> slowest(outline_.layer_passes());
+  std::vector<double> slowest(step_shape_.layer_passes());
   for (const RankState& runner : runners_) {
     for (std::size_t pass = 0; pass < runner.attention.size(); ++pass) {
       slowest[pass] = std::max(slowest[pass], runner.attention[pass]);

@@ -19,7 +19,7 @@ namespace cadenza::simulate {
 class Clock {
  public:
   /// `observer` may be empty. All arguments outlive the clock.
-  Clock(const config::Experiment& experiment, const program::StepShape& outline,
+  Clock(const config::Experiment& experiment, const program::StepShape& step_shape,
         std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
         const Costs& costs, const Observer& observer, std::int64_t step);
 
@@ -42,7 +42,7 @@ class Clock {
   };
   /// One end of a message that a rank waits for.
   struct End {
-    Exchange* exchange;
+    StageMessages* exchange;
     std::size_t message;
     bool sender;
     const Step* step;  ///< that posted or awaits it
@@ -117,7 +117,7 @@ class Clock {
   void estimate(std::size_t runner);
 
   // clock_messages.cpp: attention's messages, residual streams.
-  Exchange& exchange_of(const RankState& runner);
+  StageMessages& exchange_of(const RankState& runner);
   void add_ends(std::size_t runner, bool sent, bool received, std::vector<End>& ends);
   Copies copies_of(const std::vector<End>& ends, bool sent) const;
   bool drains(std::size_t runner, std::vector<End>& sent);
@@ -162,7 +162,7 @@ class Clock {
     return variation_.seconds(runner.rank(), runner.next, runner.step(), seconds);
   }
 
-  const program::StepShape& outline_;
+  const program::StepShape& step_shape_;
   const program::Layout& layout_;
   const Costs& costs_;
   const Observer& observer_;
@@ -176,7 +176,7 @@ class Clock {
   using Event = std::pair<double, std::size_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t operations_ = 0;
-  std::map<ExchangeKey, Exchange> exchanges_;  ///< that somebody has not seen the end of
+  std::map<StageKey, StageMessages> exchanges_;  ///< that somebody has not seen the end of
   std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver
   std::map<MeetingKey, Rendezvous> meetings_;
   std::map<int, Sums> sums_;

@@ -26,10 +26,10 @@ bool of_index(const program::Step& step) {
 
 }  // namespace
 
-Exchange& Clock::exchange_of(const RankState& runner) {
+StageMessages& Clock::exchange_of(const RankState& runner) {
   const Step& step = runner.step();
-  const ExchangeKey key{runner.pool, step.tick, step.plan,      step.layer,
-                        step.stage,  step.pass, step.recompute, of_index(step)};
+  const StageKey key{runner.pool, step.tick, step.plan,      step.layer,
+                     step.stage,  step.pass, step.recompute, of_index(step)};
   const auto found = exchanges_.find(key);
   if (found != exchanges_.end()) return found->second;
   const program::Traffic& traffic = key.index ? work_.index_traffic(step) : work_.traffic(step);
@@ -40,7 +40,7 @@ Exchange& Clock::exchange_of(const RankState& runner) {
 void Clock::add_ends(std::size_t i, bool sent, bool received, std::vector<End>& ends) {
   const RankState& runner = runners_[i];
   const Step* step = &runner.step();
-  Exchange& exchange = exchange_of(runner);
+  StageMessages& exchange = exchange_of(runner);
   const program::Part part = exchange.of(runner.in_pool);
   const auto add = [&](std::size_t number, bool sender) {
     if (exchange.flow(number).results != of_results(*step)) return;
@@ -95,7 +95,7 @@ void Clock::post_sends(std::size_t i) {
     receives = receives || !end.sender;
   }
   if (!receives) {  // nobody's work waits for their end
-    std::vector<End>& sent = runner.sent[runner.step().part];
+    std::vector<End>& sent = runner.sent[runner.step().half];
     sent.insert(sent.end(), runner.awaited.begin(), runner.awaited.end());
   }
   runner.awaited.clear();
@@ -195,7 +195,7 @@ void Clock::close_awaited(std::size_t i) {
   RankState& runner = runners_[i];
   for (const End& end : runner.awaited) emit_message(runner, end);
   for (const End& end : runner.awaited) {
-    if (end.exchange->close_end()) exchanges_.erase(ExchangeKey(end.exchange->key()));
+    if (end.exchange->close_end()) exchanges_.erase(StageKey(end.exchange->key()));
   }
   runner.awaited.clear();
 }

@@ -6,12 +6,12 @@
 
 namespace cadenza::simulate {
 
-Dense::Dense(const config::Experiment& experiment, const program::StepShape& outline,
+Dense::Dense(const config::Experiment& experiment, const program::StepShape& step_shape,
              const Costs& costs)
     : e_(experiment),
-      layout_(outline.layout),
+      layout_(step_shape.layout),
       costs_(costs),
-      layers_(outline.layers * outline.pipeline.chunks),
+      layers_(step_shape.layers * step_shape.pipeline.chunks),
       shapes_(experiment, layout_),
       bytes_(config::element_bytes(experiment.run.dtype)) {}
 

@@ -30,7 +30,7 @@ struct DenseTime {
 
 class Dense {
  public:
-  Dense(const config::Experiment& experiment, const program::StepShape& outline,
+  Dense(const config::Experiment& experiment, const program::StepShape& step_shape,
         const Costs& costs);
 
   /// @param rows  tokens of the rank in the operation

@@ -239,16 +239,16 @@ LeastTime::LeastTime(const data::Batch& batch, const config::Experiment& experim
 double LeastTime::seconds(const config::Experiment& experiment) const {
   config::Experiment e = experiment;
   e.cluster = e.cluster.even();  // what is slow may be elsewhere
-  const program::StepShape outline(e);
+  const program::StepShape step_shape(e);
   const bool in_turns = e.attention.overlap == config::Overlap::ping_pong;
   const Rows rows = rows_of(e);
   const bool exact = rows.least == rows.most && !in_turns;
-  const Costs costs(exact ? machine_ : best_, e, outline.layout);
-  Dense dense(e, outline, costs);
+  const Costs costs(exact ? machine_ : best_, e, step_shape.layout);
+  Dense dense(e, step_shape, costs);
   const double layers = stage_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
   const double loss = loss_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
   const double fill = layers * static_cast<double>(rows.least) *
-                      (static_cast<double>(e.parallel.pipeline) - 1.0) / outline.pipeline.chunks;
+                      (static_cast<double>(e.parallel.pipeline) - 1.0) / step_shape.pipeline.chunks;
   const double update = update_seconds(e, dense);
   if (!in_turns) return busiest_seconds(e, costs, layers + loss) + fill + update;
   // While a rank waits for its first half, it may compute attention.

@@ -49,7 +49,7 @@ struct Message {
 };
 
 /// What tells exchanges apart.
-struct ExchangeKey {
+struct StageKey {
   int pool = 0;
   int tick = 0;
   int plan = 0;
@@ -58,18 +58,18 @@ struct ExchangeKey {
   program::Pass pass = program::Pass::forward;
   bool recompute = false;
   bool index = false;  ///< `stage` is an index round
-  friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
+  friend auto operator<=>(const StageKey&, const StageKey&) = default;
 };
 
-class Exchange {
+class StageMessages {
  public:
-  Exchange(const program::Traffic& traffic, const ExchangeKey& key)
+  StageMessages(const program::Traffic& traffic, const StageKey& key)
       : traffic_(&traffic),
         key_(key),
         messages_(traffic.flows(key.stage).size()),
         open_ends_(2 * messages_.size()) {}
 
-  const ExchangeKey& key() const { return key_; }
+  const StageKey& key() const { return key_; }
   std::size_t messages() const { return messages_.size(); }
   const program::Flow& flow(std::size_t number) const {
     return traffic_->flows(key_.stage)[number];
@@ -83,7 +83,7 @@ class Exchange {
 
  private:
   const program::Traffic* traffic_;
-  ExchangeKey key_;
+  StageKey key_;
   std::vector<Message> messages_;
   std::size_t open_ends_;
 };

@@ -115,7 +115,7 @@ trace::Event Recording::event_of(const Span& span) const {
   event.peer = span.peer;
   event.flow = in_step(span.flow);
   set_kind(kind_of(span), event);
-  if (span.step != nullptr) event.set_context(program::context_of(*span.step, parts_));
+  if (span.step != nullptr) event.set_context(program::context_of(*span.step, halves_));
   if (beside_computation(span.what)) {
     event.lane = Lane::communication;
     event.flags |= trace::flag::kNonBlocking;

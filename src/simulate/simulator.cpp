@@ -6,11 +6,11 @@
 
 namespace cadenza::simulate {
 
-Result simulate(const config::Experiment& experiment, const program::StepShape& outline,
+Result simulate(const config::Experiment& experiment, const program::StepShape& step_shape,
                 std::span<const program::Program> programs,
                 std::span<const program::TickPlans> ticks, const Costs& costs,
                 const Observer& observer, std::int64_t step) {
-  Clock clock(experiment, outline, programs, ticks, costs, observer, step);
+  Clock clock(experiment, step_shape, programs, ticks, costs, observer, step);
   clock.run();
   const std::vector<std::string> faults = clock.faults();
   if (!faults.empty()) fail(ExitCode::communication, "programs deadlock: {}", faults.front());
@@ -18,12 +18,12 @@ Result simulate(const config::Experiment& experiment, const program::StepShape& 
 }
 
 std::vector<std::string> faults(const config::Experiment& experiment,
-                                const program::StepShape& outline,
+                                const program::StepShape& step_shape,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks) {
-  const Costs costs(config::Machine{}, experiment, outline.layout);
+  const Costs costs(config::Machine{}, experiment, step_shape.layout);
   const Observer nobody;
-  Clock clock(experiment, outline, programs, ticks, costs, nobody, 0);
+  Clock clock(experiment, step_shape, programs, ticks, costs, nobody, 0);
   clock.run();
   return clock.faults();
 }

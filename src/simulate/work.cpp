@@ -23,9 +23,10 @@ std::size_t index(Pass pass) {
 
 }  // namespace
 
-Work::Work(const program::StepShape& outline, std::span<const TickPlans> ticks, const Costs& costs)
-    : ranks_(static_cast<std::size_t>(outline.layout.pool_size())),
-      parts_(static_cast<std::size_t>(outline.parts)),
+Work::Work(const program::StepShape& step_shape, std::span<const TickPlans> ticks,
+           const Costs& costs)
+    : ranks_(static_cast<std::size_t>(step_shape.layout.pool_size())),
+      halves_(static_cast<std::size_t>(step_shape.halves)),
       ticks_(ticks) {
   for (const TickPlans& tick : ticks) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
@@ -105,8 +106,8 @@ std::int64_t Work::rows(const program::Step& step, Rank rank) const {
 std::int64_t Work::all_rows(const program::Step& step, Rank rank) const {
   const auto plan = static_cast<std::size_t>(step.plan);
   std::int64_t sum = 0;
-  for (std::size_t part = 0; part < parts_; ++part) {
-    sum += rows_[plan - plan % parts_ + part][at(rank)];
+  for (std::size_t half = 0; half < halves_; ++half) {
+    sum += rows_[plan - plan % halves_ + half][at(rank)];
   }
   return sum;
 }

@@ -20,7 +20,7 @@ struct Attention {
 
 class Work {
  public:
-  Work(const program::StepShape& outline, std::span<const program::TickPlans> ticks,
+  Work(const program::StepShape& step_shape, std::span<const program::TickPlans> ticks,
        const Costs& costs);
 
   /// @param rank  as the plan calls it
@@ -44,7 +44,7 @@ class Work {
   std::vector<std::int64_t> rows_of(const program::TickPlans& tick) const;
 
   std::size_t ranks_;
-  std::size_t parts_;
+  std::size_t halves_;
   std::span<const program::TickPlans> ticks_;
   std::vector<Stages> attention_[2];  ///< by pass, tick
   std::vector<std::vector<std::int64_t>> rows_;

@@ -80,13 +80,14 @@ void simulate_step(const config::Experiment& experiment, const config::Machine& 
   const data::Batch batch = packer.batch(0);
   require(batch.tokens() > 0, "a batch of {} tokens", batch.tokens());
   const std::vector<program::TickPlans> ticks = program::plan_ticks(experiment, batch);
-  const program::StepShape outline(experiment);
+  const program::StepShape step_shape(experiment);
   std::vector<program::Program> programs;
-  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
-    programs.push_back(program::make_program(outline, rank, ticks));
+  for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
+    programs.push_back(program::make_program(step_shape, rank, ticks));
   }
-  const simulate::Costs costs(machine, experiment, outline.layout);
-  const simulate::Result result = simulate::simulate(experiment, outline, programs, ticks, costs);
+  const simulate::Costs costs(machine, experiment, step_shape.layout);
+  const simulate::Result result =
+      simulate::simulate(experiment, step_shape, programs, ticks, costs);
   require(std::isfinite(result.seconds) && result.seconds >= 0 &&
               std::isfinite(result.lower_bound_seconds),
           "a step of {} s, at least {} s", result.seconds, result.lower_bound_seconds);

@@ -163,27 +163,27 @@ TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
 /// Bytes of attention that a rank sends in a step, by its plans: of every layer and pass.
 std::int64_t attention_bytes(const config::Experiment& e, const program::StepPlan& step,
                              Rank rank) {
-  const program::StepShape outline(e);
-  const auto in_pool = static_cast<std::size_t>(outline.layout.in_pool(rank));
+  const program::StepShape step_shape(e);
+  const auto in_pool = static_cast<std::size_t>(step_shape.layout.in_pool(rank));
   const bool again = e.run.recompute == config::Recompute::attention ||
                      e.run.recompute == config::Recompute::layer;
-  const std::vector<program::Tick> ticks = outline.ticks();
-  const bool phases = outline.layout.pools_stages() && outline.layout.pipeline() > 1;
+  const std::vector<program::Tick> ticks = step_shape.ticks();
+  const bool phases = step_shape.layout.pools_stages() && step_shape.layout.pipeline() > 1;
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < step.ticks.size(); ++i) {
     const std::int64_t forward = step.ticks[i].forward.bytes_sent_per_rank[in_pool];
     const std::int64_t backward = step.ticks[i].backward.bytes_sent_per_rank[in_pool];
-    const Pass phase = ticks[i / static_cast<std::size_t>(outline.parts)].phase;
+    const Pass phase = ticks[i / static_cast<std::size_t>(step_shape.halves)].phase;
     if (!phases || phase == Pass::forward) bytes += forward;
     if (!phases || phase == Pass::backward) bytes += backward + (again ? forward : 0);
   }
-  return bytes * outline.layers * outline.pipeline.chunks;
+  return bytes * step_shape.layers * step_shape.pipeline.chunks;
 }
 
 /// Bytes of residual streams and their gradients that it sends to its neighbours in the pipeline.
 std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& step, Rank rank) {
-  const program::StepShape outline(e);
-  const program::Layout& layout = outline.layout;
+  const program::StepShape step_shape(e);
+  const program::Layout& layout = step_shape.layout;
   std::int64_t rows = 0;
   for (const program::Step& operation : step.program.steps) {
     if (operation.operation != program::Operation::send) continue;

@@ -78,7 +78,7 @@ struct StageBinding {
 
 struct Binding {
   HomeRows home;
-  int part = 0;
+  int half = 0;
   bool keeps_inputs = false;
   std::int64_t query_rows = 0;  ///< head rows of the workspace
   std::int64_t key_rows = 0;

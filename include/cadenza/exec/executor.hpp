@@ -65,7 +65,7 @@ class Executor {
   SparseCounts agree_on_counts(const program::StepPlan& plan);
 
   config::Experiment experiment_;
-  program::StepShape outline_;
+  program::StepShape step_shape_;
   comm::Communicator& world_;
   std::unique_ptr<Groups> groups_;
   Tracer& tracer_;

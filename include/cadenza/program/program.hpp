@@ -30,7 +30,7 @@ struct Step {
   int chunk = -1;          ///< group of layers
   int layer = -1;          ///< of this rank, over all chunks
   int stage = -1;          ///< of the plan
-  int part = 0;            ///< half of the microbatch in ping-pong
+  int half = 0;            ///< half of the microbatch in ping-pong
   Rank peer = -1;          ///< world rank that a residual stream comes from or goes to
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -45,7 +45,7 @@ Phase phase_of(Pass pass);
 Phase phase_of(const Step& step);
 /// Where in traces the events of an operation belong.
 /// @param parts  StepShape::parts
-EventContext context_of(const Step& step, int parts);
+EventContext context_of(const Step& step, int halves);
 
 /// The plans of a tick (in ping-pong of one half of it), for all layers or for those of a class.
 struct TickPlans {
@@ -53,7 +53,7 @@ struct TickPlans {
   plan::Plan backward;
   /// By context group of the pool: number of its first document in the plans.
   std::vector<int> first_document;
-  int part = 0;
+  int half = 0;
   Traffic forward_traffic;
   Traffic backward_traffic;
   Traffic forward_index;  ///< without rounds where all documents are dense
@@ -86,7 +86,7 @@ struct StepShape {
   Layout layout;
   PipelineShape pipeline;
   int layers = 1;  ///< of a chunk
-  int parts = 1;   ///< 2: ping-pong
+  int halves = 1;  ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
   bool shards_optimizer = false;
   /// Of the model.
@@ -108,16 +108,16 @@ struct StepShape {
 /// have plans of their own (plan::Workload::layers); the homes of all classes are the same.
 class PlanIndex {
  public:
-  PlanIndex(const StepShape& outline, std::span<const TickPlans> plans);
+  PlanIndex(const StepShape& step_shape, std::span<const TickPlans> plans);
   int classes() const { return classes_; }
-  int tick(int plan) const { return plan / (classes_ * parts_); }
-  int part(int plan) const { return plan % parts_; }
-  int layer_class(int plan) const { return plan / parts_ % classes_; }
+  int tick(int plan) const { return plan / (classes_ * halves_); }
+  int half(int plan) const { return plan % halves_; }
+  int layer_class(int plan) const { return plan / halves_ % classes_; }
   /// @param layer  of the model; -1: what is the same for all
-  int plan(int tick, int part, int layer) const;
+  int plan(int tick, int half, int layer) const;
 
  private:
-  int parts_ = 1;
+  int halves_ = 1;
   int classes_ = 1;
   std::vector<int> class_of_;  ///< by layer of the model; empty: there is one class
 };
@@ -129,10 +129,10 @@ struct Program {
 };
 
 /// @param ticks  of the rank's pool: PlanIndex
-Program make_program(const StepShape& outline, Rank rank, std::span<const TickPlans> ticks);
+Program make_program(const StepShape& step_shape, Rank rank, std::span<const TickPlans> ticks);
 
 /// Program::buffers of a stage's trainers, which no plan changes.
-int buffers_of_stage(const StepShape& outline, int stage);
+int buffers_of_stage(const StepShape& step_shape, int stage);
 
 /// Residual streams that a trainer of a stage has memory for, which no plan changes.
 struct StreamBuffers {
@@ -141,7 +141,7 @@ struct StreamBuffers {
   int receives = 0;  ///< posted, and not taken yet
   int total() const { return sends[0] + sends[1] + receives; }
 };
-StreamBuffers stream_buffers_of_stage(const StepShape& outline, int stage);
+StreamBuffers stream_buffers_of_stage(const StepShape& step_shape, int stage);
 
 /// "tick 0 layer 3 forward attend stage 1".
 std::string to_string(const Step& step);

@@ -33,10 +33,10 @@ struct RankRecord {
 class Recording {
  public:
   /// @param ranks   of the run; those that are not simulated have empty records
-  /// @param parts   of a microbatch: 2 in ping-pong
+  /// @param halves   of a microbatch: 2 in ping-pong
   /// @param events  whether they are kept, or counted alone
-  Recording(int ranks, int parts, bool events)
-      : parts_(parts), events_(events), ranks_(static_cast<std::size_t>(ranks)) {}
+  Recording(int ranks, int halves, bool events)
+      : halves_(halves), events_(events), ranks_(static_cast<std::size_t>(ranks)) {}
 
   /// Forgets the step before. @param begin_ns  of the step in the run's time
   void begin_step(std::int64_t step, std::int64_t begin_ns);
@@ -57,7 +57,7 @@ class Recording {
   trace::Event event_of(const Span& span) const;
   std::uint32_t in_step(std::uint32_t flow) const;
 
-  int parts_;
+  int halves_;
   bool events_;
   std::vector<RankRecord> ranks_;
   std::uint32_t step_ = 0;

@@ -88,7 +88,7 @@ struct Result {
 ///                  others do the same at the same time
 /// @param step      of the run: jitter differs from step to step
 /// @throws Error(communication) where they deadlock
-Result simulate(const config::Experiment& experiment, const program::StepShape& outline,
+Result simulate(const config::Experiment& experiment, const program::StepShape& step_shape,
                 std::span<const program::Program> programs,
                 std::span<const program::TickPlans> ticks, const Costs& costs,
                 const Observer& observer = {}, std::int64_t step = 0);
@@ -97,7 +97,7 @@ Result simulate(const config::Experiment& experiment, const program::StepShape& 
 /// nobody sends, a collective that not all of its ranks reach) or whose messages nobody takes;
 /// none when all programs end.
 std::vector<std::string> faults(const config::Experiment& experiment,
-                                const program::StepShape& outline,
+                                const program::StepShape& step_shape,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks);
 

@@ -267,7 +267,7 @@ void run_program(const Exchanges<Real>& exchanges, const program::Program& progr
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
     if (!program::is_attention(step.operation)) continue;  // dense, of a training step
-    exchanges[at(step.part)]->run(step.operation, step.stage);
+    exchanges[at(step.half)]->run(step.operation, step.stage);
   }
 }
 
@@ -384,7 +384,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     auto& results = make();
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
         exec::AttentionMessages{inputs, results}, step_shape->layout.members(0), shape, rotary,
-        part.part, tracer, ledger));
+        part.half, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
     if (given) exchanges.back()->index().set_patterns(&*given);
   }

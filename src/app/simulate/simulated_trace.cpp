@@ -62,7 +62,7 @@ SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& 
       steps_left_(steps),
       run_(run_info(simulation.experiment(), utc_now())),
       ranks_(rank_infos(simulation)),
-      recording_(simulation.step_shape().layout.ranks(), simulation.step_shape().parts, events) {
+      recording_(simulation.step_shape().layout.ranks(), simulation.step_shape().halves, events) {
   run_.producer = "simulator";
   run_.machine_yaml = config::to_yaml(simulation.machine());
   trace::write_run_index(folder_, run_, ranks_);

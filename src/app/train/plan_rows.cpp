@@ -14,7 +14,7 @@ class Numbers {
  public:
   Numbers(const program::StepShape& step_shape, std::span<const program::TickPlans> plans)
       : index_(step_shape, plans),
-        halves_(step_shape.parts > 1),
+        halves_(step_shape.halves > 1),
         all_layers_(step_shape.layers * step_shape.pipeline.chunks * step_shape.layout.pipeline()) {
   }
 
@@ -25,7 +25,7 @@ class Numbers {
   void number(std::size_t plan, const plan::Workload& workload, Row& row) const {
     const auto place = static_cast<int>(plan);
     row.tick = index_.tick(place);
-    row.half = halves_ ? index_.part(place) : -1;
+    row.half = halves_ ? index_.half(place) : -1;
     row.layer_class = index_.layer_class(place);
     row.layers = workload.layers.empty() ? all_layers_ : static_cast<int>(workload.layers.size());
   }

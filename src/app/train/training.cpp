@@ -34,7 +34,7 @@ constexpr std::size_t kSpareEvents = 4096;
 /// each half and, with recomputation, in three passes.
 std::size_t event_capacity(const config::Experiment& e) {
   const program::StepShape step_shape(e);
-  const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.parts);
+  const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.halves);
   const auto layers = static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks);
   const auto per_layer = static_cast<std::size_t>(64 + 8 * step_shape.layout.pool_size());
   return kSpareEvents + ticks * layers * 3 * per_layer;
@@ -44,7 +44,7 @@ std::size_t event_capacity(const config::Experiment& e) {
 /// exchange and its messages.
 std::size_t usual_events(const config::Experiment& e) {
   const program::StepShape step_shape(e);
-  const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.parts);
+  const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.halves);
   return ticks * static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks) * 24;
 }
 

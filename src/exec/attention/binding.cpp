@@ -27,7 +27,7 @@ class Binder {
   Binder(const program::TickPlans& plans, Rank rank, int align)
       : plans_(plans), rank_(rank), shape_(plans.forward.workload.shape) {
     binding_.home = home_rows(plans, rank, align);
-    binding_.part = plans.part;
+    binding_.half = plans.half;
     binding_.keeps_inputs = plans.forward.keeps_inputs;
     queries_ = Pieces(plans, rank, binding_.home, false);
     keys_ = Pieces(plans, rank, binding_.home, true);
@@ -221,7 +221,7 @@ HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
     const bool mine = workload.queries.empty() || queries.contains(at.tokens);
     // The plans of both halves list all homes. The rows must come out the same whichever of the two
     // is bound: index 0 has the rows of the first half.
-    const std::size_t part = mine == (plans.part == 0) ? 0 : 1;
+    const std::size_t part = mine == (plans.half == 0) ? 0 : 1;
     pieces[part].push_back({at.document, at.tokens, {}, true, rows[part], -1});
     rows[part] += at.tokens.size();
   }

@@ -18,7 +18,7 @@ Groups::Groups(comm::Communicator& world, const program::StepShape& shape,
   const auto over = [&](comm::Communicator& group, Purpose purpose) {
     return make_device_communicator(group, transport, purpose);
   };
-  for (int part = 0; part < shape.parts; ++part) {
+  for (int half = 0; half < shape.halves; ++half) {
     inputs.push_back(over(*pool, Purpose::attention));
     results.push_back(over(*pool, Purpose::attention));
   }

@@ -37,14 +37,14 @@ config::Experiment small() {
 
 struct Step {
   explicit Step(const config::Experiment& experiment)
-      : outline(experiment), pool(program::planning_pool(experiment, {}, outline.layout)) {
+      : step_shape(experiment), pool(program::planning_pool(experiment, {}, step_shape.layout)) {
     const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
     ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(3));
   }
   std::vector<trace::PlannedStage> stages(Rank rank) const {
-    return planned_stages(3, outline, ticks, rank, pool);
+    return planned_stages(3, step_shape, ticks, rank, pool);
   }
-  program::StepShape outline;
+  program::StepShape step_shape;
   cost::Pool pool;
   std::vector<program::TickPlans> ticks;
 };
@@ -80,7 +80,7 @@ TEST(PlanRows, SumUpEveryStageOfEveryPlan) {
     config::Experiment e = small();
     e.attention.overlap = overlap;
     const Step step(e);
-    const int parts = step.outline.parts;
+    const int parts = step.step_shape.halves;
     for (Rank rank = 0; rank < 2; ++rank) {
       std::set<std::tuple<int, int, int, int>> seen;
       for (const trace::PlannedStage& row : step.stages(rank)) {
@@ -118,8 +118,8 @@ TEST(PlanRows, AreOfThePhaseThatATickIsIn) {
   e.attention.servers = 1;
   e.attention.mixed = true;
   const Step step(e);
-  ASSERT_TRUE(step.outline.layout.pools_stages());
-  const auto ticks = step.outline.ticks();
+  ASSERT_TRUE(step.step_shape.layout.pools_stages());
+  const auto ticks = step.step_shape.ticks();
   for (const trace::PlannedStage& row : step.stages(0)) {
     const bool forward = row.phase == static_cast<std::uint32_t>(Phase::forward);
     EXPECT_EQ(ticks.at(static_cast<std::size_t>(row.tick)).phase == Pass::forward, forward);
@@ -130,7 +130,7 @@ TEST(PlanRows, TasksKnowTheirTickAndHalf) {
   config::Experiment e = small();
   e.attention.overlap = config::Overlap::ping_pong;
   const Step step(e);
-  const auto tasks = planned_tasks(3, step.outline, step.ticks);
+  const auto tasks = planned_tasks(3, step.step_shape, step.ticks);
   std::map<std::pair<int, int>, double> found;
   for (const auto& of_server : tasks) {
     for (const trace::PlannedTask& task : of_server) {

@@ -120,7 +120,7 @@ class RankBuilder {
   // --- attention ---
 
   void add_attention(const Step& step) {
-    const auto part = static_cast<std::size_t>(step.part);
+    const auto part = static_cast<std::size_t>(step.half);
     const auto context = std::tuple(step.plan, step.layer, step.pass, step.recompute);
     if (std::exchange(context_[part], context) != context) wait_for(sending_[part]);
     const bool results =
@@ -147,7 +147,7 @@ class RankBuilder {
     return messages;
   }
   Name attention_name(const Step& step, bool results) const {
-    const int of = 4 * layout_.pool_of(program_.rank) + 2 * step.part + (results ? 1 : 0);
+    const int of = 4 * layout_.pool_of(program_.rank) + 2 * step.half + (results ? 1 : 0);
     const bool backward = step.pass == Pass::backward;
     return {number_of(Kind::attention, of), 2 * step.plan + (backward ? 1 : 0), step.layer,
             step.recompute, step.stage};

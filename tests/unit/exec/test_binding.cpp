@@ -188,10 +188,10 @@ class MessageMemory {
 /// Runs the attention operations of a rank's program against its message memory: one for each layer
 /// and pass, as whatever comes next first completes them.
 void expect_messages_apart(const Bound& step, Rank world_rank) {
-  const program::StepShape outline(step.experiment);
-  const Rank rank = outline.layout.in_pool(world_rank);
+  const program::StepShape step_shape(step.experiment);
+  const Rank rank = step_shape.layout.in_pool(world_rank);
   std::map<std::tuple<int, int, int, bool>, MessageMemory> memories;
-  const program::Program program = program::make_program(outline, world_rank, step.ticks);
+  const program::Program program = program::make_program(step_shape, world_rank, step.ticks);
   for (const program::Step& done : program.steps) {
     const bool results =
         done.operation == Operation::post_results || done.operation == Operation::wait_results;

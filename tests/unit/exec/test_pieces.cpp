@@ -56,7 +56,7 @@ TEST(Arena, NothingThatLivesAtTheSameTimeOverlaps) {
 
 program::TickPlans plans_of(const plan::Plan& forward, int part = 0) {
   program::TickPlans plans;
-  plans.part = part;
+  plans.half = part;
   plans.forward = forward;
   plans.backward = plan::mirror(forward);
   program::add_traffic(plans);

@@ -81,11 +81,11 @@ inline StepShape outline_of(int trainers, int servers, int layers, int ticks) {
   return StepShape(experiment_of(trainers, servers, layers, ticks));
 }
 
-inline std::vector<Program> make_programs(const StepShape& outline,
+inline std::vector<Program> make_programs(const StepShape& step_shape,
                                           const std::vector<TickPlans>& ticks) {
   std::vector<Program> programs;
-  for (Rank rank = 0; rank < outline.layout.ranks(); ++rank) {
-    programs.push_back(make_program(outline, rank, ticks));
+  for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
+    programs.push_back(make_program(step_shape, rank, ticks));
   }
   return programs;
 }
@@ -152,11 +152,11 @@ struct RandomStep {
     experiment = random_experiment(draw);
     const data::Packer packer(Lengths(seed), experiment);
     ticks = plan_ticks(experiment, packer.batch(0));
-    outline.emplace(experiment);
-    programs = make_programs(*outline, ticks);
+    step_shape.emplace(experiment);
+    programs = make_programs(*step_shape, ticks);
   }
   config::Experiment experiment;
-  std::optional<StepShape> outline;
+  std::optional<StepShape> step_shape;
   std::vector<TickPlans> ticks;
   std::vector<Program> programs;
 };

@@ -133,11 +133,11 @@ TEST(LayerClasses, BudgetsOfHeadsAreThoseOfTheFullestTensorRank) {
 struct Planned {
   explicit Planned(const config::Experiment& e, const SparseEstimate& estimate)
       : experiment(e),
-        outline(e),
+        step_shape(e),
         plans(plan_ticks(e, data::Packer(test::Lengths(3), e).batch(0), {}, estimate)),
-        index(outline, plans) {}
+        index(step_shape, plans) {}
   config::Experiment experiment;
-  StepShape outline;
+  StepShape step_shape;
   std::vector<TickPlans> plans;
   PlanIndex index;
 };
@@ -149,7 +149,7 @@ TEST(LayerClasses, OperationsFollowThePlansOfTheirLayer) {
   ASSERT_EQ(step.index.classes(), 3);
   ASSERT_EQ(step.plans.size(), 2 * 3U);
   std::set<int> layers;
-  for (const Step& done : make_program(step.outline, 0, step.plans).steps) {
+  for (const Step& done : make_program(step.step_shape, 0, step.plans).steps) {
     if (done.tick < 0) continue;
     const plan::Workload& workload =
         step.plans.at(static_cast<std::size_t>(done.plan)).forward.workload;
@@ -186,7 +186,7 @@ TEST(LayerClasses, PipelineStagesCountTheLayersOfTheModel) {
   ASSERT_EQ(step.index.classes(), 2);
   for (const Rank rank : {0, 1}) {
     std::set<int> dense;
-    for (const Step& done : make_program(step.outline, rank, step.plans).steps) {
+    for (const Step& done : make_program(step.step_shape, rank, step.plans).steps) {
       if (done.layer < 0 || done.plan < 0) continue;
       if (step.index.layer_class(done.plan) == 0) dense.insert(done.layer);
     }

@@ -86,7 +86,7 @@ TEST(Program, HalvesTakeTurns) {
   e.parallel.data = 2;
   e.attention.overlap = config::Overlap::ping_pong;
   std::vector<TickPlans> ticks = {test::one_move(), test::one_move()};
-  ticks[1].part = 1;
+  ticks[1].half = 1;
   std::string order;  // of what rank 1 does in the forward pass; capital: the second half
   for (const Step& step : make_program(StepShape(e), 1, ticks).steps) {
     if (step.pass != Pass::forward) break;
@@ -96,7 +96,7 @@ TEST(Program, HalvesTakeTurns) {
         {attend, 'a'},           {post_results, 'r'}, {attention_outputs, 'o'}};
     const auto found = letters.find(step.operation);
     if (found == letters.end()) continue;
-    order += static_cast<char>(step.part == 0 ? found->second : std::toupper(found->second));
+    order += static_cast<char>(step.half == 0 ? found->second : std::toupper(found->second));
   }
   // Messages of one half are under way (p, r) while the other computes (i, a, o).
   EXPECT_EQ(order,
@@ -131,9 +131,9 @@ TEST(Program, BuffersAreThoseThatTheScheduleNeeds) {
     e.parallel.schedule = word == "aligned" ? config::PipelineSchedule::phase_aligned
                           : chunks > 1      ? config::PipelineSchedule::interleaved
                                             : config::PipelineSchedule::one_f_one_b;
-    const StepShape outline(e);
-    const std::vector<TickPlans> ticks(outline.ticks().size());
-    return make_program(outline, rank, ticks).buffers;
+    const StepShape step_shape(e);
+    const std::vector<TickPlans> ticks(step_shape.ticks().size());
+    return make_program(step_shape, rank, ticks).buffers;
   };
   for (Rank stage = 0; stage < 4; ++stage) {
     EXPECT_EQ(buffers("1f1b", 1, stage), 4 - stage);
@@ -202,8 +202,9 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
     const test::RandomStep step(seed);
-    const StepShape& outline = *step.outline;
-    const long units = static_cast<long>(outline.pipeline.microbatches) * outline.pipeline.chunks;
+    const StepShape& step_shape = *step.step_shape;
+    const long units =
+        static_cast<long>(step_shape.pipeline.microbatches) * step_shape.pipeline.chunks;
     for (const Program& program : step.programs) {
       std::map<std::pair<Operation, Pass>, long> count;
       long recomputed = 0;
@@ -214,18 +215,18 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
           ++count[{done.operation, done.pass}];
         }
       }
-      const long trains = outline.layout.trains(program.rank) ? 1 : 0;
-      const long layers = trains * units * outline.layers * outline.parts;
+      const long trains = step_shape.layout.trains(program.rank) ? 1 : 0;
+      const long layers = trains * units * step_shape.layers * step_shape.halves;
       EXPECT_EQ((count[{load, Pass::forward}]), trains * units);
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         EXPECT_EQ((count[{attention_inputs, pass}]), layers);
         EXPECT_EQ((count[{attention_outputs, pass}]), layers);
       }
-      const bool recomputes = outline.recompute == config::Recompute::attention ||
-                              outline.recompute == config::Recompute::layer;
+      const bool recomputes = step_shape.recompute == config::Recompute::attention ||
+                              step_shape.recompute == config::Recompute::layer;
       EXPECT_EQ(recomputed, recomputes ? layers : 0);
       EXPECT_EQ((count[{reduce_layer, Pass::backward}]),
-                trains * outline.layers * outline.pipeline.chunks);
+                trains * step_shape.layers * step_shape.pipeline.chunks);
       EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);
       EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
       EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
@@ -237,26 +238,26 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
 TEST(Program, RanksThatShareTheAttentionOfALayerCallThePassAlike) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const test::RandomStep step(seed);
-    const StepShape& outline = *step.outline;
+    const StepShape& step_shape = *step.step_shape;
     std::map<std::size_t, std::tuple<int, int, int, Phase>> passes;  // stage, tick, layer, phase
     int serving = 0;
     for (const Program& program : step.programs) {
-      const bool pooled = outline.layout.pools_stages();
-      const int stage = pooled ? 0 : outline.layout.coordinates(program.rank).pipeline;
+      const bool pooled = step_shape.layout.pools_stages();
+      const int stage = pooled ? 0 : step_shape.layout.coordinates(program.rank).pipeline;
       const bool attends = std::ranges::any_of(
           program.steps, [](const Step& s) { return s.operation == Operation::attend; });
-      EXPECT_TRUE(outline.layout.serves(program.rank) || !attends);
-      serving += outline.layout.serves(program.rank) && stage == 0 ? 1 : 0;
+      EXPECT_TRUE(step_shape.layout.serves(program.rank) || !attends);
+      serving += step_shape.layout.serves(program.rank) && stage == 0 ? 1 : 0;
       for (const Step& done : program.steps) {
         if (done.operation != Operation::attend) continue;
-        const LayerPass pass{done.tick / outline.parts, done.layer, phase_of(done)};
-        const std::size_t number = outline.number_of(pass, program.rank);
-        ASSERT_LT(number, outline.layer_passes());
+        const LayerPass pass{done.tick / step_shape.halves, done.layer, phase_of(done)};
+        const std::size_t number = step_shape.number_of(pass, program.rank);
+        ASSERT_LT(number, step_shape.layer_passes());
         const std::tuple place(stage, pass.tick, pass.layer, pass.phase);
         EXPECT_EQ(passes.emplace(number, place).first->second, place) << seed;
       }
     }
-    EXPECT_EQ(outline.servers_of_pass(), serving) << seed;
+    EXPECT_EQ(step_shape.servers_of_pass(), serving) << seed;
   }
 }
 

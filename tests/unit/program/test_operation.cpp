@@ -77,7 +77,7 @@ TEST(Operations, KnowWhereTheyBelong) {
   step.microbatch = 1;
   step.layer = 5;
   step.stage = 2;
-  step.part = 1;
+  step.half = 1;
   EXPECT_EQ(context_of(step, 1), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
   EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, 1}));
   step.operation = Operation::load;

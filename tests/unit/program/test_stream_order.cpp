@@ -24,7 +24,7 @@ StepShape shape_of(int stages, int chunks, int microbatches,
   return StepShape(e);
 }
 
-std::string name_of(const Unit& unit) {
+std::string name_of(const MicrobatchPass& unit) {
   std::string name = unit.pass == Pass::forward ? "F" : "B";
   return name + std::to_string(unit.microbatch);
 }
@@ -60,9 +60,9 @@ TEST(StreamOrder, HasOnePlaceForEachMessageAndBothEndsAgree) {
         std::set<StreamPlace> sent, received;
         for (int stage = 0; stage < stages; ++stage) {
           const StreamOrder order = order_streams(shape, stage);
-          const std::vector<Unit> units = units_of(shape, true, stage);
+          const std::vector<MicrobatchPass> units = microbatch_passes(shape, true, stage);
           for (std::size_t i = 0; i < units.size(); ++i) {
-            const Unit& unit = units[i];
+            const MicrobatchPass& unit = units[i];
             const bool first = stage == 0 && unit.chunk == 0;
             const bool last = stage + 1 == stages && unit.chunk + 1 == chunks;
             if (unit.microbatch < 0 || (unit.pass == Pass::forward ? last : first)) continue;

@@ -48,14 +48,15 @@ TickPlans sized_move() {
 // (its results must have left) to 6.5, the other from 7.25 to 9.75; 30 bytes are back at 11.5.
 TEST(Clock, TwoRanksByHand) {
   const config::Experiment e = program::test::experiment_of(2, 0, 1, 1);
-  const StepShape outline(e);
+  const StepShape step_shape(e);
   const std::vector<TickPlans> ticks = {sized_move()};
-  const Costs costs(one_second_tasks(), e, outline.layout);
+  const Costs costs(one_second_tasks(), e, step_shape.layout);
   std::vector<std::pair<double, double>> waits[2];
   const auto observe = [&](const Span& span) {
     if (span.what == Activity::wait) waits[span.rank].emplace_back(span.begin, span.end);
   };
-  const Result result = simulate(e, outline, make_programs(outline, ticks), ticks, costs, observe);
+  const Result result =
+      simulate(e, step_shape, make_programs(step_shape, ticks), ticks, costs, observe);
   using Waits = std::vector<std::pair<double, double>>;
   EXPECT_EQ(waits[0], (Waits{{1, 4}, {6.5, 11.5}}));
   EXPECT_EQ(waits[1], (Waits{{1, 1.75}, {6.5, 7.25}}));
@@ -75,8 +76,8 @@ TEST(Clock, MessagesTakeTurnsAtThePortsOfBothEnds) {
   machine.links.adapters = 1;
   machine.ranks_per_node = 2;
   config::Experiment e = program::test::experiment_of(6, 0, 1, 1);
-  const StepShape outline(e);
-  const Costs costs(machine, e, outline.layout);
+  const StepShape step_shape(e);
+  const Costs costs(machine, e, step_shape.layout);
   Network network(costs, 6);
   EXPECT_DOUBLE_EQ(network.transfer(0, 1, 20, 0), 0 + 1 + 2);
   EXPECT_DOUBLE_EQ(network.transfer(0, 1, 10, 0), 2 + 1 + 1);  // leaves after the first one
@@ -109,15 +110,16 @@ TEST(Clock, OneTensorRankStandsForAll) {
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const RandomStep step(seed);
-    const int tensor = step.outline->layout.tensor();
+    const int tensor = step.step_shape->layout.tensor();
     if (tensor == 1) continue;
-    const Costs costs(cluster(), step.experiment, step.outline->layout);
+    const Costs costs(cluster(), step.experiment, step.step_shape->layout);
     std::vector<Program> lead;
     for (const Program& program : step.programs) {
-      if (step.outline->layout.tensor_of(program.rank) == 0) lead.push_back(program);
+      if (step.step_shape->layout.tensor_of(program.rank) == 0) lead.push_back(program);
     }
-    const Result all = simulate(step.experiment, *step.outline, step.programs, step.ticks, costs);
-    const Result one = simulate(step.experiment, *step.outline, lead, step.ticks, costs);
+    const Result all =
+        simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs);
+    const Result one = simulate(step.experiment, *step.step_shape, lead, step.ticks, costs);
     EXPECT_EQ(ends(one), ends(all)) << seed;
     EXPECT_DOUBLE_EQ(one.lower_bound_seconds, all.lower_bound_seconds) << seed;
     for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
@@ -134,8 +136,8 @@ TEST(Clock, TwiceAsFastTakesHalfTheTime) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const RandomStep step(seed);
     const auto seconds = [&](const Machine& machine) {
-      const Costs costs(machine, step.experiment, step.outline->layout);
-      return simulate(step.experiment, *step.outline, step.programs, step.ticks, costs).seconds;
+      const Costs costs(machine, step.experiment, step.step_shape->layout);
+      return simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs).seconds;
     };
     Machine fast = cluster();
     const double once = seconds(fast);
@@ -156,7 +158,7 @@ TEST(Clock, TwiceAsFastTakesHalfTheTime) {
 TEST(Clock, SpansOfARankFollowOneAnother) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const RandomStep step(seed);
-    const Costs costs(cluster(), step.experiment, step.outline->layout);
+    const Costs costs(cluster(), step.experiment, step.step_shape->layout);
     std::map<Rank, double> last, computing, waiting;
     std::map<std::uint32_t, int> ends_of_message;
     const auto observe = [&](const Span& span) {
@@ -174,7 +176,7 @@ TEST(Clock, SpansOfARankFollowOneAnother) {
       if (waits) waiting[span.rank] += span.end - span.begin;
     };
     const Result result =
-        simulate(step.experiment, *step.outline, step.programs, step.ticks, costs, observe);
+        simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs, observe);
     for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
       const auto key = static_cast<Rank>(rank);
       EXPECT_NEAR(result.ranks[rank].attention, computing[key], 1e-9) << seed;
@@ -188,9 +190,9 @@ TEST(Clock, SpansOfARankFollowOneAnother) {
 TEST(Clock, NoStepBeatsItsLowerBoundOrItsSlowestRank) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const RandomStep step(seed);
-    const Costs costs(cluster(), step.experiment, step.outline->layout);
+    const Costs costs(cluster(), step.experiment, step.step_shape->layout);
     const Result result =
-        simulate(step.experiment, *step.outline, step.programs, step.ticks, costs);
+        simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs);
     EXPECT_GE(result.seconds, result.lower_bound_seconds) << seed;
     for (const RankTimes& rank : result.ranks) {
       EXPECT_NEAR(rank.busy() + rank.waiting + rank.collectives, rank.end, 1e-9) << seed;
@@ -202,8 +204,8 @@ TEST(Clock, ASlowRankIsSlowAndTheOthersWait) {
   config::Experiment e = RandomStep(3).experiment;
   const RandomStep step(3);
   const auto run = [&](const config::Experiment& experiment, std::int64_t number = 0) {
-    const Costs costs(cluster(), experiment, step.outline->layout);
-    return simulate(experiment, *step.outline, step.programs, step.ticks, costs, {}, number);
+    const Costs costs(cluster(), experiment, step.step_shape->layout);
+    return simulate(experiment, *step.step_shape, step.programs, step.ticks, costs, {}, number);
   };
   const Result even = run(e);
   e.cluster.slow_ranks = {{0, 0.5}};
@@ -230,8 +232,8 @@ Computing computing(const RandomStep& step, const config::Experiment& experiment
     const bool backward = span.step->recompute || span.step->pass == program::Pass::backward;
     sums[span.rank][span.step->tick < 0 ? 2 : backward ? 1 : 0] += span.end - span.begin;
   };
-  const Costs costs(cluster(), experiment, step.outline->layout);
-  simulate(experiment, *step.outline, step.programs, step.ticks, costs, observe, number);
+  const Costs costs(cluster(), experiment, step.step_shape->layout);
+  simulate(experiment, *step.step_shape, step.programs, step.ticks, costs, observe, number);
   return sums;
 }
 
@@ -271,8 +273,8 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
   e.cluster.faults = {{0, 1, 5.0, config::FaultPhase::forward, config::FaultWork::attention, {}}};
   double still = 0;
   const auto observe = [&](const Span& span) { still += span.still; };
-  const Costs costs(cluster(), e, step.outline->layout);
-  simulate(e, *step.outline, step.programs, step.ticks, costs, observe, 1);
+  const Costs costs(cluster(), e, step.step_shape->layout);
+  simulate(e, *step.step_shape, step.programs, step.ticks, costs, observe, 1);
   EXPECT_EQ(still, 5.0);
   Computing paused = computing(step, e, 1);
   EXPECT_NEAR(paused[0][0], even.at(0)[0] + 5.0, 1e-9);

@@ -28,16 +28,16 @@ using Steps = std::vector<Step>;
 struct Setting {
   Setting(int trainers, int servers, int layers, int ticks)
       : experiment(program::test::experiment_of(trainers, servers, layers, ticks)),
-        outline(experiment) {}
+        step_shape(experiment) {}
   std::vector<Program> programs(const std::vector<TickPlans>& ticks) const {
-    return program::test::make_programs(outline, ticks);
+    return program::test::make_programs(step_shape, ticks);
   }
   std::vector<std::string> faults(const std::vector<Program>& programs,
                                   const std::vector<TickPlans>& ticks) const {
-    return simulate::faults(experiment, outline, programs, ticks);
+    return simulate::faults(experiment, step_shape, programs, ticks);
   }
   config::Experiment experiment;
-  StepShape outline;
+  StepShape step_shape;
 };
 
 /// First operation of this kind, pass and stage.
@@ -54,7 +54,7 @@ TEST(Faults, NoneInProgramsOfRealPlans) {
   int exchanges = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const RandomStep step(seed);
-    EXPECT_THAT(faults(step.experiment, *step.outline, step.programs, step.ticks), IsEmpty())
+    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.ticks), IsEmpty())
         << seed;
     for (const TickPlans& tick : step.ticks) {
       for (const plan::Stage& stage : tick.forward.stages) exchanges += !stage.moves.empty();
@@ -213,7 +213,8 @@ TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
     const auto [rank, i] = draw.of(posts);
     Steps& steps = step.programs[rank].steps;
     steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
-    EXPECT_THAT(faults(step.experiment, *step.outline, step.programs, step.ticks), Not(IsEmpty()))
+    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.ticks),
+                Not(IsEmpty()))
         << seed;
     ++planted;
   }

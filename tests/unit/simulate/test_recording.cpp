@@ -124,7 +124,7 @@ TEST(Recording, PlacesEvents) {
 TEST(Recording, CountsTicksAndHalvesAsPlansDo) {
   Step step = attention_step(Operation::attend);
   step.plan = 7;  // two a tick in ping-pong
-  step.part = 1;
+  step.half = 1;
   const Event half = record(span_of(step, Activity::compute), 2);
   EXPECT_EQ(half.tick, 3);
   EXPECT_EQ(half.half, 1);

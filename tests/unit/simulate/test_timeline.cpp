@@ -59,9 +59,9 @@ Machine free_messages() {
 Result predict(const config::Experiment& e, const data::Corpus& corpus, const Machine& machine) {
   const data::Packer packer(corpus, e);
   const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
-  const StepShape outline(e);
-  const Costs costs(machine, e, outline.layout);
-  return simulate(e, outline, make_programs(outline, ticks), ticks, costs);
+  const StepShape step_shape(e);
+  const Costs costs(machine, e, step_shape.layout);
+  return simulate(e, step_shape, make_programs(step_shape, ticks), ticks, costs);
 }
 
 Result predict(const config::Experiment& e, const Machine& machine) {
@@ -162,12 +162,12 @@ TEST(Simulator, ADeadlockIsAnError) {
   const config::Experiment e = experiment(2, 1, 2);
   const data::Packer packer(OneLength(256), e);
   const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
-  const StepShape outline(e);
-  std::vector<Program> programs = make_programs(outline, ticks);
-  const Costs costs(Machine{}, e, outline.layout);
+  const StepShape step_shape(e);
+  std::vector<Program> programs = make_programs(step_shape, ticks);
+  const Costs costs(Machine{}, e, step_shape.layout);
   std::erase_if(programs[0].steps,
                 [](const Step& step) { return step.operation == Operation::send; });
-  EXPECT_THROW(simulate(e, outline, programs, ticks, costs), Error);
+  EXPECT_THROW(simulate(e, step_shape, programs, ticks, costs), Error);
 }
 
 }  // namespace
