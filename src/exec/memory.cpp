@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -151,6 +152,37 @@ std::string MemoryEstimate::largest() const {
   return fmt::format("{} {}", top->second, format_bytes(static_cast<double>(top->first)));
 }
 
+namespace {
+
+/// Every number of an estimate, combined with that of another.
+template <typename Combine>
+void combine(MemoryEstimate& a, const MemoryEstimate& b, Combine combine_numbers) {
+  for (const auto field :
+       {&MemoryEstimate::parameters, &MemoryEstimate::activations, &MemoryEstimate::attention,
+        &MemoryEstimate::communication, &MemoryEstimate::nccl, &MemoryEstimate::other,
+        &MemoryEstimate::gradients, &MemoryEstimate::optimizer}) {
+    a.*field = combine_numbers(a.*field, b.*field);
+  }
+}
+
+}  // namespace
+
+MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& more) {
+  combine(*this, more, std::plus());
+  return *this;
+}
+
+MemoryEstimate& MemoryEstimate::operator-=(const MemoryEstimate& less) {
+  combine(*this, less, std::minus());
+  return *this;
+}
+
+MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b) {
+  MemoryEstimate most = a;
+  combine(most, b, [](std::int64_t x, std::int64_t y) { return std::max(x, y); });
+  return most;
+}
+
 MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepShape& step_shape,
                                const program::Program& program,
                                std::span<const program::TickPlans> ticks) {
@@ -177,6 +209,13 @@ MemoryEstimate least_memory(const config::Experiment& e, const program::StepShap
   add_trainer(e, step_shape, {trainer, program::buffers_of_stage(step_shape, stage), {}},
               usual_rows(e), memory);
   return memory;
+}
+
+MemoryEstimate least_memory(const config::Experiment& e) {
+  const program::StepShape step_shape(e);
+  const Rank last = step_shape.layout.rank({0, step_shape.layout.pipeline() - 1, 0, 0});
+  return std::max(least_memory(e, step_shape, 0), least_memory(e, step_shape, last),
+                  [](const auto& a, const auto& b) { return a.total() < b.total(); });
 }
 
 MemoryLimit memory_limit(const config::Run& run, const MemoryLimit& device) {

@@ -32,7 +32,12 @@ struct MemoryEstimate {
   }
   /// "activations 1.2 GB": the largest of them.
   std::string largest() const;
+
+  MemoryEstimate& operator+=(const MemoryEstimate& more);
+  MemoryEstimate& operator-=(const MemoryEstimate& less);
 };
+/// The larger one of each kind: buffers that grow and stay.
+MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b);
 
 /// @param program  of the rank
 /// @param ticks    of its pool
@@ -52,6 +57,8 @@ bool uses_nccl(const config::Experiment& experiment);
 /// What a trainer needs whatever the plans are: no foreign rows, no messages of attention.
 MemoryEstimate least_memory(const config::Experiment& experiment,
                             const program::StepShape& step_shape, Rank trainer);
+/// The larger of the first and the last stage.
+MemoryEstimate least_memory(const config::Experiment& experiment);
 
 /// What a rank may use, and who says so.
 struct MemoryLimit {

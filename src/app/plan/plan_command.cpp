@@ -4,7 +4,7 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/index_file.hpp"
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"

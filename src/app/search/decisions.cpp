@@ -5,9 +5,9 @@
 
 #include <optional>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
+#include "app/predict/sample.hpp"
 #include "app/search/candidates.hpp"
-#include "app/search/sample.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
@@ -46,11 +46,8 @@ class Trial {
     return estimate(sample_, ticks_, least_.seconds(e_), machine_).seconds;
   }
   std::int64_t bytes() const {
-    exec::MemoryEstimate memory = least_memory(e_);
-    const exec::MemoryEstimate more = memory_of_plans(sample_, ticks_);
-    memory.activations += more.activations;
-    memory.attention += more.attention;
-    memory.communication += more.communication;
+    exec::MemoryEstimate memory = exec::least_memory(e_);
+    memory += memory_of_plans(sample_, ticks_);
     return memory.total();
   }
   /// Empty where no tolerance was tried.

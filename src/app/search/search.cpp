@@ -11,10 +11,10 @@
 #include <tuple>
 #include <utility>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
+#include "app/predict/sample.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/search/decisions.hpp"
-#include "app/search/sample.hpp"
 #include "app/search/search_report.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
@@ -167,8 +167,8 @@ class Search {
                                                                                          : best;
   }
 
-  /// The best with cad or without, where it was not worth it, to compare with: of those that are
-  /// quickly simulated, looked at as the others were.
+  /// Simulates the best candidate of the losing kind, with cad or without, so that the report can
+  /// compare: one that is quickly simulated, looked at as the others were.
   void compare(bool cad) {
     double best = std::numeric_limits<double>::infinity();
     for (const Judged& judged : ranked_) {
@@ -280,11 +280,8 @@ class Search {
 
   /// @param more  than the least, of plans
   void measure_least(Judged& judged, const exec::MemoryEstimate& more = {}) const {
-    exec::MemoryEstimate memory = least_memory(judged.candidate.of(given_));
-    memory.activations += more.activations;
-    memory.attention += more.attention;
-    memory.communication += more.communication;
-    memory.nccl += more.nccl;
+    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_));
+    memory += more;
     judged.bytes = memory.total();
     judged.fullest = memory.largest();
   }

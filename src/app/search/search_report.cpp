@@ -7,7 +7,7 @@
 #include <array>
 #include <iterator>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 

@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/simulate/simulation.hpp"
 
-#include <algorithm>
-
 #include "app/experiment_file.hpp"
 #include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
-namespace {
-
-/// What a rank has allocated after two steps: its buffers grow and stay.
-exec::MemoryEstimate larger(const exec::MemoryEstimate& a, const exec::MemoryEstimate& b) {
-  exec::MemoryEstimate most = b;
-  most.parameters = std::max(a.parameters, b.parameters);
-  most.activations = std::max(a.activations, b.activations);
-  most.attention = std::max(a.attention, b.attention);
-  most.communication = std::max(a.communication, b.communication);
-  most.nccl = std::max(a.nccl, b.nccl);
-  most.other = std::max(a.other, b.other);
-  return most;
-}
-
-}  // namespace
 
 config::Machine load_machine(const config::Cluster& cluster) {
   if (cluster.machine.empty()) return {};
@@ -54,7 +37,9 @@ SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& obser
   SimulatedStep result{forecast(experiment_, *step_shape_, batch, *costs_, all_ranks_, observer),
                        batch};
   held_.resize(result.memory.size());
-  for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = larger(held_[i], result.memory[i]);
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    held_[i] = exec::larger_of_each(held_[i], result.memory[i]);
+  }
   result.memory = held_;
   return result;
 }

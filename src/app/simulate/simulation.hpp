@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "app/search/search.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/config/experiment.hpp"

@@ -4,7 +4,7 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "app/train/start.hpp"

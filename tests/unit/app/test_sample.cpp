@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps estimated on a part: what the part is, and how near the estimates of many candidates come
 // to their simulation in full.
-#include "app/search/sample.hpp"
+#include "app/predict/sample.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "app/search/candidates.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"

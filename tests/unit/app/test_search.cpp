@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "app/search/candidates.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"

@@ -28,9 +28,6 @@ struct Forecast {
   std::vector<plan::Plan> forward_plans() const;
 };
 
-/// The larger of the first and the last stage, whatever the plans are.
-exec::MemoryEstimate least_memory(const config::Experiment& experiment);
-
 /// @param all_ranks  @see forecast
 std::vector<program::Program> make_programs(const program::StepShape& step_shape,
                                             std::span<const program::TickPlans> ticks,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 
 #include <fmt/format.h>
 
@@ -34,13 +34,6 @@ std::vector<plan::Plan> Forecast::forward_plans() const {
 std::size_t Forecast::fullest() const {
   const auto most = std::ranges::max_element(memory, {}, &exec::MemoryEstimate::total);
   return static_cast<std::size_t>(most - memory.begin());
-}
-
-exec::MemoryEstimate least_memory(const config::Experiment& e) {
-  const program::StepShape step_shape(e);
-  const Rank last = step_shape.layout.rank({0, step_shape.layout.pipeline() - 1, 0, 0});
-  return std::max(exec::least_memory(e, step_shape, 0), exec::least_memory(e, step_shape, last),
-                  [](const auto& a, const auto& b) { return a.total() < b.total(); });
 }
 
 std::vector<program::Program> make_programs(const program::StepShape& step_shape,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/search/sample.hpp"
+#include "app/predict/sample.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "app/plan/forecast.hpp"
+#include "app/predict/forecast.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/simulate/least_time.hpp"
 #include "cadenza/simulate/simulator.hpp"
@@ -185,13 +185,10 @@ exec::MemoryEstimate memory_of_plans(const Sample& sample,
     const auto memory = exec::estimate_memory(e, step_shape, {rank, buffers, {}}, ticks);
     if (memory.total() > most.total()) most = memory;
   }
-  const exec::MemoryEstimate least = least_memory(e);
-  most.parameters = 0;  // a share of the moments depends on the number of ranks
-  most.activations = std::max<std::int64_t>(0, most.activations - least.activations);
-  most.attention -= least.attention;
-  most.communication -= least.communication;
-  most.nccl -= least.nccl;
-  most.other -= least.other;
+  most -= exec::least_memory(e);
+  // A share of the moments depends on the number of ranks, and all else of them not on plans.
+  most.parameters = most.gradients = most.optimizer = 0;
+  most.activations = std::max<std::int64_t>(0, most.activations);
   return most;
 }
 

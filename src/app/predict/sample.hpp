@@ -51,7 +51,7 @@ struct Estimate {
 Estimate estimate(const Sample& sample, std::span<const program::TickPlans> ticks, double bound,
                   const config::Machine& machine);
 
-/// What plans add to the least memory (least_memory in forecast.hpp) of the sample's fullest rank.
+/// The memory that plans add to the least (exec::least_memory) of the sample's fullest rank.
 exec::MemoryEstimate memory_of_plans(const Sample& sample,
                                      std::span<const program::TickPlans> ticks);
 
