@@ -14,7 +14,7 @@ import harness
 SUBCOMMANDS = ("cadenza", "cadenza-analyze")
 LAUNCHERS = ("mpirun", "srun")
 # What clusters and packagers have, and test machines need not.
-ELSEWHERE = {"module", "sbatch", "squeue", "scancel", "srun", "spack", "git"}
+ELSEWHERE = {"module", "sbatch", "squeue", "scancel", "srun", "git"}
 OPTION = re.compile(r"--[a-z][\w-]*")
 ASSIGNMENT = re.compile(r"\w+=.*")
 INPUT = re.compile(r"[\w./~-]+\.(yaml|txt|h5|csv|json|bin|npy|sbatch|sh)")
