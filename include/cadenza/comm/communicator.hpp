@@ -77,12 +77,13 @@ class TypedSpan {
       : data_(reinterpret_cast<Byte*>(numbers.data())),
         size_(numbers.size()),
         type_(number_type<std::remove_const_t<T>>()) {}
+  /// Numbers may be read where constant ones are asked for.
+  template <typename Other>
+  requires(std::is_const_v<Byte>&& std::is_same_v<Other, std::byte>)
+      TypedSpan(const TypedSpan<Other>& numbers)
+      : TypedSpan(numbers.bytes(), numbers.type()) {}
   TypedSpan(std::span<Byte> bytes, NumberType type)
       : data_(bytes.data()), size_(bytes.size() / size_of(type)), type_(type) {}
-
-  operator TypedSpan<const std::byte>() const requires(!std::is_const_v<Byte>) {
-    return {bytes(), type_};
-  }
 
   std::size_t size() const { return size_; }  ///< numbers
   NumberType type() const { return type_; }
