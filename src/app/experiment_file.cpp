@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include "app/runtime/failure.hpp"
+#include "app/runtime/machine.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
@@ -85,13 +86,6 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
   if (world.rank() == 0) tell_unused(unused);
   world.set_timeout(experiment.run.timeout);
   return experiment;
-}
-
-void require_dtype(config::Dtype dtype, bool has_bfloat16, const std::string& host) {
-  if (dtype != config::Dtype::bfloat16 || has_bfloat16) return;
-  fail(ExitCode::usage,
-       "run.dtype: bfloat16 needs a {}; host {} has none; valid here: float32, float64",
-       kDeviceIsCuda ? "device of compute capability 8.0 or newer" : "processor with AVX2", host);
 }
 
 }  // namespace cadenza::app

@@ -119,6 +119,9 @@ enum class Group : std::uint8_t {
   trainers,  ///< all of them
 };
 
+using PassRatesOf = config::PassRates config::ElementWise::*;
+using RateOf = double config::ElementWise::*;
+
 struct OperationInfo {
   Operation operation = Operation::load;
   std::string_view name;
@@ -137,8 +140,8 @@ struct OperationInfo {
   /// Whether it computes by the model's shape: products and bytes (OperationShapes::work).
   bool has_shape = false;
   /// The machine's rates for its element-wise part, by pass or for both; null: the common rate.
-  config::PassRates config::ElementWise::*pass_rates = nullptr;
-  double config::ElementWise::*rate = nullptr;
+  PassRatesOf pass_rates = nullptr;
+  RateOf rate = nullptr;
 };
 
 /// By operation.

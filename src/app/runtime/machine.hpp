@@ -13,6 +13,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/attention.hpp"
+#include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device_identity.hpp"
 #include "cadenza/trace/event.hpp"
 
@@ -91,5 +92,26 @@ std::string utc_now();  ///< "20261121T140501Z"
 /// "AVX-512"; where ranks differ "AVX-512 on ranks 0-2,5; AVX2 on ranks 3-4".
 /// @param kernels  of every rank, in rank order
 std::string describe_kernels(std::span<const std::string> kernels);
+
+// run.dtype as a type, and whether a host has it.
+
+/// Calls body(Real{}) with the type that the run computes in.
+template <typename Body>
+void with_real(config::Dtype dtype, Body body) {
+  switch (dtype) {
+    case config::Dtype::bfloat16:
+      return body(bfloat16{});
+    case config::Dtype::float32:
+      return body(float{});
+    case config::Dtype::float64:
+      return body(double{});
+  }
+}
+
+/// Planning asks for no more than the experiment says; computing needs the host's consent.
+/// @param has_bfloat16  kernels::supports_bfloat16() of this rank
+/// @param host          its name, for the message
+/// @throws Error(usage)
+void require_dtype(config::Dtype dtype, bool has_bfloat16, const std::string& host);
 
 }  // namespace cadenza::app

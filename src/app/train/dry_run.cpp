@@ -5,6 +5,7 @@
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
 #include "app/predict/forecast.hpp"
+#include "app/runtime/machine.hpp"
 #include "app/search/search.hpp"
 #include "app/simulate/simulation.hpp"
 #include "app/train/start.hpp"

@@ -3,6 +3,7 @@
 
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
+#include "app/runtime/machine.hpp"
 #include "app/runtime/signals.hpp"
 #include "app/train/training.hpp"
 #include "cadenza/base/text.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which types a host computes in.
-#include "app/experiment_file.hpp"
+#include "app/runtime/machine.hpp"
 
 #include <gmock/gmock.h>
 
