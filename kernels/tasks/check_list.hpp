@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every kernel asks of a call.
+// Checks of a call that every kernel requires.
 #pragma once
 
 #include "cadenza/kernels/attention.hpp"
