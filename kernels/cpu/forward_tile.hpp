@@ -143,9 +143,8 @@ template <typename M>
   const auto before = M::multiply(M::load(sum), keep);
   const auto addend = M::fma(M::load(lost), keep, added);
   const auto total = M::add(before, addend);
-  const auto taken =
-      M::subtract(total, before);  // part of addend; the rest is lost (Knuth's two-sum)
-  const auto kept = M::subtract(total, taken);  // part of before
+  const auto taken = M::subtract(total, before);  // of addend; the rest is lost (Knuth's two-sum)
+  const auto kept = M::subtract(total, taken);    // of before
   M::store(lost, M::add(M::subtract(before, kept), M::subtract(addend, taken)));
   M::store(sum, total);
 }

@@ -21,8 +21,7 @@ namespace cadenza::kernels::device {
 
 using Bits = std::uint16_t;  ///< a bfloat16
 
-inline constexpr int kMostRows =
-    256;  ///< rows of a unit of any pass at most; a multiple of every pass' rows
+inline constexpr int kMostRows = 256;  ///< of a unit, at most; a multiple of every pass' rows
 /// Queries after which sums of dK and dV are added to memory: a sum of sums of so many terms loses
 /// far less than the rounding of its factors.
 inline constexpr int kQueriesPerFlush = 4096;
@@ -94,8 +93,7 @@ struct Problem {
   const Rotation* rotations = nullptr;
   const Entry* entries = nullptr;
   const Unit* units = nullptr;
-  const int* order =
-      nullptr;  ///< entries of the units; in a unit, those of one rotation are adjacent
+  const int* order = nullptr;  ///< entries of the units, grouped by rotation in each
 };
 
 /// Rows of one head in memory: element d of row r at data[r * stride + d].

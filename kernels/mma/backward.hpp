@@ -109,8 +109,7 @@ struct KeyGradientShape {
   static constexpr int kThreads = kShare * kRows / kWarpRows * 32;
   static constexpr int kBlocks = kDim > 64 ? 1 : kDim > 32 ? 2 : 3;
   static constexpr int kTile = kQueryTile;
-  static constexpr int kPart =
-      32;  ///< queries of a tile at once: sums of two products in registers
+  static constexpr int kPart = 32;  ///< queries at once: sums of two products in registers
   static constexpr int kColumns = kDim / kShare;
   static constexpr int kKeys = 0;
   static constexpr int kValues = kRows * kDim;

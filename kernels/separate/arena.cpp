@@ -58,11 +58,9 @@ class Arena {
   std::map<std::size_t, std::vector<char*>> released_;  ///< by size, for reuse
 };
 
-constexpr std::size_t kReserved = std::size_t{1}
-                                  << 36;  // addresses; pages are allocated at first use
+constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses; pages come with use
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
-constexpr std::size_t kGap =
-    64;  // at least so many bytes after every array, for the address sanitizer
+constexpr std::size_t kGap = 64;  // least gap after an array, for the address sanitizer
 
 /// Bytes that an array takes in the arena: few sizes, so that released memory soon fits again and
 /// the arena, all pages of which are closed and opened with every kernel, stays small.

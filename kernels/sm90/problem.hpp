@@ -43,11 +43,10 @@ enum BufferMap { kBufferK, kBufferV, kBufferMaps };
 struct Problem : device::Problem {
   int unit_count = 0;
   int* next_unit = nullptr;  ///< counter of units that blocks took; launch() sets it to 0
-  const TensorMap* entry_maps = nullptr;  ///< [entries, kEntryMaps]
-  const TensorMap* rotation_maps =
-      nullptr;                           ///< rotated queries of every rotation, in tiles of units
-  const TensorMap* dout_maps = nullptr;  ///< for every buffer of queries, in tiles of units
-  const TensorMap* key_maps = nullptr;   ///< [buffers of keys, kBufferMaps]
+  const TensorMap* entry_maps = nullptr;     ///< [entries, kEntryMaps]
+  const TensorMap* rotation_maps = nullptr;  ///< rotated queries by rotation, tiles of units
+  const TensorMap* dout_maps = nullptr;      ///< for every buffer of queries, in tiles of units
+  const TensorMap* key_maps = nullptr;       ///< [buffers of keys, kBufferMaps]
 };
 
 }  // namespace cadenza::kernels::sm90

@@ -32,7 +32,7 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads = config::HeadsOf::model);
 
-// ---- run.dtype as a type, and whether a host supports it ----
+// --- run.dtype as a type, and whether a host supports it ---
 
 /// Calls body(Real{}) with the type in which the run computes.
 template <typename Body>

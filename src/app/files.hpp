@@ -16,7 +16,7 @@ namespace cadenza::app {
 config::FileContents file_contents(const config::Experiment& experiment,
                                    const data::Corpus& corpus);
 
-// ---- A file that a command writes at --output ----
+// --- A file that a command writes at --output ---
 
 /// Requires that the output may be written, before a command spends minutes: a typing error must
 /// not cost a file. It may replace a file that an earlier call of the same command wrote or, with

@@ -45,7 +45,7 @@ class OutputFolder {
   int file_ = -1;
 };
 
-// ---- The folder of a run ----
+// --- The folder of a run ---
 
 /// One line of metrics.jsonl.
 struct StepMetrics {

@@ -30,7 +30,7 @@ struct HungRank {
 /// grouped by what they wait for.
 std::string describe_hang(double seconds, std::span<const HungRank> ranks);
 
-// ---- The watch ----
+// --- The watch ---
 // When nothing has completed on any rank for run.timeout seconds, the job ends and names the ranks
 // that do not answer.
 //

@@ -95,8 +95,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
                       std::int64_t step) {
   using Sum = Accumulator<Real>;
   std::optional<model::CheckpointWriter> writer;
-  std::optional<Error>
-      failure;  // rank 0 fails only after all is received: other ranks go on sending
+  std::optional<Error> failure;  // thrown once all is received: other ranks go on sending
   const auto attempt = [&](auto action) {
     if (failure || trainers.rank() != 0) return;
     try {

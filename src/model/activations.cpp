@@ -118,7 +118,7 @@ class Builder {
   void make_head(Activations<Real>& work) {
     const std::int64_t vocab = shape_.vocab.size();
     make_(work.rstd_last, "rstd_last", held_);
-    // The same on every rank of a tensor group, although their vocabularies may differ by one.
+    // Equal on all ranks of a tensor group, although their vocabularies may differ by one.
     work.logit_rows = cost::logit_rows(shape_.widest_vocab, rows_, capacity_.device);
     make_(work.logits, "logits", work.logit_rows * vocab);
     if constexpr (kOneType) {

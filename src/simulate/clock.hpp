@@ -180,9 +180,8 @@ class Clock {
   Network network_;
   Perturbation variation_;
   std::vector<RankState> runners_;
-  std::vector<int>
-      runner_of_;  ///< by world rank; -1: another rank stands for it, or it has no program
-  bool one_for_all_ = false;  ///< tensor coordinate 0 stands for its tensor group
+  std::vector<int> runner_of_;  ///< by world rank; -1: no program, or another rank stands for it
+  bool one_for_all_ = false;    ///< tensor coordinate 0 stands for its tensor group
   using Event = std::pair<double, std::size_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t operations_ = 0;

@@ -33,7 +33,7 @@ class Network {
   Ports adapters_;
 };
 
-// ---- Messages of one stage ----
+// --- Messages of one stage ---
 // The messages of one stage of one layer in one pass among all ranks of a pool: which ends are
 // posted, and when the messages arrive.
 

@@ -255,7 +255,7 @@ struct ClockOffset {
 };
 ClockOffset measure_clock(Communicator& comm, int pings, std::int64_t (*now_ns)());
 
-// ---- A time limit for calls that cannot be polled: some MPI calls, the start of threads ----
+// --- A time limit for calls that cannot be polled: some MPI calls, the start of threads ---
 
 /// Limits a wait of its process, during its lifetime, to `seconds` in which the process runs. After
 /// them a thread prints one line about the awaited thing and ends the process with exit code 5,

@@ -83,8 +83,7 @@ class Executor {
   DeviceWaitScope device_wait_;
   kernels::RotaryTable<Sum> rotary_;
   std::int64_t nccl_bytes_ = 0;  ///< in the ledger: the largest that the plans of a step needed
-  int sampled_layer_ =
-      -1;  ///< of the model: layer whose recall the step measures; -1: all are dense
+  int sampled_layer_ = -1;       ///< whose recall the step measures; -1: none
   std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: the plans' rule
   std::unique_ptr<Trainer<Real>> trainer_;      ///< null on dedicated servers
   std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by half of the microbatch

@@ -38,7 +38,7 @@ class MessageBuffer {
   Array<std::byte> memory_;
 };
 
-// ---- Workspace of a server ----
+// --- Workspace of a server ---
 
 /// A server's rows of tokens that live on other ranks, measured in head rows: one head of one row.
 /// Gradients are zero whenever no backward pass adds to them: sending them away clears them.

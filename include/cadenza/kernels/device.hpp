@@ -39,7 +39,7 @@ inline constexpr bool kStreamRunsLater = kDeviceIsCuda;
 /// Contiguous elements on the device.
 template <typename T>
 using Array = Kokkos::View<T*, DeviceMemory>;
-/// The same elements in memory that the host can read (the array itself if device memory is the
+/// Elements of an Array in memory that the host can read (the array itself if device memory is the
 /// host's).
 template <typename T>
 using HostArray = typename Array<T>::HostMirror;

@@ -48,8 +48,7 @@ struct ObserveJob {
   std::int64_t* sum = nullptr;       ///< [kObserved] pass 2 adds, in steps of 1 / kSumUnit
   const Sum* factor = nullptr;       ///< [kObserved] pass 3: kMassUnit * kSumUnit / all ranks' sum
   std::uint32_t* columns = nullptr;  ///< [count] pass 3 assigns
-  std::uint32_t* slashes =
-      nullptr;  ///< pass 3 adds; by diagonal, beginning with diagonals(job).begin
+  std::uint32_t* slashes = nullptr;  ///< pass 3 adds; by diagonal, from diagonals(job).begin
 };
 
 /// Diagonals i - j of a job. They may begin below 0, where no query sees the key.

@@ -53,9 +53,8 @@ struct Activations {
   using Sum = Accumulator<Real>;
   std::vector<ActivationBuffer<Real>> buffers;
   // Shared by the operations of one microbatch's backward pass.
-  Array<Sum> dx;  ///< [r, C] residual gradient
-  Array<Real>
-      rounded;  ///< [r, C] `dx` as input of matrix products; `dx` itself if the types are equal
+  Array<Sum> dx;          ///< [r, C] residual gradient
+  Array<Real> rounded;    ///< [r, C] `dx` for matrix products; `dx` itself if types are equal
   Array<Real> dout;       ///< [R, H D]
   Array<Sum> delta;       ///< [R, H]
   Array<Sum> dq, dk, dv;  ///< [R, H D], [R, G D], [R, G D]
@@ -86,7 +85,7 @@ template <typename Real>
 std::int64_t count_activation_bytes(const config::Model& model, const ModelPart& part,
                                     const Capacity& capacity, config::Recompute recompute);
 
-// ---- Bytes of a model from its shape, for traces and dry runs ----
+// --- Bytes of a model from its shape, for traces and dry runs ---
 
 /// Number of elements of all parameters of the model.
 std::int64_t parameter_elements(const config::Model& model);

@@ -158,7 +158,7 @@ void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to);
 template <typename Sum>
 double sum_of_squares(const Sum* values, std::int64_t count);
 
-// ---- Frequencies of the rotary embedding (RoPE, arXiv 2104.09864) ----
+// --- Frequencies of the rotary embedding (RoPE, arXiv 2104.09864) ---
 // Their scaling is for documents longer than those of training.
 
 /// Returns f_d = theta^(-2 d / head_dim) for pairs d in [0, head_dim / 2), scaled by rope.scaling:

@@ -35,7 +35,7 @@ class TensorGroup {
   virtual void all_reduce_max(std::span<Sum> values) = 0;
 };
 
-// ---- A rank's part of the model ----
+// --- A rank's part of the model ---
 // The part has no core attention: it is everything before Q, K, V and after O of its layers,
 // forward and backward, written by hand. The executor calls the parts in the order of a program and
 // computes core attention in between.

@@ -90,7 +90,7 @@ void round_working(Parameters<Real>& parameters, Range range);
 template <typename Sum>
 void place_block(const ParameterInfo& info, const Sum* block, Sum* whole);
 
-// ---- AdamW with decoupled decay (arXiv 1711.05101), clipping by global norm, learning rates ----
+// --- AdamW with decoupled decay (arXiv 1711.05101), clipping by global norm, learning rates ---
 
 /// Returns the learning rate of step s (from 0): linear warm-up lr (s + 1) / warmup, then constant
 /// or a cosine to zero at `steps`.

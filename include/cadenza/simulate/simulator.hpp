@@ -101,7 +101,7 @@ std::vector<std::string> faults(const config::Experiment& experiment,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks);
 
-// ---- Ranks of a tensor group that a simulation has to follow ----
+// --- Ranks of a tensor group that a simulation has to follow ---
 
 /// Whether all ranks of a tensor group do the same at the same time, so that tensor coordinate 0
 /// can stand for them: the cluster does not vary, and each rank has the same neighbours and adapter

@@ -312,8 +312,7 @@ void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
   std::optional<storage::NewFile> output;
   collectively(world, [&] {
     if (world.rank() == 0) {
-      require_attend_output(line.output, line.input,
-                            line.force);  // another process may have written meanwhile
+      require_attend_output(line.output, line.input, line.force);  // it may exist by now
       output.emplace(line.output);
       output->file().write_attribute("schema", std::string(kAttendSchema));
     }

@@ -124,8 +124,7 @@ void Calibration<Real>::add_products() {
 
 template <typename Real>
 void Calibration<Real>::fit_products() {
-  std::map<std::array<double, 3>, std::vector<double>>
-      shapes;  // by dimensions, whichever factor is transposed
+  std::map<std::array<double, 3>, std::vector<double>> shapes;  // whatever is transposed
   for (const std::int64_t rows : row_counts(rows_)) {
     for (const Product& product : products_of(experiment_, rows)) {
       shapes[{product.rows, product.columns, product.depth}].push_back(

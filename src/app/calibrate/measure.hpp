@@ -63,7 +63,7 @@ double measure(comm::Communicator& world, const Body& body) {
   return mean_over_ranks(world, median(seconds));
 }
 
-// ---- A measurement that is repeated until its times agree ----
+// --- A measurement that is repeated until its times agree ---
 
 /// Too short to matter in a step.
 inline constexpr double kUnnoticedSeconds = 20e-6;
@@ -96,7 +96,7 @@ class Rounds {
 /// Joins the first names of `all` and the number of the others.
 std::string some_of(const std::vector<std::string>& all);
 
-// ---- Times of the operations of real training steps, from their events ----
+// --- Times of the operations of real training steps, from their events ---
 
 struct OperationTime {
   std::string name;  ///< name of the event
@@ -125,14 +125,14 @@ std::vector<OperationTime> named(const std::vector<OperationTime>& events, const
 /// Returns every other copy: inputs and results of attention are copied in turns.
 std::vector<OperationTime> every_other(const std::vector<OperationTime>& copies, bool inputs);
 
-// ---- Messages and collectives of ranks, as training sends them ----
+// --- Messages and collectives of ranks, as training sends them ---
 
 /// Measures links: between ranks 0 and 1 the latency of small messages there and back and the
 /// bandwidth of large ones in both directions at once; over all ranks the rates of rings that
 /// gather and sum. Collective; needs two ranks.
 config::Link measure_link(comm::Communicator& world);
 
-// ---- Matrix products, through the call that the model's layers make ----
+// --- Matrix products, through the call that the model's layers make ---
 
 /// Returns the seconds of the product. Collective.
 template <typename Real>

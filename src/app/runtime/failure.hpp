@@ -29,7 +29,7 @@ void print_error(const std::string& message);
 /// other errors: one line and ExitCode::internal.
 void end_on_uncaught();
 
-// ---- Errors on several ranks ----
+// --- Errors on several ranks ---
 // All ranks attempt together what may fail on one: so all learn of it and end, and the user reads
 // it once.
 

@@ -35,7 +35,7 @@ std::vector<SharedDevice> shared_devices(std::span<const kernels::DeviceIdentity
 /// Describes: "ranks 0-1 share device GPU-...; ranks 2-3 share device GPU-..."
 std::string describe_sharing(std::span<const SharedDevice> shared);
 
-// ---- The peak rate of matrix products: the denominator of utilization ----
+// --- The peak rate of matrix products: the denominator of utilization ---
 
 /// A product [rows, size] x [size, size].
 struct PeakProduct {
@@ -53,7 +53,7 @@ struct PeakProduct {
 /// @param seconds  runs a product and returns its time
 double peak_rate(const std::function<double(const PeakProduct&)>& seconds);
 
-// ---- This rank's machine ----
+// --- This rank's machine ---
 
 /// Describes this rank. Collective over `world`.
 trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment);
@@ -86,7 +86,7 @@ exec::MemoryLimit device_memory(comm::Communicator& world);
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"
 
-// ---- A run's report of its attention kernels ----
+// --- A run's report of its attention kernels ---
 
 /// Describes kernels: "AVX-512"; if ranks differ "AVX-512 on ranks 0-2,5; AVX2 on ranks 3-4".
 /// @param kernels  of all ranks, in rank order

@@ -30,7 +30,7 @@ enum class Detail { quiet, usual, verbose };
 /// @param output  receives the lines: stdout as in print()
 void set_up_logging(Detail detail, bool speaks, std::FILE* output);
 
-// ---- Progress of a run on rank 0 ----
+// --- Progress of a run on rank 0 ---
 
 /// Prints one line per step: rewritten in place on a terminal, plain lines (at most one per second)
 /// elsewhere, nothing if the command is quiet.

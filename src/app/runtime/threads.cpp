@@ -126,7 +126,7 @@ CpuQuota cpu_quota(const std::string& root) {
   return found;
 }
 
-// ---- Arithmetic of threads and cores, without system calls ----
+// --- Arithmetic of threads and cores, without system calls ---
 
 namespace {
 

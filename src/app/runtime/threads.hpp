@@ -26,13 +26,12 @@ struct CpuQuota {
 /// What a rank knows about threads when it starts.
 struct ThreadFacts {
   std::string host;
-  std::vector<int> cores;   ///< those it may run on, ascending, at least one
-  int wanted = 0;           ///< OMP_NUM_THREADS; 0: unset
-  int granted = 0;          ///< SLURM_CPUS_PER_TASK; 0: unset
-  int most = kMostThreads;  ///< OpenMP's limit
-  std::vector<std::string>
-      binders;  ///< set variables that bind threads: OMP_PROC_BIND and OpenMP's others
-  bool chooses_cores = false;  ///< one of the binders names cores or their number
+  std::vector<int> cores;            ///< those it may run on, ascending, at least one
+  int wanted = 0;                    ///< OMP_NUM_THREADS; 0: unset
+  int granted = 0;                   ///< SLURM_CPUS_PER_TASK; 0: unset
+  int most = kMostThreads;           ///< OpenMP's limit
+  std::vector<std::string> binders;  ///< variables that bind threads: OMP_PROC_BIND and others
+  bool chooses_cores = false;        ///< one of the binders names cores or their number
   int host_cores = 0;  ///< cores from which Open MPI's mpirun chose `cores`; 0: not started by it
   CpuQuota quota;      ///< of its container or batch system
   std::vector<int> runs_on;  ///< cores that its running threads may use; empty: not started yet

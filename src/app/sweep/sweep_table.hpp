@@ -70,7 +70,7 @@ class SweepLog {
 void write_hdf5(const std::string& path, const config::Sweep& sweep,
                 std::span<const SweepRow> rows);
 
-// ---- Comma-separated values (RFC 4180, cells on one line) ----
+// --- Comma-separated values (RFC 4180, cells on one line) ---
 
 /// Joins cells to a line, without its end.
 std::string to_csv(const std::vector<std::string>& cells);

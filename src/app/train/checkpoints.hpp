@@ -12,8 +12,7 @@ namespace cadenza::app {
 
 struct FoundCheckpoint {
   std::string path;
-  bool of_earlier_run =
-      false;  ///< of an earlier run in the same folder, which was renamed to FOLDER.N
+  bool of_earlier_run = false;  ///< in the same folder, which was renamed to FOLDER.N
 };
 
 /// Returns candidates in the order in which to try them, so that a damaged or missing one costs
@@ -23,7 +22,7 @@ struct FoundCheckpoint {
 /// if a folder cannot be read.
 std::vector<FoundCheckpoint> found_checkpoints(const std::string& folder);
 
-// ---- Keeping the newest checkpoints: run.checkpoint.keep ----
+// --- Keeping the newest checkpoints: run.checkpoint.keep ---
 
 class KeptCheckpoints {
  public:

@@ -93,8 +93,7 @@ class Candidates {
                                const config::FileContents& contents) {
     std::vector<std::string> keys;
     for (const auto& difference : checkpoint.differences(experiment, contents)) {
-      const bool is_goal =
-          difference.key == "run.steps";  // a larger number is a reason to continue
+      const bool is_goal = difference.key == "run.steps";  // more are a reason to continue
       if (!is_goal) keys.push_back(difference.key);
     }
     if (keys.empty()) return;

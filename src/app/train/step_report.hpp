@@ -68,7 +68,7 @@ trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank);
 /// @param created_utc  equal on all ranks
 trace::RunInfo run_info(const config::Experiment& experiment, const std::string& created_utc);
 
-// ---- A remark before a run with sparse attention ----
+// --- A remark before a run with sparse attention ---
 
 /// Explains why no attention of this run is sparse although its kind is; empty: some may be.
 std::string never_sparse(const config::Experiment& experiment);

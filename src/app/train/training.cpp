@@ -205,8 +205,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
     folder_->require();
     tracer_->time_host(OtherEvent::write_step, [&] {
       write_trace(plan, result, begin_ns, end_ns);
-      tracer_->begin_step(plan.batch.step +
-                          1);  // events from here on are written with the next step
+      tracer_->begin_step(plan.batch.step + 1);  // later events go with the next step
     });
     if (world_.rank() == 0) report_step(plan, result, ranks);
   });

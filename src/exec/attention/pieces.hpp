@@ -36,9 +36,8 @@ class Pieces {
 
  private:
   struct Held : RowPiece {
-    int last = 0;  ///< last stage that reads it
-    std::int64_t reach =
-        0;  ///< largest end of its tokens and those of the document's pieces before it
+    int last = 0;            ///< last stage that reads it
+    std::int64_t reach = 0;  ///< largest end of the document's pieces up to this one
   };
   /// Returns all pieces of the document that may hold some of `tokens`.
   template <typename List>

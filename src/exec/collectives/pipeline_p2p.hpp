@@ -39,7 +39,7 @@ class PipelineEdges {
   std::array<Neighbours, 2> passes_;  ///< by program::Pass
 };
 
-// ---- Messages over these edges ----
+// --- Messages over these edges ---
 
 template <typename Sum>
 class PipelineP2p {
