@@ -8,7 +8,7 @@
 
 namespace cadenza::kernels::device {
 
-/// A problem with its units, whose arrays are in memory of the kernels.
+/// A problem and its number of units; its arrays are in memory of the kernels.
 struct PassProblem {
   Problem problem;
   int units = 0;

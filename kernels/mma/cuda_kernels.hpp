@@ -14,7 +14,7 @@ using namespace device;
 /// data-centre devices from sm_80 on.
 bool is_available();
 
-/// Rows of a unit of a pass.
+/// Number of rows of a unit in a pass.
 int unit_rows(Grid grid, int head_dim);
 
 /// Launches one block for each of `units` units.

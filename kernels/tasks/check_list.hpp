@@ -6,7 +6,7 @@
 
 namespace cadenza::kernels {
 
-/// @throws Error(usage) when a task lies outside its buffers, heads or the rotary table.
+/// @throws Error(usage) if a task lies outside its buffers, heads or the rotary table.
 template <typename Real>
 void check_list(const AttentionShape& shape, const RotaryTable<Accumulator<Real>>& rotary,
                 const TaskList<Real>& list);

@@ -60,7 +60,7 @@ class Executor {
   std::vector<trace::PositionLoss> position_losses() const;
   std::vector<trace::AnswerLoss> answer_losses() const;
 
-  /// Null on dedicated servers.
+  /// Returns this rank's parameters; null on dedicated servers.
   const model::Parameters<Real>* parameters() const;
 
  private:

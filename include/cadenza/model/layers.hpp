@@ -19,7 +19,7 @@
 
 namespace cadenza::model {
 
-/// x += residual (unless null), then y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 /
+/// Computes x += residual (unless null), then y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 /
 /// sqrt(mean(x[t]^2) + eps), the sum in double. residual, x, y [T, C]; rstd [T].
 template <typename Real>
 void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x,

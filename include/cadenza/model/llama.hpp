@@ -115,7 +115,7 @@ class Llama {
   void attention_outputs(int buffer, int layer, Range rows);
 
   /// Computes the final norm, logits in chunks, the loss, and the gradient of `scale` times the sum
-  /// of the token losses. Begins the backward pass of the last chunk.
+  /// of the token losses: the begin of the last chunk's backward pass.
   /// @return sum over the targets of these rows, not scaled; the same on every rank of the tensor
   /// group
   double loss(int buffer, Range rows, double scale);

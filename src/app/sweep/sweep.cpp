@@ -183,7 +183,8 @@ PointTask read_task(const CommandLine& line) {
   return task;
 }
 
-/// A sweep makes its table before its other files: without one they are somebody else's.
+/// Opens the folder of a sweep. A sweep makes its table before its other files: without a table,
+/// they belong to somebody else.
 OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
   OutputFolder folder(path);
   folder.require_files({"sweep.yaml", "sweep.csv", "sweep.h5"});
@@ -208,7 +209,7 @@ void keep_sweep_file(const std::string& path, const PointTask& task,
   if (!fs::equivalent(path, sweep_file, unseen)) storage::write_whole(path, task.text);
 }
 
-/// @throws Error(data) where a point failed, Error(usage) where none was simulated
+/// Reports the outcome. @throws Error(data) if a point failed, Error(usage) if none was simulated
 void report(const PointTask& task, std::span<const SweepRow> rows, const std::string& folder) {
   std::array<std::size_t, 4> counts{};
   const SweepRow* worst = nullptr;

@@ -21,7 +21,7 @@ using program::Pass;
 /// Computed pairs by document and head of a tick, over the layers of a step.
 template <typename Real>
 struct IndexExchange<Real>::Counts {
-  std::vector<std::int64_t> expected;  ///< of the patterns that this rank owns
+  std::vector<std::int64_t> expected;  ///< pairs of the patterns that this rank owns
   std::vector<std::int64_t> computed;  ///< by this rank's tasks
 };
 
